@@ -1,0 +1,57 @@
+# `make dedup` and `make test` set everything up in .venv first; nothing else is needed but Python 3.11 or newer.
+PYTHON ?= python3
+DUMP ?=
+OUT ?= $(if $(DUMP),out/$(basename $(notdir $(patsubst %/,%,$(DUMP)))),out/sample)
+JOB = .venv/bin/python
+
+.PHONY: help setup dedup test test-fast lint lock clean
+
+help:
+	@echo "make dedup [DUMP=path-to.7z-or-folder] [OUT=folder]   ingest, train, dedup and report"
+	@echo "make test                                             set up, then the whole test suite"
+	@echo "make test-fast                                        without real data and without the cluster test"
+	@echo "make lint                                             ruff and mypy"
+	@echo "make lock                                             write the lock files anew (needs uv)"
+
+setup: .venv/ready
+
+.venv/ready: requirements-test.lock requirements-torch.lock pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "dupq needs Python 3.11 or newer: make PYTHON=python3.11 …")'
+	$(PYTHON) -m venv .venv
+	.venv/bin/pip install --quiet --require-hashes -r requirements-test.lock
+	.venv/bin/pip install --quiet -r requirements-torch.lock
+	.venv/bin/pip install --quiet --no-deps --no-build-isolation --editable .
+	touch .venv/ready
+
+dedup: .venv/ready
+ifeq ($(DUMP),)
+	$(JOB) -m dupq.dump.sample $(OUT)/dump
+	$(MAKE) --no-print-directory archive DUMP=$(OUT)/dump TRUTH="--truth $(OUT)/dump/truth.tsv"
+else
+	$(MAKE) --no-print-directory archive
+endif
+
+.PHONY: archive
+archive:
+	$(JOB) jobs/ingest.py --dump $(DUMP) --output $(OUT)
+	$(JOB) jobs/train.py --questions $(OUT)/questions --links $(OUT)/links --output $(OUT)/encoder
+	$(JOB) jobs/dedup.py --questions $(OUT)/questions --links $(OUT)/links --encoder $(OUT)/encoder --output $(OUT)/runs $(TRUTH)
+
+test: .venv/ready
+	.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy
+	.venv/bin/pytest
+
+test-fast: .venv/ready
+	.venv/bin/pytest -m "not realdata and not cluster"
+
+lint: .venv/ready
+	.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy
+
+lock:
+	uv pip compile pyproject.toml --extra build --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-package torch --no-annotate --no-header --upgrade --quiet -o requirements.lock
+	uv pip compile pyproject.toml --extra test -c requirements.lock --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-package torch --no-annotate --no-header --upgrade --quiet -o requirements-test.lock
+
+clean:
+	rm -rf .venv out .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,269 @@
+"""Files on the local disk or on S3, by URI.
+
+A URI is a local path, `file://…` or `s3://bucket/key`. The endpoint and the keys of S3 come from the usual
+AWS environment (`AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID`, …). Every write is atomic: a reader sees the whole
+file or none. `create` is the conditional write that runs are marked with: one of many racers wins.
+"""
+
+import contextlib
+import functools
+import io
+import json
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+import xxhash
+
+from dupq.errors import DupqError
+from dupq.tables import conform
+
+
+class File(NamedTuple):
+    """One file: its URI, its path below the folder that was listed, and its size in bytes."""
+
+    uri: str
+    relative: str
+    size: int
+
+
+def absolute(uri: str) -> str:
+    """`uri` in the one spelling used everywhere: `s3://…` as it is, local paths absolute."""
+    if uri.startswith("s3://"):
+        return uri.rstrip("/")
+    return os.path.abspath(os.path.expanduser(uri.removeprefix("file://")))
+
+
+def join(uri: str, *parts: str) -> str:
+    """The URI of something below `uri`."""
+    return "/".join([uri.rstrip("/"), *parts])
+
+
+def parent(uri: str) -> str:
+    """The folder that `uri` lies in."""
+    return uri.rstrip("/").rsplit("/", 1)[0]
+
+
+def name(uri: str) -> str:
+    """The last part of `uri`."""
+    return uri.rstrip("/").rsplit("/", 1)[-1]
+
+
+def is_s3(uri: str) -> bool:
+    """Whether `uri` is on S3."""
+    return uri.startswith("s3://")
+
+
+@functools.cache
+def _s3_filesystem(endpoint: str | None) -> pafs.S3FileSystem:
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+    if endpoint is None:
+        return pafs.S3FileSystem(region=region)
+    scheme, _, address = endpoint.rpartition("://")
+    return pafs.S3FileSystem(endpoint_override=address, scheme=scheme or "https", region=region)
+
+
+@functools.cache
+def _s3_client(endpoint: str | None) -> Any:
+    import boto3
+
+    return boto3.client("s3", endpoint_url=endpoint)
+
+
+def _endpoint() -> str | None:
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+
+
+def filesystem(uri: str) -> tuple[pafs.FileSystem, str]:
+    """The pyarrow filesystem of `uri` and the path inside it."""
+    if is_s3(uri):
+        return _s3_filesystem(_endpoint()), uri.removeprefix("s3://")
+    return pafs.LocalFileSystem(), absolute(uri)
+
+
+def kind(uri: str) -> str:
+    """`file`, `folder` or `missing`."""
+    files, path = filesystem(uri)
+    try:
+        info = files.get_file_info(path)
+    except OSError as error:
+        raise DupqError(f"{uri}: cannot be reached ({error})") from error
+    kinds = {pafs.FileType.File: "file", pafs.FileType.Directory: "folder"}
+    return kinds.get(info.type, "missing")
+
+
+def exists(uri: str) -> bool:
+    """Whether there is a file or folder at `uri`."""
+    return kind(uri) != "missing"
+
+
+def list_files(uri: str, suffix: str = "") -> list[File]:
+    """All files at any depth below the folder `uri` that end in `suffix`, sorted by path.
+
+    Names that open with `.` or `_` are left out, the way Parquet readers do. Empty if there is no folder.
+    """
+    files, path = filesystem(uri)
+    selector = pafs.FileSelector(path, recursive=True, allow_not_found=True)
+    found = []
+    for info in files.get_file_info(selector):
+        relative = info.path[len(path) :].lstrip("/")
+        hidden = any(part.startswith((".", "_")) for part in relative.split("/"))
+        if info.type == pafs.FileType.File and relative.endswith(suffix) and not hidden:
+            found.append(File(join(uri, relative), relative, info.size))
+    return sorted(found, key=lambda file: file.relative)
+
+
+def read_bytes(uri: str) -> bytes:
+    """The content of a file. Raises DupqError if it is not there."""
+    with open_input(uri) as stream:
+        return stream.read()
+
+
+def open_input(uri: str) -> pa.NativeFile:
+    """A seekable binary file. Raises DupqError if it is not there."""
+    files, path = filesystem(uri)
+    try:
+        return files.open_input_file(path)
+    except OSError as error:
+        raise DupqError(f"{uri}: no such file, or it cannot be read ({error})") from error
+
+
+def write_bytes(uri: str, content: bytes) -> None:
+    """Write a file whole or not at all; an older file of that name is replaced."""
+    if is_s3(uri):
+        bucket, _, key = uri.removeprefix("s3://").partition("/")
+        with _s3_errors(uri):
+            _s3_client(_endpoint()).put_object(Bucket=bucket, Key=key, Body=content)
+        return
+    with _local_temporary(uri, content) as temporary:
+        os.replace(temporary, uri)
+
+
+def create(uri: str, content: bytes) -> bool:
+    """Write a file only if there is none of that name; True for the one writer that made it."""
+    if is_s3(uri):
+        bucket, _, key = uri.removeprefix("s3://").partition("/")
+        client = _s3_client(_endpoint())
+        with _s3_errors(uri):
+            try:
+                client.put_object(Bucket=bucket, Key=key, Body=content, IfNoneMatch="*")
+            except client.exceptions.ClientError as error:
+                if error.response["Error"]["Code"] in ("PreconditionFailed", "ConditionalRequestConflict", "412"):
+                    return False
+                raise
+        return True
+    with _local_temporary(uri, content) as temporary:
+        try:
+            os.link(temporary, uri)
+        except FileExistsError:
+            return False
+    return True
+
+
+@contextlib.contextmanager
+def _local_temporary(path: str, content: bytes) -> Iterator[str]:
+    folder, file_name = os.path.split(path)
+    temporary = os.path.join(folder, f".{file_name}.{uuid.uuid4().hex}.tmp")
+    try:
+        os.makedirs(folder, exist_ok=True)
+        with open(temporary, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        yield temporary
+    except OSError as error:
+        raise DupqError(f"{path}: cannot be written ({error.strerror})") from error
+    finally:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            os.unlink(temporary)
+
+
+@contextlib.contextmanager
+def _s3_errors(uri: str) -> Iterator[None]:
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        yield
+    except (BotoCoreError, ClientError) as error:
+        raise DupqError(f"{uri}: cannot be written ({error})") from error
+
+
+def read_json(uri: str) -> Any:
+    """The JSON in a file. Raises DupqError if it is missing or damaged."""
+    try:
+        return json.loads(read_bytes(uri))
+    except ValueError as error:
+        raise DupqError(f"{uri}: not valid JSON ({error})") from error
+
+
+def json_bytes(value: Any) -> bytes:
+    """JSON as every file of ours holds it: sorted keys, two spaces, a newline at the end."""
+    return (json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
+
+
+def write_json(uri: str, value: Any) -> None:
+    """Write `value` as JSON, whole or not at all."""
+    write_bytes(uri, json_bytes(value))
+
+
+def read_table(uri: str, schema: pa.Schema | None = None, columns: list[str] | None = None) -> pa.Table:
+    """One Parquet file; checked against `schema` if given. Raises DupqError for a missing or damaged file."""
+    with open_input(uri) as stream:
+        try:
+            table = pq.read_table(stream, columns=columns)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise DupqError(f"{uri}: not a readable Parquet file ({error})") from error
+    if schema is None:
+        return table
+    wanted = schema if columns is None else pa.schema([schema.field(column) for column in columns])
+    return conform(table, wanted, uri)
+
+
+def row_count(uri: str) -> int:
+    """The number of rows that a Parquet file's footer states."""
+    with open_input(uri) as stream:
+        try:
+            return pq.read_metadata(stream).num_rows
+        except (pa.ArrowInvalid, OSError) as error:
+            raise DupqError(f"{uri}: not a readable Parquet file ({error})") from error
+
+
+def write_table(uri: str, table: pa.Table, schema: pa.Schema) -> None:
+    """Write one Parquet file (zstd) of exactly `schema`, whole or not at all. The same rows give the same bytes."""
+    buffer = io.BytesIO()
+    checked = conform(table, schema, uri).combine_chunks()
+    pq.write_table(checked, buffer, compression="zstd", row_group_size=65_536)
+    write_bytes(uri, buffer.getvalue())
+
+
+def checksum(uri: str) -> str:
+    """What tells one version of a file from another: xxh3 of the content, or S3's ETag (nothing is read)."""
+    if is_s3(uri):
+        bucket, _, key = uri.removeprefix("s3://").partition("/")
+        with _s3_errors(uri):
+            return _s3_client(_endpoint()).head_object(Bucket=bucket, Key=key)["ETag"].strip('"')
+    digest = xxhash.xxh3_128()
+    with open_input(uri) as stream:
+        while chunk := stream.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+@contextlib.contextmanager
+def local_file(uri: str) -> Iterator[Path]:
+    """The file as a path on this machine, for programs that need one: a file on S3 is copied for the while."""
+    if not is_s3(uri):
+        yield Path(absolute(uri))
+        return
+    with tempfile.TemporaryDirectory(prefix="dupq-") as folder:
+        target = Path(folder) / name(uri)
+        with open_input(uri) as source, target.open("wb") as sink:
+            shutil.copyfileobj(source, sink, 1 << 20)
+        yield target

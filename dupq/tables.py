@@ -1,0 +1,127 @@
+"""The schema of every table on disk. Parquet, zstd, checked when written and when read.
+
+`site` is a hive partition folder (`site=cs.stackexchange.com/`) of the archive's tables, and a column of a
+run's tables. A question's key is `(site, question_id)`; in pairs the left key is the smaller one.
+Times are UTC in milliseconds. Columns are required unless a comment says when they are null.
+"""
+
+import pyarrow as pa
+
+from dupq.errors import DupqError
+
+EMBEDDING_TYPE = pa.float16()
+
+
+def _required(name: str, data_type: pa.DataType) -> pa.Field:
+    return pa.field(name, data_type, nullable=False)
+
+
+_TIME = pa.timestamp("ms", tz="UTC")
+
+QUESTIONS = pa.schema(
+    [
+        _required("question_id", pa.int64()),
+        _required("title", pa.string()),  # "" where the dump has none
+        _required("body_html", pa.string()),  # "" where the dump has none
+        _required("tags", pa.list_(pa.string())),
+        pa.field("creation_date", _TIME),  # null: the dump has none
+        pa.field("score", pa.int32()),
+        pa.field("view_count", pa.int64()),
+        pa.field("answer_count", pa.int32()),
+        pa.field("accepted_answer_id", pa.int64()),  # null: no accepted answer
+        pa.field("closed_date", _TIME),  # null: open
+        pa.field("owner", pa.string()),  # the author's user id, or the name of a deleted author
+        pa.field("content_license", pa.string()),  # null: the dump names none
+    ]
+)
+
+LINKS = pa.schema(
+    [
+        _required("question_id", pa.int64()),
+        _required("related_id", pa.int64()),
+        _required("link_type", pa.string()),  # duplicate, linked, or type-N for one the dumps do not document
+        pa.field("creation_date", _TIME),
+    ]
+)
+
+REJECTS = pa.schema(
+    [
+        _required("source", pa.string()),  # the file, and the member inside an archive
+        _required("position", pa.int64()),  # byte offset of the row in the uncompressed XML
+        _required("reason", pa.string()),
+        _required("excerpt", pa.string()),  # the first 200 characters
+    ]
+)
+
+PAIRS = pa.schema(
+    [
+        _required("site_left", pa.string()),
+        _required("question_id_left", pa.int64()),
+        _required("site_right", pa.string()),
+        _required("question_id_right", pa.int64()),
+        _required("source", pa.string()),  # exact, near_duplicate or encoder
+        pa.field("jaccard", pa.float32()),  # of the shingle sets; null for source encoder
+        pa.field("similarity", pa.float32()),  # cosine of the embeddings; null unless source is encoder
+        _required("probability", pa.float32()),  # calibrated; 1 for exact, jaccard for near_duplicate
+        pa.field("rank", pa.int32()),  # 1 = nearest, the better of both directions; null unless encoder
+        pa.field("known_link", pa.bool_()),  # null: the run was given no links
+    ]
+)
+
+CLUSTERS = pa.schema(
+    [
+        _required("site", pa.string()),
+        _required("question_id", pa.int64()),
+        _required("cluster_id", pa.string()),  # site/question_id of the cluster's smallest key
+        _required("canonical_site", pa.string()),
+        _required("canonical_id", pa.int64()),
+        _required("is_canonical", pa.bool_()),
+        _required("cluster_size", pa.int64()),
+    ]
+)
+
+CLUSTER_STATS = pa.schema(
+    [
+        _required("cluster_id", pa.string()),
+        _required("size", pa.int64()),
+        _required("edges", pa.int64()),
+        _required("density", pa.float32()),  # edges / (size * (size - 1) / 2)
+        _required("weakest_link", pa.float32()),  # the lowest probability of its edges
+        _required("bridges", pa.int64()),  # edges whose loss would split the cluster
+    ]
+)
+
+
+def embeddings(dimensions: int) -> pa.Schema:
+    """The schema of a run's `embeddings/`: one float16 vector of `dimensions` for each encoded question."""
+    return pa.schema(
+        [
+            _required("site", pa.string()),
+            _required("question_id", pa.int64()),
+            _required("embedding", pa.list_(EMBEDDING_TYPE, dimensions)),
+        ]
+    )
+
+
+def conform(table: pa.Table, schema: pa.Schema, place: str) -> pa.Table:
+    """`table` with exactly the columns of `schema`, in its order and types.
+
+    Raises DupqError naming `place` and the column when one is missing, of a wrong type, or null where
+    values are required.
+    """
+    columns = []
+    for field in schema:
+        if field.name not in table.column_names:
+            raise DupqError(f"{place}: column '{field.name}' is missing; it has {', '.join(table.column_names)}")
+        column = table.column(field.name)
+        if column.type != field.type:
+            try:
+                column = column.cast(field.type)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                raise DupqError(
+                    f"{place}: column '{field.name}' is {column.type}, not {field.type} ({error})"
+                ) from error
+        if not field.nullable and column.null_count:
+            raise DupqError(f"{place}: column '{field.name}' has {column.null_count} empty values; it must have none")
+        columns.append(column)
+    return pa.table(columns, schema=schema)
