@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.resources
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -24,8 +25,8 @@ class NearDuplicateSettings:
     shingle_size: int = 3  # words
     permutations: int = 128
     threshold: float = 0.8  # Jaccard coefficient from which a pair is a near duplicate
-    bands: int = 16  # bands * rows may not exceed the permutations
-    rows: int = 8
+    bands: int = 25  # bands * rows may not exceed the permutations
+    rows: int = 5
     seed: int = 1  # of the permutations, as in datasketch
     bucket_limit: int = 100  # a larger bucket is paired along its chain and star, and counted
 
@@ -65,6 +66,7 @@ class TrainingSettings:
     development_share: float = 0.2  # of the duplicate clusters
     test_share: float = 0.2
     development_pool: int = 2_000  # questions that an epoch's development MAP is measured over
+    negative_pool: int = 100_000  # questions that random negatives are drawn from
     calibration_pool: int = 200_000  # questions that the threshold is chosen over
     seed: int = 1
 
@@ -97,6 +99,9 @@ class EvaluationSettings:
     """Measures on known duplicates."""
 
     k: int = 100  # MAP is cut at this rank
+    queries: int = (
+        2_000  # test questions at most, chosen by a hash of their key; the metrics say how many of how many
+    )
     bm25_limit: int = 2_000_000  # questions; BM25 is left out of larger archives, and the metrics say so
 
 
@@ -105,7 +110,8 @@ class IngestSettings:
     """The archive's tables."""
 
     shard_rows: int = 50_000
-    maximum_reject_share: float = 0.001  # of all rows; more fail the run
+    maximum_reject_share: float = 0.001  # of all rows; more fail the run,
+    rejects_allowed: int = 10  # unless there are no more than this many
 
 
 @dataclass(frozen=True)
@@ -124,13 +130,15 @@ class Settings:
     ingest: IngestSettings = field(default_factory=IngestSettings)
 
 
-DEFAULT_PRESET = "bogdanova-max"
+DEFAULT_PRESET = "bogdanova-sum"
 
 
 def preset_names() -> list[str]:
     """The presets that ship with dupq."""
     folder = importlib.resources.files("dupq") / "presets"
-    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
+    return sorted(
+        entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml")
+    )
 
 
 def load(preset: str = DEFAULT_PRESET, assignments: list[str] | None = None) -> Settings:
@@ -141,8 +149,12 @@ def load(preset: str = DEFAULT_PRESET, assignments: list[str] | None = None) -> 
     if preset not in preset_names():
         raise SettingError(f"--preset {preset}: no such preset; there are {', '.join(preset_names())}")
     text = (importlib.resources.files("dupq") / "presets" / f"{preset}.toml").read_text("utf-8")
-    settings = from_dict(tomllib.loads(text))
-    for assignment in assignments or []:
+    return assign(from_dict(tomllib.loads(text)), assignments or [])
+
+
+def assign(settings: Settings, assignments: Iterable[str]) -> Settings:
+    """`settings` changed by assignments like `near_duplicates.threshold=0.7`, and checked."""
+    for assignment in assignments:
         settings = _assign(settings, assignment)
     return check(settings)
 
@@ -160,7 +172,9 @@ def from_dict(values: dict[str, Any]) -> Settings:
         types_by_name = get_type_hints(section_type)
         for entry, value in entries.items():
             if entry not in types_by_name:
-                raise SettingError(f"setting '{section}.{entry}' is unknown; there are {', '.join(types_by_name)}")
+                raise SettingError(
+                    f"setting '{section}.{entry}' is unknown; there are {', '.join(types_by_name)}"
+                )
             _check_type(f"{section}.{entry}", value, types_by_name[entry])
         sections[section] = section_type(**entries)
     return Settings(**sections)
@@ -180,7 +194,9 @@ def _assign(settings: Settings, assignment: str) -> Settings:
         raise SettingError(f"--set {assignment}: write it as section.name=value")
     types_by_name = get_type_hints(_section_type(section))
     if entry not in types_by_name:
-        raise SettingError(f"--set {assignment}: '{section}' has no '{entry}'; it has {', '.join(types_by_name)}")
+        raise SettingError(
+            f"--set {assignment}: '{section}' has no '{entry}'; it has {', '.join(types_by_name)}"
+        )
     value = _parse(path, text, types_by_name[entry])
     changed = dataclasses.replace(getattr(settings, section), **{entry: value})
     return dataclasses.replace(settings, **{section: changed})
@@ -199,7 +215,9 @@ def _parse(path: str, text: str, wanted: Any) -> Any:
 def _check_type(path: str, value: Any, wanted: Any) -> None:
     if get_origin(wanted) is Literal:
         if value not in get_args(wanted):
-            raise SettingError(f"setting '{path}' is {value!r}; allowed are {', '.join(map(repr, get_args(wanted)))}")
+            raise SettingError(
+                f"setting '{path}' is {value!r}; allowed are {', '.join(map(repr, get_args(wanted)))}"
+            )
         return
     allowed = (int, float) if wanted is float else wanted
     if isinstance(value, bool) is not (wanted is bool) or not isinstance(value, allowed):
@@ -215,10 +233,17 @@ _AT_LEAST_ONE = {
     "near_duplicates": ["shingle_size", "permutations", "bands", "rows", "bucket_limit"],
     "word_vectors": ["dimensions", "window", "epochs", "minimum_count", "negative", "workers", "sentences"],
     "encoder": ["units", "window", "maximum_tokens"],
-    "training": ["epochs", "batch_size", "negatives", "development_pool", "calibration_pool"],
+    "training": [
+        "epochs",
+        "batch_size",
+        "negatives",
+        "development_pool",
+        "negative_pool",
+        "calibration_pool",
+    ],
     "encode": ["batch_size"],
     "neighbours": ["k", "block_rows"],
-    "evaluation": ["k"],
+    "evaluation": ["k", "queries"],
     "ingest": ["shard_rows"],
 }
 
@@ -230,21 +255,30 @@ def check(settings: Settings) -> Settings:
             value = getattr(getattr(settings, section), entry)
             _require(value >= 1, f"{section}.{entry}", value, "at least 1 expected")
     near, training = settings.near_duplicates, settings.training
-    _require(0 < near.threshold <= 1, "near_duplicates.threshold", near.threshold, "more than 0, at most 1 expected")
+    _require(
+        0 < near.threshold <= 1,
+        "near_duplicates.threshold",
+        near.threshold,
+        "more than 0, at most 1 expected",
+    )
     _require(
         near.bands * near.rows <= near.permutations,
         "near_duplicates.bands",
         near.bands,
         f"bands * rows may be at most the {near.permutations} permutations",
     )
-    _require(settings.encoder.window % 2 == 1, "encoder.window", settings.encoder.window, "an odd number expected")
-    _require(training.learning_rate > 0, "training.learning_rate", training.learning_rate, "more than 0 expected")
+    _require(
+        settings.encoder.window % 2 == 1, "encoder.window", settings.encoder.window, "an odd number expected"
+    )
+    _require(
+        training.learning_rate > 0, "training.learning_rate", training.learning_rate, "more than 0 expected"
+    )
     shares = training.development_share + training.test_share
     _require(
-        min(training.development_share, training.test_share) >= 0 and shares < 1,
+        training.development_share > 0 and training.test_share >= 0 and shares < 1,
         "training.development_share",
         training.development_share,
-        "with test_share less than 1 expected",
+        "more than 0 expected, and with test_share less than 1",
     )
     _require(settings.encode.actors >= 0, "encode.actors", settings.encode.actors, "0 or more expected")
     share = settings.ingest.maximum_reject_share

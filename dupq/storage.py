@@ -26,6 +26,9 @@ from dupq.errors import DupqError
 from dupq.tables import conform
 
 
+_COUNTS = b"dupq.counts"
+
+
 class File(NamedTuple):
     """One file: its URI, its path below the folder that was listed, and its size in bytes."""
 
@@ -155,7 +158,11 @@ def create(uri: str, content: bytes) -> bool:
             try:
                 client.put_object(Bucket=bucket, Key=key, Body=content, IfNoneMatch="*")
             except client.exceptions.ClientError as error:
-                if error.response["Error"]["Code"] in ("PreconditionFailed", "ConditionalRequestConflict", "412"):
+                if error.response["Error"]["Code"] in (
+                    "PreconditionFailed",
+                    "ConditionalRequestConflict",
+                    "412",
+                ):
                     return False
                 raise
         return True
@@ -195,6 +202,13 @@ def _s3_errors(uri: str) -> Iterator[None]:
         raise DupqError(f"{uri}: cannot be written ({error})") from error
 
 
+def delete(uri: str) -> None:
+    """Remove a file; none of that name is fine."""
+    files, path = filesystem(uri)
+    with contextlib.suppress(FileNotFoundError):
+        files.delete_file(path)
+
+
 def read_json(uri: str) -> Any:
     """The JSON in a file. Raises DupqError if it is missing or damaged."""
     try:
@@ -226,21 +240,28 @@ def read_table(uri: str, schema: pa.Schema | None = None, columns: list[str] | N
     return conform(table, wanted, uri)
 
 
-def row_count(uri: str) -> int:
-    """The number of rows that a Parquet file's footer states."""
-    with open_input(uri) as stream:
-        try:
-            return pq.read_metadata(stream).num_rows
-        except (pa.ArrowInvalid, OSError) as error:
-            raise DupqError(f"{uri}: not a readable Parquet file ({error})") from error
+def write_table(uri: str, table: pa.Table, schema: pa.Schema, counts: dict[str, int] | None = None) -> None:
+    """Write one Parquet file (zstd) of exactly `schema`, whole or not at all.
 
-
-def write_table(uri: str, table: pa.Table, schema: pa.Schema) -> None:
-    """Write one Parquet file (zstd) of exactly `schema`, whole or not at all. The same rows give the same bytes."""
+    The same rows give the same bytes. `counts` (what the making of the file counted) are kept in its footer,
+    so that a rerun that skips the file still knows them.
+    """
     buffer = io.BytesIO()
     checked = conform(table, schema, uri).combine_chunks()
+    checked = checked.replace_schema_metadata({_COUNTS: json.dumps(counts or {}, sort_keys=True)})
     pq.write_table(checked, buffer, compression="zstd", row_group_size=65_536)
     write_bytes(uri, buffer.getvalue())
+
+
+def read_counts(uri: str) -> dict[str, int]:
+    """The counts that `write_table` kept with a file, and its number of rows as `rows_out`."""
+    with open_input(uri) as stream:
+        try:
+            footer = pq.read_metadata(stream)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise DupqError(f"{uri}: not a readable Parquet file ({error})") from error
+    kept = (footer.metadata or {}).get(_COUNTS, b"{}")
+    return {**json.loads(kept), "rows_out": footer.num_rows}
 
 
 def checksum(uri: str) -> str:

@@ -103,6 +103,62 @@ def embeddings(dimensions: int) -> pa.Schema:
     )
 
 
+# Tables of a run's work folder, by packed key (see dupq/text/keys.py).
+
+TEXTS = pa.schema(
+    [
+        _required("key", pa.int64()),
+        _required("title", pa.string()),  # tokens joined by single spaces
+        _required("text", pa.string()),  # title and body, likewise
+    ]
+)
+
+KEY_PAIRS = pa.schema([_required("left", pa.int64()), _required("right", pa.int64())])
+
+VERIFIED = pa.schema([*KEY_PAIRS, _required("source", pa.string()), _required("jaccard", pa.float32())])
+
+# Every question that is in a verified pair, and the question that stands for it in the encoder's stages.
+REPRESENTATIVES = pa.schema([_required("key", pa.int64()), _required("representative", pa.int64())])
+
+NEIGHBOURS = pa.schema(
+    [
+        _required("query", pa.int64()),
+        _required("neighbour", pa.int64()),
+        _required("similarity", pa.float32()),
+        _required("rank", pa.int32()),
+    ]
+)
+
+EDGES = pa.schema([*KEY_PAIRS, _required("probability", pa.float32())])
+
+# The questions of clusters of two and more.
+MEMBERS = pa.schema(
+    [
+        _required("key", pa.int64()),
+        _required("cluster", pa.int64()),  # its smallest key
+        _required("canonical", pa.int64()),
+        _required("size", pa.int64()),
+    ]
+)
+
+
+def band_name(band: int) -> str:
+    """The column of one band in the signatures table."""
+    return f"band_{band:02d}"
+
+
+def signatures(permutations: int, bands: int) -> pa.Schema:
+    """MinHash signatures, and one key a band, each a column of its own so that a band is read alone."""
+    return pa.schema(
+        [
+            _required("key", pa.int64()),
+            pa.field("text_hash", pa.binary(16)),  # null: the text is empty
+            _required("signature", pa.list_(pa.uint32(), permutations)),
+            *(_required(band_name(band), pa.uint64()) for band in range(bands)),
+        ]
+    )
+
+
 def conform(table: pa.Table, schema: pa.Schema, place: str) -> pa.Table:
     """`table` with exactly the columns of `schema`, in its order and types.
 
@@ -112,7 +168,9 @@ def conform(table: pa.Table, schema: pa.Schema, place: str) -> pa.Table:
     columns = []
     for field in schema:
         if field.name not in table.column_names:
-            raise DupqError(f"{place}: column '{field.name}' is missing; it has {', '.join(table.column_names)}")
+            raise DupqError(
+                f"{place}: column '{field.name}' is missing; it has {', '.join(table.column_names)}"
+            )
         column = table.column(field.name)
         if column.type != field.type:
             try:
@@ -122,6 +180,8 @@ def conform(table: pa.Table, schema: pa.Schema, place: str) -> pa.Table:
                     f"{place}: column '{field.name}' is {column.type}, not {field.type} ({error})"
                 ) from error
         if not field.nullable and column.null_count:
-            raise DupqError(f"{place}: column '{field.name}' has {column.null_count} empty values; it must have none")
+            raise DupqError(
+                f"{place}: column '{field.name}' has {column.null_count} empty values; it must have none"
+            )
         columns.append(column)
     return pa.table(columns, schema=schema)

@@ -1,0 +1,58 @@
+"""The values of a row's attributes, strictly read. An empty attribute counts as an absent one."""
+
+import datetime
+import re
+from collections.abc import Mapping
+
+from dupq.text.keys import MAXIMUM_ID
+
+_INTEGER = re.compile(r"-?[0-9]{1,19}")
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MILLISECOND = datetime.timedelta(milliseconds=1)
+
+
+class BadField(ValueError):  # noqa: N818  # it is no failure of the program
+    """An attribute makes its row unusable. The message is the reason that goes into `rejects`."""
+
+
+def required(attributes: Mapping[str, str], name: str) -> str:
+    """The text of an attribute. Raises BadField if there is none."""
+    text = attributes.get(name)
+    if not text:
+        raise BadField(f"no {name}")
+    return text
+
+
+def identifier(attributes: Mapping[str, str], name: str) -> int:
+    """An id. Raises BadField if there is none, or it is not a number that fits into a key."""
+    text = required(attributes, name)
+    if _INTEGER.fullmatch(text) is None or not 0 <= int(text) <= MAXIMUM_ID:
+        raise BadField(f"{name} not a number")
+    return int(text)
+
+
+def integer(attributes: Mapping[str, str], name: str, bits: int) -> int | None:
+    """A number, None if there is none. Raises BadField for other text, and beyond signed `bits`."""
+    text = attributes.get(name)
+    if not text:
+        return None
+    if _INTEGER.fullmatch(text) is None or not -(1 << bits - 1) <= int(text) < 1 << bits - 1:
+        raise BadField(f"{name} not a number")
+    return int(text)
+
+
+def milliseconds(attributes: Mapping[str, str], name: str) -> int | None:
+    """A time in milliseconds since 1970, None if there is none. Dumps write UTC, with or without fractions.
+
+    Raises BadField if it is no date.
+    """
+    text = attributes.get(name)
+    if not text:
+        return None
+    try:
+        time = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        raise BadField(f"{name} not a date") from None
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=datetime.UTC)
+    return (time - _EPOCH) // _MILLISECOND

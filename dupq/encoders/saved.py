@@ -1,0 +1,89 @@
+"""A trained encoder on disk: safetensors, JSON and a word list; nothing in it is ever unpickled.
+
+encoder.json        settings, thresholds, calibration, metrics, fingerprint; written last
+model.safetensors   the weights
+vocabulary.txt      one word a line, in the order of the ids
+split.parquet       which questions the network was trained, tuned and tested on
+"""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import safetensors
+import safetensors.numpy
+import torch
+
+from dupq import config, storage
+from dupq.encoders.build import build
+from dupq.encoders.decision import Decision
+from dupq.encoders.description import FORMAT, read_description
+from dupq.encoders.protocol import Encoder
+from dupq.errors import DupqError
+from dupq.text.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True)
+class SavedEncoder:
+    """An encoder as it was trained."""
+
+    network: Encoder
+    vocabulary: Vocabulary
+    settings: config.Settings
+    decision: Decision
+    metrics: dict[str, Any]
+
+
+def weights(network: torch.nn.Module) -> bytes:
+    """The weights as safetensors, names sorted: the same weights give the same bytes."""
+    tensors = {name: value.detach().cpu().numpy() for name, value in sorted(network.state_dict().items())}
+    return safetensors.numpy.save(tensors)
+
+
+def save(uri: str, encoder: SavedEncoder, run_id: str) -> str:
+    """Write an encoder to the folder `uri`, with the name of the run that made it; returns its fingerprint."""
+    model, words = weights(encoder.network), encoder.vocabulary.to_bytes()
+    description = {
+        "format": FORMAT,
+        "settings": config.to_dict(encoder.settings),
+        "decision": vars(encoder.decision),
+    }
+    fingerprint = _fingerprint(model, words, description)
+    storage.write_bytes(storage.join(uri, "model.safetensors"), model)
+    storage.write_bytes(storage.join(uri, "vocabulary.txt"), words)
+    storage.write_json(
+        storage.join(uri, "encoder.json"),
+        {**description, "fingerprint": fingerprint, "metrics": encoder.metrics, "run_id": run_id},
+    )
+    return fingerprint
+
+
+def load(uri: str) -> SavedEncoder:
+    """Open an encoder. Raises DupqError if files are missing, damaged or do not belong together."""
+    description = read_description(uri)
+    model = storage.read_bytes(storage.join(uri, "model.safetensors"))
+    words = storage.read_bytes(storage.join(uri, "vocabulary.txt"))
+    described = {name: description[name] for name in ("format", "settings", "decision")}
+    if _fingerprint(model, words, described) != description["fingerprint"]:
+        raise DupqError(
+            f"{uri}: the encoder's files are damaged or from different trainings; train or copy it anew"
+        )
+    settings = config.from_dict(description["settings"])
+    try:
+        tensors = safetensors.numpy.load(model)
+    except safetensors.SafetensorError as error:
+        raise DupqError(f"{uri}/model.safetensors: not readable ({error})") from error
+    network = build(settings.encoder, tensors["words.weight"], settings.training.seed)
+    network.load_state_dict({name: torch.from_numpy(value) for name, value in tensors.items()})
+    decision = Decision(**description["decision"])
+    return SavedEncoder(
+        network.eval(), Vocabulary.from_bytes(words), settings, decision, description["metrics"]
+    )
+
+
+def _fingerprint(model: bytes, words: bytes, description: dict[str, Any]) -> str:
+    digest = hashlib.sha256()
+    for part in (model, words, storage.json_bytes(description)):
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
+    return digest.hexdigest()

@@ -1,0 +1,41 @@
+"""How much of what was planted in a made archive is found. The truth is known there, so these are exact."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dupq.evaluation.rankers import Ranker
+
+_TOP = 10
+
+
+class Planted(NamedTuple):
+    """Planted pairs of one kind: the later question, its original (int64 keys), and whether training saw them."""
+
+    questions: np.ndarray
+    originals: np.ndarray
+    trained_on: np.ndarray
+
+
+def same_cluster(planted: Planted, keys: np.ndarray, clusters: np.ndarray) -> float:
+    """The share of pairs that ended in one cluster; `clusters` are those of the sorted `keys`."""
+    sides = [clusters[np.searchsorted(keys, side)] for side in (planted.questions, planted.originals)]
+    return float(np.mean(sides[0] == sides[1]))
+
+
+def found_at_10(planted: Planted, rankers: dict[str, Ranker]) -> dict[str, Any]:
+    """For each system the share of pairs whose original is among the ten best for the later question.
+
+    Once over all pairs, once over those that no training saw.
+    """
+    unseen = ~planted.trained_on
+    measured: dict[str, Any] = {"pairs_never_trained_on": int(unseen.sum())}
+    for name, ranker in rankers.items():
+        ranked = ranker.rank(planted.questions, _TOP)
+        hits = np.array(
+            [original in found for original, found in zip(planted.originals.tolist(), ranked, strict=True)]
+        )
+        measured[f"{name}_at_10"] = float(hits.mean())
+        if unseen.any():
+            measured[f"{name}_at_10_never_trained_on"] = float(hits[unseen].mean())
+    return measured

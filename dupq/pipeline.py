@@ -1,0 +1,170 @@
+"""The nightly job, stage after stage: questions in, pairs and clusters of duplicates out.
+
+    questions   ──texts──▶            tokens, once for all stages
+    texts       ──signatures──▶       MinHash signatures and band keys
+    signatures  ──near_duplicates──▶  verified pairs, representatives
+    texts       ──encode──▶           embeddings of the representatives, by a pool of actors
+    embeddings  ──neighbours──▶       the k nearest questions of each, exactly
+    pairs       ──clusters──▶         pairs, clusters, cluster_stats
+    run         ──evaluate──▶         metrics.json: counts, and quality on known duplicates
+    run         ──report──▶           report.html
+
+Each stage reads files and writes files; the driver holds none of their rows.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+
+from dupq import config, runs, storage
+from dupq.encoders.decision import Decision
+from dupq.encoders.description import read_description
+from dupq.errors import DupqError, SettingError
+from dupq.report import page
+from dupq.stages.clusters import ClusterFiles, make_clusters
+from dupq.stages.encode import encode_texts
+from dupq.stages.evaluate import EvaluationFiles, evaluate_run
+from dupq.stages.near_duplicates import NearFiles, find_near_duplicates, make_signatures
+from dupq.stages.neighbours import find_neighbours
+from dupq.stages.shards import link_files, partitions, question_shards
+from dupq.stages.texts import make_texts
+
+FREE_SECTIONS = ("near_duplicates", "encode", "neighbours", "clusters", "evaluation")
+
+
+@dataclass(frozen=True)
+class DedupJob:
+    """What `jobs/dedup.py` was asked for. All are URIs; `links` and `truth` may be missing."""
+
+    questions: str
+    encoder: str
+    output: str
+    links: str | None = None
+    truth: str | None = None
+    assignments: tuple[str, ...] = ()
+
+    def check(self) -> config.Settings:
+        """The settings; raises DupqError for what is wrong, before any work."""
+        question_shards(self.questions)
+        if self.links is not None:
+            link_files(self.links)
+        if self.truth is not None and not storage.exists(self.truth):
+            raise DupqError(f"{self.truth}: no such file")
+        return run_settings(read_description(self.encoder), self.assignments)
+
+
+def dedup(job: DedupJob) -> runs.Run:
+    """Find the duplicates of an archive; returns the finished run.
+
+    The same job over the same data gives the same run, and goes on where an earlier attempt stopped. Raises
+    DupqError if an input is missing or wrong.
+    """
+    settings = job.check()
+    description = read_description(job.encoder)
+    shards, sites = question_shards(job.questions)
+    run = runs.open_run(job.output, _inputs(job), _made_from(job, description), settings)
+    if run.finished:
+        print(f"run {run.run_id} is finished already")
+        return run
+    decision = _decision(description, settings)
+    near = _near_files(run)
+
+    texts = run.stage("texts", lambda: make_texts(shards, sites, settings.text, near.texts))
+    parts = partitions(texts["rows_out"])
+    run.stage("signatures", lambda: make_signatures(near, settings.near_duplicates))
+    run.stage("near_duplicates", lambda: find_near_duplicates(near, sites, settings.near_duplicates, parts))
+    run.stage(
+        "encode",
+        lambda: encode_texts(
+            near.texts, job.encoder, sites, near.representatives, settings.encode, run.path("embeddings")
+        ),
+    )
+    run.stage(
+        "neighbours",
+        lambda: find_neighbours(
+            run.path("embeddings"),
+            sites,
+            settings.neighbours,
+            parts,
+            decision.threshold,
+            run.path("work", "neighbours"),
+        ),
+    )
+    run.stage("clusters", lambda: make_clusters(_cluster_files(run, job), shards, sites, decision, parts))
+    run.stage("evaluate", lambda: evaluate_run(_evaluation_files(run, job), sites, settings, decision))
+    run.describe()
+    page.write(run.uri)
+    run.succeed()
+    return run
+
+
+def run_settings(description: dict, assignments: tuple[str, ...]) -> config.Settings:
+    """The settings that the encoder was trained with, changed where a run is free to."""
+    for assignment in assignments:
+        if assignment.partition(".")[0] not in FREE_SECTIONS:
+            raise SettingError(
+                f"--set {assignment}: fixed when the encoder was trained; free are {', '.join(FREE_SECTIONS)}"
+            )
+    trained = config.from_dict(description["settings"])
+    free = {section: getattr(config.Settings(), section) for section in FREE_SECTIONS}
+    return config.assign(dataclasses.replace(trained, **free), assignments)
+
+
+def _decision(description: dict, settings: config.Settings) -> Decision:
+    decision = Decision(**description["decision"])
+    if settings.clusters.threshold >= 0:
+        return dataclasses.replace(decision, threshold=settings.clusters.threshold)
+    return decision
+
+
+def _inputs(job: DedupJob) -> dict[str, str | None]:
+    named = {"questions": job.questions, "links": job.links, "encoder": job.encoder, "truth": job.truth}
+    return {name: storage.absolute(uri) if uri else None for name, uri in named.items()}
+
+
+def _made_from(job: DedupJob, description: dict) -> dict:
+    return {
+        "questions": runs.content_of(job.questions),
+        "links": runs.content_of(job.links) if job.links else None,
+        "encoder": description["fingerprint"],
+        "truth": storage.checksum(job.truth) if job.truth else None,
+    }
+
+
+def _near_files(run: runs.Run) -> NearFiles:
+    return NearFiles(
+        texts=run.path("work", "texts"),
+        signatures=run.path("work", "signatures"),
+        exact=run.path("work", "exact.parquet"),
+        candidates=run.path("work", "candidates"),
+        verified=run.path("work", "verified"),
+        representatives=run.path("work", "representatives.parquet"),
+    )
+
+
+def _cluster_files(run: runs.Run, job: DedupJob) -> ClusterFiles:
+    return ClusterFiles(
+        verified=run.path("work", "verified"),
+        neighbours=run.path("work", "neighbours"),
+        texts=run.path("work", "texts"),
+        links=job.links,
+        edges=run.path("work", "edges"),
+        members=run.path("work", "members.parquet"),
+        pairs=run.path("pairs"),
+        clusters=run.path("clusters"),
+        cluster_stats=run.path("cluster_stats", "part-00000.parquet"),
+    )
+
+
+def _evaluation_files(run: runs.Run, job: DedupJob) -> EvaluationFiles:
+    return EvaluationFiles(
+        texts=run.path("work", "texts"),
+        representatives=run.path("work", "representatives.parquet"),
+        embeddings=run.path("embeddings"),
+        encoder=job.encoder,
+        links=job.links,
+        truth=job.truth,
+        pairs=run.path("pairs"),
+        clusters=run.path("clusters"),
+        cluster_stats=run.path("cluster_stats"),
+        output=run.path("metrics.json"),
+    )

@@ -1,0 +1,134 @@
+"""Small bar charts as inline SVG: records in, markup out.
+
+Colours are classes of the page, so a chart follows its light and dark scheme and prints. Every bar carries
+its value as text: nothing is said by length or colour alone. All text is escaped.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from markupsafe import Markup
+
+_WIDTH = 720
+_ROW = 26
+_LABEL = 250  # the right end of a bar's label
+_VALUE = 130  # kept free for the value at the right of the longest bar
+_PLOT_TOP, _PLOT_BOTTOM, _PLOT_LEFT = 24, 204, 60
+
+
+class Bar(NamedTuple):
+    """One bar: its label, its length, and its value as the reader sees it."""
+
+    label: str
+    value: float
+    text: str
+    tone: str = "one"  # one, two or three: a colour of the page
+
+
+class Mark(NamedTuple):
+    """A place on a histogram's axis that matters, such as a threshold."""
+
+    value: float
+    label: str
+
+
+def bars(title: str, description: str, records: Sequence[Bar], maximum: float | None = None) -> Markup:
+    """Horizontal bars, in order; `maximum` fills the width, or else the largest value does."""
+    longest = maximum or max((record.value for record in records), default=0)
+    rows = Markup("").join(_row(record, index * _ROW, longest) for index, record in enumerate(records))
+    values = "; ".join(f"{record.label}: {record.text}" for record in records)
+    return _svg(title, f"{description} {values}", len(records) * _ROW, rows)
+
+
+def _row(bar: Bar, top: float, longest: float) -> Markup:
+    width = _length(bar.value, longest, _WIDTH - _LABEL - _VALUE)
+    return Markup(
+        '<text class="label" x="{}" y="{}" text-anchor="end">{}</text>'
+        '<rect class="{}" x="{}" y="{}" width="{:.1f}" height="16" rx="2"/>'
+        '<text x="{:.1f}" y="{}">{}</text>'
+    ).format(
+        *(_LABEL - 10, top + 17, bar.label),
+        *(bar.tone, _LABEL, top + 5, width),
+        *(_LABEL + width + 8, top + 17, bar.text),
+    )
+
+
+def meter(value: float, maximum: float) -> Markup:
+    """One bare bar for a table cell that holds the value as text, so screen readers skip it."""
+    return Markup(
+        '<svg class="meter" viewBox="0 0 100 8" aria-hidden="true" preserveAspectRatio="none">'
+        '<rect class="one" width="{:.1f}" height="8"/></svg>'
+    ).format(_length(value, maximum, 100))
+
+
+def histogram(
+    title: str, description: str, edges: Sequence[float], counts: Sequence[int], mark: Mark | None = None
+) -> Markup:
+    """Counts between consecutive `edges` on a logarithmic axis, with `mark` as a line across.
+
+    A bin of one stands out from an empty one: heights follow log(1 + count).
+    """
+    low, high = edges[0], edges[-1]
+    decades = max(1, math.ceil(math.log10(1 + max(counts))))
+    parts = [_grid_line(10**power, decades) for power in range(decades + 1)]
+    for left, right, count in zip(edges, edges[1:], counts, strict=False):
+        parts.append(_column(left, right, count, low, high, decades))
+    parts += [_tick(value, low, high) for value in _ticks(low, high)]
+    if mark and low <= mark.value <= high:
+        parts.append(_mark(mark, low, high))
+    return _svg(title, description, _PLOT_BOTTOM + 24, Markup("").join(parts))
+
+
+def _column(left: float, right: float, count: int, low: float, high: float, decades: int) -> Markup:
+    x, end, y = _across(left, low, high), _across(right, low, high), _up(count, decades)
+    return Markup(
+        '<rect class="one" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"><title>{}</title></rect>'
+    ).format(x, y, max(1, end - x - 1), _PLOT_BOTTOM - y, f"{left:.2f} to {right:.2f}: {count:,}")
+
+
+def _grid_line(count: int, decades: int) -> Markup:
+    y = _up(count, decades)
+    return Markup(
+        '<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>'
+        '<text class="axis" x="{}" y="{:.1f}" text-anchor="end">{:,}</text>'
+    ).format(_PLOT_LEFT, _WIDTH, y, y, _PLOT_LEFT - 8, y + 4, count)
+
+
+def _tick(value: float, low: float, high: float) -> Markup:
+    return Markup('<text class="axis" x="{:.1f}" y="{}" text-anchor="middle">{:.1f}</text>').format(
+        _across(value, low, high), _PLOT_BOTTOM + 18, value
+    )
+
+
+def _mark(mark: Mark, low: float, high: float) -> Markup:
+    x = _across(mark.value, low, high)
+    anchor = "end" if x > (_PLOT_LEFT + _WIDTH) / 2 else "start"
+    return Markup(
+        '<line class="mark" x1="{:.1f}" x2="{:.1f}" y1="6" y2="{}"/>'
+        '<text class="mark-label" x="{:.1f}" y="15" text-anchor="{}">{}</text>'
+    ).format(x, x, _PLOT_BOTTOM, x - 6 if anchor == "end" else x + 6, anchor, mark.label)
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    return [step / 10 for step in range(math.ceil(low * 10 - 1e-6), math.floor(high * 10 + 1e-6) + 1)]
+
+
+def _across(value: float, low: float, high: float) -> float:
+    return _PLOT_LEFT + (value - low) / (high - low) * (_WIDTH - _PLOT_LEFT - 12)
+
+
+def _up(count: int, decades: int) -> float:
+    return _PLOT_BOTTOM - math.log10(1 + count) / math.log10(1 + 10**decades) * (_PLOT_BOTTOM - _PLOT_TOP)
+
+
+def _length(value: float, longest: float, room: float) -> float:
+    if value <= 0 or longest <= 0:
+        return 0
+    return max(1.0, min(1.0, value / longest) * room)
+
+
+def _svg(title: str, description: str, height: int, content: Markup) -> Markup:
+    return Markup(
+        '<svg class="chart" role="img" viewBox="0 0 {} {}"><title>{}</title><desc>{}</desc>{}</svg>'
+    ).format(_WIDTH, height, title, description, content)

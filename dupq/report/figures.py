@@ -1,0 +1,137 @@
+"""The charts of one run: its counts and measures as records for `charts`.
+
+A chart whose numbers the run does not have is empty markup, and the page leaves it out.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from markupsafe import Markup
+
+from dupq.report import charts
+from dupq.report.charts import Bar, Mark
+from dupq.report.formats import number, score, share
+from dupq.report.streaming import Histogram
+
+_FUNNEL = [
+    ("questions", "Questions", "one"),
+    ("exact_copies", "Exact copies of another", "one"),
+    ("near_duplicate_pairs", "Near-duplicate pairs", "two"),
+    ("representatives", "Representatives, encoded", "one"),
+    ("encoder_pairs_over_threshold", "Encoder pairs over the threshold", "two"),
+    ("clusters", "Clusters", "three"),
+    ("questions_in_clusters", "Questions in clusters", "one"),
+]
+_MEASURES = {
+    "accuracy_at_1": "Found first",
+    "accuracy_at_5": "Found among the first 5",
+    "accuracy_at_10": "Found among the first 10",
+    "map": "Mean average precision",
+}
+_SYSTEMS = {"encoder": ("encoder", "one"), "bm25": ("BM25", "two")}
+
+
+def funnel(metrics: dict[str, Any]) -> Markup:
+    """What is left of the questions, step by step."""
+    questions = metrics.get("questions") or 0
+    records = []
+    for name, label, tone in _FUNNEL:
+        count = metrics.get(name)
+        if count is None:
+            continue
+        of_all = (
+            f"  {share(count / questions)}" if tone == "one" and questions and name != "questions" else ""
+        )
+        records.append(Bar(label, count, number(count) + of_all, tone))
+    return _bars("From questions to clusters", "Counts after each step.", records)
+
+
+def retrieval(known: dict[str, Any]) -> Markup:
+    """How often the encoder and BM25 find a known duplicate."""
+    systems = known.get("retrieval") or {}
+    records = []
+    for measure, label in _MEASURES.items():
+        for system, (name, tone) in _SYSTEMS.items():
+            value = (systems.get(system) or {}).get(measure)
+            if value is not None:
+                records.append(Bar(f"{label}: {name}", value, share(value), tone))
+    return _bars("Known duplicates found", "Encoder and BM25 side by side.", records, 1)
+
+
+def balanced_pairs(known: dict[str, Any]) -> Markup:
+    """How often each way of comparing tells known duplicates from random pairs."""
+    accuracies = known.get("balanced_pairs") or {}
+    records = [
+        Bar(label, value, share(value), tone)
+        for label, value, tone in [
+            ("Encoder", accuracies.get("encoder"), "one"),
+            ("BM25", accuracies.get("bm25"), "two"),
+            *_jaccard_rows(accuracies.get("shingle_jaccard")),
+        ]
+        if value is not None
+    ]
+    return _bars("Duplicates told from random pairs", "Accuracy; a coin reaches 50 %.", records, 1)
+
+
+def planted(kind: dict[str, Any]) -> Markup:
+    """What became of the planted pairs of one kind."""
+    records = [
+        Bar(label, value, share(value), tone)
+        for label, value, tone in [
+            ("In the same cluster", kind.get("same_cluster"), "one"),
+            ("Encoder, among first 10", kind.get("encoder_at_10"), "one"),
+            *_jaccard_rows(kind.get("shingle_jaccard_at_10"), ", among first 10"),
+        ]
+        if value is not None
+    ]
+    return _bars("Planted pairs found", "Shares of the pairs.", records, 1)
+
+
+def similarities(counts: Histogram, threshold: float | None) -> Markup:
+    """How the encoder scored its pairs."""
+    return _histogram("Similarity of the encoder's pairs", counts, threshold)
+
+
+def jaccards(counts: Histogram, threshold: float | None) -> Markup:
+    """How many shingles the verified copies share."""
+    return _histogram("Jaccard coefficient of copies and near duplicates", counts, threshold)
+
+
+def cluster_sizes(counts: Histogram) -> Markup:
+    """How many clusters there are of each size."""
+    if not counts.total:
+        return Markup("")
+    edges, occupied = counts.occupied()
+    records = [
+        Bar(_range(left, right), count, number(count))
+        for left, right, count in zip(edges, edges[1:], occupied, strict=False)
+    ]
+    return _bars("Clusters by number of questions", "Clusters of each size.", records)
+
+
+def _bars(title: str, description: str, records: list[Bar], maximum: float | None = None) -> Markup:
+    return charts.bars(title, description, records, maximum) if records else Markup("")
+
+
+def _histogram(title: str, counts: Histogram, threshold: float | None) -> Markup:
+    if not counts.total:
+        return Markup("")
+    marks = [] if threshold is None else [threshold]
+    edges, occupied = counts.occupied(*marks)
+    mark = Mark(threshold, f"threshold {score(threshold)}") if threshold is not None else None
+    description = f"{number(counts.total)} pairs on a logarithmic axis."
+    return charts.histogram(title, description, edges, occupied, mark)
+
+
+def _jaccard_rows(values: Any, suffix: str = "") -> Iterator[tuple[str, float | None, str]]:
+    """One row for each shingle size, or a single one if the run did not tell sizes apart."""
+    if not isinstance(values, dict):
+        values = {"": values}
+    for size, value in sorted(values.items()):
+        yield (f"{size}-word shingles{suffix}" if size else f"Shingles{suffix}"), value, "two"
+
+
+def _range(left: float, right: float) -> str:
+    if right == float("inf"):
+        return f"{left:,.0f} questions or more"
+    return f"{left:,.0f} questions" if right - left == 1 else f"{left:,.0f} to {right - 1:,.0f} questions"

@@ -1,0 +1,280 @@
+"""What the report shows of a run's tables, gathered in a few passes over them.
+
+A pass holds one file, counts, and the rows that will be shown. The same run gives the same findings: every
+order ends in the key of its rows.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dupq.report.reading import Key, Question, Run
+from dupq.report.streaming import Histogram, Order, Selection
+
+SOURCES = ("exact", "near_duplicate", "encoder")
+CLUSTERS_SHOWN = 10  # in each list
+QUESTIONS_SHOWN = 20  # of a cluster
+PAIRS_SHOWN = 10  # of a cluster, and on either side of the threshold
+SUREST_PAIRS = 10_000  # whose clusters are candidates for the most certain ones
+
+_SIMILARITY_EDGES = np.linspace(-1, 1, 101)
+_JACCARD_EDGES = np.linspace(0, 1, 51)
+_SIZE_EDGES = np.array([2, 3, 4, 5, 10, 20, 50, 100, 1_000, np.inf])
+
+_PAIR_KEY: Order = [
+    ("site_left", "ascending"),
+    ("question_id_left", "ascending"),
+    ("site_right", "ascending"),
+    ("question_id_right", "ascending"),
+    ("source", "ascending"),
+]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two questions and the evidence that they are duplicates."""
+
+    left: Key
+    right: Key
+    source: str
+    jaccard: float | None
+    similarity: float | None
+    probability: float
+    known_link: bool | None
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster's figures, its first questions, and the weakest pairs between these."""
+
+    cluster_id: str
+    size: int
+    edges: int
+    density: float
+    weakest_link: float
+    bridges: int
+    canonical: Key | None
+    questions: list[Key]
+    pairs: list[Pair]
+
+
+@dataclass
+class SourceCount:
+    """How many pairs a source gave, how many of them join their questions, and how many are known links."""
+
+    source: str
+    pairs: int = 0
+    joining: int = 0
+    known_links: int = 0
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Everything on the page that is not in the run's JSON files."""
+
+    sources: list[SourceCount]
+    similarities: Histogram
+    jaccards: Histogram
+    cluster_sizes: Histogram
+    above: list[Pair]
+    below: list[Pair]
+    largest: list[Cluster]
+    certain: list[Cluster]
+    questions: dict[Key, Question]
+
+
+class PairSurvey:
+    """One pass over the pairs: counts, histograms, and the pairs at the top and round the threshold."""
+
+    def __init__(self, threshold: float | None) -> None:
+        """Without a threshold every pair joins, and none is near it."""
+        self.counts = {source: SourceCount(source) for source in SOURCES}
+        self.similarities = Histogram(_SIMILARITY_EDGES)
+        self.jaccards = Histogram(_JACCARD_EDGES)
+        self._threshold = threshold
+        self._above = Selection(PAIRS_SHOWN, [("similarity", "ascending"), *_PAIR_KEY])
+        self._below = Selection(PAIRS_SHOWN, [("similarity", "descending"), *_PAIR_KEY])
+        self._surest = Selection(SUREST_PAIRS, [("probability", "descending"), *_PAIR_KEY])
+
+    def add(self, pairs: pa.Table) -> None:
+        """Take in one file of the table."""
+        joins = _joins(pairs, self._threshold)
+        for source, count in self.counts.items():
+            from_source = pc.equal(pairs["source"], source)
+            count.pairs += _true(from_source)
+            count.joining += _true(pc.and_(from_source, joins))
+            count.known_links += _true(pc.and_(from_source, pairs["known_link"]))
+        self.similarities.add(pairs["similarity"])
+        self.jaccards.add(pairs["jaccard"])
+        from_encoder = pc.equal(pairs["source"], "encoder")
+        over = pairs.filter(pc.and_(from_encoder, joins))
+        self._surest.add(over)
+        if self._threshold is not None:
+            self._above.add(over)
+            self._below.add(pairs.filter(pc.and_(from_encoder, pc.invert(joins))))
+
+    def above(self) -> list[Pair]:
+        """The encoder's pairs that only just joined."""
+        return [_pair(row) for row in self._above.rows()]
+
+    def below(self) -> list[Pair]:
+        """The encoder's pairs that only just did not."""
+        return [_pair(row) for row in self._below.rows()]
+
+    def surest(self) -> list[Pair]:
+        """The encoder's pairs of the highest probability."""
+        return [_pair(row) for row in self._surest.rows()]
+
+
+class ClusterSurvey:
+    """One pass over the clusters' figures: how large they are, the largest and the most certain of them."""
+
+    def __init__(self, candidates: set[str]) -> None:
+        """The most certain clusters are chosen from the ids in `candidates`."""
+        self.sizes = Histogram(_SIZE_EDGES)
+        self._candidates = pa.array(sorted(candidates), pa.string())
+        self._largest = Selection(CLUSTERS_SHOWN, [("size", "descending"), ("cluster_id", "ascending")])
+        self._certain = Selection(
+            CLUSTERS_SHOWN, [("weakest_link", "descending"), ("cluster_id", "ascending")]
+        )
+
+    def add(self, stats: pa.Table) -> None:
+        """Take in one file of the table."""
+        several = stats.filter(pc.greater(stats["size"], 1))
+        self.sizes.add(several["size"])
+        self._largest.add(several)
+        self._certain.add(several.filter(pc.is_in(several["cluster_id"], self._candidates)))
+
+    def largest(self) -> list[dict[str, Any]]:
+        """The figures of the largest clusters."""
+        return self._largest.rows()
+
+    def certain(self) -> list[dict[str, Any]]:
+        """The figures of the candidates whose weakest link is strongest."""
+        return self._certain.rows()
+
+
+def gather(run: Run) -> Findings:
+    """The findings of `run`.
+
+    A cluster's weakest link is no stronger than its strongest pair, so the most certain of the clusters that
+    the encoder joined are found among those of its surest pairs.
+    """
+    threshold = run.metrics.get("threshold")
+    pairs = PairSurvey(threshold)
+    for table in run.pairs():
+        pairs.add(table)
+    clusters = ClusterSurvey(_clusters_of(run, pairs.surest()))
+    for table in run.cluster_stats():
+        clusters.add(table)
+    largest, certain = clusters.largest(), clusters.certain()
+    members = _members(run, {row["cluster_id"] for row in largest + certain})
+    evidence = _evidence(run, members, threshold)
+    above, below = pairs.above(), pairs.below()
+    shown = {_key(row) for rows in members.values() for row in rows}
+    shown |= {key for pair in above + below for key in (pair.left, pair.right)}
+    return Findings(
+        sources=list(pairs.counts.values()),
+        similarities=pairs.similarities,
+        jaccards=pairs.jaccards,
+        cluster_sizes=clusters.sizes,
+        above=above,
+        below=below,
+        largest=[_cluster(row, members, evidence) for row in largest],
+        certain=[_cluster(row, members, evidence) for row in certain],
+        questions=run.titles(shown),
+    )
+
+
+def _joins(pairs: pa.Table, threshold: float | None) -> pa.ChunkedArray:
+    verified = pc.not_equal(pairs["source"], "encoder")
+    if threshold is None:
+        return pc.or_(verified, True)
+    over = pc.greater_equal(pairs["similarity"], pa.scalar(threshold, pa.float32()))
+    return pc.fill_null(pc.or_kleene(verified, over), False)
+
+
+def _true(mask: pa.ChunkedArray) -> int:
+    return pc.sum(mask).as_py() or 0
+
+
+def _clusters_of(run: Run, pairs: list[Pair]) -> set[str]:
+    """The clusters that hold both questions of a pair."""
+    keys = {key for pair in pairs for key in (pair.left, pair.right)}
+    ids = _id_set(keys)
+    cluster_by_key: dict[Key, str] = {}
+    for table in run.clusters(["site", "question_id", "cluster_id"]):
+        rows = table.filter(pc.is_in(table["question_id"], ids)).to_pylist()
+        cluster_by_key.update({_key(row): row["cluster_id"] for row in rows if _key(row) in keys})
+    return {cluster_by_key[pair.left] for pair in pairs if _together(pair, cluster_by_key)}
+
+
+def _members(run: Run, cluster_ids: set[str]) -> dict[str, list[dict[str, Any]]]:
+    """The first questions of each cluster, the canonical one before all."""
+    order: Order = [("is_canonical", "descending"), ("site", "ascending"), ("question_id", "ascending")]
+    selections = {cluster_id: Selection(QUESTIONS_SHOWN, order) for cluster_id in sorted(cluster_ids)}
+    wanted = pa.array(list(selections), pa.string())
+    for table in run.clusters():
+        members = table.filter(pc.is_in(table["cluster_id"], wanted))
+        for cluster_id in pc.unique(members["cluster_id"]).to_pylist():
+            selections[cluster_id].add(members.filter(pc.equal(members["cluster_id"], cluster_id)))
+    return {cluster_id: selection.rows() for cluster_id, selection in selections.items()}
+
+
+def _evidence(
+    run: Run, members: dict[str, list[dict[str, Any]]], threshold: float | None
+) -> dict[str, list[Pair]]:
+    """The joining pairs between the questions shown of each cluster, the weakest first."""
+    cluster_by_key = {_key(row): cluster_id for cluster_id, rows in members.items() for row in rows}
+    ids = _id_set(set(cluster_by_key))
+    found: dict[str, list[Pair]] = defaultdict(list)
+    for table in run.pairs():
+        inside = pc.and_(pc.is_in(table["question_id_left"], ids), pc.is_in(table["question_id_right"], ids))
+        for row in table.filter(pc.and_(inside, _joins(table, threshold))).to_pylist():
+            pair = _pair(row)
+            if _together(pair, cluster_by_key):
+                found[cluster_by_key[pair.left]].append(pair)
+    return {
+        cluster_id: sorted(pairs, key=lambda pair: (pair.probability, pair.left, pair.right, pair.source))
+        for cluster_id, pairs in found.items()
+    }
+
+
+def _together(pair: Pair, cluster_by_key: dict[Key, str]) -> bool:
+    return pair.left in cluster_by_key and cluster_by_key[pair.left] == cluster_by_key.get(pair.right)
+
+
+def _id_set(keys: set[Key]) -> pa.Array:
+    return pa.array(sorted({question_id for _, question_id in keys}), pa.int64())
+
+
+def _key(row: dict[str, Any]) -> Key:
+    return row["site"], row["question_id"]
+
+
+def _pair(row: dict[str, Any]) -> Pair:
+    return Pair(
+        left=(row["site_left"], row["question_id_left"]),
+        right=(row["site_right"], row["question_id_right"]),
+        source=row["source"],
+        jaccard=row["jaccard"],
+        similarity=row["similarity"],
+        probability=row["probability"],
+        known_link=row["known_link"],
+    )
+
+
+def _cluster(
+    stats: dict[str, Any], members: dict[str, list[dict[str, Any]]], evidence: dict[str, list[Pair]]
+) -> Cluster:
+    rows = members[stats["cluster_id"]]
+    return Cluster(
+        **stats,
+        canonical=next((_key(row) for row in rows if row["is_canonical"]), None),
+        questions=[_key(row) for row in rows],
+        pairs=evidence.get(stats["cluster_id"], [])[:PAIRS_SHOWN],
+    )

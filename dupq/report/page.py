@@ -1,0 +1,177 @@
+"""The report of a run: one HTML file that needs no network, no script and nothing beside it.
+
+Titles are strangers' text. Jinja escapes whatever the template does not, links are built from checked parts
+only, and the page's own policy forbids scripts, so that a slip could not run anything.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import jinja2
+
+from dupq import storage
+from dupq.report import charts, figures, findings, formats
+from dupq.report.findings import Findings
+from dupq.report.reading import Key, Question, Run, open_run
+
+TITLE_LENGTH = 200  # characters of a title that are shown
+SITES_SHOWN = 12
+
+_SITE = re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+)+")
+_SETTINGS = [
+    "text.code",
+    "text.fields",
+    "near_duplicates.shingle_size",
+    "near_duplicates.permutations",
+    "near_duplicates.bands",
+    "near_duplicates.rows",
+    "near_duplicates.threshold",
+    "near_duplicates.bucket_limit",
+    "encoder.maximum_tokens",
+    "neighbours.k",
+    "clusters.threshold",
+    "evaluation.k",
+]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A question as it is listed; `url` is None where its site is no host name."""
+
+    site: str
+    question_id: int
+    title: str
+    note: str
+    score: int | None
+    url: str | None
+
+
+@dataclass(frozen=True)
+class Cap:
+    """A limit that was reached, and how often."""
+
+    stage: str
+    name: str
+    count: int
+
+
+def write(run_uri: str) -> str:
+    """Write the report into the run, and return its URI."""
+    run = open_run(run_uri)
+    target = storage.join(run.uri, "report.html")
+    storage.write_bytes(target, _render(run).encode())
+    return target
+
+
+def render(run_uri: str) -> str:
+    """The report of the run at `run_uri`: the same run gives the same text."""
+    return _render(open_run(run_uri))
+
+
+def link(key: Key) -> str | None:
+    """Where a question is on the web, or None if its site is no plain host name."""
+    site, question_id = key
+    return f"https://{site}/questions/{question_id}" if _SITE.fullmatch(site) else None
+
+
+def _render(run: Run) -> str:
+    found = findings.gather(run)
+    return _environment().get_template("page.html.jinja").render(_context(run, found))
+
+
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("dupq", "report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for show in (
+        formats.number,
+        formats.share,
+        formats.score,
+        formats.duration,
+        formats.memory,
+        formats.words,
+    ):
+        environment.filters[show.__name__] = show
+    return environment
+
+
+def _context(run: Run, found: Findings) -> dict[str, Any]:
+    metrics, stages = run.metrics, run.manifest.get("stages") or []
+    known = metrics.get("known_duplicates")
+    return {
+        "manifest": run.manifest,
+        "inputs": run.manifest.get("inputs") or {},
+        "metrics": metrics,
+        "known": known,
+        "planted": metrics.get("planted") or {},
+        "settings": _settings(run.config, metrics),
+        "sites": _sites(metrics),
+        "sites_shown": SITES_SHOWN,
+        "stages": stages,
+        "longest": max((stage.get("seconds") or 0 for stage in stages), default=0),
+        "largest_memory": max((stage.get("peak_memory_mb") or 0 for stage in stages), default=0),
+        "caps": _caps(stages),
+        "found": found,
+        "entry": lambda key: _entry(key, found.questions.get(key)),
+        "meter": charts.meter,
+        "planted_chart": figures.planted,
+        "charts": {
+            "funnel": figures.funnel(metrics),
+            "retrieval": figures.retrieval(known or {}),
+            "balanced_pairs": figures.balanced_pairs(known or {}),
+            "similarities": figures.similarities(found.similarities, metrics.get("threshold")),
+            "jaccards": figures.jaccards(found.jaccards, _setting(run.config, "near_duplicates.threshold")),
+            "cluster_sizes": figures.cluster_sizes(found.cluster_sizes),
+        },
+    }
+
+
+def _entry(key: Key, question: Question | None) -> Entry:
+    site, question_id = key
+    title, note = _clip(question)
+    return Entry(site, question_id, title, note, question.score if question else None, link(key))
+
+
+def _clip(question: Question | None) -> tuple[str, str]:
+    """A title to be shown, and a remark where it is not the whole title."""
+    if question is None:
+        return "Question", "not in the question tables"
+    title = " ".join(question.title.split())
+    if not title:
+        return "Untitled", "the title is empty"
+    if len(title) <= TITLE_LENGTH:
+        return title, ""
+    return title[:TITLE_LENGTH] + "…", f"shortened from {len(question.title):,} characters"
+
+
+def _caps(stages: list[dict[str, Any]]) -> list[Cap]:
+    return [
+        Cap(stage["name"], name, count)
+        for stage in stages
+        for name, count in sorted((stage.get("caps") or {}).items())
+        if count
+    ]
+
+
+def _settings(config: dict[str, Any], metrics: dict[str, Any]) -> dict[str, Any]:
+    values = {path: _setting(config, path) for path in _SETTINGS}
+    threshold = values["clusters.threshold"]
+    if threshold is not None and threshold < 0:
+        values["clusters.threshold"] = (
+            f"{formats.score(metrics.get('threshold'))}, chosen in the encoder's training"
+        )
+    return values
+
+
+def _setting(config: dict[str, Any], path: str) -> Any:
+    section, _, name = path.partition(".")
+    return (config.get(section) or {}).get(name)
+
+
+def _sites(metrics: dict[str, Any]) -> list[tuple[str, int]]:
+    return sorted((metrics.get("sites") or {}).items(), key=lambda site: (-site[1], site[0]))

@@ -1,0 +1,69 @@
+"""Connecting to Ray."""
+
+import logging
+import os
+from typing import Any
+
+import ray
+
+from dupq.errors import DupqError, SettingError
+
+_OBJECT_STORE_BYTES = 300_000_000  # work is exchanged as files; objects are small
+
+
+def connect(address: str | None = None) -> None:
+    """Join the Ray cluster at `address`, else at RAY_ADDRESS (`auto`: the one running here), else start one here.
+
+    A cluster that was asked for must be there: its absence is an error, not a silent start of another one.
+    """
+    if ray.is_initialized():
+        return
+    os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    wanted = address or os.environ.get("RAY_ADDRESS") or "local"
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    try:
+        if wanted == "local":
+            ray.init(address="local", include_dashboard=False, object_store_memory=_OBJECT_STORE_BYTES, **quiet)
+        else:
+            ray.init(address=wanted, **quiet)
+    except ConnectionError as error:
+        raise DupqError(
+            f"no Ray cluster at {wanted} ({error}); start one, or leave out --ray and RAY_ADDRESS to use this machine"
+        ) from error
+    except ValueError as error:
+        raise SettingError(f"--ray {wanted}: {error}") from error
+    _check_nodes()
+
+
+def _check_nodes() -> None:
+    from dupq import __version__
+
+    if "CPU" not in ray.cluster_resources():
+        return
+    try:
+        found = ray.get(ray.remote(_worker_version).options(num_cpus=1).remote())
+    except (ray.exceptions.RayTaskError, ModuleNotFoundError) as error:
+        raise DupqError(
+            f"dupq is not installed on the nodes of the Ray cluster ({error.__class__.__name__}); run `ray up`"
+        ) from error
+    if found != __version__:
+        raise DupqError(f"the nodes have dupq {found}, this script {__version__}; refresh them with `ray up`")
+
+
+def _worker_version() -> str:
+    import dupq
+
+    return dupq.__version__
+
+
+def gpus() -> int:
+    """The number of GPUs of the cluster."""
+    return int(ray.cluster_resources().get("GPU", 0))
+
+
+def cpus() -> int:
+    """The number of CPUs of the cluster."""
+    return max(1, int(ray.cluster_resources().get("CPU", 1)))
+

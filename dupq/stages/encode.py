@@ -1,0 +1,128 @@
+"""texts → embeddings, by a pool of actors that each hold the encoder, on GPUs where the cluster has any.
+
+A row of the Ray Data set is one shard: what is encoded together, and so every bit of the result, is decided by
+the shards alone, and a finished shard is skipped by a rerun. An actor holds one shard and one batch.
+"""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import ray
+from ray.data import ActorPoolStrategy
+
+from dupq import storage
+from dupq.config import EncodeSettings
+from dupq.errors import DupqError
+from dupq.stages import cluster
+from dupq.stages.memory import measured
+from dupq.stages.tasks import Counts, Progress, Report, skip_or, summarise
+from dupq.tables import REPRESENTATIVES, TEXTS, embeddings
+from dupq.text.keys import Sites
+
+_RESTARTS = 3  # of an actor that died; a shard that kills its actor again and again ends the run
+
+
+def encode_texts(
+    texts: str, encoder: str, sites: Sites, representatives: str | None, settings: EncodeSettings, output: str
+) -> Report:
+    """Embed every question of `texts`, or only representatives if their table is given.
+
+    Writes one file of the embeddings schema for each file of `texts` to `output`.
+    """
+    files = storage.list_files(texts, ".parquet")
+    rows = [{"texts": file.uri, "output": storage.join(output, file.relative)} for file in files]
+    gpus = cluster.gpus()
+    actors = settings.actors or max(1, gpus or cluster.cpus() // 2)
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    shards = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(
+        EncodeShard,
+        fn_constructor_args=(encoder, sites.names, representatives, settings.batch_size),
+        batch_size=1,
+        compute=ActorPoolStrategy(size=min(actors, len(rows))),
+        num_cpus=1,
+        num_gpus=1 if gpus else 0,
+        max_restarts=_RESTARTS,
+        max_task_retries=_RESTARTS,
+    )
+    outcomes, progress = [], Progress("encode", len(rows))
+    try:
+        for row in shards.iter_rows():
+            outcomes.append(({name: row[name] for name in _COUNTED}, row["peak_mb"]))
+            progress.show(len(outcomes))
+    except ray.exceptions.RayError as error:
+        raise _cause(error) from error
+    return summarise(
+        [({_COUNTED[name]: value for name, value in counts.items()}, peak) for counts, peak in outcomes]
+    )
+
+
+_COUNTED = {"rows_in": "rows_in", "rows_out": "rows_out", "cut": "texts cut at maximum_tokens"}
+
+
+def _cause(error: BaseException) -> BaseException:
+    """The DupqError that an actor raised, or the error itself."""
+    inner: BaseException | None = error
+    while inner is not None:
+        if isinstance(inner, DupqError):
+            return inner
+        inner = getattr(inner, "cause", None) or inner.__cause__
+    return error
+
+
+class EncodeShard:
+    """An actor: the encoder, loaded once, and the work of one shard after the other."""
+
+    def __init__(self, encoder: str, sites: list[str], representatives: str | None, batch_size: int) -> None:
+        """`representatives` is the file that says which questions others stand for; None encodes all."""
+        import torch
+
+        from dupq.encoders.saved import load
+
+        torch.set_num_threads(1)
+        self._saved = load(encoder)
+        self._saved.network.to("cuda" if torch.cuda.is_available() else "cpu")
+        self._sites = Sites(sites)
+        self._batch_size = batch_size
+        self._represented = _represented(representatives)
+
+    def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Encode one shard; the batch holds one row."""
+        counts, peak = measured(self._shard, str(batch["texts"][0]), str(batch["output"][0]))
+        result: dict[str, Any] = {name: [counts[label]] for name, label in _COUNTED.items()}
+        return {name: np.array(value) for name, value in {**result, "peak_mb": [peak]}.items()}
+
+    def _shard(self, texts: str, output: str) -> Counts:
+        return skip_or(output, lambda: self._encode(texts, output))
+
+    def _encode(self, texts: str, output: str) -> Counts:
+        from dupq.encoders.encode import encode
+
+        table = storage.read_table(texts, TEXTS, ["key", "text"])
+        table = table.filter(pa.array(~np.isin(table["key"].to_numpy(), self._represented)))
+        maximum = self._saved.settings.encoder.maximum_tokens
+        strings = table["text"].to_pylist()
+        sequences = [self._saved.vocabulary.ids(text, maximum) for text in strings]
+        vectors = encode(self._saved.network, sequences, self._batch_size)
+        cut = sum(text.count(" ") >= maximum for text in strings)
+        counts = {"rows_in": len(table), "texts cut at maximum_tokens": cut}
+        names, ids = self._sites.unpack(table["key"].to_numpy())
+        schema = embeddings(vectors.shape[1])
+        flat = pa.array(vectors.ravel(), pa.float16())
+        columns = [
+            pa.array(names, pa.string()),
+            pa.array(ids),
+            pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1]),
+        ]
+        storage.write_table(output, pa.table(columns, schema=schema), schema, counts)
+        return {**counts, "rows_out": len(table)}
+
+
+def _represented(representatives: str | None) -> np.ndarray:
+    """The keys that need no embedding, because another question stands for them."""
+    if representatives is None:
+        return np.zeros(0, np.int64)
+    table = storage.read_table(representatives, REPRESENTATIVES)
+    keys = table["key"].to_numpy()
+    return keys[keys != table["representative"].to_numpy()]

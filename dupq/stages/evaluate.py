@@ -1,0 +1,233 @@
+"""A run's tables → metrics.json: what was found, and how good it is on known duplicates.
+
+One task. With links or a truth it holds the archive's texts, embeddings and a BM25 index: about 3 kB a question.
+Archives of more than `evaluation.bm25_limit` questions are therefore only counted here; jobs/evaluate.py measures an
+encoder on a sample of them.
+"""
+
+import csv
+import io
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dupq import storage
+from dupq.config import Settings
+from dupq.encoders.decision import Decision
+from dupq.encoders.description import read_description, read_split
+from dupq.errors import DupqError
+from dupq.evaluation.known_duplicates import balanced_pairs, retrieval, unseen_split
+from dupq.evaluation.planted import Planted, found_at_10, same_cluster
+from dupq.stages.links import known_duplicates
+from dupq.stages.tasks import Counts, Report, run_tasks
+from dupq.tables import CLUSTER_STATS, CLUSTERS, PAIRS, TEXTS
+from dupq.text.keys import Sites
+from dupq.training.split import split_links
+
+SHINGLE_SIZES = (1, 2, 3, 4)  # Bogdanova et al. 2015, section 5.2
+
+
+@dataclass(frozen=True)
+class EvaluationFiles:
+    """A run's tables, and where the metrics go."""
+
+    texts: str
+    representatives: str
+    embeddings: str
+    encoder: str
+    links: str | None
+    truth: str | None
+    pairs: str
+    clusters: str
+    cluster_stats: str
+    output: str
+
+
+def evaluate_run(files: EvaluationFiles, sites: Sites, settings: Settings, decision: Decision) -> Report:
+    """Write metrics.json."""
+    return run_tasks("evaluate", _evaluate, [(files, sites.names, settings, asdict(decision))])
+
+
+def _evaluate(files: EvaluationFiles, site_names: list[str], settings: Settings, decision: dict) -> Counts:
+    sites = Sites(site_names)
+    metrics = _counted(files, Decision(**decision))
+    measurable = metrics["questions"] <= settings.evaluation.bm25_limit
+    metrics["known_duplicates"] = metrics["planted"] = None
+    if measurable and (files.links or files.truth):
+        archive = read_archive(files.texts, files.embeddings, files.encoder, sites)
+        if files.links:
+            links = known_duplicates(files.links, sites)
+            metrics["known_duplicates"] = measure_known(archive, links, files.encoder, sites, settings)
+        if files.truth:
+            metrics["planted"] = _measure_planted(archive, files, sites)
+    storage.write_json(files.output, metrics)
+    return {
+        "rows_in": metrics["questions"],
+        "rows_out": metrics["questions"],
+        "archives over bm25_limit": int(not measurable),
+    }
+
+
+def _counted(files: EvaluationFiles, decision: Decision) -> dict[str, Any]:
+    by_site: Counter[str] = Counter()
+    in_clusters = 0
+    for file in storage.list_files(files.clusters, ".parquet"):
+        table = storage.read_table(file.uri, CLUSTERS, ["site", "cluster_size"])
+        by_site.update({row["values"]: row["counts"] for row in pc.value_counts(table["site"]).to_pylist()})
+        in_clusters += pc.sum(pc.greater(table["cluster_size"], 1)).as_py() or 0
+    sources: Counter[str] = Counter()
+    over = 0
+    for file in storage.list_files(files.pairs, ".parquet"):
+        table = storage.read_table(file.uri, PAIRS, ["source", "similarity"])
+        sources.update({row["values"]: row["counts"] for row in pc.value_counts(table["source"]).to_pylist()})
+        over += pc.sum(pc.greater_equal(table["similarity"], np.float32(decision.threshold))).as_py() or 0
+    sizes = [
+        storage.read_table(file.uri, CLUSTER_STATS, ["size"])["size"]
+        for file in storage.list_files(files.cluster_stats, ".parquet")
+    ]
+    representatives = sum(
+        storage.read_counts(file.uri)["rows_out"] for file in storage.list_files(files.embeddings, ".parquet")
+    )
+    return {
+        "questions": sum(by_site.values()),
+        "sites": dict(by_site),
+        "exact_copies": sources["exact"],
+        "near_duplicate_pairs": sources["near_duplicate"],
+        "representatives": representatives,
+        "encoder_pairs": sources["encoder"],
+        "encoder_pairs_over_threshold": over,
+        "threshold": decision.threshold,
+        "clusters": sum(len(column) for column in sizes),
+        "questions_in_clusters": in_clusters,
+        "largest_cluster": max((pc.max(column).as_py() or 0 for column in sizes), default=0),
+    }
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A whole archive in memory: keys (sorted), texts, and the systems that rank it."""
+
+    keys: np.ndarray
+    texts: pa.StringArray
+    rankers: dict[str, Any]
+
+
+def read_archive(texts: str, embeddings: str, encoder: str | None, sites: Sites) -> Archive:
+    """Read an archive's texts and embeddings; questions without an embedding are encoded here.
+
+    Without an encoder only the baselines are there.
+    """
+    from dupq.evaluation.rankers import BM25Ranker, EncoderRanker, ShingleRanker
+
+    tables = [
+        storage.read_table(file.uri, TEXTS, ["key", "text"]) for file in storage.list_files(texts, ".parquet")
+    ]
+    table = pa.concat_tables(tables).sort_by("key").combine_chunks()
+    keys, column = table["key"].to_numpy(), table["text"].chunk(0)
+    strings = column.to_pylist()
+    rankers: dict[str, Any] = {}
+    if encoder is not None:
+        rankers["encoder"] = EncoderRanker(_all_embeddings(keys, strings, embeddings, encoder, sites))
+    rankers |= {
+        "bm25": BM25Ranker(keys, strings),
+        **{f"shingle_jaccard_{size}": ShingleRanker(keys, column, size) for size in SHINGLE_SIZES},
+    }
+    return Archive(keys, column, rankers)
+
+
+def _all_embeddings(keys: np.ndarray, texts: list[str], embeddings: str, encoder: str, sites: Sites) -> Any:
+    import torch
+
+    from dupq.encoders.encode import encode
+    from dupq.encoders.saved import load
+    from dupq.neighbours.search import Embeddings
+    from dupq.stages.neighbours import read_embeddings
+
+    torch.set_num_threads(1)
+    saved = load(encoder)
+    vectors = np.zeros((len(keys), saved.network.dimensions), np.float16)
+    missing = np.ones(len(keys), bool)
+    for file in storage.list_files(embeddings, ".parquet"):
+        found = read_embeddings(file.uri, sites)
+        places = np.searchsorted(keys, found.keys)
+        vectors[places], missing[places] = found.vectors, False
+    rows = np.flatnonzero(missing)
+    sequences = [saved.vocabulary.ids(texts[row], saved.settings.encoder.maximum_tokens) for row in rows]
+    vectors[rows] = encode(saved.network, sequences, rows=64)
+    return Embeddings(keys, vectors)
+
+
+def measure_known(
+    archive: Archive, links: np.ndarray, encoder: str | None, sites: Sites, settings: Settings
+) -> dict[str, Any] | None:
+    """The quality of all systems on duplicate links (keys); None without links.
+
+    Measured are the links that the encoder never saw. Without an encoder they are the test part of the split that
+    one trained with these settings would have.
+    """
+    links = links[np.isin(links, archive.keys).all(axis=1)]
+    if not len(links):
+        return None
+    thresholds = {}
+    if encoder is None:
+        split = split_links(links, settings.training)
+    else:
+        parts = read_split(encoder, sites)
+        split = unseen_split(links, parts["train"], parts["development"])
+        thresholds["encoder"] = read_description(encoder)["decision"]["pair_threshold"]
+    compared: dict[str, Ranker] = {name: archive.rankers[name] for name in ("encoder", "bm25") if name in archive.rankers}
+    return {
+        **retrieval(compared, split, len(archive.keys), settings.evaluation),
+        "balanced_pairs": balanced_pairs(archive.rankers, thresholds, split, links, archive.keys),
+    }
+
+
+def _measure_planted(archive: Archive, files: EvaluationFiles, sites: Sites) -> dict[str, Any]:
+    parts = read_split(files.encoder, sites)
+    seen = np.concatenate([parts["train"], parts["development"]])
+    clusters = _clusters_of(archive.keys, files.clusters, sites)
+    measured: dict[str, Any] = {}
+    for kind, planted in _read_truth(str(files.truth), sites, seen).items():
+        measured[kind] = {
+            "pairs": len(planted.questions),
+            "same_cluster": same_cluster(planted, archive.keys, clusters),
+            **(found_at_10(planted, archive.rankers) if kind == "rephrasing" else {}),
+        }
+    return measured
+
+
+def _clusters_of(keys: np.ndarray, folder: str, sites: Sites) -> np.ndarray:
+    """The cluster of each key, as a number."""
+    columns = ["site", "question_id", "cluster_id"]
+    table = pa.concat_tables(
+        [storage.read_table(file.uri, CLUSTERS, columns) for file in storage.list_files(folder, ".parquet")]
+    )
+    places = np.argsort(sites.pack_columns(table["site"], table["question_id"], folder))
+    return (
+        table["cluster_id"].combine_chunks().dictionary_encode().combine_chunks().indices.to_numpy()[places]
+    )
+
+
+def _read_truth(uri: str, sites: Sites, seen: np.ndarray) -> dict[str, Planted]:
+    text = storage.read_bytes(uri).decode()
+    rows: dict[str, list[tuple[int, int]]] = {}
+    for number, row in enumerate(csv.DictReader(io.StringIO(text), delimiter="\t"), start=2):
+        try:
+            ends = [
+                sites.pack(row["site"], np.array([int(row[name])]), uri)[0]
+                for name in ("question_id", "related_id")
+            ]
+            rows.setdefault(row["kind"], []).append((int(ends[0]), int(ends[1])))
+        except (KeyError, TypeError, ValueError) as error:
+            raise DupqError(
+                f"{uri}: line {number} is not 'site, question_id, related_id, kind' ({error})"
+            ) from error
+    return {kind: _planted(np.array(pairs), seen) for kind, pairs in rows.items()}
+
+
+def _planted(pairs: np.ndarray, seen: np.ndarray) -> Planted:
+    return Planted(pairs[:, 0], pairs[:, 1], np.isin(pairs, seen).any(axis=1))

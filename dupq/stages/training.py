@@ -1,0 +1,346 @@
+"""The Ray side of training: what the trainer reads, the TorchTrainer, and the choice of the threshold.
+
+prepare    one task      split, word vectors, and the texts that training needs
+fit        N workers     TorchTrainer; each takes its share of every batch
+calibrate  one task      threshold and probability on development links; the saved encoder
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import safetensors.numpy
+
+from dupq import config, storage
+from dupq.errors import DupqError
+from dupq.evaluation.known_duplicates import chosen
+from dupq.stages.links import known_duplicates
+from dupq.stages.tasks import Counts, Report, run_tasks
+from dupq.tables import TEXTS
+from dupq.text.keys import Sites
+from dupq.training.split import Split, split_links
+
+
+@dataclass(frozen=True)
+class TrainingFiles:
+    """Where training reads and writes."""
+
+    texts: str
+    links: str
+    work: str
+    output: str
+
+    @property
+    def vocabulary(self) -> str:
+        """The words, one a line."""
+        return storage.join(self.work, "vocabulary.txt")
+
+    @property
+    def vectors(self) -> str:
+        """Their vectors."""
+        return storage.join(self.work, "word_vectors.safetensors")
+
+    @property
+    def examples(self) -> str:
+        """The texts of the questions that training reads."""
+        return storage.join(self.work, "examples.parquet")
+
+    @property
+    def weights(self) -> str:
+        """The network at its best epoch."""
+        return storage.join(self.work, "best.safetensors")
+
+    @property
+    def curve(self) -> str:
+        """What each epoch gave."""
+        return storage.join(self.work, "learning_curve.json")
+
+
+def prepare(files: TrainingFiles, sites: Sites, settings: config.Settings) -> Report:
+    """Train the word vectors, and gather the texts that pairs are made of. Holds those texts, not the archive's."""
+    return run_tasks("prepare", _prepare, [(files, sites.names, settings)])
+
+
+def calibrate(files: TrainingFiles, sites: Sites, settings: config.Settings, run_id: str) -> Report:
+    """Choose the threshold on development links, and save the encoder."""
+    return run_tasks("calibrate", _calibrate, [(files, sites.names, settings, run_id)])
+
+
+class Sentences:
+    """The tokens of the questions of an archive, file by file; can be iterated again and again."""
+
+    def __init__(self, folder: str, keys: np.ndarray) -> None:
+        """Only questions among `keys` (sorted)."""
+        self._folder, self._keys = folder, keys
+
+    def __iter__(self) -> Iterator[list[str]]:
+        """One list of tokens a question that has any."""
+        for file in storage.list_files(self._folder, ".parquet"):
+            for text in _texts_among(file.uri, self._keys)["text"].to_pylist():
+                if text:
+                    yield text.split(" ")
+
+
+def _texts_among(uri: str, keys: np.ndarray) -> pa.Table:
+    table = storage.read_table(uri, TEXTS, ["key", "text"])
+    return table.filter(pa.array(np.isin(table["key"].to_numpy(), keys)))
+
+
+def _all_keys(folder: str) -> np.ndarray:
+    files = storage.list_files(folder, ".parquet")
+    return np.sort(
+        np.concatenate([storage.read_table(file.uri, TEXTS, ["key"])["key"].to_numpy() for file in files])
+    )
+
+
+def read_links(files: TrainingFiles, sites: Sites, keys: np.ndarray) -> np.ndarray:
+    """The known duplicates whose questions are both among `keys`."""
+    links = known_duplicates(files.links, sites)
+    return links[np.isin(links, keys).all(axis=1)]
+
+
+def _prepare(files: TrainingFiles, site_names: list[str], settings: config.Settings) -> Counts:
+    from dupq.training.word_vectors import train_word_vectors
+
+    sites = Sites(site_names)
+    keys = _all_keys(files.texts)
+    links = read_links(files, sites, keys)
+    split = split_links(links, settings.training)
+    _write_examples(files, keys, split, settings.training)
+    sentences = Sentences(files.texts, chosen(keys, settings.word_vectors.sentences))
+    vocabulary, vectors = train_word_vectors(sentences, settings.word_vectors, settings.training.seed)
+    storage.write_bytes(files.vocabulary, vocabulary.to_bytes())
+    storage.write_bytes(files.vectors, safetensors.numpy.save({"vectors": vectors}))
+    left_out = max(0, len(keys) - settings.word_vectors.sentences)
+    return {
+        "rows_in": len(keys),
+        "rows_out": len(vocabulary.words),
+        "questions over word_vectors.sentences": left_out,
+    }
+
+
+def _write_examples(
+    files: TrainingFiles, keys: np.ndarray, split: Split, settings: config.TrainingSettings
+) -> None:
+    wanted = np.union1d(split.questions, chosen(keys, settings.negative_pool))
+    wanted = np.setdiff1d(wanted, split.questions_of("test"))
+    tables = [_texts_among(file.uri, wanted) for file in storage.list_files(files.texts, ".parquet")]
+    schema = pa.schema([TEXTS.field("key"), TEXTS.field("text")])
+    storage.write_table(files.examples, pa.concat_tables(tables).sort_by("key"), schema)
+
+
+def fit(files: TrainingFiles, sites: Sites, settings: config.Settings, workers: int) -> Report:
+    """Train with Ray Train; the best epoch's weights and the learning curve are left in the work folder."""
+    from ray.train import FailureConfig, RunConfig, ScalingConfig, WorkerGroupError
+    from ray.train.torch import TorchTrainer
+
+    from dupq.stages import cluster
+
+    filesystem, path = storage.filesystem(storage.join(files.work, "ray_train"))
+    trainer = TorchTrainer(
+        train_worker,
+        train_loop_config={
+            "files": asdict(files),
+            "sites": sites.names,
+            "settings": config.to_dict(settings),
+        },
+        scaling_config=ScalingConfig(
+            num_workers=workers, use_gpu=cluster.gpus() >= workers, resources_per_worker={"CPU": 1}
+        ),
+        run_config=RunConfig(
+            name="fit",
+            storage_path=path,
+            storage_filesystem=filesystem,
+            failure_config=FailureConfig(max_failures=0),
+        ),
+    )
+    try:
+        result = trainer.fit()
+    except WorkerGroupError as error:
+        causes = [cause for cause in error.worker_failures.values() if isinstance(cause, DupqError)]
+        raise causes[0] if causes else error from error
+    curve = storage.read_json(files.curve)
+    _print_curve(curve)
+    metrics = result.metrics or {}
+    return Report(
+        tasks=workers,
+        rows_in=metrics.get("pairs", 0),
+        rows_out=len(curve),
+        peak_memory_mb=metrics.get("peak_memory_mb", 0.0),
+        caps={},
+    )
+
+
+def _print_curve(curve: list[dict[str, Any]]) -> None:
+    best = max(range(len(curve)), key=lambda epoch: curve[epoch]["development_map"])
+    for epoch, row in enumerate(curve):
+        mark = "  best" if epoch == best else ""
+        print(
+            f"  epoch {row['epoch']:3}  loss {row['loss']:.4f}  development MAP {row['development_map']:.3f}{mark}",
+            flush=True,
+        )
+
+
+def train_worker(loop_config: dict[str, Any]) -> None:
+    """One worker of the trainer: all epochs over its share of every batch. The first one measures and saves."""
+    import ray.train
+    import ray.train.torch
+    import torch
+
+    from dupq.encoders.build import build
+    from dupq.encoders.saved import weights
+    from dupq.stages.memory import peak_mb, reset_peak
+    from dupq.text.vocabulary import Vocabulary
+    from dupq.training.loop import optimizer_for, train_epoch
+    from dupq.training.pairs import with_random_negatives
+
+    reset_peak()
+    torch.set_num_threads(1)
+    files, sites = TrainingFiles(**loop_config["files"]), Sites(loop_config["sites"])
+    settings = config.from_dict(loop_config["settings"])
+    context = ray.train.get_context()
+    rank, workers = context.get_world_rank(), context.get_world_size()
+    vocabulary = Vocabulary.from_bytes(storage.read_bytes(files.vocabulary))
+    vectors = safetensors.numpy.load(storage.read_bytes(files.vectors))["vectors"]
+    examples = storage.read_table(files.examples)
+    keys = examples["key"].to_numpy()
+    maximum = settings.encoder.maximum_tokens
+    sequences = {
+        int(key): vocabulary.ids(text, maximum)
+        for key, text in zip(keys, examples["text"].to_pylist(), strict=True)
+    }
+    archive = _all_keys(files.texts)
+    links = read_links(files, sites, archive)
+    split = split_links(links, settings.training)
+    pool = chosen(keys, settings.training.negative_pool)
+
+    network = build(settings.encoder, vectors, settings.training.seed)
+    model = ray.train.torch.prepare_model(network)
+    optimizer = optimizer_for(network, settings.training.learning_rate)
+    curve: list[dict[str, Any]] = []
+    for epoch in range(1, settings.training.epochs + 1):
+        generator = np.random.default_rng([settings.training.seed, epoch])
+        pairs = with_random_negatives(
+            split.links_of("train", links), pool, split, settings.training.negatives, generator
+        )
+        loss = train_epoch(model, optimizer, sequences, pairs, settings.training.batch_size, (rank, workers))
+        if rank == 0:
+            measured = _development_map(network, sequences, split, settings)
+            best = all(measured > row["development_map"] for row in curve)
+            curve.append({"epoch": epoch, "loss": loss, "development_map": measured})
+            if best:
+                storage.write_bytes(files.weights, weights(network))
+            storage.write_json(files.curve, curve)
+        ray.train.report(
+            {"epoch": epoch, "loss": loss, "pairs": len(pairs.labels), "peak_memory_mb": peak_mb()}
+        )
+
+
+def _development_map(
+    network: Any, sequences: dict[int, np.ndarray], split: Split, settings: config.Settings
+) -> float:
+    """MAP of the development questions over a pool of the archive."""
+    from dupq.encoders.encode import encode
+    from dupq.evaluation.known_duplicates import retrieval
+    from dupq.evaluation.rankers import EncoderRanker
+    from dupq.neighbours.search import Embeddings
+
+    everything = np.array(sorted(sequences), np.int64)
+    pool = np.union1d(
+        chosen(everything, settings.training.development_pool), split.questions_of("development")
+    )
+    vectors = encode(network, [sequences[int(key)] for key in pool], settings.encode.batch_size)
+    ranker = EncoderRanker(Embeddings(pool, vectors))
+    as_test = Split(split.questions, split.sets, np.where(split.parts == "development", "test", "train"))
+    measured = retrieval({"encoder": ranker}, as_test, len(pool), settings.evaluation)
+    return measured["retrieval"]["encoder"]["map"]
+
+
+def _calibrate(files: TrainingFiles, site_names: list[str], settings: config.Settings, run_id: str) -> Counts:
+    import torch
+
+    from dupq.encoders.build import build
+    from dupq.encoders.encode import encode
+    from dupq.encoders.saved import SavedEncoder, save
+    from dupq.neighbours.search import Embeddings
+    from dupq.text.vocabulary import Vocabulary
+
+    torch.set_num_threads(1)
+    sites = Sites(site_names)
+    vocabulary = Vocabulary.from_bytes(storage.read_bytes(files.vocabulary))
+    tensors = safetensors.numpy.load(storage.read_bytes(files.weights))
+    network = build(settings.encoder, tensors["words.weight"], settings.training.seed)
+    network.load_state_dict({name: torch.from_numpy(value) for name, value in tensors.items()})
+    keys = _all_keys(files.texts)
+    split = split_links(read_links(files, sites, keys), settings.training)
+    pool = np.union1d(chosen(keys, settings.training.calibration_pool), split.questions_of("development"))
+    vectors = np.zeros((len(pool), network.dimensions), np.float16)
+    for file in storage.list_files(files.texts, ".parquet"):
+        table = _texts_among(file.uri, pool)
+        sequences = [
+            vocabulary.ids(text, settings.encoder.maximum_tokens) for text in table["text"].to_pylist()
+        ]
+        places = np.searchsorted(pool, table["key"].to_numpy())
+        vectors[places] = encode(network, sequences, settings.encode.batch_size)
+    links = read_links(files, sites, keys)
+    decision, measured = decide(Embeddings(pool, vectors), split, links, settings)
+    metrics = {
+        **measured,
+        "pool": len(pool),
+        "archive_questions": len(keys),
+        "learning_curve": storage.read_json(files.curve),
+    }
+    _write_split(files.output, split, sites)
+    save(files.output, SavedEncoder(network, vocabulary, settings, decision, metrics), run_id)
+    return {"rows_in": len(pool), "rows_out": 1, "questions over calibration_pool": len(keys) - len(pool)}
+
+
+def decide(
+    pool: Any, split: Split, links: np.ndarray, settings: config.Settings
+) -> tuple[Any, dict[str, Any]]:
+    """The decision of an encoder, from the nearest neighbours of the development questions in `pool`.
+
+    Returns it with what it was measured on. See training/calibration.py for how it is chosen.
+    """
+    from dupq.encoders.decision import Decision
+    from dupq.evaluation.measures import accuracy, best_threshold
+    from dupq.evaluation.rankers import EncoderRanker
+    from dupq.neighbours.search import Embeddings, blocks, top_k
+    from dupq.training.calibration import best_f1_threshold, fit_probability
+    from dupq.training.pairs import with_random_negatives
+
+    queries = split.questions_of("development")
+    asked = Embeddings(queries, pool.vectors[np.searchsorted(pool.keys, queries)])
+    found = top_k(asked, blocks(pool, settings.neighbours.block_rows), settings.neighbours.k)
+    known = split.set_of(found.queries) == split.set_of(found.neighbours)
+    sets, sizes = np.unique(split.sets[split.parts == "development"], return_counts=True)
+    missed = int((sizes * (sizes - 1)).sum() - known.sum())
+    threshold = best_f1_threshold(found.similarities, known, missed)
+    slope, intercept = fit_probability(found.similarities.astype(np.float64), known)
+    generator = np.random.default_rng(settings.training.seed)
+    pairs = with_random_negatives(split.links_of("development", links), pool.keys, split, 1, generator)
+    scores = EncoderRanker(pool).score(pairs.left, pairs.right)
+    pair_threshold = best_threshold(scores, pairs.labels)
+    over = found.similarities >= np.float32(threshold)
+    return Decision(threshold, pair_threshold, slope, intercept), {
+        "development_sets": len(sets),
+        "development_precision": float(known[over].mean()) if over.any() else 0.0,
+        "development_recall": float((known & over).sum() / max(1, known.sum() + missed)),
+        "development_pair_accuracy": accuracy(scores, pairs.labels, pair_threshold),
+    }
+
+
+def _write_split(output: str, split: Split, sites: Sites) -> None:
+    from dupq.encoders.description import SPLIT
+
+    names, ids = sites.unpack(split.questions)
+    numbers = np.unique(split.sets, return_inverse=True)[1]
+    columns = [
+        pa.array(names, pa.string()),
+        pa.array(ids),
+        pa.array(numbers),
+        pa.array(split.parts.tolist(), pa.string()),
+    ]
+    storage.write_table(storage.join(output, "split.parquet"), pa.table(columns, schema=SPLIT), SPLIT)

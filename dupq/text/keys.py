@@ -1,0 +1,53 @@
+"""A question's key `(site, question_id)` packed into one int64, so that the core works on plain arrays.
+
+The site's place in the run's sorted list of sites fills the upper 15 bits, the id the lower 48: keys sort
+as `(site, question_id)` does.
+"""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dupq.errors import DupqError
+
+ID_BITS = 48
+MAXIMUM_ID = (1 << ID_BITS) - 1
+_MAXIMUM_SITES = 1 << 15
+
+
+class Sites:
+    """The sites of a run, sorted."""
+
+    def __init__(self, names: list[str]) -> None:
+        """`names` in any order; raises DupqError if there are more than 32,768."""
+        self.names = sorted(set(names))
+        if len(self.names) > _MAXIMUM_SITES:
+            raise DupqError(f"{len(self.names)} sites; at most {_MAXIMUM_SITES} fit into one run")
+
+    def pack(self, site: str, question_ids: np.ndarray, place: str) -> np.ndarray:
+        """The keys (int64) of ids of one site; raises DupqError naming `place` for an id out of range."""
+        ids = np.asarray(question_ids, np.int64)
+        if ids.size and (ids.min() < 0 or ids.max() > MAXIMUM_ID):
+            wrong = ids[(ids < 0) | (ids > MAXIMUM_ID)][0]
+            raise DupqError(f"{place}: question_id {wrong} is out of range; 0 to 2**48 - 1 expected")
+        return ids | (self.names.index(site) << ID_BITS)
+
+    def pack_columns(self, sites: pa.ChunkedArray, question_ids: pa.ChunkedArray, place: str) -> np.ndarray:
+        """The keys (int64) of a table's columns of sites and ids; a site that the run lacks is an error."""
+        keys = np.empty(len(sites), np.int64)
+        ids = question_ids.to_numpy()
+        for site in pc.unique(sites).to_pylist():
+            if site not in self.names:
+                raise DupqError(f"{place}: site '{site}' is not among the run's {len(self.names)} sites")
+            rows = pc.equal(sites, site).to_numpy()
+            keys[rows] = self.pack(site, ids[rows], place)
+        return keys
+
+    def unpack(self, keys: np.ndarray) -> tuple[list[str], np.ndarray]:
+        """The sites and ids of keys."""
+        names = [self.names[index] for index in (keys >> ID_BITS).tolist()]
+        return names, keys & MAXIMUM_ID
+
+    def label(self, key: int) -> str:
+        """A key as `site/question_id`."""
+        return f"{self.names[key >> ID_BITS]}/{key & MAXIMUM_ID}"

@@ -1,0 +1,67 @@
+"""Known duplicates: the sets they form, and their split into train, development and test.
+
+Whole sets go to one part, never single links, so that no question of the test part is seen in training.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import xxhash
+
+from dupq.clusters.components import components
+from dupq.config import TrainingSettings
+from dupq.encoders.description import PARTS
+from dupq.errors import DupqError
+
+
+@dataclass(frozen=True)
+class Split:
+    """The questions with known duplicates (sorted keys), the smallest key of each one's set, and its part."""
+
+    questions: np.ndarray  # int64
+    sets: np.ndarray  # int64
+    parts: np.ndarray  # str
+
+    def questions_of(self, part: str) -> np.ndarray:
+        """The keys of one part."""
+        return self.questions[self.parts == part]
+
+    def set_of(self, keys: np.ndarray) -> np.ndarray:
+        """The set of each key (int64); -1 for a question without known duplicates."""
+        if not len(self.questions):
+            return np.full(len(keys), -1)
+        places = np.minimum(np.searchsorted(self.questions, keys), len(self.questions) - 1)
+        return np.where(self.questions[places] == keys, self.sets[places], -1)
+
+    def links_of(self, part: str, links: np.ndarray) -> np.ndarray:
+        """The rows of `links` (int64, shape (m, 2)) whose questions are in one part."""
+        return links[np.isin(links[:, 0], self.questions_of(part))]
+
+
+def split_links(links: np.ndarray, settings: TrainingSettings) -> Split:
+    """Split duplicate links (int64, shape (m, 2)) by the sets of questions that they connect.
+
+    The order is that of a hash of each set's smallest key: the same links give the same split, whatever their
+    order. Raises DupqError if there are too few sets for a training and a development part.
+    """
+    questions, sets = components(links)
+    distinct = np.unique(sets)
+    if len(distinct) < 3:
+        raise DupqError(
+            f"links: {len(distinct)} sets of known duplicates with their questions in the archive; training needs "
+            "at least 3. Add sites with more duplicate links, or use an encoder trained elsewhere"
+        )
+    hashes = [
+        xxhash.xxh3_64_intdigest(int(key).to_bytes(8, "little"), seed=settings.seed) for key in distinct
+    ]
+    shuffled = distinct[np.argsort(np.array(hashes, np.uint64), kind="stable")]
+    test = _count(settings.test_share, len(distinct))
+    development = _count(settings.development_share, len(distinct))
+    part_of = np.array(PARTS)[np.repeat([2, 1, 0], [test, development, len(distinct) - test - development])]
+    order = np.argsort(shuffled)
+    parts = part_of[order][np.searchsorted(shuffled[order], sets)]
+    return Split(questions, sets, parts)
+
+
+def _count(share: float, total: int) -> int:
+    return max(1, round(share * total)) if share > 0 else 0

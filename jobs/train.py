@@ -1,0 +1,51 @@
+"""Train an encoder on an archive's own text and duplicate links.
+
+python jobs/train.py --questions out/cs/questions --links out/cs/links --output out/cs/encoder
+"""
+
+from dupq import command_line, config, storage
+
+VERSION = "0.1.0"
+
+
+def main() -> None:
+    """Parse, connect, train, and say how good it became."""
+    parser = command_line.parser(
+        "Train an encoder on an archive's own text and duplicate links, with Ray Train."
+    )
+    parser.add_argument("--questions", required=True, metavar="URI", type=storage.absolute, help="the questions table")
+    parser.add_argument("--links", required=True, metavar="URI", type=storage.absolute, help="the links table")
+    parser.add_argument("--output", required=True, metavar="URI", type=storage.absolute, help="the encoder's folder")
+    parser.add_argument(
+        "--preset",
+        default=config.DEFAULT_PRESET,
+        metavar="NAME",
+        help=f"settings to start from: {', '.join(config.preset_names())}",
+    )
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=1,
+        metavar="N",
+        help="training workers, one CPU each, and one GPU each if there are enough",
+    )
+    arguments = parser.parse_args()
+
+    from dupq.stages import cluster
+    from dupq.training_pipeline import TrainingJob, train
+
+    job = TrainingJob(
+        arguments.questions,
+        arguments.links,
+        arguments.output,
+        arguments.preset,
+        tuple(arguments.set),
+        arguments.workers,
+    )
+    job.check()
+    cluster.connect(arguments.ray)
+    train(job)
+
+
+if __name__ == "__main__":
+    command_line.main(main, VERSION)

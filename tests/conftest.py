@@ -1,0 +1,99 @@
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    folder = Path(os.environ.get("DUPQ_SHARED_DATA", Path(__file__).parents[2] / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip(f"no real data: {folder} is not there (set DUPQ_SHARED_DATA)")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def ray_started() -> None:
+    """One Ray for the whole test session; started again if a test shut it down."""
+    from dupq.stages import cluster
+
+    cluster.connect("local")
+
+
+@dataclass(frozen=True)
+class TrainedSample:
+    """The sample archive on the local disk, ingested, and an encoder trained on it."""
+
+    dump: str
+    truth: str
+    archive: str
+    questions: str
+    links: str
+    encoder: str
+
+
+@pytest.fixture(scope="session")
+def trained_sample(tmp_path_factory: pytest.TempPathFactory, ray_started: None) -> TrainedSample:
+    from dupq.dump.sample import write_sample
+    from dupq.ingest_pipeline import IngestJob, ingest
+    from dupq.training_pipeline import TrainingJob, train
+
+    folder = tmp_path_factory.mktemp("sample")
+    sample = write_sample(folder / "dump", questions=2000)
+    archive, encoder = str(folder / "archive"), str(folder / "encoder")
+    ingest(IngestJob((str(sample.archive),), archive, assignments=("ingest.shard_rows=700",)))
+    train(TrainingJob(f"{archive}/questions", f"{archive}/links", encoder))
+    return TrainedSample(
+        str(sample.archive), str(sample.truth), archive, f"{archive}/questions", f"{archive}/links", encoder
+    )
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A bucket (its s3:// URI) on a real server (moto) on loopback, for this process and its Ray workers."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    endpoint = f"http://127.0.0.1:{port}"
+    log = tmp_path_factory.mktemp("moto") / "log"
+    command = [str(Path(sys.executable).parent / "moto_server"), "-H", "127.0.0.1", "-p", str(port)]
+    settings = {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+    with pytest.MonkeyPatch.context() as patch, log.open("wb") as output:
+        for name, value in settings.items():
+            patch.setenv(name, value)
+        server = subprocess.Popen(command, stdout=output, stderr=output)
+        try:
+            _await(endpoint)
+            import boto3
+
+            boto3.client("s3").create_bucket(Bucket="dupq")
+            yield "s3://dupq"
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def _await(endpoint: str) -> None:
+    for _ in range(100):
+        try:
+            urllib.request.urlopen(f"{endpoint}/moto-api/", timeout=1)
+        except OSError:
+            time.sleep(0.1)
+        else:
+            return
+    raise RuntimeError(f"moto did not start at {endpoint}")

@@ -1,0 +1,216 @@
+"""A small finished run, written by hand: three sites, hostile titles, clusters of every kind.
+
+The large cluster is joined by near duplicates, the pair and the triple by the encoder, and the copies lie on
+a site whose name is no host name.
+"""
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from dupq import config, storage, tables
+
+CS, TRAVEL, BAD_SITE = "cs.stackexchange.com", "travel.stackexchange.com", 'bad"><script>.com'
+THRESHOLD = 0.8
+LARGE = [(CS, number) for number in range(1, 26)]
+TRIPLE = [(CS, 31), (CS, 32), (TRAVEL, 5)]
+PAIR = [(CS, 33), (TRAVEL, 7)]
+COPIES = [(BAD_SITE, 1), (BAD_SITE, 2)]
+CLUSTERS = [LARGE, TRIPLE, PAIR, COPIES]
+LONG_TITLE = "endless " * 1_250
+TITLES = {
+    (CS, 1): "<script>alert('canonical')</script>",
+    (CS, 2): "<img src=x onerror=\"alert('quoted')\">",
+    (CS, 3): "",
+    (CS, 4): LONG_TITLE,
+    (CS, 31): "What's \"P\" & what's 'NP'? 🤔",
+    (CS, 32): "ما هي مسألة التوقف؟ \u202e",
+    (TRAVEL, 5): "{{ 7 * 7 }} </title></svg><a href='javascript:alert(1)'>x</a>",
+    (TRAVEL, 7): "]]><!-- --><style>*{display:none}</style>",
+    (BAD_SITE, 1): "A copy",
+}
+QUESTIONS = [
+    *((CS, number) for number in range(1, 41)),
+    *((TRAVEL, number) for number in range(1, 11)),
+    *((BAD_SITE, number) for number in range(1, 4)),
+]
+
+Key = tuple[str, int]
+
+
+def build_run(folder: Path) -> str:
+    """Write the archive and the run below `folder`; the URI of the run, beside which is its latest.json."""
+    run = str(folder / "runs" / "fabricated")
+    _write_questions(str(folder / "questions"))
+    _write_in_two(run, "pairs", _pairs(), tables.PAIRS)
+    _write_in_two(run, "clusters", _clusters(), tables.CLUSTERS)
+    _write_in_two(run, "cluster_stats", _cluster_stats(), tables.CLUSTER_STATS)
+    storage.write_json(storage.join(run, "config.json"), config.to_dict(config.load()))
+    storage.write_json(storage.join(run, "manifest.json"), _manifest(str(folder / "questions")))
+    storage.write_json(storage.join(run, "metrics.json"), _metrics())
+    storage.write_bytes(storage.join(run, "_SUCCESS"), b"")
+    storage.write_json(str(folder / "runs" / "latest.json"), {"run_id": "fabricated", "run": run})
+    return run
+
+
+def _write_questions(folder: str) -> None:
+    for site in (CS, TRAVEL, BAD_SITE):
+        rows = [_question(key) for key in QUESTIONS if key[0] == site]
+        _write_in_two(folder, f"site={site}", rows, tables.QUESTIONS)
+
+
+def _write_in_two(folder: str, name: str, rows: list[dict[str, Any]], schema: pa.Schema) -> None:
+    for part, start in enumerate((0, 1)):
+        table = pa.Table.from_pylist(rows[start::2], schema)
+        storage.write_table(storage.join(folder, name, f"part-{part:05}.parquet"), table, schema)
+
+
+def _question(key: Key) -> dict[str, Any]:
+    site, number = key
+    title = TITLES.get(key, f"Question {number} about {site.split('.')[0]}")
+    return {"question_id": number, "title": title, "body_html": "", "tags": [], "score": number - 3}
+
+
+def _pair(left: Key, right: Key, source: str, value: float, known_link: bool = False) -> dict[str, Any]:
+    return {
+        "site_left": left[0],
+        "question_id_left": left[1],
+        "site_right": right[0],
+        "question_id_right": right[1],
+        "source": source,
+        "jaccard": None if source == "encoder" else value,
+        "similarity": value if source == "encoder" else None,
+        "probability": value,
+        "rank": 1 if source == "encoder" else None,
+        "known_link": known_link,
+    }
+
+
+def _pairs() -> list[dict[str, Any]]:
+    return [
+        *(_pair(left, right, "near_duplicate", 0.85) for left, right in pairwise(LARGE)),
+        _pair(TRIPLE[0], TRIPLE[1], "encoder", 0.96),
+        _pair(TRIPLE[1], TRIPLE[2], "encoder", 0.88, known_link=True),
+        _pair(PAIR[0], PAIR[1], "encoder", 0.91),
+        _pair(COPIES[0], COPIES[1], "exact", 1.0),
+        _pair((CS, 34), (TRAVEL, 8), "encoder", 0.79),
+        _pair((CS, 35), (TRAVEL, 9), "encoder", 0.41),
+    ]
+
+
+def _clusters() -> list[dict[str, Any]]:
+    cluster_of = {key: cluster for cluster in CLUSTERS for key in cluster}
+    rows = []
+    for key in QUESTIONS:
+        cluster = cluster_of.get(key, [key])
+        canonical = cluster[-1]
+        rows.append(
+            {
+                "site": key[0],
+                "question_id": key[1],
+                "cluster_id": cluster_id(cluster),
+                "canonical_site": canonical[0],
+                "canonical_id": canonical[1],
+                "is_canonical": key == canonical,
+                "cluster_size": len(cluster),
+            }
+        )
+    return rows
+
+
+def cluster_id(cluster: list[Key]) -> str:
+    site, number = cluster[0]
+    return f"{site}/{number}"
+
+
+def _cluster_stats() -> list[dict[str, Any]]:
+    return [
+        {
+            "cluster_id": cluster_id(cluster),
+            "size": len(cluster),
+            "edges": len(cluster) - 1,
+            "density": 2 / len(cluster),
+            "weakest_link": weakest_link,
+            "bridges": len(cluster) - 1,
+        }
+        for cluster, weakest_link in zip(CLUSTERS, (0.85, 0.88, 0.91, 1.0), strict=True)
+    ]
+
+
+def _manifest(questions: str) -> dict[str, Any]:
+    stages = ["texts", "signatures", "near_duplicates", "encode", "neighbours", "clusters", "evaluate"]
+    return {
+        "run_id": "fabricated",
+        "dupq": "0.1.0",
+        "versions": {"python": "3.11.7", "ray": "2.60.0"},
+        "inputs": {
+            "questions": questions,
+            "links": "/archive/links",
+            "encoder": "/archive/encoder",
+            "truth": None,
+        },
+        "stages": [
+            {
+                "name": name,
+                "seconds": 1.5 * position,
+                "peak_memory_mb": 400 * position,
+                "tasks": 2,
+                "rows_in": len(QUESTIONS),
+                "rows_out": len(QUESTIONS),
+                "caps": {"bucket_limit": 3, "unreached": 0} if name == "near_duplicates" else {},
+            }
+            for position, name in enumerate(stages, 1)
+        ],
+    }
+
+
+def _metrics() -> dict[str, Any]:
+    return {
+        "questions": len(QUESTIONS),
+        "sites": {CS: 40, TRAVEL: 10, BAD_SITE: 3},
+        "exact_copies": 1,
+        "near_duplicate_pairs": 24,
+        "representatives": 28,
+        "encoder_pairs": 5,
+        "encoder_pairs_over_threshold": 3,
+        "threshold": THRESHOLD,
+        "clusters": len(CLUSTERS),
+        "questions_in_clusters": sum(map(len, CLUSTERS)),
+        "largest_cluster": len(LARGE),
+        "known_duplicates": {
+            "test_queries": 321,
+            "archive_questions": 4_919,
+            "retrieval": {
+                "encoder": {
+                    "accuracy_at_1": 0.441,
+                    "accuracy_at_5": 0.66,
+                    "accuracy_at_10": 0.792,
+                    "map": 0.332,
+                },
+                "bm25": {
+                    "accuracy_at_1": 0.413,
+                    "accuracy_at_5": 0.64,
+                    "accuracy_at_10": 0.757,
+                    "map": 0.305,
+                },
+            },
+            "balanced_pairs": {
+                "pairs": 642,
+                "encoder": 0.93,
+                "bm25": 0.9,
+                "shingle_jaccard": {"1": 0.8, "3": 0.6},
+            },
+        },
+        "planted": {
+            "copy": {"pairs": 10, "same_cluster": 1.0},
+            "near_copy": {"pairs": 20, "same_cluster": 0.95},
+            "rephrasing": {
+                "pairs": 30,
+                "same_cluster": 0.5,
+                "encoder_at_10": 0.7,
+                "shingle_jaccard_at_10": {"1": 0.3, "2": 0.2},
+            },
+        },
+    }

@@ -1,0 +1,132 @@
+"""The real dumps, read by dupq and by a plain XML parser."""
+
+import datetime
+import io
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import py7zr
+import pytest
+from lxml import etree
+
+from dupq.dump.archives import find_sites
+from dupq.dump.site import read_site
+from dupq.errors import DupqError
+
+pytestmark = pytest.mark.realdata
+
+SITES = {
+    "bicycles.meta.stackexchange.com": (453, 10),
+    "cardano.stackexchange.com": (1_042, 10),
+    "cs.stackexchange.com": (6_118, 297),
+    "cstheory.meta.stackexchange.com": (589, 13),
+    "quantumcomputing.stackexchange.com": (612, 14),
+    "travel.stackexchange.com": (4_919, 798),
+}
+
+
+def unpacked(archive: Path, folder: Path) -> Path:
+    with py7zr.SevenZipFile(archive) as packed:
+        packed.extractall(folder)
+    return folder
+
+
+def plain_rows(path: Path) -> Iterator[dict[str, str]]:
+    for _, element in etree.iterparse(io.BytesIO(path.read_bytes()), tag="row"):
+        yield dict(element.attrib)
+
+
+def plain_question(attributes: dict[str, str]) -> dict[str, Any]:
+    def number(name: str) -> int | None:
+        return int(attributes[name]) if name in attributes else None
+
+    def time(name: str) -> datetime.datetime | None:
+        return datetime.datetime.fromisoformat(attributes[name] + "+00:00") if name in attributes else None
+
+    return {
+        "question_id": number("Id"),
+        "title": attributes.get("Title", ""),
+        "body_html": attributes.get("Body", ""),
+        "tags": attributes["Tags"][1:-1].split("><") if "Tags" in attributes else [],
+        "creation_date": time("CreationDate"),
+        "score": number("Score"),
+        "view_count": number("ViewCount"),
+        "answer_count": number("AnswerCount"),
+        "accepted_answer_id": number("AcceptedAnswerId"),
+        "closed_date": time("ClosedDate"),
+        "owner": attributes.get("OwnerUserId", attributes.get("OwnerDisplayName")),
+        "content_license": attributes.get("ContentLicense"),
+    }
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_a_real_dump_is_read_as_a_plain_xml_parser_reads_it(site: str, shared_data: Path, tmp_path: Path) -> None:
+    archive = shared_data / "dumps" / f"{site}.7z"
+    folder = unpacked(archive, tmp_path)
+    posts = list(plain_rows(folder / "Posts.xml"))
+    questions = [plain_question(attributes) for attributes in posts if attributes["PostTypeId"] == "1"]
+    links = Counter(
+        (
+            int(attributes["PostId"]),
+            int(attributes["RelatedPostId"]),
+            {"1": "linked", "3": "duplicate"}[attributes["LinkTypeId"]],
+        )
+        for attributes in plain_rows(folder / "PostLinks.xml")
+    )
+
+    (dump,) = find_sites(str(archive))
+    tables = read_site(dump)
+
+    assert dump.site == site
+    assert tables.questions.to_pylist() == sorted(questions, key=lambda question: question["question_id"])
+    assert Counter(tuple(values.values())[:3] for values in tables.links.to_pylist()) == links
+    assert tables.rejects.num_rows == 0
+    assert tables.counts["rows"] == len(posts)
+    assert tables.counts["other_posts"] == len(posts) - len(questions)
+    duplicates = tables.links.column("link_type").to_pylist().count("duplicate")
+    assert (tables.questions.num_rows, duplicates) == SITES[site]
+
+
+def test_all_real_dumps_are_found_in_their_folder(shared_data: Path) -> None:
+    assert [dump.site for dump in find_sites(str(shared_data / "dumps"))] == sorted(SITES)
+
+
+def test_a_plain_folder_gives_the_same_tables_as_the_archive(shared_data: Path, tmp_path: Path) -> None:
+    archive = shared_data / "dumps" / "cardano.stackexchange.com.7z"
+    unpacked(archive, tmp_path / "cardano.stackexchange.com")
+
+    (packed,), (plain,) = find_sites(str(archive)), find_sites(str(tmp_path))
+
+    assert read_site(packed) == read_site(plain)
+
+
+def test_a_real_dump_is_read_without_the_program(
+    shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (dump,) = find_sites(str(shared_data / "dumps" / "cs.stackexchange.com.7z"))
+    with_program = read_site(dump)
+
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    assert read_site(dump) == with_program
+
+
+@pytest.mark.parametrize("has_program", [True, False])
+@pytest.mark.parametrize("share", [0.05, 0.5, 0.999])
+def test_a_real_archive_that_was_cut_is_told(
+    share: float, has_program: bool, shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = (shared_data / "dumps" / "cardano.stackexchange.com.7z").read_bytes()
+    archive = tmp_path / "cardano.stackexchange.com.7z"
+    archive.write_bytes(content)
+    (dump,) = find_sites(str(archive))
+    archive.write_bytes(content[: int(len(content) * share)])
+    if not has_program:
+        monkeypatch.setenv("PATH", str(tmp_path / "no-programs"))
+
+    with pytest.raises(DupqError, match="damaged, cut short or no"):
+        find_sites(str(archive))
+    with pytest.raises(DupqError, match="damaged, cut short or no"):
+        read_site(dump)

@@ -1,0 +1,254 @@
+import csv
+import hashlib
+import re
+from collections import Counter
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import py7zr
+import pytest
+from lxml import etree, html
+from scipy import sparse
+
+from dupq.dump.sample import SITE, SampleFiles, main, write_sample
+from dupq.errors import SettingError
+
+NOTE = re.compile(r"<blockquote>.*?</blockquote>", re.DOTALL)
+CODE = re.compile(r"<pre>.*?</pre>|<code>.*?</code>", re.DOTALL)
+
+
+class Sample(NamedTuple):
+    files: SampleFiles
+    posts_xml: bytes
+    posts: list[dict[str, str]]
+    links: list[dict[str, str]]
+    truth: list[dict[str, str]]
+
+
+def read(files: SampleFiles) -> Sample:
+    folder = files.archive.parent / "members"
+    with py7zr.SevenZipFile(files.archive) as archive:
+        archive.extractall(folder)
+    posts, links = ((folder / name).read_bytes() for name in ("Posts.xml", "PostLinks.xml"))
+    rows = [[dict(row.attrib) for row in etree.fromstring(content)] for content in (posts, links)]
+    with files.truth.open(encoding="utf-8", newline="") as stream:
+        return Sample(files, posts, rows[0], rows[1], list(csv.DictReader(stream, delimiter="\t")))
+
+
+def questions(sample: Sample) -> dict[str, dict[str, str]]:
+    return {post["Id"]: post for post in sample.posts if post["PostTypeId"] == "1"}
+
+
+def tokens(post: dict[str, str]) -> list[str]:
+    body = CODE.sub(" ", NOTE.sub(" ", post["Body"]))
+    text = html.fromstring(f"<div>{body}</div>").text_content()
+    return re.findall(r"\w+", f"{post['Title']} {text}".lower())
+
+
+def shingles(post: dict[str, str]) -> set[tuple[str, ...]]:
+    words = tokens(post)
+    return {tuple(words[start : start + 3]) for start in range(len(words) - 2)}
+
+
+def jaccard(left: set, right: set) -> float:
+    return len(left & right) / len(left | right)
+
+
+def all_jaccards(sets: list[set]) -> np.ndarray:
+    columns: dict[object, int] = {}
+    indices = [columns.setdefault(item, len(columns)) for items in sets for item in items]
+    starts = np.cumsum([0, *map(len, sets)])
+    matrix = sparse.csr_matrix((np.ones(len(indices)), indices, starts), shape=(len(sets), len(columns)))
+    shared = (matrix @ matrix.T).toarray()
+    sizes = shared.diagonal()
+    return shared / np.maximum(sizes[:, None] + sizes[None, :] - shared, 1)
+
+
+def pairs(sample: Sample, kind: str) -> list[tuple[dict[str, str], dict[str, str]]]:
+    posts = questions(sample)
+    return [(posts[row["question_id"]], posts[row["related_id"]]) for row in sample.truth if row["kind"] == kind]
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory: pytest.TempPathFactory) -> Sample:
+    return read(write_sample(tmp_path_factory.mktemp("sample")))
+
+
+def test_the_counts_are_those_asked_for(sample: Sample) -> None:
+    assert len(questions(sample)) == 2000
+    assert Counter(row["kind"] for row in sample.truth) == {"copy": 150, "near_copy": 200, "rephrasing": 300}
+    linked = Counter(row["kind"] for row in sample.truth if row["linked"] == "1")
+    assert linked == {"copy": 45, "near_copy": 80, "rephrasing": 180}
+    topics = Counter(re.split(r"[<>|]+", post["Tags"])[1] for post in questions(sample).values())
+    assert len(topics) == 11  # ten, and off-topic
+    assert min(count for topic, count in topics.items() if topic != "off-topic") > 100
+
+
+def test_a_smaller_sample_has_counts_in_proportion(tmp_path: Path) -> None:
+    small = read(write_sample(tmp_path, questions=200, seed=3))
+    assert len(questions(small)) == 200
+    assert Counter(row["kind"] for row in small.truth) == {"copy": 15, "near_copy": 20, "rephrasing": 30}
+
+
+@pytest.mark.parametrize("count", [0, 19, 5000])
+def test_a_size_that_the_grammar_cannot_write_is_refused(count: int, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=f"{count} questions"):
+        write_sample(tmp_path, questions=count)
+
+
+def test_the_same_arguments_give_the_same_bytes(sample: Sample, tmp_path: Path) -> None:
+    again = write_sample(tmp_path)
+    assert again.archive.read_bytes() == sample.files.archive.read_bytes()
+    assert again.truth.read_bytes() == sample.files.truth.read_bytes()
+
+
+def test_every_machine_writes_these_bytes(tmp_path: Path) -> None:
+    small = read(write_sample(tmp_path, questions=100))
+    digest = hashlib.sha256(small.posts_xml + small.files.truth.read_bytes()).hexdigest()
+    assert digest == "@DIGEST@"
+
+
+def test_another_seed_gives_another_archive(sample: Sample, tmp_path: Path) -> None:
+    assert write_sample(tmp_path, seed=2).truth.read_bytes() != sample.files.truth.read_bytes()
+
+
+def test_posts_open_like_those_of_a_real_dump(sample: Sample) -> None:
+    assert sample.posts_xml.startswith(b'\xef\xbb\xbf<?xml version="1.0" encoding="utf-8"?>\r\n<posts>\r\n  <row Id="')
+    assert sample.posts_xml.endswith(b" />\r\n</posts>")
+    assert {post["PostTypeId"] for post in sample.posts} == {"1", "2"}
+
+
+def test_ids_increase_with_gaps_and_with_the_creation_date(sample: Sample) -> None:
+    ids = [int(post["Id"]) for post in sample.posts]
+    assert ids == sorted(set(ids))
+    assert ids[-1] > len(ids)
+    dates = [datetime.fromisoformat(post["CreationDate"]) for post in sample.posts]
+    assert dates == sorted(dates)
+
+
+def test_answers_follow_their_questions(sample: Sample) -> None:
+    posts = questions(sample)
+    parents = Counter(post["ParentId"] for post in sample.posts if post["PostTypeId"] == "2")
+    by_id = {post["Id"]: post for post in sample.posts}
+    for question_id, post in posts.items():
+        assert int(post["AnswerCount"]) == parents[question_id]
+        if accepted := post.get("AcceptedAnswerId"):
+            assert by_id[accepted]["ParentId"] == question_id
+            assert int(accepted) > int(question_id)
+    assert set(parents) <= set(posts)
+
+
+def test_the_older_half_spells_tags_in_angles_and_the_newer_half_in_bars(sample: Sample) -> None:
+    tags = [post["Tags"] for post in questions(sample).values()]
+    assert all(re.fullmatch(r"(<[\w-]+>)+", tag) for tag in tags[:1000])
+    assert all(re.fullmatch(r"\|([\w-]+\|)+", tag) for tag in tags[1000:])
+
+
+def test_truth_names_existing_questions_the_later_one_first(sample: Sample) -> None:
+    posts = questions(sample)
+    planted = [row["question_id"] for row in sample.truth]
+    assert len(set(planted)) == len(planted)
+    for row in sample.truth:
+        assert row["site"] == SITE
+        assert {row["question_id"], row["related_id"]} <= set(posts)
+        assert int(row["related_id"]) < int(row["question_id"])
+        assert row["related_id"] not in planted
+
+
+def test_some_originals_have_two_duplicates(sample: Sample) -> None:
+    assert set(Counter(row["related_id"] for row in sample.truth).values()) == {1, 2}
+
+
+def test_copies_have_the_same_tokens_and_some_have_other_html(sample: Sample) -> None:
+    copies = pairs(sample, "copy")
+    assert all(tokens(left) == tokens(right) for left, right in copies)
+    same_bytes = sum(left["Body"] == right["Body"] for left, right in copies)
+    assert 0 < same_bytes < len(copies)
+
+
+def test_near_copies_differ_in_a_few_shingles_only(sample: Sample) -> None:
+    for left, right in pairs(sample, "near_copy"):
+        assert tokens(left) != tokens(right)
+        assert 0.85 <= jaccard(shingles(left), shingles(right)) < 1
+
+
+def test_rephrasings_share_no_more_words_than_other_questions_of_their_topic(sample: Sample) -> None:
+    overlaps = [jaccard(set(tokens(left)), set(tokens(right))) for left, right in pairs(sample, "rephrasing")]
+    assert np.median(overlaps) < 0.27
+    assert np.median([jaccard(shingles(left), shingles(right)) for left, right in pairs(sample, "rephrasing")]) < 0.1
+
+
+def test_a_comparison_of_words_misses_most_rephrasings(sample: Sample) -> None:
+    posts = questions(sample)
+    row_by_id = {question_id: row for row, question_id in enumerate(posts)}
+    overlaps = all_jaccards([set(tokens(post)) for post in posts.values()])
+    np.fill_diagonal(overlaps, -1)
+    found = []
+    for left, right in pairs(sample, "rephrasing"):
+        scores = overlaps[row_by_id[left["Id"]]]
+        found.append((scores > scores[row_by_id[right["Id"]]]).sum() < 10)
+    assert 0.25 < np.mean(found) < 0.5
+
+
+def test_no_other_pair_is_anywhere_near_a_copy(sample: Sample) -> None:
+    posts = questions(sample)
+    original_by_id = {row["question_id"]: row["related_id"] for row in sample.truth}
+    groups = np.array([int(original_by_id.get(question_id, question_id)) for question_id in posts])
+    overlaps = all_jaccards([shingles(post) for post in posts.values()])
+    overlaps[groups[:, None] == groups[None, :]] = 0
+    assert overlaps.max() < 0.5
+
+
+def test_duplicate_links_are_the_linked_rows_of_the_truth(sample: Sample) -> None:
+    duplicates = {(row["PostId"], row["RelatedPostId"]) for row in sample.links if row["LinkTypeId"] == "3"}
+    assert duplicates == {(row["question_id"], row["related_id"]) for row in sample.truth if row["linked"] == "1"}
+
+
+def test_links_point_to_earlier_questions_and_close_duplicates(sample: Sample) -> None:
+    posts = questions(sample)
+    assert Counter(row["LinkTypeId"] for row in sample.links) == {"3": 305, "1": 100}
+    for row in sample.links:
+        post = posts[row["PostId"]]
+        assert int(row["RelatedPostId"]) < int(row["PostId"])
+        assert row["RelatedPostId"] in posts
+        assert row["CreationDate"] > post["CreationDate"]
+        if row["LinkTypeId"] == "3":
+            assert post["ClosedDate"] == row["CreationDate"]
+    assert sum("ClosedDate" in post for post in posts.values()) == 305
+
+
+def test_related_links_join_questions_that_are_not_duplicates(sample: Sample) -> None:
+    planted = {row["question_id"] for row in sample.truth}
+    related = {row["PostId"] for row in sample.links if row["LinkTypeId"] == "1"}
+    assert not related & planted
+
+
+def test_notes_of_possible_duplicates_name_their_original(sample: Sample) -> None:
+    posts = questions(sample)
+    original_by_id = {row["question_id"]: row["related_id"] for row in sample.truth if row["linked"] == "1"}
+    noted = {question_id: match for question_id, post in posts.items() if (match := NOTE.match(post["Body"]))}
+    assert len(noted) > 10
+    for question_id, match in noted.items():
+        link = html.fromstring(match[0]).find(".//a")
+        original = posts[original_by_id[question_id]]
+        assert link.get("href").startswith(f"https://{SITE}/questions/{original['Id']}/")
+        assert link.text_content() == original["Title"]
+
+
+def test_there_are_odd_but_valid_questions(sample: Sample) -> None:
+    posts = questions(sample).values()
+    assert sum(post["Body"] == "" for post in posts) == 1
+    assert sum(not CODE.sub("", post["Body"]).strip() and post["Body"] != "" for post in posts) == 1
+    assert any("🐝" in post["Body"] and "قهوة" in post["Title"] for post in posts)
+    assert sum("OwnerDisplayName" in post and "OwnerUserId" not in post for post in posts) == 1
+
+
+def test_the_command_prints_one_line_and_what_is_wrong_goes_to_stderr(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(tmp_path / "new"), "--questions", "40", "--seed", "5"]) == 0
+    assert capsys.readouterr().out.count("\n") == 1
+    assert main([str(tmp_path), "--questions", "1"]) == 2
+    assert "1 questions" in capsys.readouterr().err
