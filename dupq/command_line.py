@@ -40,7 +40,8 @@ def main(job: Callable[[], None], script_version: str) -> None:
     try:
         if script_version != __version__:
             raise DupqError(
-                f"this script belongs to dupq {script_version}, but {__version__} is installed here; refresh it with `ray up`"
+                f"this script belongs to dupq {script_version}, but {__version__} is installed here; "
+                "refresh it with `ray up`"
             )
         job()
     except DupqError as error:

@@ -68,6 +68,8 @@ class TrainingSettings:
     development_pool: int = 2_000  # questions that an epoch's development MAP is measured over
     negative_pool: int = 100_000  # questions that random negatives are drawn from
     calibration_pool: int = 200_000  # questions that the threshold is chosen over
+    beta: float = 0.5  # of the F-measure that the threshold is chosen by: under 1, precision weighs more
+    gpu: Literal["auto", "always", "never"] = "auto"  # auto: if the cluster has one for each worker now
     seed: int = 1
 
 
@@ -76,6 +78,7 @@ class EncodeSettings:
     """The pool of encoding actors."""
 
     actors: int = 0  # 0: one a GPU, or one for every two CPUs
+    gpus: int = 0  # one an actor; 0: those that the cluster has now. More make an autoscaling cluster start them
     batch_size: int = 64  # questions
 
 
@@ -84,7 +87,7 @@ class NeighbourSettings:
     """All pairs, exactly."""
 
     k: int = 10
-    block_rows: int = 8_192
+    block_rows: int = 4_096
 
 
 @dataclass(frozen=True)
@@ -99,9 +102,7 @@ class EvaluationSettings:
     """Measures on known duplicates."""
 
     k: int = 100  # MAP is cut at this rank
-    queries: int = (
-        2_000  # test questions at most, chosen by a hash of their key; the metrics say how many of how many
-    )
+    queries: int = 2_000  # test questions at most, chosen by a hash of their key; the metrics say how many of how many
     bm25_limit: int = 2_000_000  # questions; BM25 is left out of larger archives, and the metrics say so
 
 
@@ -136,9 +137,7 @@ DEFAULT_PRESET = "bogdanova-sum"
 def preset_names() -> list[str]:
     """The presets that ship with dupq."""
     folder = importlib.resources.files("dupq") / "presets"
-    return sorted(
-        entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml")
-    )
+    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
 
 
 def load(preset: str = DEFAULT_PRESET, assignments: list[str] | None = None) -> Settings:
@@ -172,9 +171,7 @@ def from_dict(values: dict[str, Any]) -> Settings:
         types_by_name = get_type_hints(section_type)
         for entry, value in entries.items():
             if entry not in types_by_name:
-                raise SettingError(
-                    f"setting '{section}.{entry}' is unknown; there are {', '.join(types_by_name)}"
-                )
+                raise SettingError(f"setting '{section}.{entry}' is unknown; there are {', '.join(types_by_name)}")
             _check_type(f"{section}.{entry}", value, types_by_name[entry])
         sections[section] = section_type(**entries)
     return Settings(**sections)
@@ -194,9 +191,7 @@ def _assign(settings: Settings, assignment: str) -> Settings:
         raise SettingError(f"--set {assignment}: write it as section.name=value")
     types_by_name = get_type_hints(_section_type(section))
     if entry not in types_by_name:
-        raise SettingError(
-            f"--set {assignment}: '{section}' has no '{entry}'; it has {', '.join(types_by_name)}"
-        )
+        raise SettingError(f"--set {assignment}: '{section}' has no '{entry}'; it has {', '.join(types_by_name)}")
     value = _parse(path, text, types_by_name[entry])
     changed = dataclasses.replace(getattr(settings, section), **{entry: value})
     return dataclasses.replace(settings, **{section: changed})
@@ -215,9 +210,7 @@ def _parse(path: str, text: str, wanted: Any) -> Any:
 def _check_type(path: str, value: Any, wanted: Any) -> None:
     if get_origin(wanted) is Literal:
         if value not in get_args(wanted):
-            raise SettingError(
-                f"setting '{path}' is {value!r}; allowed are {', '.join(map(repr, get_args(wanted)))}"
-            )
+            raise SettingError(f"setting '{path}' is {value!r}; allowed are {', '.join(map(repr, get_args(wanted)))}")
         return
     allowed = (int, float) if wanted is float else wanted
     if isinstance(value, bool) is not (wanted is bool) or not isinstance(value, allowed):
@@ -267,12 +260,9 @@ def check(settings: Settings) -> Settings:
         near.bands,
         f"bands * rows may be at most the {near.permutations} permutations",
     )
-    _require(
-        settings.encoder.window % 2 == 1, "encoder.window", settings.encoder.window, "an odd number expected"
-    )
-    _require(
-        training.learning_rate > 0, "training.learning_rate", training.learning_rate, "more than 0 expected"
-    )
+    _require(settings.encoder.window % 2 == 1, "encoder.window", settings.encoder.window, "an odd number expected")
+    _require(training.learning_rate > 0, "training.learning_rate", training.learning_rate, "more than 0 expected")
+    _require(training.beta > 0, "training.beta", training.beta, "more than 0 expected")
     shares = training.development_share + training.test_share
     _require(
         training.development_share > 0 and training.test_share >= 0 and shares < 1,
@@ -281,6 +271,7 @@ def check(settings: Settings) -> Settings:
         "more than 0 expected, and with test_share less than 1",
     )
     _require(settings.encode.actors >= 0, "encode.actors", settings.encode.actors, "0 or more expected")
+    _require(settings.encode.gpus >= 0, "encode.gpus", settings.encode.gpus, "0 or more expected")
     share = settings.ingest.maximum_reject_share
     _require(0 <= share <= 1, "ingest.maximum_reject_share", share, "0 to 1 expected")
     return settings

@@ -72,8 +72,6 @@ def _measure(
         archive, known_duplicates(job.links, sites), job.encoder, sites, settings
     )
     if known is None:
-        raise DupqError(
-            f"{job.links}: no duplicate link has both questions in the archive; nothing to measure"
-        )
+        raise DupqError(f"{job.links}: no duplicate link has both questions in the archive; nothing to measure")
     storage.write_json(output, known)
     return {"rows_in": len(archive.keys), "rows_out": known["test_queries"]}

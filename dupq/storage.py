@@ -25,7 +25,6 @@ import xxhash
 from dupq.errors import DupqError
 from dupq.tables import conform
 
-
 _COUNTS = b"dupq.counts"
 
 

@@ -168,9 +168,7 @@ def conform(table: pa.Table, schema: pa.Schema, place: str) -> pa.Table:
     columns = []
     for field in schema:
         if field.name not in table.column_names:
-            raise DupqError(
-                f"{place}: column '{field.name}' is missing; it has {', '.join(table.column_names)}"
-            )
+            raise DupqError(f"{place}: column '{field.name}' is missing; it has {', '.join(table.column_names)}")
         column = table.column(field.name)
         if column.type != field.type:
             try:
@@ -180,8 +178,6 @@ def conform(table: pa.Table, schema: pa.Schema, place: str) -> pa.Table:
                     f"{place}: column '{field.name}' is {column.type}, not {field.type} ({error})"
                 ) from error
         if not field.nullable and column.null_count:
-            raise DupqError(
-                f"{place}: column '{field.name}' has {column.null_count} empty values; it must have none"
-            )
+            raise DupqError(f"{place}: column '{field.name}' has {column.null_count} empty values; it must have none")
         columns.append(column)
     return pa.table(columns, schema=schema)

@@ -13,15 +13,27 @@ def main() -> None:
     """Parse, connect, find the duplicates, and say what was found and where the report lies."""
     parser = command_line.parser("Find the duplicate questions of an archive.")
     parser.add_argument("--questions", required=True, metavar="URI", type=storage.absolute, help="the questions table")
-    parser.add_argument("--encoder", required=True, metavar="URI", type=storage.absolute, help="a trained encoder's folder")
     parser.add_argument(
-        "--output", required=True, metavar="URI", type=storage.absolute, help="the folder of runs; the run gets one of its own in it"
+        "--encoder", required=True, metavar="URI", type=storage.absolute, help="a trained encoder's folder"
     )
     parser.add_argument(
-        "--links", metavar="URI", type=storage.absolute, help="known duplicates: they mark pairs, and quality is measured on them"
+        "--output",
+        required=True,
+        metavar="URI",
+        type=storage.absolute,
+        help="the folder of runs; the run gets one of its own in it",
     )
     parser.add_argument(
-        "--truth", metavar="URI", type=storage.absolute, help="planted pairs of a made archive (.tsv), to measure what was found"
+        "--links",
+        metavar="URI",
+        type=storage.absolute,
+        help="known duplicates: they mark pairs, and quality is measured on them",
+    )
+    parser.add_argument(
+        "--truth",
+        metavar="URI",
+        type=storage.absolute,
+        help="planted pairs of a made archive (.tsv), to measure what was found",
     )
     arguments = parser.parse_args()
 

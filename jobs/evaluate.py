@@ -1,6 +1,7 @@
-"""Measure an encoder, BM25 and shingle-Jaccard on an archive's known duplicates.
+r"""Measure an encoder, BM25 and shingle-Jaccard on an archive's known duplicates.
 
-python jobs/evaluate.py --questions out/cs/questions --links out/cs/links --encoder out/cs/encoder --output out/cs/quality
+python jobs/evaluate.py --questions out/cs/questions --links out/cs/links --encoder out/cs/encoder \
+        --output out/cs/quality
 """
 
 from dupq import command_line, storage
@@ -17,7 +18,10 @@ def main() -> None:
     parser.add_argument("--links", required=True, metavar="URI", type=storage.absolute, help="the links table")
     parser.add_argument("--output", required=True, metavar="URI", type=storage.absolute, help="where metrics.json goes")
     parser.add_argument(
-        "--encoder", metavar="URI", type=storage.absolute, help="a trained encoder's folder; without it only the baselines"
+        "--encoder",
+        metavar="URI",
+        type=storage.absolute,
+        help="a trained encoder's folder; without it only the baselines",
     )
     parser.add_argument(
         "--table",

@@ -16,7 +16,8 @@ def main() -> None:
         "--dump",
         required=True,
         action="append",
-        metavar="URI", type=storage.absolute,
+        metavar="URI",
+        type=storage.absolute,
         help="a .7z, a Posts.xml, or a folder of them; may be repeated",
     )
     parser.add_argument(

@@ -14,7 +14,11 @@ def main() -> None:
     """Parse, write the report, and say where it lies. Needs no Ray."""
     parser = argparse.ArgumentParser(description="Write a run's report.html anew.", allow_abbrev=False)
     parser.add_argument(
-        "--run", required=True, metavar="URI", type=storage.absolute, help="a run's folder, or a folder of runs for the latest"
+        "--run",
+        required=True,
+        metavar="URI",
+        type=storage.absolute,
+        help="a run's folder, or a folder of runs for the latest",
     )
     arguments = parser.parse_args()
 

@@ -10,9 +10,7 @@ VERSION = "0.1.0"
 
 def main() -> None:
     """Parse, connect, train, and say how good it became."""
-    parser = command_line.parser(
-        "Train an encoder on an archive's own text and duplicate links, with Ray Train."
-    )
+    parser = command_line.parser("Train an encoder on an archive's own text and duplicate links, with Ray Train.")
     parser.add_argument("--questions", required=True, metavar="URI", type=storage.absolute, help="the questions table")
     parser.add_argument("--links", required=True, metavar="URI", type=storage.absolute, help="the links table")
     parser.add_argument("--output", required=True, metavar="URI", type=storage.absolute, help="the encoder's folder")

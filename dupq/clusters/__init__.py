@@ -1,0 +1,1 @@
+"""Components of the neighbour graph, their canonical questions and statistics."""

@@ -17,17 +17,15 @@ class ClusterStatistics(NamedTuple):
     bridges: int
 
 
-def cluster_statistics(
-    clusters: np.ndarray, edges: np.ndarray, probabilities: np.ndarray
-) -> list[ClusterStatistics]:
+def cluster_statistics(clusters: np.ndarray, edges: np.ndarray, probabilities: np.ndarray) -> list[ClusterStatistics]:
     """Of each cluster, sorted. Row i of `edges` (int64, shape (m, 2), no repeats) lies in cluster `clusters[i]`."""
     order = np.lexsort((edges[:, 1], edges[:, 0], clusters))
     clusters, edges, probabilities = clusters[order], edges[order], probabilities[order]
-    starts = np.flatnonzero(np.r_[True, clusters[1:] != clusters[:-1]]) if len(clusters) else []
-    pieces = zip(starts, [*starts[1:], len(clusters)], strict=True) if len(clusters) else []
-    return [
-        _of_one(int(clusters[start]), edges[start:end], probabilities[start:end]) for start, end in pieces
-    ]
+    if not len(clusters):
+        return []
+    starts = np.flatnonzero(np.r_[True, clusters[1:] != clusters[:-1]])
+    pieces = zip(starts, [*starts[1:], len(clusters)], strict=True)
+    return [_of_one(int(clusters[start]), edges[start:end], probabilities[start:end]) for start, end in pieces]
 
 
 def _of_one(cluster: int, edges: np.ndarray, probabilities: np.ndarray) -> ClusterStatistics:

@@ -1,0 +1,1 @@
+"""Stack Exchange dumps: archives, rows, posts and links; and the built-in sample."""

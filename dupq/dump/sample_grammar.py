@@ -81,7 +81,6 @@ class Topic:
 class Common:
     """The sentences of all topics."""
 
-    openers: tuple[str, ...]
     fillers: tuple[str, ...]
     closers: tuple[str, ...]
     answers: tuple[str, ...]
@@ -143,11 +142,10 @@ def _topic(key: str, section: dict[str, Any]) -> Topic:
     return Topic(key, slots, intents, tuple(section["fillers"]), tuple(section["items"]))
 
 
-def meanings(grammar: Grammar) -> list[Meaning]:
-    """Everything that the grammar can ask, each once."""
+def meanings(topic: Topic) -> list[Meaning]:
+    """Everything that can be asked in a topic, each once."""
     return [
         Meaning(topic, intent, values)
-        for topic in grammar.topics
         for intent in topic.intents
         for values in itertools.product(*topic.slots.values())
     ]
@@ -160,10 +158,9 @@ def compose(grammar: Grammar, meaning: Meaning, voice: int, dice: Dice) -> Draft
     title, body = meaning.intent.voices[voice]
     hints = [dice.pick(value.hints) for value in meaning.values]
     details = dice.shuffled(meaning.intent.details)[:2]
-    fillers = [dice.pick(topic.fillers), *dice.shuffled(common.fillers)[:2]]
+    fillers = [dice.pick(topic.fillers), *dice.shuffled(common.fillers)[:3]]
     paragraphs = [
-        [dice.pick(common.openers), body],
-        dice.shuffled([*hints, *details]),
+        [hints[0], body, *hints[1:], *details],
         dice.shuffled(fillers),
         [dice.pick(common.closers)],
     ]

@@ -18,6 +18,8 @@ _YEARS = timedelta(days=12 * 365)
 _SPELLINGS: tuple[Spelling, ...] = ("usual", "spaced", "marked")
 _SHARES: dict[Kind, float] = {"copy": 0.075, "near_copy": 0.1, "rephrasing": 0.15}
 _LINKED_SHARES: dict[Kind, float] = {"copy": 0.3, "near_copy": 0.4, "rephrasing": 0.6}
+_ORIGINALS_PER_TOPIC = 135  # a smaller sample has fewer topics, not sparser ones, or it would be easier
+_FEWEST_TOPICS = 2
 _SHARED_REPHRASINGS = 0.2  # share of the rephrasings whose original has a near copy as well
 
 _ODD = (
@@ -72,8 +74,9 @@ def plant(grammar: Grammar, questions: int, dice: Dice) -> list[Question]:
     counts = {kind: round(questions * share) for kind, share in _SHARES.items()}
     odd = [Question(draft, _any_moment(dice)) for draft in _ODD]
     odd[-1] = dataclasses.replace(odd[-1], deleted_author=_DELETED_AUTHOR)
-    available = meanings(grammar)
     composed = questions - sum(counts.values()) - len(odd)
+    topics = max(_FEWEST_TOPICS, round(composed / _ORIGINALS_PER_TOPIC))
+    available = [meaning for topic in grammar.topics[:topics] for meaning in meanings(topic)]
     if questions < FEWEST_QUESTIONS or composed > len(available):
         raise SettingError(
             f"{questions} questions: a sample has at least {FEWEST_QUESTIONS}, and its grammar can ask no "

@@ -30,9 +30,7 @@ def read_description(uri: str) -> dict[str, Any]:
         raise DupqError(f"{uri}: no encoder here (encoder.json is missing); train one with jobs/train.py")
     description = storage.read_json(place)
     if not isinstance(description, dict) or description.get("format") != FORMAT:
-        raise DupqError(
-            f"{place}: not an encoder of format {FORMAT}; train it anew with this version of dupq"
-        )
+        raise DupqError(f"{place}: not an encoder of format {FORMAT}; train it anew with this version of dupq")
     return description
 
 

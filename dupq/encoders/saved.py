@@ -65,9 +65,7 @@ def load(uri: str) -> SavedEncoder:
     words = storage.read_bytes(storage.join(uri, "vocabulary.txt"))
     described = {name: description[name] for name in ("format", "settings", "decision")}
     if _fingerprint(model, words, described) != description["fingerprint"]:
-        raise DupqError(
-            f"{uri}: the encoder's files are damaged or from different trainings; train or copy it anew"
-        )
+        raise DupqError(f"{uri}: the encoder's files are damaged or from different trainings; train or copy it anew")
     settings = config.from_dict(description["settings"])
     try:
         tensors = safetensors.numpy.load(model)
@@ -76,9 +74,7 @@ def load(uri: str) -> SavedEncoder:
     network = build(settings.encoder, tensors["words.weight"], settings.training.seed)
     network.load_state_dict({name: torch.from_numpy(value) for name, value in tensors.items()})
     decision = Decision(**description["decision"])
-    return SavedEncoder(
-        network.eval(), Vocabulary.from_bytes(words), settings, decision, description["metrics"]
-    )
+    return SavedEncoder(network.eval(), Vocabulary.from_bytes(words), settings, decision, description["metrics"])
 
 
 def _fingerprint(model: bytes, words: bytes, description: dict[str, Any]) -> str:

@@ -1,0 +1,1 @@
+"""Measures, the systems that are compared, and known or planted duplicates."""

@@ -11,7 +11,7 @@ import xxhash
 from dupq.clusters.components import components
 from dupq.config import EvaluationSettings
 from dupq.evaluation.measures import accuracy, best_threshold, retrieval_measures
-from dupq.evaluation.rankers import Ranker
+from dupq.evaluation.protocol import Ranker
 from dupq.training.pairs import Pairs, with_random_negatives
 from dupq.training.split import Split
 

@@ -20,18 +20,11 @@ def retrieval_measures(rankings: Sequence[Sequence[int]], relevant: list[set[int
     """Accuracy@1, @5, @10 (a known duplicate among the first n) and MAP@k, means over the queries."""
     measures: dict[str, Any] = {
         f"accuracy_at_{n}": float(
-            np.mean(
-                [
-                    bool(wanted.intersection(ranked[:n]))
-                    for ranked, wanted in zip(rankings, relevant, strict=True)
-                ]
-            )
+            np.mean([bool(wanted.intersection(ranked[:n])) for ranked, wanted in zip(rankings, relevant, strict=True)])
         )
         for n in (1, 5, 10)
     }
-    precisions = [
-        average_precision(ranked, wanted, k) for ranked, wanted in zip(rankings, relevant, strict=True)
-    ]
+    precisions = [average_precision(ranked, wanted, k) for ranked, wanted in zip(rankings, relevant, strict=True)]
     return {**measures, "map": float(np.mean(precisions)), "map_cut": k}
 
 
@@ -43,11 +36,7 @@ def best_threshold(scores: np.ndarray, labels: np.ndarray) -> float:
     order = np.argsort(scores, kind="stable")
     ordered, positive = scores[order], labels[order] > 0.5
     # cutting before place i calls i.. duplicates: right are the negatives before it and the positives from it
-    right = (
-        np.concatenate([[0], np.cumsum(~positive)])
-        + positive.sum()
-        - np.concatenate([[0], np.cumsum(positive)])
-    )
+    right = np.concatenate([[0], np.cumsum(~positive)]) + positive.sum() - np.concatenate([[0], np.cumsum(positive)])
     allowed = np.r_[True, ordered[1:] != ordered[:-1], True]
     cut = int(np.argmax(np.where(allowed, right, -1)))
     below = ordered[cut - 1] if cut > 0 else ordered[0] - 1.0

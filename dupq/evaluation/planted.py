@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dupq.evaluation.rankers import Ranker
+from dupq.evaluation.protocol import Ranker
 
 _TOP = 10
 
@@ -32,9 +32,7 @@ def found_at_10(planted: Planted, rankers: dict[str, Ranker]) -> dict[str, Any]:
     measured: dict[str, Any] = {"pairs_never_trained_on": int(unseen.sum())}
     for name, ranker in rankers.items():
         ranked = ranker.rank(planted.questions, _TOP)
-        hits = np.array(
-            [original in found for original, found in zip(planted.originals.tolist(), ranked, strict=True)]
-        )
+        hits = np.array([original in found for original, found in zip(planted.originals.tolist(), ranked, strict=True)])
         measured[f"{name}_at_10"] = float(hits.mean())
         if unseen.any():
             measured[f"{name}_at_10_never_trained_on"] = float(hits[unseen].mean())

@@ -3,8 +3,6 @@
 An archive is its keys (int64, sorted) and texts (tokens joined by spaces). A question is never ranked for itself.
 """
 
-from typing import Protocol
-
 import bm25s
 import numpy as np
 import pyarrow as pa
@@ -12,22 +10,11 @@ import Stemmer
 
 from dupq.near_duplicates.shingles import shingle_sets
 from dupq.near_duplicates.verification import incidence_matrix, jaccard
-from dupq.neighbours.search import Embeddings, blocks, top_k
+from dupq.neighbours.embeddings import Embeddings, blocks
+from dupq.neighbours.search import top_k
 
 _QUERIES_AT_ONCE = 256
 _TARGET_ROWS = 8_192
-
-
-class Ranker(Protocol):
-    """A system under comparison."""
-
-    def rank(self, queries: np.ndarray, k: int) -> list[list[int]]:
-        """For each query (a key of the archive) the keys of its k best questions, best first."""
-        ...
-
-    def score(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """How alike the questions of each pair of keys are (float64, shape (m,)); higher is more."""
-        ...
 
 
 class EncoderRanker:
@@ -44,9 +31,7 @@ class EncoderRanker:
         found: dict[int, list[int]] = {int(query): [] for query in queries}
         for piece in blocks(asked, _TARGET_ROWS):
             neighbours = top_k(piece, blocks(self._embeddings, _TARGET_ROWS), k)
-            for query, neighbour in zip(
-                neighbours.queries.tolist(), neighbours.neighbours.tolist(), strict=True
-            ):
+            for query, neighbour in zip(neighbours.queries.tolist(), neighbours.neighbours.tolist(), strict=True):
                 found[query].append(neighbour)
         return [found[int(query)] for query in queries]
 

@@ -1,0 +1,1 @@
+"""Shingles, MinHash signatures, bands and exact verification."""

@@ -20,9 +20,7 @@ def jaccard(sets: Shingles, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         rows_left, rows_right = left[start : start + _CHUNK_PAIRS], right[start : start + _CHUNK_PAIRS]
         shared = np.asarray(incidence[rows_left].multiply(incidence[rows_right]).sum(axis=1)).ravel()
         union = sizes[rows_left] + sizes[rows_right] - shared
-        result[start : start + _CHUNK_PAIRS] = np.divide(
-            shared, union, out=np.zeros(len(union)), where=union > 0
-        )
+        result[start : start + _CHUNK_PAIRS] = np.divide(shared, union, out=np.zeros(len(union)), where=union > 0)
     return result
 
 

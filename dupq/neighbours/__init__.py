@@ -1,0 +1,1 @@
+"""Exact all-pairs search."""

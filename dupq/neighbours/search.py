@@ -6,26 +6,11 @@ float16 embeddings, so that the answer depends on the embeddings alone: not on b
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import numpy as np
 import torch
 
-
-class Embeddings(NamedTuple):
-    """Questions (keys, int64) and their embeddings (float16, shape (n, d))."""
-
-    keys: np.ndarray
-    vectors: np.ndarray
-
-
-class Neighbours(NamedTuple):
-    """Directed pairs: the neighbour at `rank` (1 = nearest) of each query, sorted by query and rank."""
-
-    queries: np.ndarray  # int64
-    neighbours: np.ndarray  # int64
-    similarities: np.ndarray  # float32, cosine
-    ranks: np.ndarray  # int32
+from dupq.neighbours.embeddings import Embeddings, Neighbours
 
 
 def top_k(queries: Embeddings, targets: Iterable[Embeddings], k: int) -> Neighbours:
@@ -49,14 +34,8 @@ def top_k(queries: Embeddings, targets: Iterable[Embeddings], k: int) -> Neighbo
         best = torch.cat([best, block_best], dim=1).topk(k, dim=1).values
         bound = (best[:, -1] - margin).clamp_min(-2.0)  # every cosine is above -2, a masked score is not
         rows, columns = (index.numpy() for index in torch.nonzero(scores >= bound[:, None], as_tuple=True))
-        found.append((rows, target.keys[columns], _cosines(query_units, target.vectors, rows, columns)))
+        found.append((rows, target.keys[columns], _cosines(queries.vectors[rows], target.vectors[columns])))
     return _nearest(queries.keys, found, k)
-
-
-def blocks(embeddings: Embeddings, rows: int) -> Iterable[Embeddings]:
-    """`embeddings` cut into pieces of at most `rows` questions; one empty piece if there are none."""
-    for start in range(0, max(1, len(embeddings.keys)), rows):
-        yield Embeddings(embeddings.keys[start : start + rows], embeddings.vectors[start : start + rows])
 
 
 def _product_error(dimensions: int) -> float:
@@ -79,14 +58,17 @@ def _float32_units(embeddings: Embeddings) -> torch.Tensor:
     return torch.from_numpy(_units(embeddings.vectors).astype(np.float32))
 
 
-def _cosines(
-    query_units: np.ndarray, vectors: np.ndarray, rows: np.ndarray, columns: np.ndarray
-) -> np.ndarray:
-    """The cosines (float32, from float64 arithmetic) of candidate pairs, in pieces that bound memory."""
-    result = np.empty(len(rows), np.float32)
-    for start in range(0, len(rows), 65_536):
-        piece = slice(start, start + 65_536)
-        result[piece] = np.einsum("ij,ij->i", query_units[rows[piece]], _units(vectors[columns[piece]]))
+def _cosines(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """The cosines (float32) of candidate pairs, in pieces that bound memory.
+
+    Sums of float16 products are exact, or nearly so, in float64: a cosine of zero is zero, and a pair has the
+    same one in both directions.
+    """
+    result = np.empty(len(left), np.float32)
+    for start in range(0, len(left), 65_536):
+        sides = [side[start : start + 65_536].astype(np.float64) for side in (left, right)]
+        squares = [np.einsum("ij,ij->i", side, side) for side in sides]
+        result[start : start + 65_536] = np.einsum("ij,ij->i", *sides) / np.sqrt(squares[0] * squares[1])
     return result
 
 

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from dupq.report import charts
 from dupq.report.charts import Bar, Mark
-from dupq.report.formats import number, score, share
+from dupq.report.formats import number, score, share, words
 from dupq.report.streaming import Histogram
 
 _FUNNEL = [
@@ -28,21 +28,22 @@ _MEASURES = {
     "accuracy_at_10": "Found among the first 10",
     "map": "Mean average precision",
 }
-_SYSTEMS = {"encoder": ("encoder", "one"), "bm25": ("BM25", "two")}
+_SYSTEMS = {
+    "encoder": ("encoder", "one"),
+    "bm25": ("BM25", "two"),
+    **{f"shingle_jaccard_{size}": (f"{size}-word shingles", "three") for size in range(1, 5)},
+}
 
 
 def funnel(metrics: dict[str, Any]) -> Markup:
     """What is left of the questions, step by step."""
-    questions = metrics.get("questions") or 0
+    questions = metrics.get("questions")
     records = []
     for name, label, tone in _FUNNEL:
         count = metrics.get(name)
-        if count is None:
-            continue
-        of_all = (
-            f"  {share(count / questions)}" if tone == "one" and questions and name != "questions" else ""
-        )
-        records.append(Bar(label, count, number(count) + of_all, tone))
+        if count is not None:
+            of_all = f" ({share(count / questions)})" if tone == "one" and questions else ""
+            records.append(Bar(label, count, number(count) + of_all, tone))
     return _bars("From questions to clusters", "Counts after each step.", records)
 
 
@@ -62,29 +63,21 @@ def balanced_pairs(known: dict[str, Any]) -> Markup:
     """How often each way of comparing tells known duplicates from random pairs."""
     accuracies = known.get("balanced_pairs") or {}
     records = [
-        Bar(label, value, share(value), tone)
-        for label, value, tone in [
-            ("Encoder", accuracies.get("encoder"), "one"),
-            ("BM25", accuracies.get("bm25"), "two"),
-            *_jaccard_rows(accuracies.get("shingle_jaccard")),
-        ]
-        if value is not None
+        Bar(words(name), accuracies[system], share(accuracies[system]), tone)
+        for system, (name, tone) in _SYSTEMS.items()
+        if accuracies.get(system) is not None
     ]
     return _bars("Duplicates told from random pairs", "Accuracy; a coin reaches 50 %.", records, 1)
 
 
-def planted(kind: dict[str, Any]) -> Markup:
-    """What became of the planted pairs of one kind."""
-    records = [
-        Bar(label, value, share(value), tone)
-        for label, value, tone in [
-            ("In the same cluster", kind.get("same_cluster"), "one"),
-            ("Encoder, among first 10", kind.get("encoder_at_10"), "one"),
-            *_jaccard_rows(kind.get("shingle_jaccard_at_10"), ", among first 10"),
-        ]
-        if value is not None
-    ]
-    return _bars("Planted pairs found", "Shares of the pairs.", records, 1)
+def planted(kinds: dict[str, Any]) -> Markup:
+    """What became of the pairs that were planted into the archive."""
+    records = []
+    for kind, measures in kinds.items():
+        for label, value, tone in _planted_rows(measures or {}):
+            if value is not None:
+                records.append(Bar(f"{words(kind)}: {label}", value, share(value), tone))
+    return _bars("Planted pairs found", "Shares of the pairs of each kind.", records, 1)
 
 
 def similarities(counts: Histogram, threshold: float | None) -> Markup:
@@ -123,12 +116,12 @@ def _histogram(title: str, counts: Histogram, threshold: float | None) -> Markup
     return charts.histogram(title, description, edges, occupied, mark)
 
 
-def _jaccard_rows(values: Any, suffix: str = "") -> Iterator[tuple[str, float | None, str]]:
-    """One row for each shingle size, or a single one if the run did not tell sizes apart."""
-    if not isinstance(values, dict):
-        values = {"": values}
-    for size, value in sorted(values.items()):
-        yield (f"{size}-word shingles{suffix}" if size else f"Shingles{suffix}"), value, "two"
+def _planted_rows(measures: dict[str, Any]) -> Iterator[tuple[str, float | None, str]]:
+    """Shares found by each system, over the pairs that no training saw if the run told these apart."""
+    yield "same cluster", measures.get("same_cluster"), "one"
+    suffix = "_at_10_never_trained_on" if measures.get("pairs_never_trained_on") else "_at_10"
+    for system, (name, tone) in _SYSTEMS.items():
+        yield f"{name}, first 10", measures.get(system + suffix), tone
 
 
 def _range(left: float, right: float) -> str:

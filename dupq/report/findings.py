@@ -138,9 +138,7 @@ class ClusterSurvey:
         self.sizes = Histogram(_SIZE_EDGES)
         self._candidates = pa.array(sorted(candidates), pa.string())
         self._largest = Selection(CLUSTERS_SHOWN, [("size", "descending"), ("cluster_id", "ascending")])
-        self._certain = Selection(
-            CLUSTERS_SHOWN, [("weakest_link", "descending"), ("cluster_id", "ascending")]
-        )
+        self._certain = Selection(CLUSTERS_SHOWN, [("weakest_link", "descending"), ("cluster_id", "ascending")])
 
     def add(self, stats: pa.Table) -> None:
         """Take in one file of the table."""
@@ -225,9 +223,7 @@ def _members(run: Run, cluster_ids: set[str]) -> dict[str, list[dict[str, Any]]]
     return {cluster_id: selection.rows() for cluster_id, selection in selections.items()}
 
 
-def _evidence(
-    run: Run, members: dict[str, list[dict[str, Any]]], threshold: float | None
-) -> dict[str, list[Pair]]:
+def _evidence(run: Run, members: dict[str, list[dict[str, Any]]], threshold: float | None) -> dict[str, list[Pair]]:
     """The joining pairs between the questions shown of each cluster, the weakest first."""
     cluster_by_key = {_key(row): cluster_id for cluster_id, rows in members.items() for row in rows}
     ids = _id_set(set(cluster_by_key))

@@ -21,6 +21,11 @@ def number(value: int) -> str:
     return f"{value:,}"
 
 
+def counted(count: int, noun: str) -> str:
+    """A count of things: 1 pair, 6,118 pairs."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 @_or_dash
 def share(value: float) -> str:
     """A share of one: 12.3 %."""
@@ -36,7 +41,7 @@ def score(value: float) -> str:
 @_or_dash
 def duration(seconds: float) -> str:
     """A time in two units at most: 4.2 s, 3 min 20 s, 2 h 5 min."""
-    if seconds < 60:
+    if round(seconds, 1) < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:

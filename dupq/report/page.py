@@ -88,15 +88,8 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for show in (
-        formats.number,
-        formats.share,
-        formats.score,
-        formats.duration,
-        formats.memory,
-        formats.words,
-    ):
-        environment.filters[show.__name__] = show
+    for name in ("number", "counted", "score", "duration", "memory", "words"):
+        environment.filters[name] = getattr(formats, name)
     return environment
 
 
@@ -119,11 +112,11 @@ def _context(run: Run, found: Findings) -> dict[str, Any]:
         "found": found,
         "entry": lambda key: _entry(key, found.questions.get(key)),
         "meter": charts.meter,
-        "planted_chart": figures.planted,
         "charts": {
             "funnel": figures.funnel(metrics),
             "retrieval": figures.retrieval(known or {}),
             "balanced_pairs": figures.balanced_pairs(known or {}),
+            "planted": figures.planted(metrics.get("planted") or {}),
             "similarities": figures.similarities(found.similarities, metrics.get("threshold")),
             "jaccards": figures.jaccards(found.jaccards, _setting(run.config, "near_duplicates.threshold")),
             "cluster_sizes": figures.cluster_sizes(found.cluster_sizes),
@@ -162,9 +155,7 @@ def _settings(config: dict[str, Any], metrics: dict[str, Any]) -> dict[str, Any]
     values = {path: _setting(config, path) for path in _SETTINGS}
     threshold = values["clusters.threshold"]
     if threshold is not None and threshold < 0:
-        values["clusters.threshold"] = (
-            f"{formats.score(metrics.get('threshold'))}, chosen in the encoder's training"
-        )
+        values["clusters.threshold"] = f"{formats.score(metrics.get('threshold'))}, chosen in the encoder's training"
     return values
 
 

@@ -88,9 +88,7 @@ def open_run(uri: str) -> Run:
     if storage.exists(latest):
         place = storage.join(place, storage.read_json(latest)["run_id"])
     if not storage.exists(storage.join(place, "manifest.json")):
-        raise DupqError(
-            f"{place}: no run is here; give a run's folder, or a folder of runs with its latest.json"
-        )
+        raise DupqError(f"{place}: no run is here; give a run's folder, or a folder of runs with its latest.json")
     return Run(place)
 
 

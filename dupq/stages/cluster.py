@@ -1,7 +1,10 @@
 """Connecting to Ray."""
 
+import contextlib
 import logging
 import os
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 import ray
@@ -19,15 +22,14 @@ def connect(address: str | None = None) -> None:
     if ray.is_initialized():
         return
     os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # its chatter; what fails is raised as well
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     wanted = address or os.environ.get("RAY_ADDRESS") or "local"
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     try:
-        if wanted == "local":
-            ray.init(address="local", include_dashboard=False, object_store_memory=_OBJECT_STORE_BYTES, **quiet)
-        else:
-            ray.init(address=wanted, **quiet)
+        with _no_stderr():
+            _init(wanted, quiet)
     except ConnectionError as error:
         raise DupqError(
             f"no Ray cluster at {wanted} ({error}); start one, or leave out --ray and RAY_ADDRESS to use this machine"
@@ -35,6 +37,27 @@ def connect(address: str | None = None) -> None:
     except ValueError as error:
         raise SettingError(f"--ray {wanted}: {error}") from error
     _check_nodes()
+
+
+def _init(address: str, quiet: dict[str, Any]) -> None:
+    if address == "local":
+        ray.init(address="local", include_dashboard=False, object_store_memory=_OBJECT_STORE_BYTES, **quiet)
+    else:
+        ray.init(address=address, **quiet)
+
+
+@contextlib.contextmanager
+def _no_stderr() -> Iterator[None]:
+    """Ray's core says that its log level was set, to file descriptor 2, and cannot be told not to."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def _check_nodes() -> None:
@@ -66,4 +89,3 @@ def gpus() -> int:
 def cpus() -> int:
     """The number of CPUs of the cluster."""
     return max(1, int(ray.cluster_resources().get("CPU", 1)))
-

@@ -19,7 +19,7 @@ from dupq.clusters.components import components
 from dupq.clusters.statistics import cluster_statistics
 from dupq.encoders.decision import Decision
 from dupq.stages.links import known_duplicates
-from dupq.stages.shards import Shard, partition_of
+from dupq.stages.shards import Shard
 from dupq.stages.tasks import Counts, Report, run_tasks, skip_or
 from dupq.tables import CLUSTER_STATS, CLUSTERS, EDGES, MEMBERS, NEIGHBOURS, PAIRS, QUESTIONS, TEXTS, VERIFIED
 from dupq.text.keys import Sites
@@ -40,13 +40,9 @@ class ClusterFiles:
     cluster_stats: str  # one file
 
 
-def make_clusters(
-    files: ClusterFiles, shards: list[Shard], sites: Sites, decision: Decision, parts: int
-) -> Report:
+def make_clusters(files: ClusterFiles, shards: list[Shard], sites: Sites, decision: Decision, parts: int) -> Report:
     """Write the pairs, clusters and cluster_stats tables. `decision` holds the threshold."""
-    report = run_tasks(
-        "pairs", _pairs_of_part, [(files, sites.names, decision, part) for part in range(parts)]
-    )
+    report = run_tasks("pairs", _pairs_of_part, [(files, sites.names, decision, part) for part in range(parts)])
     rows_in = report.rows_in
     report.add(run_tasks("components", _components, [(files, shards, sites.names)]))
     written = run_tasks("clusters", _clusters_of_shard, [(files, shard, sites.names) for shard in shards])
@@ -102,9 +98,7 @@ def _undirected(folder: str, name: str, decision: Decision) -> tuple[pa.Table, i
     ranks, similarities = directed["rank"].to_numpy(), directed["similarity"].to_numpy()
     order = np.lexsort((ranks, right, left))
     left, right = left[order], right[order]
-    first = (
-        np.r_[True, (left[1:] != left[:-1]) | (right[1:] != right[:-1])] if len(left) else np.zeros(0, bool)
-    )
+    first = np.r_[True, (left[1:] != left[:-1]) | (right[1:] != right[:-1])] if len(left) else np.zeros(0, bool)
     kept = order[first]
     probabilities = decision.probability(similarities[kept]).astype(np.float32)
     columns = [
@@ -161,14 +155,10 @@ def _components(files: ClusterFiles, shards: list[Shard], sites: list[str]) -> C
         canonical = canonical_questions(clusters, _standing(members, shards, Sites(sites)))
         _, places, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
         columns = [members, clusters, canonical, sizes[places]]
-        statistics = _statistics_table(
-            members, clusters, edges, table["probability"].to_numpy(), Sites(sites)
-        )
+        statistics = _statistics_table(members, clusters, edges, table["probability"].to_numpy(), Sites(sites))
         storage.write_table(files.cluster_stats, statistics, CLUSTER_STATS)
         counts = {"rows_in": len(edges)}
-        storage.write_table(
-            files.members, pa.table([pa.array(c) for c in columns], schema=MEMBERS), MEMBERS, counts
-        )
+        storage.write_table(files.members, pa.table([pa.array(c) for c in columns], schema=MEMBERS), MEMBERS, counts)
         return {**counts, "rows_out": len(members)}
 
     return skip_or(files.members, make)
@@ -194,14 +184,10 @@ def _standing(members: np.ndarray, shards: list[Shard], sites: Sites) -> Standin
 def _statistics_table(
     members: np.ndarray, clusters: np.ndarray, edges: np.ndarray, probabilities: np.ndarray, sites: Sites
 ) -> pa.Table:
-    clusters_of_edges = (
-        clusters[np.searchsorted(members, edges[:, 0])] if len(edges) else np.zeros(0, np.int64)
-    )
+    clusters_of_edges = clusters[np.searchsorted(members, edges[:, 0])] if len(edges) else np.zeros(0, np.int64)
     statistics = cluster_statistics(clusters_of_edges, edges, probabilities)
     rows = [{**row._asdict(), "cluster_id": sites.label(row.cluster)} for row in statistics]
-    return pa.Table.from_pylist(
-        [{k: v for k, v in row.items() if k != "cluster"} for row in rows], CLUSTER_STATS
-    )
+    return pa.Table.from_pylist([{k: v for k, v in row.items() if k != "cluster"} for row in rows], CLUSTER_STATS)
 
 
 def _clusters_of_shard(files: ClusterFiles, shard: Shard, sites_list: list[str]) -> Counts:

@@ -4,6 +4,7 @@ A row of the Ray Data set is one shard: what is encoded together, and so every b
 the shards alone, and a finished shard is skipped by a rerun. An actor holds one shard and one batch.
 """
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -32,20 +33,23 @@ def encode_texts(
     """
     files = storage.list_files(texts, ".parquet")
     rows = [{"texts": file.uri, "output": storage.join(output, file.relative)} for file in files]
-    gpus = cluster.gpus()
+    gpus = settings.gpus or cluster.gpus()
     actors = settings.actors or max(1, gpus or cluster.cpus() // 2)
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
-    shards = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(
-        EncodeShard,
-        fn_constructor_args=(encoder, sites.names, representatives, settings.batch_size),
-        batch_size=1,
-        compute=ActorPoolStrategy(size=min(actors, len(rows))),
-        num_cpus=1,
-        num_gpus=1 if gpus else 0,
-        max_restarts=_RESTARTS,
-        max_task_retries=_RESTARTS,
-    )
+    with warnings.catch_warnings():
+        # Ray means to replace max_restarts in 2.64, but has nothing yet; its default is to restart without end
+        warnings.simplefilter("ignore", ray.util.annotations.RayDeprecationWarning)
+        shards = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(
+            EncodeShard,
+            fn_constructor_args=(encoder, sites.names, representatives, settings.batch_size),
+            batch_size=1,
+            compute=ActorPoolStrategy(size=min(actors, len(rows))),
+            num_cpus=1,
+            num_gpus=1 if gpus else 0,
+            max_restarts=_RESTARTS,
+            max_task_retries=_RESTARTS,
+        )
     outcomes, progress = [], Progress("encode", len(rows))
     try:
         for row in shards.iter_rows():
@@ -53,9 +57,7 @@ def encode_texts(
             progress.show(len(outcomes))
     except ray.exceptions.RayError as error:
         raise _cause(error) from error
-    return summarise(
-        [({_COUNTED[name]: value for name, value in counts.items()}, peak) for counts, peak in outcomes]
-    )
+    return summarise([({_COUNTED[name]: value for name, value in counts.items()}, peak) for counts, peak in outcomes])
 
 
 _COUNTED = {"rows_in": "rows_in", "rows_out": "rows_out", "cut": "texts cut at maximum_tokens"}

@@ -22,6 +22,7 @@ from dupq.encoders.description import read_description, read_split
 from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import balanced_pairs, retrieval, unseen_split
 from dupq.evaluation.planted import Planted, found_at_10, same_cluster
+from dupq.evaluation.protocol import Ranker
 from dupq.stages.links import known_duplicates
 from dupq.stages.tasks import Counts, Report, run_tasks
 from dupq.tables import CLUSTER_STATS, CLUSTERS, PAIRS, TEXTS
@@ -123,9 +124,7 @@ def read_archive(texts: str, embeddings: str, encoder: str | None, sites: Sites)
     """
     from dupq.evaluation.rankers import BM25Ranker, EncoderRanker, ShingleRanker
 
-    tables = [
-        storage.read_table(file.uri, TEXTS, ["key", "text"]) for file in storage.list_files(texts, ".parquet")
-    ]
+    tables = [storage.read_table(file.uri, TEXTS, ["key", "text"]) for file in storage.list_files(texts, ".parquet")]
     table = pa.concat_tables(tables).sort_by("key").combine_chunks()
     keys, column = table["key"].to_numpy(), table["text"].chunk(0)
     strings = column.to_pylist()
@@ -144,7 +143,7 @@ def _all_embeddings(keys: np.ndarray, texts: list[str], embeddings: str, encoder
 
     from dupq.encoders.encode import encode
     from dupq.encoders.saved import load
-    from dupq.neighbours.search import Embeddings
+    from dupq.neighbours.embeddings import Embeddings
     from dupq.stages.neighbours import read_embeddings
 
     torch.set_num_threads(1)
@@ -179,7 +178,9 @@ def measure_known(
         parts = read_split(encoder, sites)
         split = unseen_split(links, parts["train"], parts["development"])
         thresholds["encoder"] = read_description(encoder)["decision"]["pair_threshold"]
-    compared: dict[str, Ranker] = {name: archive.rankers[name] for name in ("encoder", "bm25") if name in archive.rankers}
+    compared: dict[str, Ranker] = {
+        name: archive.rankers[name] for name in ("encoder", "bm25") if name in archive.rankers
+    }
     return {
         **retrieval(compared, split, len(archive.keys), settings.evaluation),
         "balanced_pairs": balanced_pairs(archive.rankers, thresholds, split, links, archive.keys),
@@ -207,9 +208,7 @@ def _clusters_of(keys: np.ndarray, folder: str, sites: Sites) -> np.ndarray:
         [storage.read_table(file.uri, CLUSTERS, columns) for file in storage.list_files(folder, ".parquet")]
     )
     places = np.argsort(sites.pack_columns(table["site"], table["question_id"], folder))
-    return (
-        table["cluster_id"].combine_chunks().dictionary_encode().combine_chunks().indices.to_numpy()[places]
-    )
+    return table["cluster_id"].combine_chunks().dictionary_encode().combine_chunks().indices.to_numpy()[places]
 
 
 def _read_truth(uri: str, sites: Sites, seen: np.ndarray) -> dict[str, Planted]:
@@ -218,16 +217,13 @@ def _read_truth(uri: str, sites: Sites, seen: np.ndarray) -> dict[str, Planted]:
     for number, row in enumerate(csv.DictReader(io.StringIO(text), delimiter="\t"), start=2):
         try:
             ends = [
-                sites.pack(row["site"], np.array([int(row[name])]), uri)[0]
-                for name in ("question_id", "related_id")
+                sites.pack(row["site"], np.array([int(row[name])]), uri)[0] for name in ("question_id", "related_id")
             ]
             rows.setdefault(row["kind"], []).append((int(ends[0]), int(ends[1])))
         except (KeyError, TypeError, ValueError) as error:
-            raise DupqError(
-                f"{uri}: line {number} is not 'site, question_id, related_id, kind' ({error})"
-            ) from error
+            raise DupqError(f"{uri}: line {number} is not 'site, question_id, related_id, kind' ({error})") from error
     return {kind: _planted(np.array(pairs), seen) for kind, pairs in rows.items()}
 
 
 def _planted(pairs: np.ndarray, seen: np.ndarray) -> Planted:
-    return Planted(pairs[:, 0], pairs[:, 1], np.isin(pairs, seen).any(axis=1))
+    return Planted(pairs[:, 0], pairs[:, 1], np.asarray(np.isin(pairs, seen).any(axis=1)))

@@ -54,18 +54,12 @@ def make_signatures(files: NearFiles, settings: NearDuplicateSettings) -> Report
     return run_tasks("signatures", _signatures_of_shard, calls)
 
 
-def find_near_duplicates(
-    files: NearFiles, sites: Sites, settings: NearDuplicateSettings, parts: int
-) -> Report:
+def find_near_duplicates(files: NearFiles, sites: Sites, settings: NearDuplicateSettings, parts: int) -> Report:
     """signatures → verified pairs and representatives. Afterwards every pair has Jaccard ≥ the threshold."""
     report = run_tasks("exact copies", _exact_copies, [(files, sites.names)], cpus=1)
     rows_in = report.rows_in
-    report.add(
-        run_tasks("candidates", _candidates_of_band, [(files, settings, b) for b in range(settings.bands)])
-    )
-    verified = run_tasks(
-        "verification", _verify_part, [(files, settings, (part, parts)) for part in range(parts)]
-    )
+    report.add(run_tasks("candidates", _candidates_of_band, [(files, settings, b) for b in range(settings.bands)]))
+    verified = run_tasks("verification", _verify_part, [(files, settings, (part, parts)) for part in range(parts)])
     report.add(verified)
     report.add(run_tasks("representatives", _representatives, [(files,)]))
     report.rows_in, report.rows_out = rows_in, verified.rows_out
@@ -108,9 +102,7 @@ def _exact_copies(files: NearFiles, sites: list[str]) -> Counts:
         hashes = filled["text_hash"].combine_chunks().dictionary_encode()
         codes = (hashes.chunk(0) if isinstance(hashes, pa.ChunkedArray) else hashes).indices.to_numpy()
         first = np.r_[True, codes[1:] != codes[:-1]] if len(codes) else np.zeros(0, bool)
-        originals = (
-            keys[np.maximum.accumulate(np.where(first, np.arange(len(keys)), 0))] if len(keys) else keys
-        )
+        originals = keys[np.maximum.accumulate(np.where(first, np.arange(len(keys)), 0))] if len(keys) else keys
         pairs = pa.table([pa.array(originals[~first]), pa.array(keys[~first])], schema=KEY_PAIRS)
         counts = {"rows_in": len(table), "exact copies": len(pairs)}
         storage.write_table(files.exact, pairs, KEY_PAIRS, counts)

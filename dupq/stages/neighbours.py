@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from dupq import storage
 from dupq.config import NeighbourSettings
-from dupq.neighbours.search import Embeddings, Neighbours, blocks, top_k
+from dupq.neighbours.embeddings import Embeddings, Neighbours, blocks
 from dupq.stages.shards import partition_of
 from dupq.stages.tasks import Counts, Report, run_tasks
 from dupq.tables import NEIGHBOURS
@@ -58,10 +58,10 @@ def _neighbours_of_shard(
 ) -> Counts:
     import torch
 
+    from dupq.neighbours.search import top_k
+
     parts, threshold = parts_and_threshold
-    targets = [
-        storage.join(output.removesuffix(".parquet"), f"part-{part:05d}.parquet") for part in range(parts)
-    ]
+    targets = [storage.join(output.removesuffix(".parquet"), f"part-{part:05d}.parquet") for part in range(parts)]
     if all(storage.exists(target) for target in targets):
         counts = [storage.read_counts(target) for target in targets]
         return {name: sum(count[name] for count in counts) for name in counts[0]}
@@ -79,9 +79,7 @@ def _all_targets(embeddings: str, sites: list[str], rows: int) -> Iterator[Embed
         yield from blocks(read_embeddings(file.uri, Sites(sites)), rows)
 
 
-def _write(
-    neighbours: Neighbours, queries: Embeddings, k: int, threshold: float, targets: list[str]
-) -> Counts:
+def _write(neighbours: Neighbours, queries: Embeddings, k: int, threshold: float, targets: list[str]) -> Counts:
     part = partition_of(np.minimum(neighbours.queries, neighbours.neighbours), len(targets))
     full = (neighbours.ranks == k) & (neighbours.similarities >= np.float32(threshold))
     total: Counts = {

@@ -57,6 +57,11 @@ class TrainingFiles:
         """What each epoch gave."""
         return storage.join(self.work, "learning_curve.json")
 
+    @property
+    def training(self) -> str:
+        """What the trainer read and took."""
+        return storage.join(self.work, "training.json")
+
 
 def prepare(files: TrainingFiles, sites: Sites, settings: config.Settings) -> Report:
     """Train the word vectors, and gather the texts that pairs are made of. Holds those texts, not the archive's."""
@@ -90,9 +95,7 @@ def _texts_among(uri: str, keys: np.ndarray) -> pa.Table:
 
 def _all_keys(folder: str) -> np.ndarray:
     files = storage.list_files(folder, ".parquet")
-    return np.sort(
-        np.concatenate([storage.read_table(file.uri, TEXTS, ["key"])["key"].to_numpy() for file in files])
-    )
+    return np.sort(np.concatenate([storage.read_table(file.uri, TEXTS, ["key"])["key"].to_numpy() for file in files]))
 
 
 def read_links(files: TrainingFiles, sites: Sites, keys: np.ndarray) -> np.ndarray:
@@ -121,9 +124,7 @@ def _prepare(files: TrainingFiles, site_names: list[str], settings: config.Setti
     }
 
 
-def _write_examples(
-    files: TrainingFiles, keys: np.ndarray, split: Split, settings: config.TrainingSettings
-) -> None:
+def _write_examples(files: TrainingFiles, keys: np.ndarray, split: Split, settings: config.TrainingSettings) -> None:
     wanted = np.union1d(split.questions, chosen(keys, settings.negative_pool))
     wanted = np.setdiff1d(wanted, split.questions_of("test"))
     tables = [_texts_among(file.uri, wanted) for file in storage.list_files(files.texts, ".parquet")]
@@ -136,8 +137,6 @@ def fit(files: TrainingFiles, sites: Sites, settings: config.Settings, workers: 
     from ray.train import FailureConfig, RunConfig, ScalingConfig, WorkerGroupError
     from ray.train.torch import TorchTrainer
 
-    from dupq.stages import cluster
-
     filesystem, path = storage.filesystem(storage.join(files.work, "ray_train"))
     trainer = TorchTrainer(
         train_worker,
@@ -147,7 +146,7 @@ def fit(files: TrainingFiles, sites: Sites, settings: config.Settings, workers: 
             "settings": config.to_dict(settings),
         },
         scaling_config=ScalingConfig(
-            num_workers=workers, use_gpu=cluster.gpus() >= workers, resources_per_worker={"CPU": 1}
+            num_workers=workers, use_gpu=_use_gpu(settings.training.gpu, workers), resources_per_worker={"CPU": 1}
         ),
         run_config=RunConfig(
             name="fit",
@@ -157,20 +156,20 @@ def fit(files: TrainingFiles, sites: Sites, settings: config.Settings, workers: 
         ),
     )
     try:
-        result = trainer.fit()
+        trainer.fit()
     except WorkerGroupError as error:
         causes = [cause for cause in error.worker_failures.values() if isinstance(cause, DupqError)]
         raise causes[0] if causes else error from error
     curve = storage.read_json(files.curve)
     _print_curve(curve)
-    metrics = result.metrics or {}
-    return Report(
-        tasks=workers,
-        rows_in=metrics.get("pairs", 0),
-        rows_out=len(curve),
-        peak_memory_mb=metrics.get("peak_memory_mb", 0.0),
-        caps={},
-    )
+    done = storage.read_json(files.training)
+    return Report(tasks=workers, rows_in=done["pairs"], rows_out=len(curve), peak_memory_mb=done["peak_memory_mb"])
+
+
+def _use_gpu(wish: str, workers: int) -> bool:
+    from dupq.stages import cluster
+
+    return wish == "always" or (wish == "auto" and cluster.gpus() >= workers)
 
 
 def _print_curve(curve: list[dict[str, Any]]) -> None:
@@ -208,8 +207,7 @@ def train_worker(loop_config: dict[str, Any]) -> None:
     keys = examples["key"].to_numpy()
     maximum = settings.encoder.maximum_tokens
     sequences = {
-        int(key): vocabulary.ids(text, maximum)
-        for key, text in zip(keys, examples["text"].to_pylist(), strict=True)
+        int(key): vocabulary.ids(text, maximum) for key, text in zip(keys, examples["text"].to_pylist(), strict=True)
     }
     archive = _all_keys(files.texts)
     links = read_links(files, sites, archive)
@@ -233,24 +231,19 @@ def train_worker(loop_config: dict[str, Any]) -> None:
             if best:
                 storage.write_bytes(files.weights, weights(network))
             storage.write_json(files.curve, curve)
-        ray.train.report(
-            {"epoch": epoch, "loss": loss, "pairs": len(pairs.labels), "peak_memory_mb": peak_mb()}
-        )
+            storage.write_json(files.training, {"pairs": len(pairs.labels) * epoch, "peak_memory_mb": peak_mb()})
+        ray.train.report({"epoch": epoch, "loss": loss})
 
 
-def _development_map(
-    network: Any, sequences: dict[int, np.ndarray], split: Split, settings: config.Settings
-) -> float:
+def _development_map(network: Any, sequences: dict[int, np.ndarray], split: Split, settings: config.Settings) -> float:
     """MAP of the development questions over a pool of the archive."""
     from dupq.encoders.encode import encode
     from dupq.evaluation.known_duplicates import retrieval
     from dupq.evaluation.rankers import EncoderRanker
-    from dupq.neighbours.search import Embeddings
+    from dupq.neighbours.embeddings import Embeddings
 
     everything = np.array(sorted(sequences), np.int64)
-    pool = np.union1d(
-        chosen(everything, settings.training.development_pool), split.questions_of("development")
-    )
+    pool = np.union1d(chosen(everything, settings.training.development_pool), split.questions_of("development"))
     vectors = encode(network, [sequences[int(key)] for key in pool], settings.encode.batch_size)
     ranker = EncoderRanker(Embeddings(pool, vectors))
     as_test = Split(split.questions, split.sets, np.where(split.parts == "development", "test", "train"))
@@ -264,7 +257,7 @@ def _calibrate(files: TrainingFiles, site_names: list[str], settings: config.Set
     from dupq.encoders.build import build
     from dupq.encoders.encode import encode
     from dupq.encoders.saved import SavedEncoder, save
-    from dupq.neighbours.search import Embeddings
+    from dupq.neighbours.embeddings import Embeddings
     from dupq.text.vocabulary import Vocabulary
 
     torch.set_num_threads(1)
@@ -279,9 +272,7 @@ def _calibrate(files: TrainingFiles, site_names: list[str], settings: config.Set
     vectors = np.zeros((len(pool), network.dimensions), np.float16)
     for file in storage.list_files(files.texts, ".parquet"):
         table = _texts_among(file.uri, pool)
-        sequences = [
-            vocabulary.ids(text, settings.encoder.maximum_tokens) for text in table["text"].to_pylist()
-        ]
+        sequences = [vocabulary.ids(text, settings.encoder.maximum_tokens) for text in table["text"].to_pylist()]
         places = np.searchsorted(pool, table["key"].to_numpy())
         vectors[places] = encode(network, sequences, settings.encode.batch_size)
     links = read_links(files, sites, keys)
@@ -297,9 +288,7 @@ def _calibrate(files: TrainingFiles, site_names: list[str], settings: config.Set
     return {"rows_in": len(pool), "rows_out": 1, "questions over calibration_pool": len(keys) - len(pool)}
 
 
-def decide(
-    pool: Any, split: Split, links: np.ndarray, settings: config.Settings
-) -> tuple[Any, dict[str, Any]]:
+def decide(pool: Any, split: Split, links: np.ndarray, settings: config.Settings) -> tuple[Any, dict[str, Any]]:
     """The decision of an encoder, from the nearest neighbours of the development questions in `pool`.
 
     Returns it with what it was measured on. See training/calibration.py for how it is chosen.
@@ -307,8 +296,9 @@ def decide(
     from dupq.encoders.decision import Decision
     from dupq.evaluation.measures import accuracy, best_threshold
     from dupq.evaluation.rankers import EncoderRanker
-    from dupq.neighbours.search import Embeddings, blocks, top_k
-    from dupq.training.calibration import best_f1_threshold, fit_probability
+    from dupq.neighbours.embeddings import Embeddings, blocks
+    from dupq.neighbours.search import top_k
+    from dupq.training.calibration import best_f_threshold, fit_probability
     from dupq.training.pairs import with_random_negatives
 
     queries = split.questions_of("development")
@@ -317,7 +307,7 @@ def decide(
     known = split.set_of(found.queries) == split.set_of(found.neighbours)
     sets, sizes = np.unique(split.sets[split.parts == "development"], return_counts=True)
     missed = int((sizes * (sizes - 1)).sum() - known.sum())
-    threshold = best_f1_threshold(found.similarities, known, missed)
+    threshold = best_f_threshold(found.similarities, known, missed, settings.training.beta)
     slope, intercept = fit_probability(found.similarities.astype(np.float64), known)
     generator = np.random.default_rng(settings.training.seed)
     pairs = with_random_negatives(split.links_of("development", links), pool.keys, split, 1, generator)

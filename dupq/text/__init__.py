@@ -1,0 +1,1 @@
+"""From HTML to tokens, ids and keys."""

@@ -1,0 +1,1 @@
+"""Word vectors, pairs, losses, the loop, and the choice of thresholds."""

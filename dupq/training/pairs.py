@@ -23,9 +23,7 @@ def with_random_negatives(
     A negative is never one question with itself or with one of its known duplicates (Bogdanova et al. 2015,
     section 5.1: balanced sets have one negative a positive). Rows are shuffled.
     """
-    left = (
-        np.tile(links.ravel(), -(-negatives // 2))[: len(links) * negatives] if negatives > 1 else links[:, 0]
-    )
+    left = np.tile(links.ravel(), -(-negatives // 2))[: len(links) * negatives] if negatives > 1 else links[:, 0]
     right = _random_strangers(left, pool, split, generator)
     pairs = Pairs(
         np.concatenate([links[:, 0], left]),

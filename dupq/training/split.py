@@ -51,9 +51,7 @@ def split_links(links: np.ndarray, settings: TrainingSettings) -> Split:
             f"links: {len(distinct)} sets of known duplicates with their questions in the archive; training needs "
             "at least 3. Add sites with more duplicate links, or use an encoder trained elsewhere"
         )
-    hashes = [
-        xxhash.xxh3_64_intdigest(int(key).to_bytes(8, "little"), seed=settings.seed) for key in distinct
-    ]
+    hashes = [xxhash.xxh3_64_intdigest(int(key).to_bytes(8, "little"), seed=settings.seed) for key in distinct]
     shuffled = distinct[np.argsort(np.array(hashes, np.uint64), kind="stable")]
     test = _count(settings.test_share, len(distinct))
     development = _count(settings.development_share, len(distinct))

@@ -41,7 +41,5 @@ def train_word_vectors(
         key=lambda index: (-model.wv.expandos["count"][index], model.wv.index_to_key[index]),
     )
     vectors = model.wv.vectors[order].astype(np.float32)
-    table = np.concatenate(
-        [np.zeros((1, vectors.shape[1]), np.float32), vectors.mean(axis=0, keepdims=True), vectors]
-    )
+    table = np.concatenate([np.zeros((1, vectors.shape[1]), np.float32), vectors.mean(axis=0, keepdims=True), vectors])
     return Vocabulary([model.wv.index_to_key[index] for index in order]), table

@@ -1,0 +1,107 @@
+import bm25s
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dupq import config
+from dupq.evaluation.known_duplicates import balanced_pairs, chosen, retrieval, unseen_split
+from dupq.evaluation.measures import accuracy, average_precision, best_threshold, retrieval_measures
+from dupq.evaluation.planted import Planted, found_at_10
+from dupq.evaluation.rankers import BM25Ranker, EncoderRanker, ShingleRanker
+from dupq.neighbours.embeddings import Embeddings
+
+TEXTS = ["flat bread rises", "bread that rises flat", "blue sails tear", "sails of blue", "", "flat bread rises"]
+KEYS = np.array([10, 20, 30, 40, 50, 60])
+
+
+def test_average_precision_by_hand() -> None:
+    assert average_precision([9, 1, 8, 2], {1, 2}, 10) == pytest.approx((1 / 2 + 2 / 4) / 2)
+    assert average_precision([9, 1, 8, 2], {1, 2}, 3) == pytest.approx((1 / 2) / 2)
+    assert average_precision([], {1}, 10) == 0
+    assert average_precision([1], {1, 2, 3}, 1) == 1
+
+
+def test_retrieval_measures_by_hand() -> None:
+    measures = retrieval_measures([[1, 2, 3, 4, 5, 6], [7, 8]], [{6}, {7}], 100)
+    assert (measures["accuracy_at_1"], measures["accuracy_at_5"], measures["accuracy_at_10"]) == (0.5, 0.5, 1.0)
+    assert measures["map"] == pytest.approx((1 / 6 + 1) / 2)
+
+
+@given(st.lists(st.tuples(st.integers(0, 8), st.booleans()), min_size=1, max_size=30))
+def test_the_best_threshold_beats_every_other(rows: list[tuple[int, bool]]) -> None:
+    scores, labels = np.array([float(s) for s, _ in rows]), np.array([float(label) for _, label in rows])
+    found = accuracy(scores, labels, best_threshold(scores, labels))
+    assert found == max(accuracy(scores, labels, value) for value in np.arange(-0.5, 9.5, 0.5))
+
+
+def test_shingle_jaccard_ranks_by_shared_words_ties_by_key() -> None:
+    ranker = ShingleRanker(KEYS, pa.array(TEXTS), 1)
+    assert ranker.rank(np.array([10, 50]), 3) == [[60, 20, 30], [10, 20, 30]]
+    assert ranker.score(np.array([10, 10]), np.array([60, 20])) == pytest.approx([1, 3 / 4])
+
+
+def test_bm25_ranks_as_bm25s_retrieves_and_leaves_the_question_itself_out() -> None:
+    ranker = BM25Ranker(KEYS, TEXTS)
+    assert ranker.rank(np.array([30]), 2)[0][0] == 40
+    assert 10 not in ranker.rank(np.array([10]), 6)[0]
+    tokens = bm25s.tokenize(TEXTS, stopwords="en", stemmer=None, return_ids=False, show_progress=False)
+    index = bm25s.BM25()
+    index.index(tokens, show_progress=False)
+    best = index.retrieve([tokens[2]], k=2, show_progress=False).documents[0]
+    assert [KEYS[row] for row in best if KEYS[row] != 30] == [40]
+    assert ranker.score(np.array([10, 50]), np.array([60, 10])) == pytest.approx([1, 0])
+
+
+def test_the_encoder_ranks_by_cosine_and_an_empty_text_gets_nothing() -> None:
+    vectors = np.array([[1, 0], [1, 1], [0, 1], [-1, 0], [0, 0], [1, 0.1]], np.float16)
+    ranker = EncoderRanker(Embeddings(KEYS, vectors))
+    assert ranker.rank(np.array([10, 50]), 3) == [[60, 20, 30], []]
+    assert ranker.score(np.array([10, 10, 50]), np.array([20, 40, 10])) == pytest.approx([0.5**0.5, -1, 0], abs=1e-3)
+
+
+def test_only_sets_that_training_never_touched_are_tested() -> None:
+    links = np.array([(1, 2), (2, 3), (4, 5), (6, 7), (8, 9)])
+    split = unseen_split(links, trained_on=np.array([3]), tuned_on=np.array([4, 5]))
+    assert split.questions_of("train").tolist() == [1, 2, 3]
+    assert split.questions_of("development").tolist() == [4, 5]
+    assert split.questions_of("test").tolist() == [6, 7, 8, 9]
+
+
+class Oracle:
+    """Ranks and scores by closeness of keys: duplicates in these tests have neighbouring keys."""
+
+    def rank(self, queries: np.ndarray, k: int) -> list[list[int]]:
+        return [
+            sorted((key for key in range(20) if key != query), key=lambda key: abs(key - query))[:k]
+            for query in queries
+        ]
+
+    def score(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        return -np.abs(left - right).astype(float)
+
+
+def test_a_perfect_system_gets_full_marks_and_a_sample_is_counted() -> None:
+    links = np.array([(2 * i, 2 * i + 1) for i in range(10)])
+    split = unseen_split(links, np.array([0]), np.array([2, 4]))
+    known = retrieval({"oracle": Oracle()}, split, 20, config.EvaluationSettings(queries=6))
+    assert (known["test_queries"], known["test_queries_available"]) == (6, 14)
+    assert known["retrieval"]["oracle"]["map"] > 0.7
+    measured = balanced_pairs({"oracle": Oracle(), "given": Oracle()}, {"given": -1.0}, split, links, np.arange(20))
+    assert measured["pairs"] == 14
+    assert measured["given"] >= 13 / 14
+
+
+def test_chosen_questions_do_not_depend_on_the_others() -> None:
+    many = chosen(np.arange(1000), 50)
+    assert len(many) == 50
+    assert set(chosen(np.arange(0, 1000, 2), 50)) >= {key for key in many if key % 2 == 0}
+
+
+def test_planted_pairs_are_counted_once_over_all_and_once_over_the_unseen() -> None:
+    planted = Planted(np.array([0, 5, 19]), np.array([1, 6, 2]), np.array([True, False, False]))
+    measured = found_at_10(planted, {"oracle": Oracle()})
+    assert measured["oracle_at_10"] == pytest.approx(2 / 3)
+    assert measured["oracle_at_10_never_trained_on"] == pytest.approx(1 / 2)
+    assert measured["pairs_never_trained_on"] == 2

@@ -1,0 +1,114 @@
+"""What holds for the whole project: light imports, one version, presets that parse, the interface."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dupq import __version__, config
+from dupq.errors import SettingError
+
+ROOT = Path(__file__).parents[1]
+JOBS = ("ingest", "train", "dedup", "evaluate", "report")
+
+
+@pytest.mark.parametrize("module", ["dupq.config", "dupq.tables", "dupq.pipeline", "dupq.command_line"])
+def test_importing_the_front_door_does_not_load_torch(module: str) -> None:
+    loaded = _modules_after_importing(module)
+    assert "torch" not in loaded
+    assert "gensim" not in loaded
+
+
+@pytest.mark.parametrize("module", ["dupq.config", "dupq.tables", "dupq.encoders.cnn", "dupq.near_duplicates.bands"])
+def test_importing_the_core_does_not_load_ray(module: str) -> None:
+    assert "ray" not in _modules_after_importing(module)
+
+
+def _modules_after_importing(module: str) -> set[str]:
+    code = f"import sys, {module}; print(' '.join(sys.modules))"
+    return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_each_job_script_belongs_to_this_version(job: str) -> None:
+    script = (ROOT / "jobs" / f"{job}.py").read_text()
+    assert re.search(r'^VERSION = "(.+)"$', script, re.MULTILINE).group(1) == __version__
+
+
+def test_a_script_of_another_version_is_refused(tmp_path: Path) -> None:
+    script = tmp_path / "report.py"
+    script.write_text((ROOT / "jobs" / "report.py").read_text().replace(__version__, "0.0.9"))
+    ended = subprocess.run([sys.executable, script, "--run", "x"], capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.count("\n") == 1
+    assert "0.0.9" in ended.stderr
+
+
+INTERFACE = {
+    "ingest": {"--dump", "--output", "--site"},
+    "train": {"--questions", "--links", "--output", "--preset", "--workers"},
+    "dedup": {"--questions", "--encoder", "--output", "--links", "--truth"},
+    "evaluate": {"--questions", "--links", "--output", "--encoder", "--table"},
+    "report": {"--run"},
+}
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_the_command_line_is_the_one_that_was_promised(job: str) -> None:
+    shown = subprocess.run(
+        [sys.executable, ROOT / "jobs" / f"{job}.py", "--help"], capture_output=True, text=True, check=True
+    ).stdout
+    everywhere = {"--help"} if job == "report" else {"--help", "--ray", "--set"}
+    assert set(re.findall(r"--[a-z]+", shown.partition("options:")[2])) >= INTERFACE[job] | everywhere
+
+
+@pytest.mark.parametrize("preset", config.preset_names())
+def test_every_preset_parses(preset: str) -> None:
+    settings = config.load(preset)
+    assert config.from_dict(config.to_dict(settings)) == settings
+
+
+def test_the_default_preset_has_the_papers_numbers() -> None:
+    settings = config.load("bogdanova-sum")
+    assert settings.word_vectors.dimensions == 200
+    assert (settings.encoder.units, settings.encoder.window, settings.encoder.pooling) == (300, 3, "sum")
+    assert settings.training.learning_rate == 0.005
+    assert settings.text.code == "removed"
+
+
+@pytest.mark.parametrize(
+    ("assignment", "named"),
+    [
+        ("neighbours.k", "section.name=value"),
+        ("nowhere.k=1", "nowhere"),
+        ("neighbours.q=1", "has no 'q'"),
+        ("neighbours.k=ten", "int expected"),
+        ("neighbours.k=0", "neighbours.k"),
+        ("near_duplicates.threshold=0", "near_duplicates.threshold"),
+        ("near_duplicates.bands=40", "128 permutations"),
+        ("text.code=gone", "removed"),
+        ("encoder.window=4", "odd"),
+        ("training.development_share=0", "development_share"),
+        ("training.test_share=0.9", "less than 1"),
+    ],
+)
+def test_a_wrong_setting_is_named(assignment: str, named: str) -> None:
+    with pytest.raises(SettingError, match=re.escape(named)) as caught:
+        config.load(assignments=[assignment])
+    assert caught.value.exit_code == 2
+
+
+def test_an_unknown_preset_is_named_with_those_there_are() -> None:
+    with pytest.raises(SettingError, match="bogdanova-sum"):
+        config.load("no-such")
+
+
+def test_lock_files_pin_every_dependency() -> None:
+    pinned = (ROOT / "requirements.lock").read_text()
+    declared = re.search(r"\ndependencies = \[(.*?)\n\]", (ROOT / "pyproject.toml").read_text(), re.DOTALL).group(1)
+    for name in re.findall(r'"([a-z0-9-]+)', declared):
+        if name != "torch":
+            assert re.search(rf"^{name}(\[.*\])?==", pinned, re.MULTILINE), name
+    assert "torch==2.13.0\n" in (ROOT / "requirements-torch.lock").read_text()

@@ -1,0 +1,278 @@
+"""The report: what it shows, and that strangers' text stays text."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from fabricated_run import BAD_SITE, CS, LARGE, LONG_TITLE, PAIR, TITLES, TRAVEL, TRIPLE, build_run, cluster_id
+from lxml import html
+
+from dupq import storage, tables
+from dupq.errors import DupqError
+from dupq.report import charts, figures, findings, formats, page
+from dupq.report.reading import open_run
+from dupq.report.streaming import Histogram, Selection
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> str:
+    return build_run(str(tmp_path))
+
+
+@pytest.fixture
+def parsed(run: str) -> html.HtmlElement:
+    return html.fromstring(page.render(run))
+
+
+def section(parsed: html.HtmlElement, name: str) -> html.HtmlElement:
+    return parsed.get_element_by_id(name)
+
+
+def text_of(element: html.HtmlElement) -> str:
+    return " ".join(element.text_content().split())
+
+
+def test_titles_stay_text(parsed: html.HtmlElement) -> None:
+    shown = {title.text_content() for title in parsed.find_class("title")}
+    hostile = {" ".join(title.split()) for title in TITLES.values() if 0 < len(title) < 200}
+    assert hostile <= shown
+
+
+def test_no_title_becomes_an_element_or_an_attribute(parsed: html.HtmlElement) -> None:
+    assert not parsed.xpath("//script | //img | //iframe | //object | //comment()")
+    assert len(parsed.xpath("//style")) == 1
+    assert not [name for element in parsed.iter() for name in element.attrib if name.startswith("on")]
+    assert not parsed.xpath("//a[starts-with(@href, 'javascript')]")
+
+
+def test_templates_in_titles_are_not_run(run: str) -> None:
+    assert "{{ 7 * 7 }}" in page.render(run)
+
+
+def test_the_page_loads_nothing(run: str, parsed: html.HtmlElement) -> None:
+    assert not parsed.xpath("//@src | //link | //@srcset | //@*[name()='xlink:href']")
+    assert not re.search(r"@import|url\(", page.render(run))
+    beside = {"config.json", "manifest.json", "metrics.json"}
+    for address in parsed.xpath("//@href"):
+        inside = address.startswith("#") or address in beside
+        assert inside or re.fullmatch(rf"https://({CS}|{TRAVEL})/questions/\d+", address)
+
+
+def test_every_section_that_is_linked_exists(parsed: html.HtmlElement) -> None:
+    for address in parsed.xpath("//nav//@href"):
+        parsed.get_element_by_id(address.removeprefix("#"))
+
+
+def test_questions_link_to_their_site(parsed: html.HtmlElement) -> None:
+    (link,) = parsed.xpath(f"//section[@id='certain']//a[@href='https://{TRAVEL}/questions/7']")
+    assert link.text_content() == TITLES[PAIR[1]]
+
+
+@pytest.mark.parametrize("site", [BAD_SITE, "localhost", "a.b/c", "a.b@c.d", "a..b", "", "a.b\n", "user:x.y"])
+def test_a_site_that_is_no_host_name_is_not_linked(site: str) -> None:
+    assert page.link((site, 1)) is None
+
+
+def test_a_question_on_an_odd_site_is_shown_without_a_link(parsed: html.HtmlElement) -> None:
+    (title,) = [title for title in parsed.find_class("title") if title.text_content() == "A copy"]
+    assert not title.xpath(".//a")
+
+
+def test_long_and_empty_titles_say_so(parsed: html.HtmlElement) -> None:
+    largest = text_of(section(parsed, "largest"))
+    assert f"shortened from {len(LONG_TITLE):,} characters" in largest
+    assert LONG_TITLE[:1000].strip() not in largest
+    assert "Untitled" in largest
+    assert "the title is empty" in largest
+
+
+def test_counts_are_shown(parsed: html.HtmlElement) -> None:
+    steps = section(parsed, "steps").xpath(".//text/text()")
+    assert steps[:4] == ["Questions", "53 (100.0 %)", "Exact copies of another", "1 (1.9 %)"]
+    assert "4 clusters hold 32 of 53 questions. The largest has 25." in text_of(parsed.find("body/header"))
+
+
+def test_a_long_cluster_shows_its_first_questions_and_says_how_many_more(parsed: html.HtmlElement) -> None:
+    article = section(parsed, "largest").find("article")
+    assert len(article.findall("ol/li")) == 20
+    assert "and 5 more questions" in text_of(article)
+
+
+def test_the_canonical_question_comes_first(parsed: html.HtmlElement) -> None:
+    article = section(parsed, "largest").find("article")
+    badged = [position for position, item in enumerate(article.findall("ol/li")) if item.find_class("badge")]
+    assert badged == [0]
+    assert article.xpath("ol/li[1]//@href") == [f"https://{CS}/questions/{LARGE[-1][1]}"]
+
+
+def test_clusters_show_the_evidence_of_their_pairs(parsed: html.HtmlElement) -> None:
+    pairs = [text_of(item) for item in section(parsed, "certain").xpath("article[2]/ul/li")]
+    assert pairs == [
+        "1 – 3 Encoder, similarity 0.880, probability 0.880 known link",
+        "2 – 3 Encoder, similarity 0.960, probability 0.960",
+    ]
+
+
+def test_the_most_certain_clusters_are_the_encoders_by_weakest_link(run: str) -> None:
+    found = findings.gather(open_run(run))
+    assert [cluster.cluster_id for cluster in found.certain] == [cluster_id(PAIR), cluster_id(TRIPLE)]
+
+
+def test_pairs_on_both_sides_of_the_threshold_are_listed(run: str) -> None:
+    found = findings.gather(open_run(run))
+    assert [round(pair.similarity or 0, 2) for pair in found.above] == [0.88, 0.91, 0.96]
+    assert [round(pair.similarity or 0, 2) for pair in found.below] == [0.79, 0.41]
+
+
+def test_sources_count_all_pairs_joining_ones_and_known_links(run: str) -> None:
+    counts = findings.gather(open_run(run)).sources
+    assert [(count.source, count.pairs, count.joining, count.known_links) for count in counts] == [
+        ("exact", 1, 1, 0),
+        ("near_duplicate", 24, 24, 0),
+        ("encoder", 5, 3, 1),
+    ]
+
+
+def test_limits_that_were_reached_stand_out(parsed: html.HtmlElement) -> None:
+    (alert,) = parsed.find_class("alert")
+    assert [text_of(item) for item in alert.iter("li")] == ["Near duplicates: 3 buckets over bucket_limit"]
+    assert [text_of(item) for item in parsed.find_class("capped")] == ["3 buckets over bucket_limit"]
+
+
+def test_planted_pairs_are_measured_where_no_training_saw_them(parsed: html.HtmlElement) -> None:
+    texts = section(parsed, "quality").xpath(".//text/text()")
+    assert texts[texts.index("Rephrasing: encoder, first 10") + 1] == "65.0 %"
+
+
+@pytest.mark.parametrize("metrics", [{}, {"known_duplicates": None, "planted": None, "threshold": None}])
+def test_a_run_without_measures_has_a_page(run: str, metrics: dict) -> None:
+    storage.write_json(storage.join(run, "metrics.json"), metrics)
+    manifest = storage.read_json(storage.join(run, "manifest.json"))
+    bare = {"run_id": "bare", "inputs": {"questions": manifest["inputs"]["questions"]}, "stages": [{"name": "texts"}]}
+    storage.write_json(storage.join(run, "manifest.json"), bare)
+    parsed = html.fromstring(page.render(run))
+    assert "Not measured on known duplicates" in text_of(section(parsed, "quality"))
+    assert "No limit was reached" in text_of(section(parsed, "cost"))
+
+
+@pytest.mark.parametrize("measured", [{"test_queries": 0}, {"retrieval": None, "balanced_pairs": {"pairs": 0}}])
+def test_known_duplicates_may_be_measured_in_part(run: str, measured: dict) -> None:
+    storage.write_json(storage.join(run, "metrics.json"), {"known_duplicates": measured, "planted": {"copy": None}})
+    assert "lower bound" in page.render(run)
+
+
+def test_a_run_without_duplicates_has_a_page(run: str) -> None:
+    for name, schema in [("pairs", tables.PAIRS), ("cluster_stats", tables.CLUSTER_STATS)]:
+        for file in storage.list_files(storage.join(run, name)):
+            storage.write_table(file.uri, schema.empty_table(), schema)
+    assert "The run found no clusters." in page.render(run)
+
+
+def test_an_archive_that_is_gone_leaves_questions_without_titles(run: str) -> None:
+    manifest = storage.read_json(storage.join(run, "manifest.json"))
+    manifest["inputs"]["questions"] += "-moved"
+    storage.write_json(storage.join(run, "manifest.json"), manifest)
+    assert "not in the question tables" in page.render(run)
+
+
+def test_the_same_run_gives_the_same_bytes(run: str) -> None:
+    assert page.render(run) == page.render(run)
+
+
+def test_the_page_does_not_depend_on_shards_or_row_order(run: str) -> None:
+    before = page.render(run)
+    for name, schema in [
+        ("pairs", tables.PAIRS),
+        ("clusters", tables.CLUSTERS),
+        ("cluster_stats", tables.CLUSTER_STATS),
+    ]:
+        first, second = storage.list_files(storage.join(run, name), ".parquet")
+        table = pa.concat_tables([storage.read_table(first.uri), storage.read_table(second.uri)])
+        storage.write_table(first.uri, table.slice(1).take(np.arange(len(table) - 1)[::-1]), schema)
+        storage.write_table(second.uri, table.slice(0, 1), schema)
+    assert page.render(run) == before
+
+
+def test_write_puts_the_page_into_the_run(run: str) -> None:
+    target = page.write(run)
+    assert target == storage.join(run, "report.html")
+    assert storage.read_bytes(target).decode() == page.render(run)
+
+
+def test_the_page_can_be_written_on_s3(s3: str) -> None:
+    run = build_run(storage.join(s3, "report"))
+    assert storage.read_bytes(page.write(run)).decode() == page.render(storage.parent(run))
+
+
+def test_a_folder_of_runs_opens_its_latest(run: str) -> None:
+    assert open_run(storage.parent(run)).uri == open_run(run).uri
+
+
+def test_a_folder_without_a_run_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DupqError, match=f"{tmp_path}: no run is here"):
+        open_run(str(tmp_path))
+
+
+def test_the_report_needs_neither_ray_nor_torch() -> None:
+    program = "import sys, dupq.report.page; sys.exit(bool({'ray', 'torch'} & set(sys.modules)))"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_selection_is_the_head_of_the_whole_table_sorted() -> None:
+    generator = np.random.default_rng(1)
+    table = pa.table({"score": generator.integers(0, 20, 500), "name": [f"row {row}" for row in range(500)]})
+    order = [("score", "descending"), ("name", "ascending")]
+    selection = Selection(30, order)
+    for start in range(0, 500, 70):
+        selection.add(table.slice(start, 70))
+    assert selection.rows() == table.sort_by(order).slice(0, 30).to_pylist()
+
+
+def test_a_histogram_loses_no_value() -> None:
+    histogram = Histogram(np.linspace(-1, 1, 5))
+    histogram.add(pa.chunked_array([[-1.0000001, -1, None, 0], [0.1, 1, 1.0000001]]))
+    assert histogram.counts.tolist() == [2, 0, 2, 2]
+    assert histogram.occupied() == ([-1, -0.5, 0, 0.5, 1], [2, 0, 2, 2])
+
+
+def test_a_histogram_shows_the_threshold_even_beyond_its_values() -> None:
+    histogram = Histogram(np.linspace(0, 1, 11))
+    histogram.add(pa.chunked_array([[0.25]]))
+    svg = figures.similarities(histogram, 0.85)
+    assert "threshold 0.850" in svg
+    assert svg.count("<rect") == 7
+
+
+def test_chart_labels_are_escaped() -> None:
+    svg = charts.bars("A & B", "<desc>", [charts.Bar("<script>", 1, "1")])
+    assert "<script>" not in svg
+    assert "<title>A &amp; B</title><desc>&lt;desc&gt; &lt;script&gt;: 1</desc>" in svg
+
+
+def test_bars_are_as_long_as_their_values() -> None:
+    svg = charts.bars("Title", "", [charts.Bar("a", 30, "30"), charts.Bar("b", 60, "60"), charts.Bar("c", 0, "0")])
+    one, two, none = (float(width) for width in re.findall(r'rect class="one"[^>]*width="([\d.]+)"', svg))
+    assert (two, none) == (2 * one, 0)
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        (formats.duration(4.24), "4.2 s"),
+        (formats.duration(59.96), "1 min 0 s"),
+        (formats.duration(200), "3 min 20 s"),
+        (formats.duration(7_500), "2 h 5 min"),
+        (formats.memory(512), "512 MB"),
+        (formats.memory(1_500), "1.5 GB"),
+        (formats.number(6_118), "6,118"),
+        (formats.counted(1, "pair"), "1 pair"),
+        (formats.share(0.123), "12.3 %"),
+        (formats.score(None), "–"),
+    ],
+)
+def test_values_read_well(shown: str, expected: str) -> None:
+    assert shown == expected

@@ -1,0 +1,110 @@
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from dupq import storage, tables
+from dupq.errors import DupqError
+
+SCHEMA = tables.KEY_PAIRS
+
+
+@pytest.fixture(params=["local", "s3"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty folder on the local disk, and one on a real S3 server."""
+    if request.param == "local":
+        return str(tmp_path)
+    return storage.join(request.getfixturevalue("s3"), f"storage-{tmp_path.name}")
+
+
+def test_what_is_written_is_read_back(folder: str) -> None:
+    place = storage.join(folder, "a", "b.json")
+    storage.write_json(place, {"é": 1})
+    assert storage.read_json(place) == {"é": 1}
+    storage.write_json(place, {"é": 2})
+    assert storage.read_json(place) == {"é": 2}
+    storage.delete(place)
+    storage.delete(place)
+    assert not storage.exists(place)
+
+
+def test_only_one_of_many_racers_creates_a_file(folder: str) -> None:
+    place = storage.join(folder, "mark")
+    won: list[int] = []
+
+    def race(racer: int) -> None:
+        if storage.create(place, str(racer).encode()):
+            won.append(racer)
+
+    racers = [threading.Thread(target=race, args=(racer,)) for racer in range(16)]
+    for racer in racers:
+        racer.start()
+    for racer in racers:
+        racer.join()
+    assert len(won) == 1
+    assert storage.read_bytes(place) == str(won[0]).encode()
+
+
+def test_files_are_listed_by_path_and_hidden_ones_left_out(folder: str) -> None:
+    for name in ("b/2.parquet", "a/1.parquet", "_tmp/3.parquet", "a/.hidden.parquet", "a/note.txt"):
+        storage.write_bytes(storage.join(folder, name), b"x")
+    assert [file.relative for file in storage.list_files(folder, ".parquet")] == ["a/1.parquet", "b/2.parquet"]
+    assert storage.list_files(storage.join(folder, "nowhere")) == []
+
+
+def test_the_same_table_gives_the_same_bytes_and_keeps_its_counts(folder: str) -> None:
+    table = pa.table({"left": [1, 2], "right": [3, 4]})
+    places = [storage.join(folder, name) for name in ("x.parquet", "y.parquet")]
+    for place in places:
+        storage.write_table(place, table, SCHEMA, {"rows_in": 7})
+    assert storage.read_bytes(places[0]) == storage.read_bytes(places[1])
+    assert storage.read_counts(places[0]) == {"rows_in": 7, "rows_out": 2}
+    assert storage.read_table(places[0], SCHEMA).to_pydict() == table.to_pydict()
+
+
+def test_a_checksum_tells_versions_apart(folder: str) -> None:
+    place = storage.join(folder, "x")
+    storage.write_bytes(place, b"one")
+    first = storage.checksum(place)
+    storage.write_bytes(place, b"two")
+    assert storage.checksum(place) != first
+
+
+def test_a_missing_and_a_damaged_file_are_named(folder: str) -> None:
+    place = storage.join(folder, "x.parquet")
+    with pytest.raises(DupqError, match=r"x\.parquet.*no such file"):
+        storage.read_bytes(place)
+    storage.write_bytes(place, b"PAR1 no table PAR1")
+    with pytest.raises(DupqError, match=r"x\.parquet.*not a readable Parquet file"):
+        storage.read_table(place)
+    with pytest.raises(DupqError, match="not valid JSON"):
+        storage.read_json(place)
+
+
+def test_a_file_on_s3_becomes_a_local_one_for_programs(folder: str) -> None:
+    place = storage.join(folder, "x.7z")
+    storage.write_bytes(place, b"content")
+    with storage.local_file(place) as path:
+        assert path.read_bytes() == b"content"
+
+
+def test_a_bucket_that_is_not_there_is_one_clear_error(s3: str) -> None:
+    with pytest.raises(DupqError, match="cannot be written"):
+        storage.write_bytes("s3://no-such-bucket-here/x", b"")
+
+
+def test_a_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(DupqError, match="cannot be written"):
+        storage.write_bytes(str(tmp_path / "file" / "x"), b"")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_table_with_wrong_columns_is_refused_by_name() -> None:
+    with pytest.raises(DupqError, match="place: column 'right' is missing"):
+        tables.conform(pa.table({"left": [1]}), SCHEMA, "place")
+    with pytest.raises(DupqError, match="column 'left' is string, not int64"):
+        tables.conform(pa.table({"left": ["x"], "right": [1]}), SCHEMA, "place")
+    with pytest.raises(DupqError, match="column 'right' has 1 empty values"):
+        tables.conform(pa.table({"left": [1], "right": pa.array([None], pa.int64())}), SCHEMA, "place")

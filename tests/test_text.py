@@ -1,0 +1,112 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dupq.config import TextSettings
+from dupq.errors import DupqError
+from dupq.text.keys import MAXIMUM_ID, Sites
+from dupq.text.questions import question_text
+from dupq.text.tokens import tokens
+from dupq.text.vocabulary import PADDING, UNKNOWN, Vocabulary
+
+CODE = "<p>Use a <code>for loop</code> or</p><pre><code>while x:\n  y</code></pre><p>maybe</p>"
+
+
+def body(html: str, code: str = "removed") -> str:
+    return question_text("", html, TextSettings(code=code))[1]  # type: ignore[arg-type]
+
+
+def test_code_is_removed_kept_or_prefixed() -> None:
+    assert body(CODE, "removed") == "use a or maybe"
+    assert body(CODE, "kept") == "use a for loop or while x y maybe"
+    assert body(CODE, "prefixed") == "use a CODE_for CODE_loop or CODE_while CODE_x CODE_y maybe"
+
+
+def test_each_link_becomes_one_token_in_whatever_form() -> None:
+    assert body('<p>see <a href="https://a.b/questions/5/the-title">The title</a> now</p>') == "see LINK now"
+    assert body("<p>see https://a.b/c?d=e&amp;f=g#h and www.a.b/c.</p>") == "see LINK and LINK"
+    assert question_text("What is http://a.b ?", "", TextSettings())[0] == "what is LINK"
+
+
+def test_images_go_even_with_an_angle_bracket_in_their_text() -> None:
+    assert body('<p>before <img src="x.png" alt="a > b"> after</p>') == "before after"
+
+
+def test_blocks_never_run_together() -> None:
+    assert body("<p>one</p><p>two</p><ul><li>three</li><li>four</li></ul>five<br>six") == "one two three four five six"
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        "<blockquote>\n<p><strong>Possible Duplicate:</strong><br>\n<a href='/q/1'>How to bake</a></p>\n</blockquote>",
+        "<blockquote><p><strong>Possible Duplicates:</strong><br><a href='/q/1'>How to bake</a><br>"
+        "<a href='/q/2'>How to cook</a></p></blockquote>",
+        "<blockquote><p><strong>Duplicate:</strong><br><a href='/q/1'>How to bake</a></p></blockquote>",
+        "<p><strong>Possible Duplicate:</strong><br><a href='/q/1'>How to bake</a></p>",
+        "<p><strong>possible duplicate:</strong></p>\n<p><a href='/q/1'>How to bake</a></p>",
+        "<blockquote><p><strong>Posible duplicado:</strong><br><a href='/q/1'>Pan</a></p></blockquote>",
+        "<blockquote><p><strong>Возможный дубликат:</strong><br><a href='/q/1'>Хлеб</a></p></blockquote>",
+    ],
+)
+def test_a_note_that_names_the_answer_is_cut_out(note: str) -> None:
+    assert body(f"{note}\n\n<p>My bread is flat.</p>") == "my bread is flat"
+
+
+def test_a_quotation_that_is_no_note_stays() -> None:
+    assert body("<blockquote><p>A possible duplicate of bread</p></blockquote>") == "a possible duplicate of bread"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Don't panic, it’s 42%!", ["don't", "panic", "it’s", "42"]),
+        ("C++ or C# and .NET?", ["c++", "or", "c#", "and", "net"]),
+        ("Ünïcödé ＦＵＬＬ ﬁne", ["ünïcödé", "full", "fine"]),
+        ("naïve cafe\u0301", ["naïve", "café"]),
+        ("كِتَاب جديد", ["كِتَاب", "جديد"]),
+        ("中文abcかな", ["中", "文", "abc", "か", "な"]),
+        ("snake_case $O(n^2)$ 😀", ["snake_case", "o", "n", "2"]),
+        ("LINK CODE_x", ["link", "code_x"]),
+        ("", []),
+        ("\ue000 \ue001a\ue002", ["LINK", "CODE_a"]),
+    ],
+)
+def test_tokens(text: str, expected: list[str]) -> None:
+    assert tokens(text) == expected
+
+
+@given(st.text(), st.text(), st.sampled_from(["removed", "kept", "prefixed"]))
+def test_any_text_gives_tokens_that_split_at_single_spaces(title: str, html: str, code: str) -> None:
+    shown, text = question_text(title, html, TextSettings(code=code))  # type: ignore[arg-type]
+    assert text.startswith(shown)
+    assert all(token and not any(letter.isspace() for letter in token) for token in text.split(" ") if text)
+
+
+def test_title_only_leaves_the_body_out() -> None:
+    assert question_text("Flat bread", "<p>why</p>", TextSettings(fields="title")) == ("flat bread", "flat bread")
+
+
+def test_a_vocabulary_is_read_back_and_knows_what_it_does_not_know() -> None:
+    vocabulary = Vocabulary(["flat", "brød"])
+    again = Vocabulary.from_bytes(vocabulary.to_bytes())
+    assert again.words == vocabulary.words
+    assert again.ids("brød is flat bread", 3).tolist() == [3, UNKNOWN, 2]
+    assert again.ids("", 3).tolist() == []
+    assert PADDING == 0
+    assert len(again) == 4
+
+
+@given(st.lists(st.tuples(st.sampled_from(["b.c", "a.d", "z"]), st.integers(0, MAXIMUM_ID)), min_size=1))
+def test_keys_sort_as_site_and_id_do_and_are_unpacked_again(questions: list[tuple[str, int]]) -> None:
+    sites = Sites([site for site, _ in questions])
+    keys = [int(sites.pack(site, [question_id], "here")[0]) for site, question_id in questions]
+    assert sorted(range(len(keys)), key=keys.__getitem__) == sorted(range(len(keys)), key=questions.__getitem__)
+    for key, (site, question_id) in zip(keys, questions, strict=True):
+        assert sites.label(key) == f"{site}/{question_id}"
+
+
+@pytest.mark.parametrize("wrong", [-1, MAXIMUM_ID + 1])
+def test_an_id_out_of_range_is_named(wrong: int) -> None:
+    with pytest.raises(DupqError, match=f"here: question_id {wrong}"):
+        Sites(["a"]).pack("a", [wrong], "here")
