@@ -59,7 +59,7 @@ class EncoderSettings:
 class TrainingSettings:
     """Pairs, the split, and stochastic gradient descent."""
 
-    epochs: int = 20
+    epochs: int = 10
     batch_size: int = 16  # pairs, of all workers together
     learning_rate: float = 0.005
     negatives: int = 1  # random ones per positive pair, drawn anew each epoch

@@ -29,6 +29,7 @@ class StageReport(Protocol):
     rows_in: int
     rows_out: int
     peak_memory_mb: float
+    counts: dict[str, int]
     caps: dict[str, int]
 
 
@@ -69,7 +70,8 @@ class Run:
 
     def _keep(self, record: dict[str, Any], how: str) -> None:
         self.records.append(record)
-        bitten = "".join(f", {value:,} {name}" for name, value in record["caps"].items() if value)
+        counted = {**record["counts"], **record["caps"]}
+        bitten = "".join(f", {value:,} {name}" for name, value in counted.items() if value)
         print(
             f"{record['name']:16} {record['rows_in']:>12,} in {record['rows_out']:>12,} out  {how:>16}  "
             f"{record['peak_memory_mb']:6.0f} MB{bitten}",

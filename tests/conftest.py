@@ -52,7 +52,15 @@ def trained_sample(tmp_path_factory: pytest.TempPathFactory, ray_started: None) 
     sample = write_sample(folder / "dump", questions=2000)
     archive, encoder = str(folder / "archive"), str(folder / "encoder")
     ingest(IngestJob((str(sample.archive),), archive, assignments=("ingest.shard_rows=700",)))
-    train(TrainingJob(f"{archive}/questions", f"{archive}/links", encoder))
+    train(
+        TrainingJob(
+            f"{archive}/questions",
+            f"{archive}/links",
+            encoder,
+            preset="bogdanova-max",
+            assignments=("training.epochs=6",),
+        )
+    )
     return TrainedSample(
         str(sample.archive), str(sample.truth), archive, f"{archive}/questions", f"{archive}/links", encoder
     )

@@ -107,7 +107,7 @@ def test_the_same_arguments_give_the_same_bytes(sample: Sample, tmp_path: Path) 
 def test_every_machine_writes_these_bytes(tmp_path: Path) -> None:
     small = read(write_sample(tmp_path, questions=100))
     digest = hashlib.sha256(small.posts_xml + small.files.truth.read_bytes()).hexdigest()
-    assert digest == "@DIGEST@"
+    assert digest == "b6f336da330e35950fef4e6f884e7c8d233085af3e757ff26b4d8eef1cac44fd"
 
 
 def test_another_seed_gives_another_archive(sample: Sample, tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_a_comparison_of_words_misses_most_rephrasings(sample: Sample) -> None:
     for left, right in pairs(sample, "rephrasing"):
         scores = overlaps[row_by_id[left["Id"]]]
         found.append((scores > scores[row_by_id[right["Id"]]]).sum() < 10)
-    assert 0.25 < np.mean(found) < 0.5
+    assert 0.2 < np.mean(found) < 0.45
 
 
 def test_no_other_pair_is_anywhere_near_a_copy(sample: Sample) -> None:

@@ -44,7 +44,7 @@ def test_parts_have_their_shares_of_the_sets() -> None:
 
 
 def test_too_few_links_to_train_on_are_an_error_that_says_what_to_do() -> None:
-    with pytest.raises(DupqError, match="2 sets of known duplicates.*at least 3"):
+    with pytest.raises(DupqError, match=r"2 sets of known duplicates.*at least 3"):
         split_links(np.array([(1, 2), (3, 4)]), SETTINGS)
     with pytest.raises(DupqError, match="0 sets"):
         split_links(np.zeros((0, 2), np.int64), SETTINGS)

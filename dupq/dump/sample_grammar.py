@@ -152,7 +152,11 @@ def meanings(topic: Topic) -> list[Meaning]:
 
 
 def compose(grammar: Grammar, meaning: Meaning, voice: int, dice: Dice) -> Draft:
-    """A question of this meaning in this voice; names, hints and fillers fall by chance."""
+    """A question of this meaning in this voice; names, hints and fillers fall by chance.
+
+    Hints stand next to the names that the body gives the values: this is what word vectors can learn synonyms
+    from.
+    """
     topic, common = meaning.topic, grammar.common
     words = _words(grammar, meaning, dice)
     title, body = meaning.intent.voices[voice]

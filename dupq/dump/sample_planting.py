@@ -11,14 +11,13 @@ from dupq.errors import SettingError
 Kind = Literal["copy", "near_copy", "rephrasing"]
 Spelling = Literal["usual", "spaced", "marked"]
 
-FEWEST_QUESTIONS = 20
-
+_FEWEST_QUESTIONS = 20
 _OPENED = datetime(2010, 8, 1)
 _YEARS = timedelta(days=12 * 365)
 _SPELLINGS: tuple[Spelling, ...] = ("usual", "spaced", "marked")
 _SHARES: dict[Kind, float] = {"copy": 0.075, "near_copy": 0.1, "rephrasing": 0.15}
 _LINKED_SHARES: dict[Kind, float] = {"copy": 0.3, "near_copy": 0.4, "rephrasing": 0.6}
-_ORIGINALS_PER_TOPIC = 135  # a smaller sample has fewer topics, not sparser ones, or it would be easier
+_ORIGINALS_PER_TOPIC = 135
 _FEWEST_TOPICS = 2
 _SHARED_REPHRASINGS = 0.2  # share of the rephrasings whose original has a near copy as well
 
@@ -56,6 +55,7 @@ class Question:
 
 class _Original(NamedTuple):
     question: Question
+    meaning: Meaning
     voice: int
 
 
@@ -75,13 +75,11 @@ def plant(grammar: Grammar, questions: int, dice: Dice) -> list[Question]:
     odd = [Question(draft, _any_moment(dice)) for draft in _ODD]
     odd[-1] = dataclasses.replace(odd[-1], deleted_author=_DELETED_AUTHOR)
     composed = questions - sum(counts.values()) - len(odd)
-    topics = max(_FEWEST_TOPICS, round(composed / _ORIGINALS_PER_TOPIC))
-    available = [meaning for topic in grammar.topics[:topics] for meaning in meanings(topic)]
-    if questions < FEWEST_QUESTIONS or composed > len(available):
-        raise SettingError(
-            f"{questions} questions: a sample has at least {FEWEST_QUESTIONS}, and its grammar can ask no "
-            f"more than {len(available)} different ones (here {composed})"
-        )
+    available = _available(grammar, composed)
+    if questions < _FEWEST_QUESTIONS:
+        raise SettingError(f"{questions} questions: a sample has at least {_FEWEST_QUESTIONS}")
+    if composed > len(available):
+        raise SettingError(f"{questions} questions: {composed} originals, but the grammar has {len(available)}")
     originals = [_original(grammar, meaning, dice) for meaning in dice.shuffled(available)[:composed]]
     planted = [*odd, *(original.question for original in originals)]
     for target in _targets(counts, dice.shuffled(range(composed))):
@@ -89,6 +87,12 @@ def plant(grammar: Grammar, questions: int, dice: Dice) -> list[Question]:
         original = len(odd) + target.original
         planted.append(dataclasses.replace(duplicate, kind=target.kind, original=original, linked=target.linked))
     return planted
+
+
+def _available(grammar: Grammar, composed: int) -> list[Meaning]:
+    """A smaller sample has fewer topics, not sparser ones: its duplicates are as hard to find."""
+    topics = max(_FEWEST_TOPICS, round(composed / _ORIGINALS_PER_TOPIC))
+    return [meaning for topic in grammar.topics[:topics] for meaning in meanings(topic)]
 
 
 def _any_moment(dice: Dice) -> datetime:
@@ -103,7 +107,8 @@ def _later(moment: datetime, dice: Dice) -> datetime:
 
 def _original(grammar: Grammar, meaning: Meaning, dice: Dice) -> _Original:
     voice = dice.between(0, len(meaning.intent.voices))
-    return _Original(Question(compose(grammar, meaning, voice, dice), _any_moment(dice), meaning), voice)
+    question = Question(compose(grammar, meaning, voice, dice), _any_moment(dice), meaning)
+    return _Original(question, meaning, voice)
 
 
 def _targets(counts: dict[Kind, int], order: list[int]) -> list[_Target]:
@@ -124,10 +129,9 @@ def _duplicate(grammar: Grammar, original: _Original, kind: Kind, dice: Dice) ->
         return dataclasses.replace(source, spelling=dice.pick(_SPELLINGS))
     if kind == "near_copy":
         return dataclasses.replace(source, draft=_edited(source.draft, dice))
-    assert source.meaning is not None
-    voices = len(source.meaning.intent.voices)
+    voices = len(original.meaning.intent.voices)
     voice = (original.voice + dice.between(1, voices)) % voices
-    return dataclasses.replace(source, draft=compose(grammar, source.meaning, voice, dice))
+    return dataclasses.replace(source, draft=compose(grammar, original.meaning, voice, dice))
 
 
 def _edited(draft: Draft, dice: Dice) -> Draft:

@@ -44,13 +44,17 @@ def bars(title: str, description: str, records: Sequence[Bar], maximum: float | 
 def _row(bar: Bar, top: float, longest: float) -> Markup:
     width = _length(bar.value, longest, _WIDTH - _LABEL - _VALUE)
     return Markup(
-        '<text class="label" x="{}" y="{}" text-anchor="end">{}</text>'
-        '<rect class="{}" x="{}" y="{}" width="{:.1f}" height="16" rx="2"/>'
-        '<text x="{:.1f}" y="{}">{}</text>'
+        '<text class="label" x="{label_end}" y="{base}" text-anchor="end">{bar.label}</text>'
+        '<rect class="{bar.tone}" x="{start}" y="{top}" width="{width:.1f}" height="16" rx="2"/>'
+        '<text x="{value_start:.1f}" y="{base}">{bar.text}</text>'
     ).format(
-        *(_LABEL - 10, top + 17, bar.label),
-        *(bar.tone, _LABEL, top + 5, width),
-        *(_LABEL + width + 8, top + 17, bar.text),
+        bar=bar,
+        label_end=_LABEL - 10,
+        start=_LABEL,
+        top=top + 5,
+        base=top + 17,
+        width=width,
+        value_start=_LABEL + width + 8,
     )
 
 

@@ -60,7 +60,7 @@ def encode_texts(
     return summarise([({_COUNTED[name]: value for name, value in counts.items()}, peak) for counts, peak in outcomes])
 
 
-_COUNTED = {"rows_in": "rows_in", "rows_out": "rows_out", "cut": "texts cut at maximum_tokens"}
+_COUNTED = {"rows_in": "rows_in", "rows_out": "rows_out", "cut": "cap: texts cut at encoder.maximum_tokens"}
 
 
 def _cause(error: BaseException) -> BaseException:
@@ -108,7 +108,7 @@ class EncodeShard:
         sequences = [self._saved.vocabulary.ids(text, maximum) for text in strings]
         vectors = encode(self._saved.network, sequences, self._batch_size)
         cut = sum(text.count(" ") >= maximum for text in strings)
-        counts = {"rows_in": len(table), "texts cut at maximum_tokens": cut}
+        counts = {"rows_in": len(table), "cap: texts cut at encoder.maximum_tokens": cut}
         names, ids = self._sites.unpack(table["key"].to_numpy())
         schema = embeddings(vectors.shape[1])
         flat = pa.array(vectors.ravel(), pa.float16())

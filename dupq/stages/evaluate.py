@@ -69,7 +69,7 @@ def _evaluate(files: EvaluationFiles, site_names: list[str], settings: Settings,
     return {
         "rows_in": metrics["questions"],
         "rows_out": metrics["questions"],
-        "archives over bm25_limit": int(not measurable),
+        "cap: archives over evaluation.bm25_limit": int(not measurable),
     }
 
 
@@ -208,7 +208,7 @@ def _clusters_of(keys: np.ndarray, folder: str, sites: Sites) -> np.ndarray:
         [storage.read_table(file.uri, CLUSTERS, columns) for file in storage.list_files(folder, ".parquet")]
     )
     places = np.argsort(sites.pack_columns(table["site"], table["question_id"], folder))
-    return table["cluster_id"].combine_chunks().dictionary_encode().combine_chunks().indices.to_numpy()[places]
+    return pc.dictionary_encode(table["cluster_id"]).unify_dictionaries().combine_chunks().indices.to_numpy()[places]
 
 
 def _read_truth(uri: str, sites: Sites, seen: np.ndarray) -> dict[str, Planted]:

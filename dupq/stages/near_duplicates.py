@@ -133,7 +133,7 @@ def _candidates_of_band(files: NearFiles, settings: NearDuplicateSettings, band:
         pairs, oversized = bucket_pairs(
             table[band_name(band)].to_numpy()[distinct], keys[distinct], settings.bucket_limit
         )
-        counts = {"rows_in": len(keys), "buckets over bucket_limit": oversized}
+        counts = {"rows_in": len(keys), "cap: buckets over near_duplicates.bucket_limit": oversized}
         columns = [pa.array(pairs[:, 0]), pa.array(pairs[:, 1])]
         storage.write_table(output, pa.table(columns, schema=KEY_PAIRS), KEY_PAIRS, counts)
         return {**counts, "rows_out": len(pairs)}

@@ -84,7 +84,7 @@ def _write(neighbours: Neighbours, queries: Embeddings, k: int, threshold: float
     full = (neighbours.ranks == k) & (neighbours.similarities >= np.float32(threshold))
     total: Counts = {
         "rows_in": len(queries.keys),
-        "questions whose k-th neighbour is over the threshold": int(full.sum()),
+        "cap: questions with neighbours.k or more over the threshold": int(full.sum()),
     }
     for index, target in enumerate(targets):
         mine = part == index

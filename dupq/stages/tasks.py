@@ -12,8 +12,10 @@ from dupq import storage
 from dupq.errors import DupqError
 from dupq.stages.memory import measured
 
-# What a shard counts: rows_in, rows_out, and every cap that bit under its own name.
+# What a piece of work counts: rows_in, rows_out, anything else by its name, and with CAP in front of the name how
+# often a limit left something out.
 Counts = dict[str, int]
+CAP = "cap: "
 
 _RETRIES = 3  # of a task whose worker or node died; an error of the code is not retried
 
@@ -26,14 +28,16 @@ class Report:
     rows_in: int = 0
     rows_out: int = 0
     peak_memory_mb: float = 0.0  # of the largest task
-    caps: dict[str, int] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    caps: dict[str, int] = field(default_factory=dict)  # limits that left something out
 
     def add(self, other: "Report") -> None:
         """Count another step of the same stage in, but for its rows, which are steps of the same rows."""
         self.tasks += other.tasks
         self.peak_memory_mb = max(self.peak_memory_mb, other.peak_memory_mb)
-        for name, value in other.caps.items():
-            self.caps[name] = self.caps.get(name, 0) + value
+        for mine, theirs in ((self.counts, other.counts), (self.caps, other.caps)):
+            for name, value in theirs.items():
+                mine[name] = mine.get(name, 0) + value
 
 
 def summarise(outcomes: Sequence[tuple[Counts, float]]) -> Report:
@@ -44,8 +48,9 @@ def summarise(outcomes: Sequence[tuple[Counts, float]]) -> Report:
         report.rows_out += counts.get("rows_out", 0)
         report.peak_memory_mb = max(report.peak_memory_mb, peak)
         for name, value in counts.items():
+            kept = report.caps if name.startswith(CAP) else report.counts
             if name not in ("rows_in", "rows_out"):
-                report.caps[name] = report.caps.get(name, 0) + value
+                kept[name.removeprefix(CAP)] = kept.get(name.removeprefix(CAP), 0) + value
     return report
 
 

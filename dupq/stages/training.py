@@ -120,7 +120,7 @@ def _prepare(files: TrainingFiles, site_names: list[str], settings: config.Setti
     return {
         "rows_in": len(keys),
         "rows_out": len(vocabulary.words),
-        "questions over word_vectors.sentences": left_out,
+        "cap: questions over word_vectors.sentences": left_out,
     }
 
 
@@ -276,7 +276,7 @@ def _calibrate(files: TrainingFiles, site_names: list[str], settings: config.Set
         places = np.searchsorted(pool, table["key"].to_numpy())
         vectors[places] = encode(network, sequences, settings.encode.batch_size)
     links = read_links(files, sites, keys)
-    decision, measured = decide(Embeddings(pool, vectors), split, links, settings)
+    decision, measured = decide(files, Embeddings(pool, vectors), split, links, settings)
     metrics = {
         **measured,
         "pool": len(pool),
@@ -285,13 +285,16 @@ def _calibrate(files: TrainingFiles, site_names: list[str], settings: config.Set
     }
     _write_split(files.output, split, sites)
     save(files.output, SavedEncoder(network, vocabulary, settings, decision, metrics), run_id)
-    return {"rows_in": len(pool), "rows_out": 1, "questions over calibration_pool": len(keys) - len(pool)}
+    return {"rows_in": len(pool), "rows_out": 1, "cap: questions over training.calibration_pool": len(keys) - len(pool)}
 
 
-def decide(pool: Any, split: Split, links: np.ndarray, settings: config.Settings) -> tuple[Any, dict[str, Any]]:
+def decide(
+    files: TrainingFiles, pool: Any, split: Split, links: np.ndarray, settings: config.Settings
+) -> tuple[Any, dict[str, Any]]:
     """The decision of an encoder, from the nearest neighbours of the development questions in `pool`.
 
-    Returns it with what it was measured on. See training/calibration.py for how it is chosen.
+    Near duplicates are left out: the lexical filter finds them before the encoder, and they would draw the threshold
+    to where only they are. Returns the decision with what it was measured on.
     """
     from dupq.encoders.decision import Decision
     from dupq.evaluation.measures import accuracy, best_threshold
@@ -304,22 +307,47 @@ def decide(pool: Any, split: Split, links: np.ndarray, settings: config.Settings
     queries = split.questions_of("development")
     asked = Embeddings(queries, pool.vectors[np.searchsorted(pool.keys, queries)])
     found = top_k(asked, blocks(pool, settings.neighbours.block_rows), settings.neighbours.k)
-    known = split.set_of(found.queries) == split.set_of(found.neighbours)
-    sets, sizes = np.unique(split.sets[split.parts == "development"], return_counts=True)
-    missed = int((sizes * (sizes - 1)).sum() - known.sum())
-    threshold = best_f_threshold(found.similarities, known, missed, settings.training.beta)
-    slope, intercept = fit_probability(found.similarities.astype(np.float64), known)
+    lexical = _near_duplicates(files.texts, found.queries, found.neighbours, settings.near_duplicates)
+    similarities = found.similarities[~lexical]
+    known = (split.set_of(found.queries) == split.set_of(found.neighbours))[~lexical]
+    left, right = _known_pairs(split)
+    wanted = int((~_near_duplicates(files.texts, left, right, settings.near_duplicates)).sum())
+    missed = wanted - int(known.sum())
+    threshold = best_f_threshold(similarities, known, missed, settings.training.beta)
+    slope, intercept = fit_probability(similarities.astype(np.float64), known)
     generator = np.random.default_rng(settings.training.seed)
     pairs = with_random_negatives(split.links_of("development", links), pool.keys, split, 1, generator)
     scores = EncoderRanker(pool).score(pairs.left, pairs.right)
     pair_threshold = best_threshold(scores, pairs.labels)
-    over = found.similarities >= np.float32(threshold)
+    over = similarities >= np.float32(threshold)
     return Decision(threshold, pair_threshold, slope, intercept), {
-        "development_sets": len(sets),
+        "development_queries": len(queries),
         "development_precision": float(known[over].mean()) if over.any() else 0.0,
-        "development_recall": float((known & over).sum() / max(1, known.sum() + missed)),
+        "development_recall": float((known & over).sum() / max(1, wanted)),
         "development_pair_accuracy": accuracy(scores, pairs.labels, pair_threshold),
     }
+
+
+def _known_pairs(split: Split) -> tuple[np.ndarray, np.ndarray]:
+    """Every pair of known duplicates of the development part, in both directions."""
+    queries = split.questions_of("development")
+    sets = split.set_of(queries)
+    left, right = np.nonzero((sets[:, None] == sets[None, :]) & (queries[:, None] != queries[None, :]))
+    return queries[left], queries[right]
+
+
+def _near_duplicates(
+    texts: str, left: np.ndarray, right: np.ndarray, settings: config.NearDuplicateSettings
+) -> np.ndarray:
+    """Whether each pair of keys is one that the lexical filter finds."""
+    from dupq.near_duplicates.shingles import shingle_sets
+    from dupq.near_duplicates.verification import jaccard
+
+    keys = np.union1d(left, right)
+    tables = [_texts_among(file.uri, keys) for file in storage.list_files(texts, ".parquet")]
+    table = pa.concat_tables(tables).sort_by("key").combine_chunks()
+    sets = shingle_sets(table["text"].chunk(0), settings.shingle_size)
+    return jaccard(sets, np.searchsorted(keys, left), np.searchsorted(keys, right)) >= settings.threshold
 
 
 def _write_split(output: str, split: Split, sites: Sites) -> None:
