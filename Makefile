@@ -2,6 +2,7 @@
 PYTHON ?= python3
 DUMP ?=
 OUT ?= $(if $(DUMP),out/$(basename $(notdir $(patsubst %/,%,$(DUMP)))),out/sample)
+PRESET ?= bogdanova-sum
 JOB = .venv/bin/python
 
 .PHONY: help setup dedup test test-fast lint lock clean
@@ -25,17 +26,18 @@ setup: .venv/ready
 
 dedup: .venv/ready
 ifeq ($(DUMP),)
-	$(JOB) -m dupq.dump.sample $(OUT)/dump
-	$(MAKE) --no-print-directory archive DUMP=$(OUT)/dump OUT=$(OUT) TRUTH="--truth $(OUT)/dump/truth.tsv"
+	@$(JOB) -m dupq.dump.sample $(OUT)/dump
+	@# the maximum over the windows: on the sample's development part it is the better one, on real archives the sum is
+	@$(MAKE) --no-print-directory archive DUMP=$(OUT)/dump OUT=$(OUT) PRESET=bogdanova-max TRUTH="--truth $(OUT)/dump/truth.tsv"
 else
-	$(MAKE) --no-print-directory archive
+	@$(MAKE) --no-print-directory archive
 endif
 
 .PHONY: archive
 archive:
-	$(JOB) jobs/ingest.py --dump $(DUMP) --output $(OUT)
-	$(JOB) jobs/train.py --questions $(OUT)/questions --links $(OUT)/links --output $(OUT)/encoder
-	$(JOB) jobs/dedup.py --questions $(OUT)/questions --links $(OUT)/links --encoder $(OUT)/encoder --output $(OUT)/runs $(TRUTH)
+	@$(JOB) jobs/ingest.py --dump $(DUMP) --output $(OUT)
+	@$(JOB) jobs/train.py --questions $(OUT)/questions --links $(OUT)/links --output $(OUT)/encoder --preset $(PRESET)
+	@$(JOB) jobs/dedup.py --questions $(OUT)/questions --links $(OUT)/links --encoder $(OUT)/encoder --output $(OUT)/runs $(TRUTH)
 
 test: .venv/ready
 	.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy

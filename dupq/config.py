@@ -67,7 +67,7 @@ class TrainingSettings:
     test_share: float = 0.2
     development_pool: int = 2_000  # questions that an epoch's development MAP is measured over
     negative_pool: int = 100_000  # questions that random negatives are drawn from
-    calibration_pool: int = 200_000  # questions that the threshold is chosen over
+    calibration_pool: int = 50_000  # questions that the threshold is chosen over
     beta: float = 0.5  # of the F-measure that the threshold is chosen by: under 1, precision weighs more
     gpu: Literal["auto", "always", "never"] = "auto"  # auto: if the cluster has one for each worker now
     seed: int = 1

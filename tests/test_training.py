@@ -1,5 +1,6 @@
 import random
 
+import networkx as nx
 import numpy as np
 import pytest
 import torch
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from dupq import config
 from dupq.encoders.build import build
 from dupq.errors import DupqError
-from dupq.training.calibration import best_f_threshold, fit_probability
+from dupq.training.calibration import best_cluster_threshold, fit_probability
 from dupq.training.loop import optimizer_for, train_epoch
 from dupq.training.pairs import Pairs, with_random_negatives
 from dupq.training.split import split_links
@@ -114,21 +115,31 @@ def test_texts_without_frequent_words_are_an_error_that_says_what_to_do() -> Non
         train_word_vectors([["once"]], config.WordVectorSettings(minimum_count=5), seed=1)
 
 
-@given(st.lists(st.tuples(st.integers(0, 9), st.booleans()), min_size=1, max_size=30), st.integers(0, 5))
-def test_the_threshold_has_the_best_f_measure_of_all(rows: list[tuple[int, bool]], missed: int) -> None:
-    similarities = np.array([value / 10 for value, _ in rows])
-    known = np.array([label for _, label in rows])
+@given(
+    st.lists(st.tuples(st.integers(0, 8), st.integers(9, 15), st.integers(0, 9)), min_size=1, max_size=30),
+    st.lists(st.tuples(st.integers(0, 8), st.integers(9, 15)), min_size=1, max_size=6, unique=True),
+)
+def test_the_threshold_makes_the_best_clusters_of_all(
+    rows: list[tuple[int, int, int]], known: list[tuple[int, int]]
+) -> None:
+    """Against every threshold, with networkx's components and sets."""
+    queries = sorted({query for query, _ in known})
 
     def measure(threshold: float) -> float:
-        called = similarities >= threshold
-        hits = (called & known).sum()
-        if not hits:
-            return 0.0
-        precision, recall = hits / called.sum(), hits / (known.sum() + missed)
-        return 1.25 * precision * recall / (0.25 * precision + recall)
+        graph = nx.Graph([(a, b) for a, b, score in rows if score / 10 >= threshold])
+        graph.add_nodes_from(range(16))
+        cluster = {query: nx.node_connected_component(graph, query) - {query} for query in queries}
+        hits = sum(duplicate in cluster[query] for query, duplicate in known)
+        called = sum(len(others) for others in cluster.values())
+        precision, recall = hits / called if called else 0, hits / len(known)
+        return 1.25 * precision * recall / (0.25 * precision + recall) if hits else 0.0
 
-    best = max(measure(value) for value in similarities)
-    assert measure(best_f_threshold(similarities, known, missed, 0.5)) == pytest.approx(best)
+    edges = np.array([(a, b) for a, b, _ in rows])
+    similarities = np.array([score / 10 for _, _, score in rows])
+    threshold, found = best_cluster_threshold(edges, similarities, np.array(queries), np.array(known), 0.5)
+    tried = sorted(similarities, reverse=True)[min(10, len(rows)) - 1 :]
+    assert found["f"] == pytest.approx(max(measure(value) for value in tried))
+    assert found["f"] == pytest.approx(measure(threshold))
 
 
 def test_probabilities_follow_the_frequencies() -> None:

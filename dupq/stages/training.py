@@ -291,7 +291,7 @@ def _calibrate(files: TrainingFiles, site_names: list[str], settings: config.Set
 def decide(
     files: TrainingFiles, pool: Any, split: Split, links: np.ndarray, settings: config.Settings
 ) -> tuple[Any, dict[str, Any]]:
-    """The decision of an encoder, from the nearest neighbours of the development questions in `pool`.
+    """The decision of an encoder, from the nearest neighbours of all questions in `pool`.
 
     Near duplicates are left out: the lexical filter finds them before the encoder, and they would draw the threshold
     to where only they are. Returns the decision with what it was measured on.
@@ -299,41 +299,40 @@ def decide(
     from dupq.encoders.decision import Decision
     from dupq.evaluation.measures import accuracy, best_threshold
     from dupq.evaluation.rankers import EncoderRanker
-    from dupq.neighbours.embeddings import Embeddings, blocks
+    from dupq.neighbours.embeddings import Neighbours, blocks
     from dupq.neighbours.search import top_k
-    from dupq.training.calibration import best_f_threshold, fit_probability
+    from dupq.training.calibration import best_cluster_threshold, fit_probability
     from dupq.training.pairs import with_random_negatives
 
-    queries = split.questions_of("development")
-    asked = Embeddings(queries, pool.vectors[np.searchsorted(pool.keys, queries)])
-    found = top_k(asked, blocks(pool, settings.neighbours.block_rows), settings.neighbours.k)
+    rows = settings.neighbours.block_rows
+    pieces = [top_k(piece, blocks(pool, rows), settings.neighbours.k) for piece in blocks(pool, rows)]
+    found = Neighbours(*(np.concatenate(columns) for columns in zip(*pieces, strict=True)))
     lexical = _near_duplicates(files.texts, found.queries, found.neighbours, settings.near_duplicates)
-    similarities = found.similarities[~lexical]
-    known = (split.set_of(found.queries) == split.set_of(found.neighbours))[~lexical]
-    left, right = _known_pairs(split)
-    wanted = int((~_near_duplicates(files.texts, left, right, settings.near_duplicates)).sum())
-    missed = wanted - int(known.sum())
-    threshold = best_f_threshold(similarities, known, missed, settings.training.beta)
-    slope, intercept = fit_probability(similarities.astype(np.float64), known)
+    found = Neighbours(*(column[~lexical] for column in found))
+    queries, known = split.questions_of("development"), _known_pairs(split)
+    known = known[~_near_duplicates(files.texts, known[:, 0], known[:, 1], settings.near_duplicates)]
+    edges = np.stack([found.queries, found.neighbours], axis=1)
+    threshold, clustered = best_cluster_threshold(edges, found.similarities, queries, known, settings.training.beta)
+    asked = np.isin(found.queries, queries)
+    duplicates = split.set_of(found.queries[asked]) == split.set_of(found.neighbours[asked])
+    slope, intercept = fit_probability(found.similarities[asked].astype(np.float64), duplicates)
     generator = np.random.default_rng(settings.training.seed)
     pairs = with_random_negatives(split.links_of("development", links), pool.keys, split, 1, generator)
     scores = EncoderRanker(pool).score(pairs.left, pairs.right)
     pair_threshold = best_threshold(scores, pairs.labels)
-    over = similarities >= np.float32(threshold)
     return Decision(threshold, pair_threshold, slope, intercept), {
         "development_queries": len(queries),
-        "development_precision": float(known[over].mean()) if over.any() else 0.0,
-        "development_recall": float((known & over).sum() / max(1, wanted)),
+        "development_clusters": clustered,
         "development_pair_accuracy": accuracy(scores, pairs.labels, pair_threshold),
     }
 
 
-def _known_pairs(split: Split) -> tuple[np.ndarray, np.ndarray]:
-    """Every pair of known duplicates of the development part, in both directions."""
+def _known_pairs(split: Split) -> np.ndarray:
+    """Every pair of known duplicates of the development part, in both directions (int64, shape (m, 2))."""
     queries = split.questions_of("development")
     sets = split.set_of(queries)
     left, right = np.nonzero((sets[:, None] == sets[None, :]) & (queries[:, None] != queries[None, :]))
-    return queries[left], queries[right]
+    return np.stack([queries[left], queries[right]], axis=1)
 
 
 def _near_duplicates(
