@@ -60,7 +60,7 @@ def test_clusters_are_the_components_of_the_pairs_that_join(run: Run, metrics: d
     import networkx as nx
 
     pairs = table(run, "pairs")
-    joins = pc.or_(
+    joins = pc.or_kleene(
         pc.is_null(pairs["similarity"]), pc.greater_equal(pairs["similarity"], np.float32(metrics["threshold"]))
     )
     graph = nx.Graph([(left, right) for _, left, _, right in key_pairs(pairs.filter(joins))])

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import socket
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +12,7 @@ import ray
 
 from dupq.errors import DupqError, SettingError
 
+_PATIENCE_SECONDS = 10
 _OBJECT_STORE_BYTES = 300_000_000  # work is exchanged as files; objects are small
 
 
@@ -27,6 +29,7 @@ def connect(address: str | None = None) -> None:
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     wanted = address or os.environ.get("RAY_ADDRESS") or "local"
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    _check_reachable(wanted)
     try:
         with _no_stderr():
             _init(wanted, quiet)
@@ -37,6 +40,19 @@ def connect(address: str | None = None) -> None:
     except ValueError as error:
         raise SettingError(f"--ray {wanted}: {error}") from error
     _check_nodes()
+
+
+def _check_reachable(address: str) -> None:
+    """Ray itself tries for minutes to reach a host and port where nobody listens."""
+    host, separator, port = address.rpartition(":")
+    if not separator or "/" in host or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=_PATIENCE_SECONDS).close()
+    except OSError as error:
+        raise DupqError(
+            f"no Ray cluster at {address} ({error}); start one, or leave out --ray and RAY_ADDRESS to use this machine"
+        ) from error
 
 
 def _init(address: str, quiet: dict[str, Any]) -> None:
