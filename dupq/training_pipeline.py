@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from dupq import config, runs, storage
 from dupq.encoders.description import saved_by
 from dupq.errors import SettingError
+from dupq.stages.calibration import calibrate
 from dupq.stages.shards import link_files, question_shards
 from dupq.stages.texts import make_texts
-from dupq.stages.training import TrainingFiles, calibrate, fit, prepare
+from dupq.stages.training import TrainingFiles, fit, prepare
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from trained import TrainedSample
 
 os.environ.setdefault("RAY_AUTH_MODE", "disabled")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -28,18 +28,6 @@ def ray_started() -> None:
     from dupq.stages import cluster
 
     cluster.connect("local")
-
-
-@dataclass(frozen=True)
-class TrainedSample:
-    """The sample archive on the local disk, ingested, and an encoder trained on it."""
-
-    dump: str
-    truth: str
-    archive: str
-    questions: str
-    links: str
-    encoder: str
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from conftest import TrainedSample
+from trained import TrainedSample
 
 ROOT = Path(__file__).parents[1]
 HEAD = '<?xml version="1.0" encoding="utf-8"?>\n'

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from conftest import TrainedSample
+from trained import TrainedSample
 
 from dupq import storage
 from dupq.errors import DupqError, SettingError

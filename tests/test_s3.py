@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import TrainedSample
+from trained import TrainedSample
 
 from dupq import storage
 from dupq.pipeline import DedupJob, dedup

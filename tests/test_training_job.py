@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import safetensors.numpy
-from conftest import TrainedSample
+from trained import TrainedSample
 
 from dupq import storage
 from dupq.errors import DupqError
