@@ -57,6 +57,10 @@ def test_ingest_and_dedup_on_s3_give_the_tables_of_the_local_disk(
             assert storage.read_bytes(f"{run}/{name}/{file.relative}") == storage.read_bytes(file.uri)
     assert storage.read_json(f"{run}/metrics.json") == storage.read_json(local_run.path("metrics.json"))
     assert "is finished already" in start("dedup", *arguments)
+    report = storage.read_bytes(f"{run}/report.html")
+    storage.delete(f"{run}/report.html")
+    assert start("report", "--run", f"{s3}/runs").strip() == f"{run}/report.html"
+    assert storage.read_bytes(f"{run}/report.html") == report
 
 
 def test_training_on_s3_gives_the_encoder_of_the_local_disk(trained_sample: TrainedSample, s3: str) -> None:

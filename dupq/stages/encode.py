@@ -42,7 +42,7 @@ def encode_texts(
         warnings.simplefilter("ignore", ray.util.annotations.RayDeprecationWarning)
         shards = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(
             EncodeShard,
-            fn_constructor_args=(encoder, sites.names, representatives, settings.batch_size),
+            fn_constructor_args=(encoder, sites.names, representatives, settings.batch_size, bool(gpus)),
             batch_size=1,
             compute=ActorPoolStrategy(size=min(actors, len(rows))),
             num_cpus=1,
@@ -76,7 +76,7 @@ def _cause(error: BaseException) -> BaseException:
 class EncodeShard:
     """An actor: the encoder, loaded once, and the work of one shard after the other."""
 
-    def __init__(self, encoder: str, sites: list[str], representatives: str | None, batch_size: int) -> None:
+    def __init__(self, encoder: str, sites: list[str], representatives: str | None, batch_size: int, gpu: bool) -> None:
         """`representatives` is the file that says which questions others stand for; None encodes all."""
         import torch
 
@@ -84,7 +84,11 @@ class EncodeShard:
 
         torch.set_num_threads(1)
         self._saved = load(encoder)
-        self._saved.network.to("cuda" if torch.cuda.is_available() else "cpu")
+        if gpu and not torch.cuda.is_available():
+            raise DupqError(
+                "Ray has GPUs, but torch on their nodes cannot use them; install a CUDA build of torch there"
+            )
+        self._saved.network.to("cuda" if gpu else "cpu")
         self._sites = Sites(sites)
         self._batch_size = batch_size
         self._represented = _represented(representatives)
