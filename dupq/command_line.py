@@ -9,11 +9,16 @@ from dupq import __version__
 from dupq.errors import DupqError
 
 
+class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
+    """Shows defaults, where there is one to show."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        return action.help if action.default in (None, []) else super()._get_help_string(action)
+
+
 def parser(description: str) -> argparse.ArgumentParser:
     """A parser that shows defaults, with the options that every job has."""
-    made = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter, allow_abbrev=False
-    )
+    made = argparse.ArgumentParser(description=description, formatter_class=_Formatter, allow_abbrev=False)
     made.add_argument(
         "--ray",
         metavar="ADDRESS",
