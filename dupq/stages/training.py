@@ -5,6 +5,8 @@ fit        N workers     TorchTrainer; each takes its share of every batch
 calibrate  one task      threshold and probability on development links; the saved encoder
 """
 
+import contextlib
+import threading
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -21,6 +23,8 @@ from dupq.stages.tasks import Counts, Report, run_tasks
 from dupq.tables import TEXTS
 from dupq.text.keys import Sites
 from dupq.training.split import Split, split_links
+
+_POLL_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -152,13 +156,14 @@ def fit(files: TrainingFiles, sites: Sites, settings: config.Settings, workers: 
             failure_config=FailureConfig(max_failures=0),
         ),
     )
+    storage.delete(files.curve)  # of an attempt that was cut off
     try:
-        trainer.fit()
+        with _curve_printed(files.curve):
+            trainer.fit()
     except WorkerGroupError as error:
         causes = [cause for cause in error.worker_failures.values() if isinstance(cause, DupqError)]
         raise causes[0] if causes else error from error
     curve = storage.read_json(files.curve)
-    _print_curve(curve)
     done = storage.read_json(files.training)
     return Report(tasks=workers, rows_in=done["pairs"], rows_out=len(curve), peak_memory_mb=done["peak_memory_mb"])
 
@@ -169,14 +174,37 @@ def _use_gpu(wish: str, workers: int) -> bool:
     return wish == "always" or (wish == "auto" and cluster.gpus() >= workers)
 
 
-def _print_curve(curve: list[dict[str, Any]]) -> None:
-    best = max(range(len(curve)), key=lambda epoch: curve[epoch]["development_map"])
-    for epoch, row in enumerate(curve):
-        mark = "  best" if epoch == best else ""
+@contextlib.contextmanager
+def _curve_printed(uri: str) -> Iterator[None]:
+    """Print each epoch as it ends: the workers may be on other machines, but the curve is a file."""
+    ended = threading.Event()
+
+    def follow() -> None:
+        shown = 0
+        while not ended.wait(_POLL_SECONDS):
+            shown = _print_epochs(uri, shown)
+        _print_epochs(uri, shown)
+
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _print_epochs(uri: str, shown: int) -> int:
+    """Print the epochs after the first `shown`; returns how many there are."""
+    curve = storage.read_json(uri) if storage.exists(uri) else []
+    for row in curve[shown:]:
+        before = [other["development_map"] for other in curve if other["epoch"] < row["epoch"]]
+        mark = "  best so far" if row["development_map"] > max(before, default=-1.0) else ""
         print(
             f"  epoch {row['epoch']:3}  loss {row['loss']:.4f}  development MAP {row['development_map']:.3f}{mark}",
             flush=True,
         )
+    return len(curve)
 
 
 def train_worker(loop_config: dict[str, Any]) -> None:
