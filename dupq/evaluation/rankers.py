@@ -47,7 +47,7 @@ class EncoderRanker:
 
 
 class BM25Ranker:
-    """BM25 (bm25s; Porter stems, English stop words): the whole index in memory, about 500 bytes a question."""
+    """BM25 (bm25s; Porter stems, English stop words): the index in memory, 4 kB a question of cs."""
 
     def __init__(self, keys: np.ndarray, texts: list[str]) -> None:
         """Index an archive."""

@@ -1,7 +1,7 @@
 """verified pairs, neighbours → pairs, clusters, cluster_stats.
 
     pairs       a task a part     both directions of its neighbours, its verified pairs, its known links
-    components  one task          24 bytes an edge, 40 bytes a question in a cluster
+    components  one task          the edges, and the questions that are in clusters
     clusters    a task a shard    every question, singletons too
 
 Only verified near duplicates and encoder pairs over the threshold join questions.

@@ -1,8 +1,8 @@
 """A run's tables → metrics.json: what was found, and how good it is on known duplicates.
 
-One task. With links or a truth it holds the archive's texts, embeddings and a BM25 index: about 3 kB a question.
-Archives of more than `evaluation.bm25_limit` questions are therefore only counted here; jobs/evaluate.py measures an
-encoder on a sample of them.
+One task. With links or a truth it holds the archive's texts, embeddings, a BM25 index and four sets of shingles: about
+12 kB a question of cs. Archives of more than `evaluation.bm25_limit` questions are therefore only counted, and the
+manifest says so. jobs/evaluate.py holds the same, and has no limit.
 """
 
 import csv

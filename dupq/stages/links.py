@@ -13,7 +13,7 @@ def known_duplicates(links: str, sites: Sites) -> np.ndarray:
     """The links of type duplicate between two questions of one site (int64, shape (m, 2), left < right).
 
     Sorted, each pair once; a question linked to itself, and a site that the run lacks, are left out. Links are
-    few (about one for ten questions), so that any task may hold them all.
+    far fewer than questions, so that any task may hold them all.
     """
     found = [np.zeros((0, 2), np.int64)]
     for uri, site in link_files(links):

@@ -3,10 +3,10 @@
 Five steps, each of Ray tasks that exchange files:
 
     signatures       a task a shard    text hash, signature and band keys
-    exact copies     one task          24 bytes a question
-    candidates       a task a band     16 bytes a question
+    exact copies     one task          a key and a hash a question
+    candidates       a task a band     a key, a hash and a band key a question
     verification     a task a part     the texts of the questions in its candidate pairs
-    representatives  one task          16 bytes a verified pair
+    representatives  one task          the verified pairs
 
 Exact copies are found first and only their first question goes on, so that a text that stands a thousand times
 makes no bucket of a thousand.
