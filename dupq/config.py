@@ -113,6 +113,9 @@ class IngestSettings:
     shard_rows: int = 50_000
     maximum_reject_share: float = 0.001  # of all rows; more fail the run,
     rejects_allowed: int = 10  # unless there are no more than this many
+    maximum_body_bytes: int = 1_000_000  # UTF-8; a post with a longer body is rejected
+    maximum_unpack_ratio: float = 200.0  # unpacked bytes a packed byte, beyond 64 MiB; a dump has 5 to 10
+    maximum_unpacked_bytes: int = 1 << 40  # of one file
 
 
 @dataclass(frozen=True)

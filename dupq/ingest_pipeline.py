@@ -1,12 +1,16 @@
 """The ingest job: dumps in, an archive's tables out."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from dupq import config, runs, storage
-from dupq.dump.archives import DumpSite, find_sites
+from dupq.dump.columns import Columns, parse_columns
+from dupq.dump.members import DumpSite
+from dupq.dump.sites import find_sites
 from dupq.errors import SettingError
 from dupq.stages.ingest import counts_of
 from dupq.stages.ingest import ingest as ingest_sites
+from dupq.stages.ingest_tasks import Ingest
 
 
 @dataclass(frozen=True)
@@ -16,34 +20,35 @@ class IngestJob:
     dumps: tuple[str, ...]
     output: str
     site: str | None = None
+    columns: str | None = None
+    answers: bool = False
     assignments: tuple[str, ...] = ()
 
-    def check(self) -> tuple[list[DumpSite], config.IngestSettings]:
-        """The sites in the dumps and the settings; raises DupqError for what is wrong, before any work."""
+    def check(self) -> tuple[list[DumpSite], Ingest]:
+        """The sites in the dumps, and how they are ingested; raises DupqError for what is wrong, before any work."""
         settings = config.load(assignments=list(self.assignments)).ingest
-        if self.site is not None and len(self.dumps) > 1:
-            raise SettingError("--site names one site, so give one --dump with it")
-        sites = [site for dump in self.dumps for site in find_sites(storage.absolute(dump), self.site)]
-        names = [site.site for site in sites]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise SettingError(f"--dump: site {twice[0]} is in more than one of the dumps; give each once")
-        return sorted(sites, key=lambda site: site.site), settings
+        columns: Columns | None = None
+        if self.columns is not None:
+            if self.site is None:
+                raise SettingError("--columns needs --site NAME: a table does not say which site it is of")
+            columns = parse_columns(self.columns)
+        dumps = [storage.absolute(dump) for dump in self.dumps]
+        sites = find_sites(dumps, self.site, foreign=columns is not None)
+        return sites, Ingest(storage.absolute(self.output), settings, self.answers, columns)
 
 
-def ingest(job: IngestJob) -> dict[str, dict[str, int]]:
+def ingest(job: IngestJob) -> dict[str, dict[str, Any]]:
     """Write the tables of all sites; returns what was counted for each, as manifest.json has it.
 
     Raises DupqError if a dump is missing, damaged or without questions, or has too many broken rows.
     """
-    sites, settings = job.check()
-    output = storage.absolute(job.output)
-    report = ingest_sites(sites, settings, output)
-    counts = {site.site: counts_of(output, site.site) for site in sites}
+    sites, stage = job.check()
+    peak = ingest_sites(sites, stage)
+    counts = {site.site: counts_of(stage.output, site.site) for site in sites}
     for site, counted in counts.items():
-        details = ", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in counted.items() if value)
-        print(f"{site}: {details}")
-    manifest = {"sites": counts, "settings": vars(settings), "versions": runs.versions()}
-    storage.write_json(storage.join(output, "manifest.json"), manifest)
-    print(f"archive: {output}   peak memory of a task {report.peak_memory_mb:.0f} MB")
+        sums = {name: value for name, value in counted.items() if name != "files" and value}
+        print(f"{site}: " + ", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in sums.items()))
+    manifest = {"sites": counts, "settings": vars(stage.settings), "versions": runs.versions()}
+    storage.write_json(storage.join(stage.output, "manifest.json"), manifest)
+    print(f"archive: {stage.output}   peak memory of a task {peak:.0f} MB")
     return counts

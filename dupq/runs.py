@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from dupq import __version__, storage
 from dupq.config import Settings, to_dict
 
-_LIBRARIES = ("ray", "torch", "pyarrow", "numpy", "gensim", "datasketch", "boto3", "scipy", "selectolax")
+_LIBRARIES = ("ray", "torch", "pyarrow", "numpy", "gensim", "datasketch", "numba", "boto3", "scipy", "selectolax")
 
 
 class StageReport(Protocol):

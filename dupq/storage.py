@@ -10,11 +10,8 @@ import functools
 import io
 import json
 import os
-import shutil
-import tempfile
 import uuid
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -137,6 +134,22 @@ def open_input(uri: str) -> pa.NativeFile:
         raise DupqError(f"{uri}: no such file, or it cannot be read ({error})") from error
 
 
+def open_mapped(uri: str) -> pa.NativeFile:
+    """Like `open_input`; a local file's pages are used in place, not copied."""
+    if is_s3(uri):
+        return open_input(uri)
+    try:
+        return pa.memory_map(absolute(uri))
+    except OSError as error:
+        raise DupqError(f"{uri}: no such file, or it cannot be read ({error})") from error
+
+
+def size(uri: str) -> int:
+    """The size of a file in bytes. Raises DupqError if it is not there."""
+    with open_input(uri) as stream:
+        return stream.size()
+
+
 def write_bytes(uri: str, content: bytes) -> None:
     """Write a file whole or not at all; an older file of that name is replaced."""
     if is_s3(uri):
@@ -144,7 +157,8 @@ def write_bytes(uri: str, content: bytes) -> None:
         with _s3_errors(uri):
             _s3_client(_endpoint()).put_object(Bucket=bucket, Key=key, Body=content)
         return
-    with _local_temporary(uri, content) as temporary:
+    with _local_temporary(uri) as temporary:
+        _write_local(temporary, content)
         os.replace(temporary, uri)
 
 
@@ -165,7 +179,8 @@ def create(uri: str, content: bytes) -> bool:
                     return False
                 raise
         return True
-    with _local_temporary(uri, content) as temporary:
+    with _local_temporary(uri) as temporary:
+        _write_local(temporary, content)
         try:
             os.link(temporary, uri)
         except FileExistsError:
@@ -174,21 +189,32 @@ def create(uri: str, content: bytes) -> bool:
 
 
 @contextlib.contextmanager
-def _local_temporary(path: str, content: bytes) -> Iterator[str]:
+def _local_temporary(path: str) -> Iterator[str]:
+    """A name beside `path` to write to first; what is left of it in the end is removed."""
     folder, file_name = os.path.split(path)
     temporary = os.path.join(folder, f".{file_name}.{uuid.uuid4().hex}.tmp")
     try:
         os.makedirs(folder, exist_ok=True)
-        with open(temporary, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
         yield temporary
     except OSError as error:
         raise DupqError(f"{path}: cannot be written ({error.strerror})") from error
     finally:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             os.unlink(temporary)
+
+
+def _write_local(path: str, content: bytes) -> None:
+    with open(path, "wb") as stream:
+        stream.write(content)
+    _make_durable(path)
+
+
+def _make_durable(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -206,6 +232,21 @@ def delete(uri: str) -> None:
     files, path = filesystem(uri)
     with contextlib.suppress(FileNotFoundError):
         files.delete_file(path)
+
+
+def clear(folder: str, kept: Collection[str] = ()) -> None:
+    """Remove all Parquet and JSON files below a folder but those of the URIs `kept`."""
+    for suffix in (".parquet", ".json"):
+        for file in list_files(folder, suffix):
+            if file.uri not in kept:
+                delete(file.uri)
+
+
+def delete_folder(uri: str) -> None:
+    """Remove a folder with all that is in it; none of that name is fine."""
+    files, path = filesystem(uri)
+    if kind(uri) == "folder":
+        files.delete_dir(path)
 
 
 def read_json(uri: str) -> Any:
@@ -252,6 +293,47 @@ def write_table(uri: str, table: pa.Table, schema: pa.Schema, counts: dict[str, 
     write_bytes(uri, buffer.getvalue())
 
 
+def write_row_groups(uri: str, groups: Iterable[pa.Table], schema: pa.Schema) -> None:
+    """Write one Parquet file like `write_table`, each of `groups` a row group; memory: one of them,
+    on S3 also the file.
+
+    Texts have neither a dictionary nor statistics, which take time and gain nothing.
+    """
+    texts = [field.name for field in schema if field.name in ("title", "body_html")]
+    short = [name for name in _leaves(schema) if name not in texts]
+    options = {"use_dictionary": short, "write_statistics": short}
+    with (
+        open_output(uri) as sink,
+        pq.ParquetWriter(sink, schema, compression="zstd", compression_level=-1, **options) as writer,
+    ):
+        for group in groups:
+            writer.write_table(conform(group, schema, uri), row_group_size=max(1, len(group)))
+
+
+@contextlib.contextmanager
+def open_output(uri: str, is_durable: bool = True) -> Iterator[pa.NativeFile]:
+    """A sink whose content is the file `uri` once all went well; in memory on S3 until then.
+
+    With `is_durable`, it would survive a loss of power then, not only of the process.
+    """
+    if is_s3(uri):
+        buffer = pa.BufferOutputStream()
+        yield buffer
+        write_bytes(uri, buffer.getvalue().to_pybytes())
+        return
+    with _local_temporary(uri) as temporary:
+        with pa.OSFile(temporary, "wb") as sink:
+            yield sink
+        if is_durable:
+            _make_durable(temporary)
+        os.replace(temporary, uri)
+
+
+def _leaves(schema: pa.Schema) -> list[str]:
+    """The paths of the columns as Parquet calls them."""
+    return [f"{field.name}.list.element" if pa.types.is_list(field.type) else field.name for field in schema]
+
+
 def read_counts(uri: str) -> dict[str, int]:
     """The counts that `write_table` kept with a file, and its number of rows as `rows_out`."""
     with open_input(uri) as stream:
@@ -274,16 +356,3 @@ def checksum(uri: str) -> str:
         while chunk := stream.read(1 << 20):
             digest.update(chunk)
     return digest.hexdigest()
-
-
-@contextlib.contextmanager
-def local_file(uri: str) -> Iterator[Path]:
-    """The file as a path on this machine, for programs that need one: a file on S3 is copied for the while."""
-    if not is_s3(uri):
-        yield Path(absolute(uri))
-        return
-    with tempfile.TemporaryDirectory(prefix="dupq-") as folder:
-        target = Path(folder) / name(uri)
-        with open_input(uri) as source, target.open("wb") as sink:
-            shutil.copyfileobj(source, sink, 1 << 20)
-        yield target

@@ -35,6 +35,16 @@ QUESTIONS = pa.schema(
     ]
 )
 
+ANSWERS = pa.schema(
+    [
+        _required("answer_id", pa.int64()),
+        _required("question_id", pa.int64()),
+        _required("body_html", pa.string()),  # "" where the dump has none
+        pa.field("score", pa.int32()),
+        _required("is_accepted", pa.bool_()),  # by the author of the question, as far as that is in the dump
+    ]
+)
+
 LINKS = pa.schema(
     [
         _required("question_id", pa.int64()),
@@ -47,7 +57,7 @@ LINKS = pa.schema(
 REJECTS = pa.schema(
     [
         _required("source", pa.string()),  # the file, and the member inside an archive
-        _required("position", pa.int64()),  # byte offset of the row in the uncompressed XML
+        _required("position", pa.int64()),  # byte in the unpacked XML, line in a CSV, row in a Parquet file
         _required("reason", pa.string()),
         _required("excerpt", pa.string()),  # the first 200 characters
     ]

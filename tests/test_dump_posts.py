@@ -1,4 +1,6 @@
 import datetime
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -6,13 +8,23 @@ from hypothesis import strategies as st
 
 from dupq.dump.fields import BadField
 from dupq.dump.links import link
-from dupq.dump.posts import is_other_post, post, tags
+from dupq.dump.posts import PostChoice, post, tags
 
 QUESTION = {"Id": "7", "PostTypeId": "1"}
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
-def reason(parse, attributes: dict[str, str]) -> str:
+WITH_ANSWERS = PostChoice(answers=True)
+
+
+def question(attributes: Mapping[str, str]) -> dict[str, Any]:
+    """The row that a question becomes."""
+    table, row = post(attributes, PostChoice())
+    assert table == "questions"
+    return row
+
+
+def reason(parse: Callable[[dict[str, str]], Any], attributes: dict[str, str]) -> str:
     with pytest.raises(BadField) as caught:
         parse(attributes)
     return str(caught.value)
@@ -37,7 +49,7 @@ def test_a_question_with_all_its_attributes() -> None:
         "ContentLicense": "CC BY-SA 3.0",
     }
 
-    assert post(attributes) == {
+    assert question(attributes) == {
         "question_id": 7,
         "title": "Why is it so?",
         "body_html": "<p>Why?</p>",
@@ -54,7 +66,7 @@ def test_a_question_with_all_its_attributes() -> None:
 
 
 def test_a_question_with_nothing_but_its_id() -> None:
-    assert post(QUESTION) == {
+    assert question(QUESTION) == {
         "question_id": 7,
         "title": "",
         "body_html": "",
@@ -73,7 +85,7 @@ def test_a_question_with_nothing_but_its_id() -> None:
 def test_empty_attributes_are_absent_ones() -> None:
     empty = dict.fromkeys(["Title", "Tags", "Score", "CreationDate", "OwnerUserId", "ContentLicense"], "")
 
-    assert post({**QUESTION, **empty}) == post(QUESTION)
+    assert question({**QUESTION, **empty}) == question(QUESTION)
 
 
 @pytest.mark.parametrize(
@@ -93,8 +105,8 @@ def test_tags_are_read_in_both_spellings(text: str, expected: list[str]) -> None
 
 
 def test_a_deleted_author_is_named_by_the_display_name() -> None:
-    assert post({**QUESTION, "OwnerDisplayName": "user123"})["owner"] == "user123"
-    assert post({**QUESTION, "OwnerUserId": "-1", "OwnerDisplayName": "user123"})["owner"] == "-1"
+    assert question({**QUESTION, "OwnerDisplayName": "user123"})["owner"] == "user123"
+    assert question({**QUESTION, "OwnerUserId": "-1", "OwnerDisplayName": "user123"})["owner"] == "-1"
 
 
 @pytest.mark.parametrize(
@@ -113,14 +125,14 @@ def test_dates_are_utc_with_or_without_fractions(text: str, expected: tuple[int,
     *seconds, milliseconds = expected
     moment = datetime.datetime(*seconds, milliseconds * 1000, tzinfo=datetime.UTC)
 
-    read = post({**QUESTION, "CreationDate": text})["creation_date"]
+    read = question({**QUESTION, "CreationDate": text})["creation_date"]
 
     assert datetime.timedelta(milliseconds=read) == moment - EPOCH
 
 
 @given(st.datetimes(datetime.datetime(1, 1, 3), datetime.datetime(9999, 12, 29), timezones=st.timezones()))
 def test_dates_of_any_time_zone_are_cut_to_milliseconds(moment: datetime.datetime) -> None:
-    read = post({**QUESTION, "CreationDate": moment.isoformat()})["creation_date"]
+    read = question({**QUESTION, "CreationDate": moment.isoformat()})["creation_date"]
 
     cut_off = moment - EPOCH - datetime.timedelta(milliseconds=read)
     assert datetime.timedelta(0) <= cut_off < datetime.timedelta(milliseconds=1)
@@ -140,6 +152,8 @@ def test_dates_of_any_time_zone_are_cut_to_milliseconds(moment: datetime.datetim
         ({"Id": str(2**48)}, "Id not a number"),
         ({"Id": "9" * 5000}, "Id not a number"),
         ({"CreationDate": "yesterday"}, "CreationDate not a date"),
+        ({"CreationDate": "0001-01-01T00:00:00+01:00"}, "CreationDate not a date"),
+        ({"CreationDate": "9999-12-31T23:59:59-01:00"}, "CreationDate not a date"),
         ({"CreationDate": "2012-02-30T00:00:00"}, "CreationDate not a date"),
         ({"ClosedDate": "0"}, "ClosedDate not a date"),
         ({"Score": "many"}, "Score not a number"),
@@ -151,53 +165,77 @@ def test_dates_of_any_time_zone_are_cut_to_milliseconds(moment: datetime.datetim
     ],
 )
 def test_a_question_is_rejected_with_the_attribute_that_is_wrong(changes: dict[str, str], expected: str) -> None:
-    assert reason(post, {**QUESTION, **changes}) == expected
+    assert reason(question, {**QUESTION, **changes}) == expected
 
 
 def test_a_row_without_type_or_id_is_rejected() -> None:
-    assert reason(post, {"Id": "7"}) == "no PostTypeId"
-    assert reason(post, {"PostTypeId": "1"}) == "no Id"
+    assert reason(question, {"Id": "7"}) == "no PostTypeId"
+    assert reason(question, {"PostTypeId": "1"}) == "no Id"
 
 
 def test_the_limits_of_numbers_are_accepted() -> None:
-    read = post({"Id": str(2**48 - 1), "PostTypeId": "1", "Score": str(-(2**31)), "ViewCount": str(2**63 - 1)})
+    read = question({"Id": str(2**48 - 1), "PostTypeId": "1", "Score": str(-(2**31)), "ViewCount": str(2**63 - 1)})
 
     assert (read["question_id"], read["score"], read["view_count"]) == (2**48 - 1, -(2**31), 2**63 - 1)
 
 
-def test_posts_that_are_no_questions_are_told_apart() -> None:
-    assert post({"Id": "8", "PostTypeId": "2"}) == "other_posts"
-    assert post({"Id": "1000000001", "PostTypeId": "1"}) == "fabricated"
-    assert post({"Id": "1000000010", "PostTypeId": "2"}) == "fabricated"
+ANSWER = {"Id": "8", "PostTypeId": "2", "ParentId": "7"}
+
+
+def test_an_answer_with_all_its_attributes() -> None:
+    attributes = {**ANSWER, "Body": "<p>So.</p>", "Score": "-1", "Title": "none", "CreationDate": "not read"}
+
+    assert post(attributes, WITH_ANSWERS) == (
+        "answers",
+        {"answer_id": 8, "question_id": 7, "body_html": "<p>So.</p>", "score": -1},
+    )
+
+
+def test_an_answer_with_nothing_but_its_ids() -> None:
+    assert post(ANSWER, WITH_ANSWERS) == (
+        "answers",
+        {"answer_id": 8, "question_id": 7, "body_html": "", "score": None},
+    )
 
 
 @pytest.mark.parametrize(
-    "row",
+    ("changes", "expected"),
     [
-        b'<row Id="2" PostTypeId="2" Body="x" />',
-        b"<row Id='2' PostTypeId='5' />\r\n  ",
-        b'<row Id="2" PostTypeId="17" />',
+        ({"Id": ""}, "no Id"),
+        ({"Id": "x"}, "Id not a number"),
+        ({"ParentId": ""}, "no ParentId"),
+        ({"ParentId": "x"}, "ParentId not a number"),
+        ({"ParentId": str(2**48)}, "ParentId not a number"),
+        ({"Score": "1.5"}, "Score not a number"),
+        ({"Body": "x" * 1_000_001}, "Body of more than 1,000,000 bytes"),
     ],
 )
-def test_posts_of_other_kinds_are_known_by_their_bytes(row: bytes) -> None:
-    assert is_other_post(row)
+def test_an_answer_is_rejected_with_the_attribute_that_is_wrong(changes: dict[str, str], expected: str) -> None:
+    assert reason(lambda attributes: post(attributes, WITH_ANSWERS), {**ANSWER, **changes}) == expected
+    assert post({**ANSWER, **changes}, PostChoice()) == "other_posts"
+
+
+@pytest.mark.parametrize("choice", [PostChoice(), PostChoice(answers=True)])
+def test_posts_that_are_neither_questions_nor_wanted_answers_are_told_apart(choice: PostChoice) -> None:
+    assert post({"Id": "8", "PostTypeId": "5"}, choice) == "other_posts"
+    assert post({"Id": "8", "PostTypeId": "02"}, choice) == "other_posts"
+    assert post({"Id": "1000000001", "PostTypeId": "1"}, choice) == "fabricated"
+    assert post({"Id": "1000000010", "PostTypeId": "2"}, choice) == "fabricated"
+    assert post({"Id": "1000000010", "PostTypeId": "1"}, choice) == "fabricated"
 
 
 @pytest.mark.parametrize(
-    "row",
-    [
-        b'<row Id="2" PostTypeId="1" />',
-        b"<row Id='2' PostTypeId='1' />",
-        b'<row Id="2" PostTypeId = "1" />',
-        b'<row Id="2" PostTypeId="&#49;" />',
-        b'<row Id="2" />',
-        b"""<row Id="2" Body='PostTypeId="2"' PostTypeId = "1" />""",
-        b'<row Id="2" PostTypeId="2" />\n<rw Id="3" />',
-        b'<row Id="1000000010" PostTypeId="2" />',
-    ],
+    ("text", "is_kept"), [("x" * 12, True), ("x" * 13, False), ("é" * 6, True), ("é" * 7, False), ("😀" * 4, False)]
 )
-def test_a_row_that_may_be_a_question_is_never_skipped(row: bytes) -> None:
-    assert not is_other_post(row)
+def test_a_body_is_measured_in_bytes_of_utf_8(text: str, is_kept: bool) -> None:
+    choice = PostChoice(maximum_body=12)
+
+    if is_kept:
+        assert post({**QUESTION, "Body": text}, choice)[1]["body_html"] == text
+    else:
+        assert reason(lambda attributes: post(attributes, choice), {**QUESTION, "Body": text}) == (
+            "Body of more than 12 bytes"
+        )
 
 
 LINK = {

@@ -2,17 +2,20 @@
 
 import datetime
 import io
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import py7zr
 import pytest
 from lxml import etree
+from site_tables import read_site
 
-from dupq.dump.archives import find_sites
-from dupq.dump.site import read_site
+from dupq.dump.links import LINK_LAYOUT
+from dupq.dump.plain_rows import parse_plain_rows
+from dupq.dump.posts import PostChoice, post_layout
+from dupq.dump.sites import find_sites
 from dupq.errors import DupqError
 
 pytestmark = pytest.mark.realdata
@@ -61,56 +64,87 @@ def plain_question(attributes: dict[str, str]) -> dict[str, Any]:
     }
 
 
+def plain_answer(attributes: dict[str, str], accepted: set[int]) -> dict[str, Any]:
+    return {
+        "answer_id": int(attributes["Id"]),
+        "question_id": int(attributes["ParentId"]),
+        "body_html": attributes.get("Body", ""),
+        "score": int(attributes["Score"]),
+        "is_accepted": int(attributes["Id"]) in accepted,
+    }
+
+
+def plain_link(attributes: dict[str, str]) -> tuple[Any, ...]:
+    created = datetime.datetime.fromisoformat(attributes["CreationDate"] + "+00:00")
+    name = {"1": "linked", "3": "duplicate"}[attributes["LinkTypeId"]]
+    return int(attributes["PostId"]), int(attributes["RelatedPostId"]), name, created
+
+
 @pytest.mark.parametrize("site", SITES)
 def test_a_real_dump_is_read_as_a_plain_xml_parser_reads_it(site: str, shared_data: Path, tmp_path: Path) -> None:
     archive = shared_data / "dumps" / f"{site}.7z"
-    folder = unpacked(archive, tmp_path)
+    folder = unpacked(archive, tmp_path / "plain")
     posts = list(plain_rows(folder / "Posts.xml"))
     questions = [plain_question(attributes) for attributes in posts if attributes["PostTypeId"] == "1"]
-    links = Counter(
-        (
-            int(attributes["PostId"]),
-            int(attributes["RelatedPostId"]),
-            {"1": "linked", "3": "duplicate"}[attributes["LinkTypeId"]],
-        )
-        for attributes in plain_rows(folder / "PostLinks.xml")
-    )
+    accepted = {question["accepted_answer_id"] for question in questions}
+    answers = [plain_answer(attributes, accepted) for attributes in posts if attributes["PostTypeId"] == "2"]
+    links = sorted(map(plain_link, plain_rows(folder / "PostLinks.xml")))
 
-    (dump,) = find_sites(str(archive))
-    tables = read_site(dump)
+    (dump,) = find_sites([str(archive)])
+    tables = read_site(dump, tmp_path / "archive", answers=True, shard_rows=1_000)
 
     assert dump.site == site
     assert tables.questions.to_pylist() == sorted(questions, key=lambda question: question["question_id"])
-    assert Counter(tuple(values.values())[:3] for values in tables.links.to_pylist()) == links
+    assert tables.tables["answers"].to_pylist() == sorted(answers, key=lambda answer: answer["answer_id"])
+    assert [tuple(values.values()) for values in tables.links.to_pylist()] == links
     assert tables.rejects.num_rows == 0
-    assert tables.counts["rows"] == len(posts)
-    assert tables.counts["other_posts"] == len(posts) - len(questions)
+    files = {Path(source).name: counts for source, counts in tables.counts["files"].items()}
+    others = len(posts) - len(questions) - len(answers)
+    assert files == {
+        "Posts.xml": without_zeros(rows=len(posts), questions=len(questions), answers=len(answers), other_posts=others),
+        "PostLinks.xml": without_zeros(rows=len(links), links=len(links)),
+    }
     duplicates = tables.links.column("link_type").to_pylist().count("duplicate")
     assert (tables.questions.num_rows, duplicates) == SITES[site]
 
 
+def without_zeros(**counts: int) -> dict[str, int]:
+    """Counts as manifests have them."""
+    return {name: count for name, count in counts.items() if count} | {"rejects": 0}
+
+
 def test_all_real_dumps_are_found_in_their_folder(shared_data: Path) -> None:
-    assert [dump.site for dump in find_sites(str(shared_data / "dumps"))] == sorted(SITES)
+    assert [dump.site for dump in find_sites([str(shared_data / "dumps")])] == sorted(SITES)
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_real_dumps_are_read_the_fast_way(site: str, shared_data: Path, tmp_path: Path) -> None:
+    folder = unpacked(shared_data / "dumps" / f"{site}.7z", tmp_path)
+
+    for name, layout in (("Posts", post_layout(PostChoice(answers=True))), ("PostLinks", LINK_LAYOUT)):
+        content = (folder / f"{name}.xml").read_bytes()
+        rows = np.frombuffer(content, np.uint8)[content.index(b"<row ") : content.rindex(b"</")]
+        assert len(parse_plain_rows(rows, layout).odd) == 0
 
 
 def test_a_plain_folder_gives_the_same_tables_as_the_archive(shared_data: Path, tmp_path: Path) -> None:
     archive = shared_data / "dumps" / "cardano.stackexchange.com.7z"
-    unpacked(archive, tmp_path / "cardano.stackexchange.com")
+    unpacked(archive, tmp_path / "plain" / "cardano.stackexchange.com")
 
-    (packed,), (plain,) = find_sites(str(archive)), find_sites(str(tmp_path))
+    (packed,), (plain,) = find_sites([str(archive)]), find_sites([str(tmp_path / "plain")])
 
-    assert read_site(packed) == read_site(plain)
+    assert read_site(packed, tmp_path / "a").tables == read_site(plain, tmp_path / "b").tables
 
 
 def test_a_real_dump_is_read_without_the_program(
     shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (dump,) = find_sites(str(shared_data / "dumps" / "cs.stackexchange.com.7z"))
-    with_program = read_site(dump)
+    (dump,) = find_sites([str(shared_data / "dumps" / "cs.stackexchange.com.7z")])
+    with_program = read_site(dump, tmp_path / "a")
 
-    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path / "no-programs"))
 
-    assert read_site(dump) == with_program
+    assert read_site(dump, tmp_path / "b") == with_program
 
 
 @pytest.mark.parametrize("has_program", [True, False])
@@ -121,12 +155,12 @@ def test_a_real_archive_that_was_cut_is_told(
     content = (shared_data / "dumps" / "cardano.stackexchange.com.7z").read_bytes()
     archive = tmp_path / "cardano.stackexchange.com.7z"
     archive.write_bytes(content)
-    (dump,) = find_sites(str(archive))
+    (dump,) = find_sites([str(archive)])
     archive.write_bytes(content[: int(len(content) * share)])
     if not has_program:
         monkeypatch.setenv("PATH", str(tmp_path / "no-programs"))
 
     with pytest.raises(DupqError, match="damaged, cut short or no"):
-        find_sites(str(archive))
+        find_sites([str(archive)])
     with pytest.raises(DupqError, match="damaged, cut short or no"):
-        read_site(dump)
+        read_site(dump, tmp_path / "archive")

@@ -1,12 +1,10 @@
-import io
-import itertools
+"""Rows read one by one, the slow way, which decides on all that is odd; and how files must open and close."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from xml_contents import parsed_slowly
 
 from dupq.dump import rows
-from dupq.dump.rows import BrokenRow, Row, SkippedRow, read_rows
+from dupq.dump.rows import BrokenRow, RawRow, Row, parse_row
 from dupq.errors import DupqError
 
 FORBIDDEN = "a character that XML forbids"
@@ -17,8 +15,8 @@ def document(*lines: bytes, root: bytes = b"posts") -> bytes:
     return opening + b"\n".join(lines) + b"\n</" + root + b">"
 
 
-def read(content: bytes, root: str = "posts") -> list:
-    return list(read_rows(io.BytesIO(content), root, "Posts.xml"))
+def read(content: bytes, root: str = "posts") -> list[Row | BrokenRow]:
+    return list(parsed_slowly(content, root, "Posts.xml"))
 
 
 def attributes(content: bytes) -> list[dict[str, str]]:
@@ -110,42 +108,15 @@ def test_a_dump_without_rows_is_a_dump(content: bytes) -> None:
     assert read(content) == []
 
 
-@given(st.data())
-def test_rows_do_not_depend_on_how_the_stream_is_cut(data: st.DataObject) -> None:
-    content = document(b'<row Id="1" Body="x"/>', b"<row\tId='2'/><row Id=3/>", b'\r\n<row Id="4"/> stray')
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(content)), max_size=8)))
-    pieces = [content[a:b] for a, b in zip([0, *cuts], [*cuts, len(content)], strict=True)]
-
-    cut = list(read_rows(Pieces(pieces), "posts", "Posts.xml"))
-
-    assert cut == read(content)
+def test_white_space_is_no_row() -> None:
+    assert parse_row(RawRow(0, b" \r\n\t")) == parse_row(RawRow(0, b"")) == []
 
 
-class Pieces(io.RawIOBase):
-    """A stream that gives its pieces one by one, as a pipe may."""
+def test_a_row_keeps_its_bytes_for_a_report_on_it() -> None:
+    (row,) = parse_row(RawRow(7, b'<row Id="x" Title="\xc3\xa9"/>\n'))
 
-    def __init__(self, pieces: list[bytes]) -> None:
-        self._pieces = [piece for piece in pieces if piece]
-
-    def read(self, size: int = -1) -> bytes:
-        return self._pieces.pop(0) if self._pieces else b""
-
-
-def test_rows_longer_than_a_chunk_are_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "CHUNK", 7)
-    bodies = ["short", "x" * 100_000, "end"]
-
-    content = document(*(f'<row Body="{body}"/>'.encode() for body in bodies))
-
-    assert [row["Body"] for row in attributes(content)] == bodies
-
-
-def test_rows_that_the_caller_has_no_use_for_are_told_but_not_parsed() -> None:
-    content = document(b'<row Id="1"/>', b"<row Id=unparsable/>", b'<row Id="3"/>')
-
-    found = list(read_rows(io.BytesIO(content), "posts", "Posts.xml", skip=lambda row: b"unparsable" in row))
-
-    assert [type(row) for row in found] == [Row, SkippedRow, Row]
+    assert row == Row(7, {"Id": "x", "Title": "é"}, b'<row Id="x" Title="\xc3\xa9"/>\n')
+    assert row.excerpt == '<row Id="x" Title="é"/>\n'
 
 
 # What is broken
@@ -222,12 +193,8 @@ def test_an_excerpt_has_at_most_200_characters() -> None:
     assert row.excerpt.startswith("<row Body='é😀é😀")
 
 
-@pytest.mark.parametrize("chunk", [1000, 1 << 16])
-def test_a_row_longer_than_the_limit_is_broken_and_its_neighbours_are_not(
-    chunk: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_row_longer_than_the_limit_is_broken_and_its_neighbours_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "MAXIMUM_ROW", 5000)
-    monkeypatch.setattr(rows, "CHUNK", chunk)
     long = b'<row Id="2" Body="' + b"x" * 20_000 + b'"/>'
 
     found = read(document(b'<row Id="1"/>', long, b'<row Id="3"/>', long))
@@ -300,24 +267,14 @@ def test_declarations_of_entities_are_refused(declaration: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "rows_read"),
+    "end",
     [
-        (b"", 0),
-        (b'<row Id="1"/>', 1),
-        (b'<row Id="1"/><row Id="2"/>\n</pos', 1),
-        (b'<row Id="1"/><row Id="2"/>\n</posts>\n<!-- more -->', 2),
+        b"",
+        b'<row Id="1"/>',
+        b'<row Id="1"/><row Id="2"/>\n</pos',
+        b'<row Id="1"/><row Id="2"/>\n</posts>\n<!-- more -->',
+        b'<row Id="1"/><row Id="2"/><row Id="3" Ti',
     ],
 )
-def test_a_file_that_ends_early_is_told_with_the_number_of_its_rows(end: bytes, rows_read: int) -> None:
-    expected = f"Posts.xml: cut short: it does not end with </posts>; whole rows: {rows_read}"
-
-    assert error(b"<posts>" + end) == expected
-
-
-def test_rows_before_the_cut_are_still_read() -> None:
-    found = read_rows(io.BytesIO(b'<posts><row Id="1"/><row Id="2"/><row Id="3" Ti'), "posts", "Posts.xml")
-
-    assert [row.attributes for row in itertools.islice(found, 2)] == [{"Id": "1"}, {"Id": "2"}]
-    assert next(found) == BrokenRow(33, "cut off by the end of the file", '<row Id="3" Ti')
-    with pytest.raises(DupqError, match="whole rows: 2"):
-        next(found)
+def test_a_file_that_ends_early_is_told(end: bytes) -> None:
+    assert error(b"<posts>" + end) == "Posts.xml: cut short: it does not end with </posts>"

@@ -47,7 +47,7 @@ def test_a_script_of_another_version_is_refused(tmp_path: Path) -> None:
 
 
 INTERFACE = {
-    "ingest": {"--dump", "--output", "--site"},
+    "ingest": {"--dump", "--output", "--site", "--columns", "--answers", "--max-reject-share"},
     "train": {"--questions", "--links", "--output", "--preset", "--workers"},
     "dedup": {"--questions", "--encoder", "--output", "--links", "--truth"},
     "evaluate": {"--questions", "--links", "--output", "--encoder", "--table"},
@@ -61,7 +61,7 @@ def test_the_command_line_is_the_one_that_was_promised(job: str) -> None:
         [sys.executable, ROOT / "jobs" / f"{job}.py", "--help"], capture_output=True, text=True, check=True
     ).stdout
     everywhere = {"--help"} if job == "report" else {"--help", "--ray", "--set"}
-    assert set(re.findall(r"--[a-z]+", shown.partition("options:")[2])) == INTERFACE[job] | everywhere
+    assert set(re.findall(r"--[a-z]+(?:-[a-z]+)*", shown.partition("options:")[2])) == INTERFACE[job] | everywhere
 
 
 @pytest.mark.parametrize("preset", config.preset_names())

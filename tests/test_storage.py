@@ -2,6 +2,7 @@ import threading
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dupq import storage, tables
@@ -82,11 +83,31 @@ def test_a_missing_and_a_damaged_file_are_named(folder: str) -> None:
         storage.read_json(place)
 
 
-def test_a_file_on_s3_becomes_a_local_one_for_programs(folder: str) -> None:
-    place = storage.join(folder, "x.7z")
-    storage.write_bytes(place, b"content")
-    with storage.local_file(place) as path:
-        assert path.read_bytes() == b"content"
+def test_a_folder_is_cleared_of_all_but_what_is_kept_and_deleted_whole(folder: str) -> None:
+    places = [storage.join(folder, "x", name) for name in ("a.parquet", "b.parquet", "deep/c.json")]
+    for place in places:
+        storage.write_bytes(place, b"content")
+    assert storage.size(places[0]) == len(b"content")
+    storage.clear(storage.join(folder, "x"), {places[0]})
+    assert [storage.exists(place) for place in places] == [True, False, False]
+    storage.delete_folder(storage.join(folder, "x"))
+    storage.delete_folder(storage.join(folder, "x"))
+    assert not storage.exists(places[0])
+
+
+def test_row_groups_are_written_as_given_with_statistics_of_all_but_texts(folder: str) -> None:
+    schema = pa.schema([pa.field("question_id", pa.int64(), nullable=False), pa.field("title", pa.string())])
+    rows = pa.table({"question_id": [1, 2, 5], "title": ["a", "b", "c"]})
+    place = storage.join(folder, "groups.parquet")
+    storage.write_row_groups(place, [rows.slice(0, 2), rows.slice(2)], schema)
+    with storage.open_input(place) as stream:
+        footer = pq.read_metadata(stream)
+    assert [footer.row_group(index).num_rows for index in range(footer.num_row_groups)] == [2, 1]
+    assert footer.row_group(0).column(0).statistics.max == 2
+    assert not footer.row_group(0).column(1).is_stats_set
+    assert storage.read_table(place).to_pylist() == rows.to_pylist()
+    storage.write_row_groups(place, [], schema)
+    assert storage.read_table(place, schema).num_rows == 0
 
 
 def test_a_bucket_that_is_not_there_is_one_clear_error(s3: str) -> None:

@@ -1,86 +1,218 @@
-"""The rows of one XML file of a dump as a table, and those that cannot be used as another."""
+"""What a piece of a dump's file holds: rows of tables, rejects, and counts of all rows."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
-from dupq.dump.archives import Member, open_member
 from dupq.dump.fields import BadField
-from dupq.dump.rows import BrokenRow, Row, SkippedRow, read_rows
-from dupq.tables import REJECTS
+from dupq.dump.links import LINK_LAYOUT, link, link_columns
+from dupq.dump.opening import LIMIT, read_closing, read_opening
+from dupq.dump.plain_rows import Layout, PlainRows, parse_plain_rows
+from dupq.dump.posts import (
+    ANSWER,
+    QUESTION,
+    UNJUDGED_ANSWERS,
+    PostChoice,
+    answer_columns,
+    post,
+    post_layout,
+    post_types,
+    question_columns,
+)
+from dupq.dump.rows import BrokenRow, RawRow, Row, parse_row
+from dupq.dump.segments import MAXIMUM_ROW, ROW_START, Segment
+from dupq.tables import LINKS, QUESTIONS, REJECTS
 
-BATCH = 5_000  # rows that are Python objects at a time
+
+class Kind(NamedTuple):
+    """A table that ingest makes."""
+
+    schema: pa.Schema
+    key: str
+    order: tuple[str, ...]  # columns that its rows are sorted by
+    is_unique: bool  # whether of rows with the same key the last one counts, or all do
+
+
+KINDS = {
+    "questions": Kind(QUESTIONS, "question_id", ("question_id",), True),
+    "answers": Kind(UNJUDGED_ANSWERS, "answer_id", ("answer_id",), True),
+    "links": Kind(LINKS, "question_id", tuple(LINKS.names), False),
+}
 
 
 @dataclass(frozen=True)
 class Format:
-    """A kind of XML file: its root element, its table, and what becomes of a row's attributes."""
+    """A kind of XML file: its root element, its tables, and what becomes of a row's attributes."""
 
     root: str
-    schema: pa.Schema
-    parse: Callable[[Mapping[str, str]], dict[str, Any] | str]  # a table row, or the name to count it under
-    skip: Callable[[bytes], bool] | None = None  # rows not worth parsing, counted as `skipped`
+    tables: tuple[str, ...]
+    layout: Layout
+    columns: Callable[[PlainRows], list[tuple[str, pa.Table, np.ndarray]]]  # tables, and where their rows begin
+    parse: Callable[[Mapping[str, str]], tuple[str, dict[str, Any]] | str]  # a table's row, or what to count it as
+    others: str | None  # what rows that the layout leaves out count as
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What was in one XML file. `counts` has all `rows`, and those in neither table by what they are."""
+    """The rows of a piece of a file, sorted as KINDS says; `rejects` in the order of the file.
 
-    table: pa.Table
-    rejects: pa.Table
-    counts: Counter[str]
-
-
-def read_contents(member: Member, file_format: Format) -> Contents:
-    """Every row of a file, in its order, held in memory.
-
-    Raises DupqError if the file is missing, damaged, cut short or of another format.
+    `counts`: `rows` = those of each table + `rejects` + those by the names of what else they were, of which
+    `duplicate_ids` are rows whose key a later row of the same piece has.
     """
-    table, rejects, counts = _Batches(file_format.schema), _Batches(REJECTS), Counter[str]()
-    with open_member(member) as stream:
-        for row in read_rows(stream, file_format.root, member.source, file_format.skip):
-            counts["rows"] += 1
-            parsed = _parsed(row, file_format)
-            if isinstance(parsed, BrokenRow):
-                rejects.add({"source": member.source, **parsed._asdict()})
-            elif isinstance(parsed, str):
-                counts[parsed] += 1
-            else:
-                table.add(parsed)
-    return Contents(table.as_table(), rejects.as_table(), counts)
+
+    tables: dict[str, pa.Table]
+    rejects: pa.Table
+    counts: dict[str, int]
 
 
-def _parsed(row: Row | SkippedRow | BrokenRow, file_format: Format) -> dict[str, Any] | str | BrokenRow:
-    if isinstance(row, SkippedRow):
-        return "skipped"
-    if isinstance(row, BrokenRow):
-        return row
-    try:
-        return file_format.parse(row.attributes)
-    except BadField as bad:
-        return BrokenRow(row.position, str(bad), row.excerpt)
+def posts_format(choice: PostChoice) -> Format:
+    """Posts.xml."""
+    tables = ("questions", "answers") if choice.answers else ("questions",)
+    return Format("posts", tables, post_layout(choice), _posts, partial(post, choice=choice), "other_posts")
 
 
-class _Batches:
-    """Rows on their way into an Arrow table; only the latest BATCH of them are Python objects."""
+def links_format() -> Format:
+    """PostLinks.xml."""
+    return Format("postlinks", ("links",), LINK_LAYOUT, _links, lambda row: ("links", link(row)), None)
 
-    def __init__(self, schema: pa.Schema) -> None:
-        self._schema = schema
-        self._rows: list[dict[str, Any]] = []
-        self._tables = [schema.empty_table()]
 
-    def add(self, row: dict[str, Any]) -> None:
-        self._rows.append(row)
-        if len(self._rows) == BATCH:
-            self._convert()
+def read_segment(segment: Segment, file_format: Format, source: str) -> Contents:
+    """The contents of a segment of an XML file.
 
-    def as_table(self) -> pa.Table:
-        self._convert()
-        return pa.concat_tables(self._tables)
+    Raises DupqError naming `source` if the file's first segment does not open as `file_format` says, or its
+    last one does not close so.
+    """
+    data, start, end = segment.data, 0, len(segment.data)
+    if segment.position == 0:
+        opening = read_opening(bytes(data[:LIMIT]), file_format.root, source)
+        start = opening.length
+        if opening.is_empty and not bytes(data[start:]).strip():
+            return read_rows([], file_format, source)
+    if segment.reaches_end:
+        end = read_closing(data, file_format.root, source)
+    match = ROW_START.search(data[:end].data, start)
+    first = end if match is None else match.start()
+    plain = parse_plain_rows(data[first:end], file_format.layout)
+    stretches = [(start, first), *((plain.odd + first).tolist())]
+    odd = (
+        row
+        for begin, stop in stretches
+        for row in parse_row(RawRow(segment.position + begin, bytes(data[begin : min(stop, begin + MAXIMUM_ROW + 1)])))
+    )
+    return _contents(plain, odd, file_format, source, first + segment.position)
 
-    def _convert(self) -> None:
-        self._tables.append(pa.Table.from_pylist(self._rows, self._schema))
-        self._rows = []
+
+def read_rows(rows: Iterable[Row | BrokenRow], file_format: Format, source: str) -> Contents:
+    """The contents of rows that some other reader has split into attributes."""
+    return _contents(None, rows, file_format, source, 0)
+
+
+def _contents(
+    plain: PlainRows | None, odd: Iterable[Row | BrokenRow], file_format: Format, source: str, base: int
+) -> Contents:
+    """`plain` begins at byte `base` of the file."""
+    found = _Found(file_format)
+    for row in odd:
+        found.add(row, source)
+    counts = found.counts
+    tables = {name: [(KINDS[name].schema.empty_table(), np.empty(0, np.int64))] for name in file_format.tables}
+    if plain is not None:
+        counts["rows"] += len(plain.starts) + plain.others
+        if file_format.others is not None:
+            counts[file_format.others] += plain.others
+        for name, table, starts in file_format.columns(plain):
+            tables[name].append((table, starts + base))
+    for name in file_format.tables:
+        tables[name].append(found.table(name))
+    sorted_tables = {name: _sorted(KINDS[name], pieces) for name, pieces in tables.items()}
+    kept = {name: table.num_rows for name, (table, _) in sorted_tables.items()}
+    counts["duplicate_ids"] += sum(dropped for _, dropped in sorted_tables.values())
+    rejects = pa.Table.from_pylist(found.rejects, REJECTS)
+    return Contents(
+        {name: table for name, (table, _) in sorted_tables.items()},
+        rejects,
+        {**counts, **kept, "rejects": len(rejects)},
+    )
+
+
+class _Found:
+    """Rows that came one by one, as Python objects."""
+
+    def __init__(self, file_format: Format) -> None:
+        self._format = file_format
+        self._rows: dict[str, list[dict[str, Any]]] = {name: [] for name in file_format.tables}
+        self._positions: dict[str, list[int]] = {name: [] for name in file_format.tables}
+        self.rejects: list[dict[str, Any]] = []
+        self.counts = Counter({"rows": 0})
+
+    def add(self, row: Row | BrokenRow, source: str) -> None:
+        """Judge one row."""
+        self.counts["rows"] += 1
+        parsed = self._parsed(row)
+        if isinstance(parsed, BrokenRow):
+            self.rejects.append({"source": source, **parsed._asdict()})
+        elif isinstance(parsed, str):
+            self.counts[parsed] += 1
+        else:
+            self._rows[parsed[0]].append(parsed[1])
+            self._positions[parsed[0]].append(row.position)
+
+    def table(self, name: str) -> tuple[pa.Table, np.ndarray]:
+        """The rows of one table, and their positions."""
+        return pa.Table.from_pylist(self._rows[name], KINDS[name].schema), np.array(self._positions[name], np.int64)
+
+    def _parsed(self, row: Row | BrokenRow) -> tuple[str, dict[str, Any]] | str | BrokenRow:
+        if isinstance(row, BrokenRow):
+            return row
+        try:
+            return self._format.parse(row.attributes)
+        except BadField as bad:
+            return BrokenRow(row.position, str(bad), row.excerpt)
+
+
+def sort_rows(kind: Kind, table: pa.Table) -> tuple[pa.Table, np.ndarray]:
+    """`table`, in the order of the file, sorted as `kind` says, and the rows that this left out.
+
+    Of rows with the same key the last stays, if `kind` is unique; else all do.
+    """
+    if not kind.is_unique:
+        return table.sort_by([(name, "ascending") for name in kind.order]), np.empty(0, np.int64)
+    keys = table.column(kind.key).to_numpy()
+    if (keys[1:] > keys[:-1]).all():
+        return table, np.empty(0, np.int64)
+    order = np.argsort(keys, kind="stable")
+    is_last = np.append(keys[order][1:] != keys[order][:-1], True)
+    return table.take(order[is_last]), order[~is_last]
+
+
+def _sorted(kind: Kind, pieces: list[tuple[pa.Table, np.ndarray]]) -> tuple[pa.Table, int]:
+    """The rows of `pieces`, each given with its rows' positions, sorted, and how many had a later one's key."""
+    filled = [piece for piece in pieces if piece[0].num_rows]
+    if not filled:
+        return kind.schema.empty_table(), 0
+    table = pa.concat_tables([table for table, _ in filled])
+    positions = np.concatenate([positions for _, positions in filled])
+    if (positions[1:] < positions[:-1]).any():
+        table = table.take(np.argsort(positions, kind="stable"))
+    table, dropped = sort_rows(kind, table)
+    return table, len(dropped)
+
+
+def _posts(rows: PlainRows) -> list[tuple[str, pa.Table, np.ndarray]]:
+    types = post_types(rows)
+    if (types == QUESTION).all():
+        return [("questions", question_columns(rows), rows.starts)]
+    found = []
+    for name, post_type, columns in (("questions", QUESTION, question_columns), ("answers", ANSWER, answer_columns)):
+        places = np.flatnonzero(types == post_type)
+        found.append((name, columns(rows).take(places), rows.starts[places]))
+    return found
+
+
+def _links(rows: PlainRows) -> list[tuple[str, pa.Table, np.ndarray]]:
+    return [("links", link_columns(rows), rows.starts)]

@@ -51,8 +51,7 @@ def milliseconds(attributes: Mapping[str, str], name: str) -> int | None:
         return None
     try:
         time = datetime.datetime.fromisoformat(text)
-    except ValueError:
+        time = time.replace(tzinfo=datetime.UTC) if time.tzinfo is None else time.astimezone(datetime.UTC)
+    except (ValueError, OverflowError):  # the latter for one that is before the year 1 in UTC, or after 9999
         raise BadField(f"{name} not a date") from None
-    if time.tzinfo is None:
-        time = time.replace(tzinfo=datetime.UTC)
     return (time - _EPOCH) // _MILLISECOND

@@ -1,11 +1,13 @@
-"""How a dump's XML file must open: perhaps a byte-order mark and a declaration, then its root element."""
+"""How a dump's XML file must open and close: perhaps a byte-order mark and a declaration, then its root element."""
 
 import re
 from typing import NamedTuple
 
+import numpy as np
+
 from dupq.errors import DupqError
 
-LIMIT = 1 << 16  # bytes that an opening may take
+LIMIT = 1 << 16  # bytes that an opening may take, or what follows the last row
 
 _WIDE_ENCODINGS = (b"\xff\xfe", b"\xfe\xff", b"<\0", b"\0<", b"\0\0")
 _DECLARATION = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml(?P<attributes>\s[^>]*)\?>\s*)?")
@@ -40,6 +42,18 @@ def read_opening(head: bytes, root: str, source: str) -> Opening:
         found = _found(head[declaration.end() :], tag)
         raise DupqError(f"{source}: no Stack Exchange dump: expected <{root}>, found {found}")
     return Opening(tag.end(), bool(tag["empty"]))
+
+
+def read_closing(data: np.ndarray, root: str, source: str) -> int:
+    """Where in `data` (uint8), which reaches the end of a file, the root element is closed.
+
+    Raises DupqError naming `source` if it is not: the file is cut short.
+    """
+    start = max(0, len(data) - LIMIT)
+    closing = re.search(rb"</" + root.encode() + rb"\s*>\s*\Z", bytes(data[start:]))
+    if closing is None:
+        raise DupqError(f"{source}: cut short: it does not end with </{root}>")
+    return start + closing.start()
 
 
 def _found(rest: bytes, tag: re.Match[bytes] | None) -> str:

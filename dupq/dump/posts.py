@@ -1,45 +1,46 @@
-"""Rows of Posts.xml: which are questions, and a question's fields."""
+"""Rows of Posts.xml: which are questions, which answers, and their fields, the compiled and the slow way."""
 
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
-from dupq.dump.fields import identifier, integer, milliseconds, required
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-QUESTION = "1"  # PostTypeId
-FABRICATED_IDS = (
-    "1000000001",
-    "1000000010",
-)  # an invented question and answer, in every dump since June 2025
+from dupq.dump.columnar import numbers, texts, times, with_nulls
+from dupq.dump.fields import BadField, identifier, integer, milliseconds, required
+from dupq.dump.plain_rows import ALWAYS, DATE, INTEGER, NEVER, STRING, Attribute, Layout, PlainRows, layout
+from dupq.tables import QUESTIONS
+from dupq.text.keys import MAXIMUM_ID
 
-_POST_TYPE = re.compile(rb"""PostTypeId=["']([0-9]+)["']""")
+QUESTION, ANSWER = 1, 2  # PostTypeId
+FABRICATED_IDS = (1_000_000_001, 1_000_000_010)  # an invented question and answer, in every dump since June 2025
+
+_FABRICATED = tuple(map(str, FABRICATED_IDS))
+_INT32 = (-(1 << 31), (1 << 31) - 1)
 _TAG_SEPARATORS = re.compile(r"[<>|]+")
+_NO_TAGS = pa.scalar([], pa.list_(pa.string()))
 
 
-def is_other_post(content: bytes) -> bool:
-    """Whether the bytes of a row show, without parsing it, that it is a post of another kind than a question.
+@dataclass(frozen=True)
+class PostChoice:
+    """Which posts are wanted."""
 
-    False whenever that is in doubt: several elements or post types, or perhaps a fabricated post.
-    """
-    post_type = _POST_TYPE.search(content)
-    return (
-        post_type is not None
-        and post_type[1] != QUESTION.encode()
-        and content.count(b"<") == 1
-        and content.count(b"PostTypeId") == 1
-        and b"10000000" not in content
-    )
+    answers: bool = False
+    maximum_body: int = 1_000_000  # bytes of UTF-8; a row with more is rejected
 
 
-def post(attributes: Mapping[str, str]) -> dict[str, Any] | Literal["other_posts", "fabricated"]:
-    """One row of QUESTIONS, times in milliseconds, or what else the post is.
-
-    Raises BadField naming what makes the row unusable.
-    """
-    post_type = required(attributes, "PostTypeId")
-    if attributes.get("Id") in FABRICATED_IDS:
-        return "fabricated"
-    return _question(attributes) if post_type == QUESTION else "other_posts"
+# The schema of answers while a site is being read: which are accepted is known at its end.
+UNJUDGED_ANSWERS = pa.schema(
+    [
+        pa.field("answer_id", pa.int64(), nullable=False),
+        pa.field("question_id", pa.int64(), nullable=False),
+        pa.field("body_html", pa.string(), nullable=False),
+        pa.field("score", pa.int32()),
+    ]
+)
 
 
 def tags(text: str) -> list[str]:
@@ -47,11 +48,26 @@ def tags(text: str) -> list[str]:
     return [tag for tag in _TAG_SEPARATORS.split(text) if tag]
 
 
-def _question(attributes: Mapping[str, str]) -> dict[str, Any]:
+def post(attributes: Mapping[str, str], choice: PostChoice) -> tuple[str, dict[str, Any]] | str:
+    """A row of the table named, times in milliseconds; or what else the post is, "other_posts" or "fabricated".
+
+    Raises BadField naming what makes the row unusable.
+    """
+    post_type = required(attributes, "PostTypeId")
+    if attributes.get("Id") in _FABRICATED:
+        return "fabricated"
+    if post_type == str(QUESTION):
+        return "questions", _question(attributes, choice.maximum_body)
+    if post_type == str(ANSWER) and choice.answers:
+        return "answers", _answer(attributes, choice.maximum_body)
+    return "other_posts"
+
+
+def _question(attributes: Mapping[str, str], maximum_body: int) -> dict[str, Any]:
     return {
         "question_id": identifier(attributes, "Id"),
         "title": attributes.get("Title", ""),
-        "body_html": attributes.get("Body", ""),
+        "body_html": _body(attributes, maximum_body),
         "tags": tags(attributes.get("Tags", "")),
         "creation_date": milliseconds(attributes, "CreationDate"),
         "score": integer(attributes, "Score", bits=32),
@@ -62,3 +78,86 @@ def _question(attributes: Mapping[str, str]) -> dict[str, Any]:
         "owner": attributes.get("OwnerUserId") or attributes.get("OwnerDisplayName") or None,
         "content_license": attributes.get("ContentLicense") or None,
     }
+
+
+def _answer(attributes: Mapping[str, str], maximum_body: int) -> dict[str, Any]:
+    return {
+        "answer_id": identifier(attributes, "Id"),
+        "question_id": identifier(attributes, "ParentId"),
+        "body_html": _body(attributes, maximum_body),
+        "score": integer(attributes, "Score", bits=32),
+    }
+
+
+def _body(attributes: Mapping[str, str], maximum: int) -> str:
+    body = attributes.get("Body", "")
+    if len(body) * 4 > maximum and len(body.encode()) > maximum:
+        raise BadField(f"Body of more than {maximum:,} bytes")
+    return body
+
+
+_ATTRIBUTES = (
+    Attribute("Id", INTEGER, ALWAYS, lowest=0, highest=MAXIMUM_ID),
+    Attribute("PostTypeId", INTEGER, ALWAYS),
+    Attribute("CreationDate", DATE),
+    Attribute("Score", INTEGER, NEVER, *_INT32),
+    Attribute("ViewCount", INTEGER),
+    Attribute("AnswerCount", INTEGER, NEVER, *_INT32),
+    Attribute("AcceptedAnswerId", INTEGER),
+    Attribute("ClosedDate", DATE),
+    Attribute("ParentId", INTEGER, ANSWER, lowest=0, highest=MAXIMUM_ID),
+    Attribute("Title", STRING),
+    Attribute("Body", STRING),
+    Attribute("Tags", STRING),
+    Attribute("OwnerUserId", STRING),
+    Attribute("OwnerDisplayName", STRING),
+    Attribute("ContentLicense", STRING),
+)
+_ID, _TYPE, _CREATED, _SCORE, _VIEWS, _ANSWERS, _ACCEPTED, _CLOSED, _PARENT = range(9)  # in PlainRows.numbers
+_TITLE, _BODY, _TAGS, _OWNER_ID, _OWNER_NAME, _LICENSE = range(6)  # in PlainRows.texts
+
+
+def post_layout(choice: PostChoice) -> Layout:
+    """What the compiled parser reads of posts."""
+    attributes = [
+        attribute._replace(highest=choice.maximum_body) if attribute.name == "Body" else attribute
+        for attribute in _ATTRIBUTES
+    ]
+    kept = (QUESTION, ANSWER) if choice.answers else (QUESTION,)
+    return layout(tuple(attributes), "PostTypeId", kept, unsure=FABRICATED_IDS)
+
+
+def question_columns(rows: PlainRows) -> pa.Table:
+    """QUESTIONS of plain rows, all of them taken for questions."""
+    owner_id, owner_name = (with_nulls(texts(rows, place)) for place in (_OWNER_ID, _OWNER_NAME))
+    columns = [
+        numbers(rows, _ID),
+        texts(rows, _TITLE),
+        texts(rows, _BODY),
+        _tag_lists(texts(rows, _TAGS)),
+        times(rows, _CREATED),
+        numbers(rows, _SCORE, pa.int32()),
+        numbers(rows, _VIEWS),
+        numbers(rows, _ANSWERS, pa.int32()),
+        numbers(rows, _ACCEPTED),
+        times(rows, _CLOSED),
+        pc.coalesce(owner_id, owner_name),
+        with_nulls(texts(rows, _LICENSE)),
+    ]
+    return pa.Table.from_arrays(columns, schema=QUESTIONS)
+
+
+def answer_columns(rows: PlainRows) -> pa.Table:
+    """UNJUDGED_ANSWERS of plain rows, all of them taken for answers."""
+    columns = [numbers(rows, _ID), numbers(rows, _PARENT), texts(rows, _BODY), numbers(rows, _SCORE, pa.int32())]
+    return pa.Table.from_arrays(columns, schema=UNJUDGED_ANSWERS)
+
+
+def post_types(rows: PlainRows) -> np.ndarray:
+    """The PostTypeId of each row."""
+    return rows.numbers[_TYPE]
+
+
+def _tag_lists(column: pa.StringArray) -> pa.ListArray:
+    trimmed = pc.utf8_trim(column, "<>|")
+    return pc.if_else(pc.equal(trimmed, ""), _NO_TAGS, pc.split_pattern_regex(trimmed, _TAG_SEPARATORS.pattern))

@@ -17,7 +17,7 @@ from dupq.stages.memory import measured
 Counts = dict[str, int]
 CAP = "cap: "
 
-_RETRIES = 3  # of a task whose worker or node died; an error of the code is not retried
+RETRIES = 3  # of a task whose worker or node died; an error of the code is not retried
 
 
 @dataclass
@@ -60,18 +60,19 @@ def run_tasks(label: str, work: Callable[..., Counts], calls: Sequence[tuple], c
     The answer does not depend on their order. The first error ends the stage; a task whose worker died is
     started again.
     """
-    task = ray.remote(measured).options(num_cpus=cpus, max_retries=_RETRIES)
+    task = ray.remote(measured).options(num_cpus=cpus, max_retries=RETRIES)
     waiting = [task.remote(work, *arguments) for arguments in calls]
     outcomes: list[tuple[Counts, float]] = []
     progress = Progress(label, len(calls))
     while waiting:
         ready, waiting = ray.wait(waiting, num_returns=1)
-        outcomes.append(_result(ready[0]))
+        outcomes.append(result_of(ready[0]))
         progress.show(len(outcomes))
     return summarise(outcomes)
 
 
-def _result(reference: Any) -> tuple[Counts, float]:
+def result_of(reference: Any) -> Any:
+    """What a task gave; its DupqError as it was raised there."""
     try:
         return ray.get(reference)
     except ray.exceptions.RayTaskError as error:

@@ -1,0 +1,270 @@
+"""The sites in what --dump names: files, folders and prefixes with dumps of every form, local or on S3.
+
+Dumps are found by the names of their files; Parquet conversions, whose names are anybody's choice, by the
+names of their columns. Only names, headers and footers are read here, several files at a time because on S3
+each is a request or two.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Literal, NamedTuple
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from dupq import storage
+from dupq.dump import seven_zip
+from dupq.dump.members import DumpSite, Member, without_compression
+from dupq.errors import DupqError, SettingError
+
+_TableName = Literal["posts", "links"]
+
+_TABLES: dict[str, _TableName] = {"posts": "posts", "postlinks": "links"}
+_TABLE_FILES = {f"{table}.xml": held for table, held in _TABLES.items()}
+_OTHER_TABLES = {"badges", "comments", "posthistory", "tags", "users", "votes"}
+_SITE_AND_TABLE = re.compile(r"(?P<site>.+)-(?P<table>[a-z_]+)", re.IGNORECASE)
+_LINK_COLUMNS = {"linktypeid", "postid", "relatedpostid"}
+_PARQUET_TABLE = re.compile(r"(post_?links|links|posts|questions|answers)([-_.]?\d.*)?", re.IGNORECASE)
+_DOMAIN = re.compile(r".+\.(com|net|org)", re.IGNORECASE)
+_SITE_NAME = re.compile(r"\w[\w.-]*")
+_AT_A_TIME = 16  # files whose header or footer is read
+
+_WANTED = (
+    "looked for Posts.xml (plain, .gz, .bz2, .xz or .zst), .7z archives that hold one, and Parquet files with a "
+    "dump's columns; other tables of questions need --site and --columns"
+)
+_WANTED_TABLES = "looked for .csv and .tsv (plain, .gz, .bz2, .xz or .zst) and .parquet files"
+
+
+class _Found(NamedTuple):
+    """A table of a site. Two of one site belong together only if they are parts in the same `place`."""
+
+    site: str
+    table: _TableName
+    member: Member
+    place: str
+
+
+def find_sites(uris: Sequence[str], site: str | None = None, foreign: bool = False) -> list[DumpSite]:
+    """The sites in the files and folders `uris`, at any depth, sorted by name.
+
+    A site is called like its archive, like the folder of its Posts.xml, like its part of `SITE-Posts.…`, or
+    like its `site=…` folder; `site` overrides that for a dump of one site. With `foreign`, every CSV, TSV and
+    Parquet file holds questions of `site`. A file that several `uris` name counts once.
+    Raises DupqError if one of `uris` is missing or has no dump in it, a file is damaged, two files have the
+    same table of the same site, or links come without their posts; SettingError if `site` is missing or is
+    given for several, and for files that do not go with `foreign`.
+    """
+    listed = {uri: _files(uri) for uri in dict.fromkeys(map(storage.absolute, uris))}
+    if foreign:
+        return [_foreign_site(listed, site)]
+    found = _tables(listed)
+    by_site: dict[str, list[_Found]] = {}
+    for table in found:
+        by_site.setdefault(table.site, []).append(table)
+    if site is not None:
+        by_site = {site: _only_site(by_site, site)}
+    return [_dump_site(name, by_site[name]) for name in sorted(by_site)]
+
+
+def _files(uri: str) -> list[str]:
+    kind = storage.kind(uri)
+    if kind == "missing":
+        raise DupqError(f"{uri}: no such file or folder")
+    return [uri] if kind == "file" else [file.uri for file in storage.list_files(uri)]
+
+
+def _tables(listed: Mapping[str, list[str]]) -> list[_Found]:
+    """The tables in all listed files, in the order of the files, and the links beside posts that are named."""
+    named = {uri for uri, files in listed.items() if files == [uri]}
+    files = sorted({file for files in listed.values() for file in files}.union(*map(_links_beside, named)))
+    with ThreadPoolExecutor(_AT_A_TIME) as pool:
+        found = dict(zip(files, pool.map(lambda file: _tables_in(file, file in named), files), strict=True))
+    _check_all_used(listed, [file for file, tables in found.items() if tables], _WANTED)
+    return [table for tables in found.values() for table in tables]
+
+
+def _check_all_used(listed: Mapping[str, list[str]], used: Collection[str], wanted: str) -> None:
+    """Raise DupqError for what was named and adds nothing, the sign of a wrong path."""
+    for uri, files in listed.items():
+        if set(files).isdisjoint(used):
+            raise DupqError(f"{uri}: no dump in it; {wanted}")
+
+
+def _tables_in(uri: str, is_named: bool) -> list[_Found]:
+    """The posts and links in a file; none in files that are no dump, unless --dump names them."""
+    name = storage.name(uri).lower()
+    if name.endswith(".7z"):
+        return _archived(uri)
+    if name.endswith(".parquet"):
+        return _in_parquet(uri, is_named)
+    plain = without_compression(name)
+    if plain.endswith(".xml"):
+        found = _xml(uri, is_named)
+        return [] if found is None else [found]
+    if plain.endswith((".csv", ".tsv")) and is_named:
+        raise SettingError(f"{uri}: say with --site NAME --columns id=…,title=… what this table holds")
+    return []
+
+
+def _xml(uri: str, is_named: bool) -> _Found | None:
+    """`SITE/Posts.xml`, `SITE-Posts.xml`, or, if --dump names it, `SITE.xml`; the same for PostLinks."""
+    folder = storage.parent(uri)
+    stem = without_compression(storage.name(uri))[: -len(".xml")]
+    if stem.lower() in _TABLES:
+        return _Found(storage.name(folder), _TABLES[stem.lower()], Member(uri), uri)
+    site, table = _split(stem)
+    if table in _TABLES:
+        return _Found(site, _TABLES[table], Member(uri), uri)
+    if not is_named or {stem.lower(), table} & _OTHER_TABLES:
+        return None
+    return _Found(stem, "posts", Member(uri), uri)
+
+
+def _archived(uri: str) -> list[_Found]:
+    """The tables in `SITE.7z`, or in one of `SITE-Posts.7z` and `SITE-PostLinks.7z`."""
+    stem = storage.name(uri)[: -len(".7z")]
+    site, table = _split(stem)
+    if table in _OTHER_TABLES:
+        return []
+    members: dict[_TableName, Member] = {}
+    for file in seven_zip.read_header(uri):
+        held = _TABLE_FILES.get(file.name.rsplit("/", 1)[-1].lower())
+        if held in members:
+            raise DupqError(f"{uri}: holds {members[held].name} and {file.name}; expected is one site only")
+        if held is not None:
+            members[held] = Member(uri, file.name)
+    called = site if table in _TABLES else stem
+    return [_Found(called, held, member, uri) for held, member in members.items()]
+
+
+def _split(stem: str) -> tuple[str, str]:
+    """The site and the lower-case table in `SITE-TABLE`; the table is empty if `stem` is not of that form."""
+    match = _SITE_AND_TABLE.fullmatch(stem)
+    return (stem, "") if match is None else (match["site"], match["table"].lower())
+
+
+def _links_beside(posts: str) -> list[str]:
+    """The files in the folder of `posts` that have the links of the same site by name, in any form."""
+    site = _site_by_name(posts, "posts")
+    if site is None:
+        return []
+    files, path = storage.filesystem(folder := storage.parent(posts))
+    try:
+        infos = files.get_file_info(pafs.FileSelector(path))
+    except OSError as error:
+        raise DupqError(f"{folder}: cannot be listed to look for links ({error})") from error
+    beside = (storage.join(folder, info.base_name) for info in infos if info.type == pafs.FileType.File)
+    return [uri for uri in beside if _site_by_name(uri, "links") == site]
+
+
+def _site_by_name(uri: str, wanted: _TableName) -> str | None:
+    """The site of an XML file or of an archive of one table, if it holds the table `wanted`."""
+    name = storage.name(uri).lower()
+    if without_compression(name).endswith(".xml"):
+        found = _xml(uri, is_named=wanted == "posts")
+        return found.site if found is not None and found.table == wanted else None
+    site, table = _split(storage.name(uri)[: -len(".7z")])
+    return site if name.endswith(".7z") and _TABLES.get(table) == wanted else None
+
+
+def _in_parquet(uri: str, is_named: bool) -> list[_Found]:
+    table = _table_with(_parquet_columns(uri))
+    if table is None:
+        return []
+    site, place = _parquet_site(uri, is_named)
+    return [_Found(site, table, Member(uri), place)]
+
+
+def _parquet_columns(uri: str) -> list[str]:
+    with storage.open_input(uri) as stream:
+        try:
+            return list(pq.read_schema(stream).names)
+        except (pa.ArrowException, OSError) as error:
+            raise DupqError(f"{uri}: damaged, cut short or no Parquet file ({error})") from error
+
+
+def _table_with(columns: Iterable[str]) -> _TableName | None:
+    """The table of a dump that has such columns; None for users, votes and everything else."""
+    names = {column.lower() for column in columns}
+    if names >= _LINK_COLUMNS:
+        return "links"
+    is_posts = "posttypeid" in names or ("id" in names and names & {"body", "title"})
+    return "posts" if is_posts else None
+
+
+def _parquet_site(uri: str, is_named: bool) -> tuple[str, str]:
+    """The site of a Parquet file by its path, and the place that it shares with other parts of the table."""
+    folder = storage.parent(uri)
+    stem = storage.name(uri)[: -len(".parquet")]
+    folders = list(filter(_says_where, folder.removeprefix("s3://").split("/")))
+    partitions = [part.removeprefix("site=") for part in folders if part.startswith("site=")]
+    if partitions:
+        return partitions[-1], "/".join(folders)
+    site, table = _split(stem)
+    if _PARQUET_TABLE.fullmatch(table):
+        return site, folder
+    if _DOMAIN.fullmatch(stem) or (is_named and not _PARQUET_TABLE.fullmatch(stem)):
+        return stem, uri
+    return folders[-1] if folders else "", "/".join(folders)
+
+
+def _says_where(folder: str) -> bool:
+    """Whether a folder is more than a table or a partition of one."""
+    return bool(folder) and not _PARQUET_TABLE.fullmatch(folder) and ("=" not in folder or folder.startswith("site="))
+
+
+def _only_site(by_site: Mapping[str, list[_Found]], site: str) -> list[_Found]:
+    if len(by_site) > 1:
+        names = ", ".join(sorted(by_site))
+        raise SettingError(f"the dump holds several sites ({names}), which cannot all be called '{site}'")
+    return next(iter(by_site.values()))
+
+
+def _dump_site(site: str, found: list[_Found]) -> DumpSite:
+    _check_name(site, found[0].member.uri)
+    posts, links = _members(found, "posts"), _members(found, "links")
+    if not posts:
+        raise DupqError(f"{links[0].source}: links of '{site}' without its posts; {_missing_file(links[0])} is missing")
+    return DumpSite(site, posts, links)
+
+
+def _check_name(site: str, uri: str) -> None:
+    if not _SITE_NAME.fullmatch(site):
+        raise DupqError(f"{uri}: '{site}' is no site name (letters, digits, '.', '-'); give one with --site")
+
+
+def _members(found: Iterable[_Found], table: _TableName) -> tuple[Member, ...]:
+    """The files of one table of a site; several must be parts of one, or rows would be there twice."""
+    parts = [part for part in found if part.table == table]
+    for part in parts[1:]:
+        if part.place != parts[0].place:
+            first, second = sorted([parts[0].member.source, part.member.source])
+            raise DupqError(f"{first} and {second} both hold the {table} of '{part.site}'; ingest one of them")
+    return tuple(sorted((part.member for part in parts), key=lambda member: member.source))
+
+
+def _missing_file(links: Member) -> str:
+    """What the file with the posts to `links` would be called."""
+    names = [storage.name(links.uri), storage.name(links.name or ""), "PostLinks"]
+    name = next(name for name in names if "postlinks" in name.lower())
+    return re.sub("postlinks", "Posts", name, flags=re.IGNORECASE)
+
+
+def _foreign_site(listed: Mapping[str, list[str]], site: str | None) -> DumpSite:
+    if site is None:
+        raise SettingError("--columns needs --site NAME, for a table of questions does not say whose they are")
+    files = sorted({file for files in listed.values() for file in files if _is_foreign_table(file)})
+    _check_all_used(listed, files, _WANTED_TABLES)
+    _check_name(site, files[0])
+    return DumpSite(site, tuple(map(Member, files)))
+
+
+def _is_foreign_table(uri: str) -> bool:
+    name = storage.name(uri).lower()
+    plain = without_compression(name)
+    if name.endswith(".7z") or plain.endswith(".xml"):
+        raise SettingError(f"{uri}: --columns is for CSV, TSV and Parquet tables; dumps have columns of their own")
+    return plain.endswith((".csv", ".tsv")) or name.endswith(".parquet")

@@ -1,0 +1,507 @@
+from pathlib import Path
+
+import py7zr
+import pytest
+from dump_files import (
+    COMPRESS,
+    LINKS,
+    POSTS,
+    noise,
+    upload,
+    with_header_changed,
+    write_archive,
+    write_files,
+    write_parquet,
+)
+
+from dupq.dump.members import DumpSite, Member
+from dupq.dump.sites import find_sites
+from dupq.errors import DupqError, SettingError
+
+LINK_COLUMNS = ("Id", "PostId", "RelatedPostId", "LinkTypeId", "CreationDate")
+
+
+def sites(*uris: Path | str, site: str | None = None) -> dict[str, tuple[list[str], list[str]]]:
+    """The sources of posts and links by site."""
+    found = find_sites([str(uri) for uri in uris], site)
+    assert found == sorted(found, key=lambda dump: dump.site)
+    return {dump.site: ([m.source for m in dump.posts], [m.source for m in dump.links]) for dump in found}
+
+
+# Members
+
+
+@pytest.mark.parametrize(
+    ("member", "form", "compression", "is_packed"),
+    [
+        (Member("/a/Posts.xml"), "xml", None, False),
+        (Member("/a/POSTS.XML.GZ"), "xml", "gzip", True),
+        (Member("/a/Posts.xml.bz2"), "xml", "bz2", True),
+        (Member("/a.7z", "Posts.xml"), "xml", None, True),
+        (Member("/a.7z", "x.zst/Posts.xml"), "xml", None, True),
+        (Member("/a/q.csv"), "delimited", None, False),
+        (Member("/a/q.tsv.xz"), "delimited", "xz", True),
+        (Member("s3://a/q.csv.zst"), "delimited", "zstd", True),
+        (Member("/a/q.parquet"), "parquet", None, False),
+    ],
+)
+def test_a_member_is_what_its_name_says(member: Member, form: str, compression: str | None, is_packed: bool) -> None:
+    assert (member.form, member.compression, member.is_packed) == (form, compression, is_packed)
+
+
+def test_a_member_of_no_known_form_is_named() -> None:
+    with pytest.raises(DupqError, match=r"/a/q\.txt: neither \.xml, \.csv, \.tsv, \.parquet"):
+        _ = Member("/a/q.txt").form
+
+
+# Archives
+
+
+def test_an_archive_is_a_site_called_like_its_file(tmp_path: Path) -> None:
+    archive = write_archive(
+        tmp_path / "cs.stackexchange.com.7z", {"Posts.xml": POSTS, "PostLinks.xml": LINKS, "Tags.xml": b""}
+    )
+
+    assert find_sites([str(archive)]) == [
+        DumpSite("cs.stackexchange.com", (Member(str(archive), "Posts.xml"),), (Member(str(archive), "PostLinks.xml"),))
+    ]
+
+
+def test_members_are_found_by_base_name_in_any_case(tmp_path: Path) -> None:
+    archive = write_archive(
+        tmp_path / "a.7z", {"dump/POSTS.XML": POSTS, "dump/postlinks.xml": LINKS, "NotPosts.xml": b"", "posts": b""}
+    )
+
+    assert sites(archive) == {"a": ([f"{archive}/dump/POSTS.XML"], [f"{archive}/dump/postlinks.xml"])}
+
+
+def test_an_archive_without_links_is_a_site_without_links(tmp_path: Path) -> None:
+    archive = write_archive(tmp_path / "a.7z", {"Posts.xml": POSTS})
+
+    assert sites(archive) == {"a": ([f"{archive}/Posts.xml"], [])}
+
+
+def test_a_big_site_has_an_archive_for_each_file(tmp_path: Path) -> None:
+    posts = write_archive(tmp_path / "stackoverflow.com-Posts.7z", {"Posts.xml": POSTS})
+    links = write_archive(tmp_path / "stackoverflow.com-postlinks.7z", {"PostLinks.xml": LINKS})
+    (tmp_path / "stackoverflow.com-Comments.7z").write_bytes(b"not needed, so not even opened")
+    expected = {"stackoverflow.com": ([f"{posts}/Posts.xml"], [f"{links}/PostLinks.xml"])}
+
+    assert sites(posts) == sites(tmp_path) == sites(posts, links) == sites(tmp_path, posts) == expected
+
+
+def test_the_links_of_another_site_are_not_taken(tmp_path: Path) -> None:
+    posts = write_archive(tmp_path / "a.com-Posts.7z", {"Posts.xml": POSTS})
+    write_archive(tmp_path / "b.com-PostLinks.7z", {"PostLinks.xml": LINKS})
+
+    assert sites(posts) == {"a.com": ([f"{posts}/Posts.xml"], [])}
+
+
+@pytest.mark.parametrize("name", ["my-site.7z", "a-b-c.7z"])
+def test_a_hyphen_in_a_name_is_no_split(name: str, tmp_path: Path) -> None:
+    archive = write_archive(tmp_path / name, {"Posts.xml": POSTS, "PostLinks.xml": LINKS})
+
+    assert list(sites(archive)) == [name.removesuffix(".7z")]
+
+
+def test_an_archive_with_two_sites_is_refused(tmp_path: Path) -> None:
+    archive = write_archive(tmp_path / "all.7z", {"a/Posts.xml": POSTS, "b/Posts.xml": POSTS})
+
+    with pytest.raises(DupqError, match=r"all\.7z: holds a/Posts\.xml and b/Posts\.xml; expected is one site only"):
+        sites(archive)
+
+
+def test_a_link_in_an_archive_is_no_file_of_it(tmp_path: Path) -> None:
+    (tmp_path / "Posts.xml").symlink_to("/etc/hostname")
+    with py7zr.SevenZipFile(tmp_path / "a.7z", "w") as archive:
+        archive.write(tmp_path / "Posts.xml", "Posts.xml")
+
+    with pytest.raises(DupqError, match=r"a\.7z: no dump in it"):
+        sites(tmp_path / "a.7z")
+
+
+@pytest.mark.parametrize("kept", [0, 10, 31, 32, 100, -1])
+def test_an_archive_whose_end_is_missing_is_named(kept: int, tmp_path: Path) -> None:
+    archive = write_archive(tmp_path / "cut.7z", {"Posts.xml": noise(5000)})
+    archive.write_bytes(archive.read_bytes()[:kept])
+    write_files(tmp_path, "good/Posts.xml")
+
+    for uri in (archive, tmp_path):
+        with pytest.raises(DupqError, match=r"cut\.7z: damaged, cut short or no \.7z archive"):
+            sites(uri)
+
+
+@pytest.mark.parametrize("prefix", [b"", b"7z\xbc\xaf\x27\x1c\x00\x04"])
+def test_random_bytes_are_no_archive(prefix: bytes, tmp_path: Path) -> None:
+    archive = tmp_path / "random.7z"
+    archive.write_bytes(prefix + noise(5000))
+
+    with pytest.raises(DupqError, match=r"random\.7z: damaged, cut short or no \.7z archive"):
+        sites(archive)
+
+
+def test_a_header_that_asks_for_more_than_there_is_is_damaged(tmp_path: Path) -> None:
+    archive = write_archive(tmp_path / "a.7z", {"Posts.xml": POSTS}, plain_header=True)
+    files = b"\x05\x01"  # the list of files, and how many there are
+    archive.write_bytes(with_header_changed(archive.read_bytes(), files, b"\x05\x7f"))
+
+    with pytest.raises(DupqError, match=r"a\.7z: damaged"):
+        sites(archive)
+
+
+@pytest.mark.parametrize("header_too", [False, True])
+def test_an_archive_with_a_password_is_told_and_asks_nobody(header_too: bool, tmp_path: Path) -> None:
+    archive = tmp_path / "a.7z"
+    with py7zr.SevenZipFile(archive, "w", password="secret", header_encryption=header_too) as opened:
+        opened.writestr(POSTS, "Posts.xml")
+
+    with pytest.raises(DupqError, match=r"a\.7z: has a password"):
+        sites(archive)
+
+
+def test_an_empty_archive_has_no_dump(tmp_path: Path) -> None:
+    with pytest.raises(DupqError, match=r"a\.7z: no dump in it"):
+        sites(write_archive(tmp_path / "a.7z", {}))
+
+
+# XML
+
+
+@pytest.mark.parametrize("suffix", ["", *COMPRESS])
+def test_files_are_a_site_called_like_their_folder(suffix: str, tmp_path: Path) -> None:
+    folder = write_files(
+        tmp_path / "travel.stackexchange.com", f"Posts.xml{suffix}", "PostLinks.xml.gz", "Tags.xml", "Users.xml.gz"
+    )
+    expected = {"travel.stackexchange.com": ([f"{folder}/Posts.xml{suffix}"], [f"{folder}/PostLinks.xml.gz"])}
+
+    assert sites(folder) == sites(tmp_path) == sites(folder / f"Posts.xml{suffix}") == expected
+
+
+@pytest.mark.parametrize("suffix", ["", *COMPRESS])
+def test_files_of_one_table_may_carry_the_site_in_their_name(suffix: str, tmp_path: Path) -> None:
+    write_files(tmp_path, f"a.com-posts.XML{suffix}", "a.com-PostLinks.xml.bz2", "b.com-Posts.xml", "b.com-Users.xml")
+    a = {"a.com": ([f"{tmp_path}/a.com-posts.XML{suffix}"], [f"{tmp_path}/a.com-PostLinks.xml.bz2"])}
+
+    assert sites(tmp_path) == {**a, "b.com": ([f"{tmp_path}/b.com-Posts.xml"], [])}
+    assert sites(tmp_path / f"a.com-posts.XML{suffix}") == a
+
+
+def test_letter_case_does_not_matter(tmp_path: Path) -> None:
+    folder = write_files(tmp_path / "a", "POSTS.XML.GZ", "postlinks.Xml")
+
+    assert sites(folder / "POSTS.XML.GZ") == {"a": ([f"{folder}/POSTS.XML.GZ"], [f"{folder}/postlinks.Xml"])}
+
+
+@pytest.mark.parametrize("name", ["cs.xml", "cs.xml.gz", "cs.xml.zst", "cs.XML.xz"])
+def test_a_file_of_any_name_holds_posts_if_it_is_named(name: str, tmp_path: Path) -> None:
+    write_files(tmp_path, name, "cs-PostLinks.xml")
+
+    assert sites(tmp_path / name) == {"cs": ([f"{tmp_path}/{name}"], [f"{tmp_path}/cs-PostLinks.xml"])}
+
+
+def test_files_of_other_names_in_a_folder_are_left_alone(tmp_path: Path) -> None:
+    write_files(tmp_path / "a", "Posts.xml", "cs.xml", "cs.xml.gz", "notes.txt", "q.csv", "q.tsv.xz", "Posts.json")
+
+    assert sites(tmp_path) == {"a": ([f"{tmp_path}/a/Posts.xml"], [])}
+
+
+def test_a_relative_path_names_its_folder_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(write_files(tmp_path / "travel", "Posts.xml"))
+
+    assert list(sites("Posts.xml")) == list(sites(".")) == ["travel"]
+
+
+# Parquet conversions
+
+
+def test_parquet_tables_are_told_apart_by_their_columns(tmp_path: Path) -> None:
+    folder = write_parquet(tmp_path / "cs", "one.parquet", columns=("id", "posttypeid", "body"))
+    write_parquet(folder, "two.parquet", columns=LINK_COLUMNS)
+    write_parquet(folder, "users.parquet", columns=("Id", "DisplayName", "AboutMe"))
+    write_parquet(folder, "comments.parquet", columns=("Id", "PostId", "Text"))
+
+    assert sites(folder) == {"cs": ([f"{folder}/one.parquet"], [f"{folder}/two.parquet"])}
+
+
+@pytest.mark.parametrize("columns", [("ID", "TITLE"), ("Id", "Body"), ("PostTypeId",), ("Id", "Title", "Body", "x")])
+def test_posts_are_known_by_few_columns(columns: tuple[str, ...], tmp_path: Path) -> None:
+    write_parquet(tmp_path / "cs", "a.parquet", columns=columns)
+
+    assert list(sites(tmp_path)) == ["cs"]
+
+
+def test_parts_of_one_table_make_one_site(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "cs" / "posts", "part-1.parquet", "part-0.parquet", "year=2020/part-0.parquet")
+    write_parquet(tmp_path / "cs" / "PostLinks", "part-0.parquet", columns=LINK_COLUMNS)
+    write_parquet(tmp_path / "travel", "questions/0.parquet", "answers/0.parquet")
+    posts = [f"{tmp_path}/cs/posts/{name}.parquet" for name in ("part-0", "part-1", "year=2020/part-0")]
+
+    assert sites(tmp_path) == {
+        "cs": (posts, [f"{tmp_path}/cs/PostLinks/part-0.parquet"]),
+        "travel": ([f"{tmp_path}/travel/{name}/0.parquet" for name in ("answers", "questions")], []),
+    }
+
+
+def test_a_partition_names_the_site(tmp_path: Path) -> None:
+    write_parquet(tmp_path, "questions/site=a.com/x/0.parquet", "answers/site=a.com/x/0.parquet")
+    write_parquet(tmp_path, "questions/site=b.com/cs.stackexchange.com-Posts.parquet")
+    write_parquet(tmp_path, "links/site=a.com/0.parquet", columns=LINK_COLUMNS)
+
+    assert {site: (len(posts), len(links)) for site, (posts, links) in sites(tmp_path).items()} == {
+        "a.com": (2, 1),
+        "b.com": (1, 0),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "site"),
+    [
+        ("cs.stackexchange.com-Posts.parquet", "cs.stackexchange.com"),
+        ("cs.stackexchange.com.parquet", "cs.stackexchange.com"),
+        ("posts.parquet", "folder"),
+        ("posts-00000-of-00012.parquet", "folder"),
+        ("part-00000-6c3f.c000.snappy.parquet", "folder"),
+        ("posts/x.parquet", "folder"),
+    ],
+)
+def test_a_parquet_file_in_a_folder_is_called(name: str, site: str, tmp_path: Path) -> None:
+    write_parquet(tmp_path / "folder", name)
+
+    assert list(sites(tmp_path)) == [site]
+
+
+@pytest.mark.parametrize(
+    ("name", "site"), [("cs.parquet", "cs"), ("Questions.parquet", "folder"), ("posts-1.parquet", "folder")]
+)
+def test_a_parquet_file_that_is_named_is_called(name: str, site: str, tmp_path: Path) -> None:
+    write_parquet(tmp_path / "folder", name)
+
+    assert list(sites(tmp_path / "folder" / name)) == [site]
+
+
+def test_a_parquet_file_that_is_none_is_named(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "a", "0.parquet")
+    (tmp_path / "a" / "1.parquet").write_bytes(b"PAR1 nothing PAR1")
+
+    with pytest.raises(DupqError, match=r"a/1\.parquet: damaged, cut short or no Parquet file"):
+        sites(tmp_path)
+
+
+def test_parquet_without_a_name_wants_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dupq.dump.sites._says_where", lambda folder: False)  # as if in /posts
+    write_parquet(tmp_path, "posts.parquet")
+
+    with pytest.raises(DupqError, match=r"'' is no site name .*; give one with --site"):
+        sites(tmp_path)
+    assert list(sites(tmp_path, site="cs")) == ["cs"]
+
+
+# Several
+
+
+def test_a_folder_holds_sites_of_every_form_at_any_depth(tmp_path: Path) -> None:
+    write_archive(tmp_path / "b.com.7z", {"Posts.xml": POSTS})
+    write_archive(tmp_path / "deep" / "er" / "a.com.7z", {"Posts.xml": POSTS})
+    write_archive(tmp_path / "no-dump.7z", {"readme.txt": b"hello"})
+    write_files(tmp_path / "c.com", "Posts.xml", "Users.xml", "notes.txt")
+    write_files(tmp_path / "d.com", "Posts.xml.gz")
+    write_parquet(tmp_path / "e.com", "posts.parquet")
+
+    assert list(sites(tmp_path)) == ["a.com", "b.com", "c.com", "d.com", "e.com"]
+
+
+def test_several_dumps_are_taken_together(tmp_path: Path) -> None:
+    archive = write_archive(tmp_path / "b" / "b.com.7z", {"Posts.xml": POSTS})
+    write_files(tmp_path / "a" / "a.com", "Posts.xml")
+
+    assert list(sites(archive, tmp_path / "a")) == ["a.com", "b.com"]
+
+
+def test_a_file_that_is_named_twice_counts_once(tmp_path: Path) -> None:
+    archive = write_archive(tmp_path / "a" / "a.com.7z", {"Posts.xml": POSTS})
+
+    assert sites(archive, f"file://{archive}", archive.parent, tmp_path) == {"a.com": ([f"{archive}/Posts.xml"], [])}
+
+
+def test_a_name_that_is_given_overrides_the_files_name(tmp_path: Path) -> None:
+    folder = write_files(tmp_path / "my dump (2)", "Posts.xml", "PostLinks.xml")
+
+    assert sites(folder, site="cs.stackexchange.com") == {
+        "cs.stackexchange.com": ([f"{folder}/Posts.xml"], [f"{folder}/PostLinks.xml"])
+    }
+
+
+def test_one_name_for_several_sites_is_a_wrong_setting(tmp_path: Path) -> None:
+    write_files(tmp_path, "a.com/Posts.xml", "b.com/Posts.xml")
+
+    with pytest.raises(SettingError, match=r"several sites \(a\.com, b\.com\), which cannot all be called 'c\.com'"):
+        sites(tmp_path, site="c.com")
+
+
+@pytest.mark.parametrize("name", ["my dump (2)", "site=a", ".hidden", "a%2Fb"])
+def test_a_name_that_is_not_fit_for_a_partition_is_refused(name: str, tmp_path: Path) -> None:
+    folder = write_files(tmp_path / name, "Posts.xml")
+
+    with pytest.raises(DupqError, match="is no site name"):
+        sites(folder / "Posts.xml")
+
+
+@pytest.mark.parametrize("site", ["", "a/b", "..", "a b"])
+def test_a_given_name_must_be_fit_too(site: str, tmp_path: Path) -> None:
+    with pytest.raises(DupqError, match="is no site name"):
+        sites(write_files(tmp_path / "a", "Posts.xml"), site=site)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("a.com.7z", "a.com/Posts.xml"),
+        ("a.com/Posts.xml", "a.com/Posts.xml.gz"),
+        ("a.com-Posts.xml", "x/a.com-Posts.xml.bz2"),
+        ("a.com-Posts.7z", "a.com.7z"),
+        ("a.com/posts/0.parquet", "b/a.com/posts/0.parquet"),
+        ("a.com.7z", "a.com/0.parquet"),
+        ("a.com-Posts.parquet", "x/a.com-Posts.parquet"),
+    ],
+)
+def test_a_site_that_is_there_twice_is_refused(first: str, second: str, tmp_path: Path) -> None:
+    for name in (first, second):
+        if name.endswith(".7z"):
+            write_archive(tmp_path / name, {"Posts.xml": POSTS})
+        else:
+            (write_parquet if name.endswith(".parquet") else write_files)(tmp_path, name)
+
+    for uris in ([tmp_path], [tmp_path / first, tmp_path / second]):
+        if "0.parquet" in first + second and len(uris) > 1:
+            continue  # a part that is named by itself is called otherwise
+        with pytest.raises(DupqError, match=r" both hold the posts of 'a\.com'; ingest one of them") as caught:
+            sites(*uris)
+        assert f"{tmp_path}/{first}" in str(caught.value)
+        assert f"{tmp_path}/{second}" in str(caught.value)
+
+
+def test_links_that_are_there_twice_are_refused(tmp_path: Path) -> None:
+    folder = write_files(tmp_path / "a", "Posts.xml", "PostLinks.xml", "PostLinks.xml.gz")
+
+    with pytest.raises(DupqError, match=r"PostLinks\.xml and .*PostLinks\.xml\.gz both hold the links of 'a'"):
+        sites(folder / "Posts.xml")
+
+
+def test_links_without_posts_are_refused(tmp_path: Path) -> None:
+    write_archive(tmp_path / "1" / "a.com-PostLinks.7z", {"PostLinks.xml": LINKS})
+    write_archive(tmp_path / "2" / "a.com.7z", {"PostLinks.xml": LINKS})
+    write_files(tmp_path / "3" / "a.com", "PostLinks.xml.gz")
+    write_parquet(tmp_path / "4" / "a.com", "links.parquet", columns=LINK_COLUMNS)
+
+    for folder, missing in {"1": "a.com-Posts.7z", "2": "Posts.xml", "3": "Posts.xml.gz", "4": "Posts"}.items():
+        with pytest.raises(DupqError) as caught:
+            sites(tmp_path / folder)
+        assert str(caught.value).endswith(f": links of 'a.com' without its posts; {missing} is missing")
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    write_files(tmp_path / "a", "Posts.xml")
+
+    with pytest.raises(DupqError, match=r"missing\.7z: no such file or folder"):
+        sites(tmp_path, tmp_path / "missing.7z")
+
+
+def test_what_has_no_dump_is_named_though_others_have_one(tmp_path: Path) -> None:
+    good = write_files(tmp_path / "good", "Posts.xml")
+    write_files(
+        tmp_path, "bad/Users.xml", "bad/notes.txt", "bad/a.com-Users.xml", "bad/q.csv", "empty/.hidden/Posts.xml"
+    )
+    write_archive(tmp_path / "bad" / "a.7z", {"Users.xml": b"<users></users>"})
+    write_parquet(tmp_path / "bad", "v.parquet", columns=("Id", "VoteTypeId"))
+
+    for name in ("empty", "bad", "bad/Users.xml", "bad/notes.txt", "bad/a.com-Users.xml", "bad/a.7z", "bad/v.parquet"):
+        with pytest.raises(DupqError) as caught:
+            sites(good, tmp_path / name)
+        assert str(caught.value).startswith(f"{tmp_path}/{name}: no dump in it; looked for Posts.xml (plain, .gz,")
+
+
+# Tables from elsewhere
+
+
+def test_tables_from_elsewhere_are_posts_of_the_site_that_is_given(tmp_path: Path) -> None:
+    names = ["a.csv", "b.TSV", "c.csv.gz", "d.tsv.xz", "deep/e.csv.zst", "deep/f.tsv.bz2"]
+    write_files(tmp_path, *names, "README.md", "a.json", content=b"id,title\n")
+    write_parquet(tmp_path, "g.parquet", columns=("question", "answer"))
+
+    (site,) = find_sites([str(tmp_path), str(tmp_path / "a.csv")], "quora", foreign=True)
+
+    assert site == DumpSite("quora", tuple(Member(f"{tmp_path}/{name}") for name in [*names, "g.parquet"]))
+    assert [dump.site for dump in find_sites([f"{tmp_path}/d.tsv.xz"], "quora", foreign=True)] == ["quora"]
+
+
+def test_tables_from_elsewhere_need_a_site_and_a_fit_one(tmp_path: Path) -> None:
+    write_files(tmp_path, "a.csv")
+
+    with pytest.raises(SettingError, match="--columns needs --site NAME"):
+        find_sites([str(tmp_path)], foreign=True)
+    with pytest.raises(DupqError, match="'a b' is no site name"):
+        find_sites([str(tmp_path)], "a b", foreign=True)
+
+
+@pytest.mark.parametrize("name", ["a.7z", "Posts.xml", "x.xml.gz"])
+def test_a_dump_is_no_table_from_elsewhere(name: str, tmp_path: Path) -> None:
+    write_files(tmp_path, name, "a.csv")
+
+    for uri in (tmp_path, tmp_path / name):
+        with pytest.raises(SettingError, match=f"{name}: --columns is for CSV, TSV and Parquet tables"):
+            find_sites([str(uri)], "quora", foreign=True)
+
+
+def test_what_has_no_table_from_elsewhere_is_named(tmp_path: Path) -> None:
+    write_files(tmp_path, "a.csv", "b/notes.txt", "b/x.parquet.gz")
+
+    for name in ("b", "b/notes.txt"):
+        with pytest.raises(DupqError, match=rf"{name}: no dump in it; looked for \.csv and \.tsv"):
+            find_sites([str(tmp_path / "a.csv"), str(tmp_path / name)], "quora", foreign=True)
+
+
+@pytest.mark.parametrize("name", ["q.csv", "q.tsv.xz"])
+def test_a_table_from_elsewhere_without_columns_wants_them(name: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=rf"{name}: say with --site NAME --columns id=…,title=… what"):
+        sites(write_files(tmp_path, name) / name)
+
+
+# On S3
+
+
+def test_dumps_on_s3_are_found(s3: str, tmp_path: Path) -> None:
+    write_archive(tmp_path / "a.com.7z", {"Posts.xml": POSTS, "PostLinks.xml": LINKS})
+    write_archive(tmp_path / "b.com-Posts.7z", {"Posts.xml": POSTS})
+    write_archive(tmp_path / "b.com-PostLinks.7z", {"PostLinks.xml": LINKS})
+    write_files(tmp_path / "c.com", "Posts.xml", "postlinks.xml.gz")
+    write_parquet(tmp_path / "d.com" / "posts", "0.parquet", "1.parquet")
+    uri = upload(tmp_path, f"{s3}/found")
+    b = {"b.com": ([f"{uri}/b.com-Posts.7z/Posts.xml"], [f"{uri}/b.com-PostLinks.7z/PostLinks.xml"])}
+    c = {"c.com": ([f"{uri}/c.com/Posts.xml"], [f"{uri}/c.com/postlinks.xml.gz"])}
+
+    assert sites(uri) == {
+        "a.com": ([f"{uri}/a.com.7z/Posts.xml"], [f"{uri}/a.com.7z/PostLinks.xml"]),
+        **b,
+        **c,
+        "d.com": ([f"{uri}/d.com/posts/0.parquet", f"{uri}/d.com/posts/1.parquet"], []),
+    }
+    assert sites(f"{uri}/b.com-Posts.7z", f"{uri}/c.com/Posts.xml") == {**b, **c}
+
+
+def test_tables_from_elsewhere_on_s3_are_found(s3: str, tmp_path: Path) -> None:
+    uri = upload(write_files(tmp_path, "a.csv", "b.tsv.gz"), f"{s3}/tables/")
+
+    (site,) = find_sites([uri], "quora", foreign=True)
+
+    assert site.posts == (Member(f"{s3}/tables/a.csv"), Member(f"{s3}/tables/b.tsv.gz"))
+
+
+def test_what_is_missing_or_damaged_on_s3_is_named(s3: str, tmp_path: Path) -> None:
+    archive = write_archive(tmp_path / "cut.7z", {"Posts.xml": noise(5000)})
+    archive.write_bytes(archive.read_bytes()[:3000])
+    uri = upload(tmp_path, f"{s3}/damaged")
+
+    with pytest.raises(DupqError, match="s3://dupq/none: no such file or folder"):
+        sites(f"{s3}/none")
+    with pytest.raises(DupqError, match=r"s3://dupq/damaged/cut\.7z: damaged"):
+        sites(uri)

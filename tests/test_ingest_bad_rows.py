@@ -1,0 +1,538 @@
+"""Bad input of every kind: what becomes of it, and that the good rows around it arrive.
+
+Each case is read as ingest does, in one segment and in many, and the slow way.
+"""
+
+import datetime
+import re
+from typing import Any
+
+import pytest
+from xml_contents import DECLARATION, answer, comparable, document, link, question, read, read_slowly, row
+
+from dupq.dump.contents import Contents, Format, links_format, posts_format
+from dupq.dump.posts import PostChoice
+from dupq.errors import DupqError
+
+QUESTIONS = posts_format(PostChoice(maximum_body=2_000))
+WITH_ANSWERS = posts_format(PostChoice(answers=True, maximum_body=2_000))
+LINKS = links_format()
+
+BEFORE = question(
+    1, Title="Tom & <Ann>", Body="<p>é😀</p>\n", Tags="<a><b>", Score=-3, CreationDate="2012-03-06T19:06:05.667"
+)
+AFTER = question(3, Title="after", Body="it", Tags="|c|", OwnerUserId=5, AcceptedAnswerId=4, ViewCount=6)
+LINKS_BEFORE, LINKS_AFTER = link(1, 3, CreationDate="2012-03-06T19:06:05"), link(3, 1, 1)
+
+FORBIDDEN = "a character that XML forbids"
+BROKEN = "not well-formed"
+NO_UTF8 = "not UTF-8"
+OUTSIDE = "text outside rows"
+
+
+def body(content: bytes) -> bytes:
+    return b'<row Id="2" PostTypeId="1" Body="' + content + b'" />\n'
+
+
+def every_way(content: bytes, file_format: Format) -> Contents:
+    """What is read, which is the same whatever the segments and also the slow way."""
+    contents = read(content, file_format)
+    for other in (read(content, file_format, 1), read(content, file_format, 64), read_slowly(content, file_format)):
+        assert comparable(other) == comparable(contents)
+    return contents
+
+
+def between_good_rows(bad: bytes, file_format: Format = QUESTIONS) -> Contents:
+    """What is read of `bad` between good rows, which are there and unchanged."""
+    good = (LINKS_BEFORE, LINKS_AFTER) if file_format is LINKS else (BEFORE, AFTER)
+    contents = every_way(document(good[0] + bad + good[1], file_format.root), file_format)
+    alone = read(document(good[0] + good[1], file_format.root), file_format)
+    table, expected = (found.tables[file_format.tables[0]].to_pylist() for found in (contents, alone))
+    assert len(expected) == 2
+    assert [values for values in table if values in expected] == expected
+    return contents
+
+
+def counts(contents: Contents, good: int = 2) -> dict[str, int]:
+    """What was counted besides the good rows."""
+    table = "links" if "links" in contents.tables else "questions"
+    found = dict(contents.counts)
+    found[table] -= good
+    return {name: count for name, count in found.items() if count and name != "rows"}
+
+
+# Rows that are rejected
+
+REJECTED: dict[str, tuple[bytes, list[str]]] = {
+    # no XML
+    "a row that is not closed": (b'<row Id="2" PostTypeId="1" Body="x">\n', [BROKEN]),
+    "a row that does not end": (b'<row Id="2" PostTypeId="1" Body="x"\n', [BROKEN]),
+    "a row of which half is lost": (b'<row Id="2" PostTypeId="1" Bo', [BROKEN]),
+    "a slash alone": (b'<row Id="2" PostTypeId="1" /\n', [BROKEN]),
+    "a space behind the slash": (b'<row Id="2" PostTypeId="1" / >\n', [BROKEN]),
+    "a quote missing at the end": (b'<row Id="2" PostTypeId="1" Body="x />\n', [BROKEN]),
+    "a quote missing at the beginning": (b'<row Id="2" PostTypeId="1" Body=x" />\n', [BROKEN]),
+    "quotes that do not match": (b'<row Id="2" PostTypeId="1" Body="x\' />\n', [BROKEN]),
+    "no quotes": (b'<row Id=2 PostTypeId="1" />\n', [BROKEN]),
+    "no equals sign": (b'<row Id="2" PostTypeId "1" />\n', [BROKEN]),
+    "an attribute without a value": (b'<row Id="2" PostTypeId="1" Body />\n', [BROKEN]),
+    "no space between attributes": (b'<row Id="2"PostTypeId="1" />\n', [BROKEN]),
+    "a name that is none": (b'<row Id="2" PostTypeId="1" 1x="1" />\n', [BROKEN]),
+    "an attribute twice": (b'<row Id="2" PostTypeId="1" Id="3" />\n', [BROKEN]),
+    "an unknown attribute twice": (b'<row Id="2" PostTypeId="1" X="3" X="3" />\n', [BROKEN]),
+    "a raw tag in a value": (body(b"a <b>c</b>"), [BROKEN]),
+    "a raw tag in a value that is not read": (b'<row Id="2" PostTypeId="1" Other="<" />\n', [BROKEN]),
+    "a raw quote in a value": (body(b'say "hi"'), [BROKEN]),
+    "a raw ampersand": (body(b"a & b"), [BROKEN]),
+    "a reference without its end": (body(b"a &amp b"), [BROKEN]),
+    "a reference without a name": (body(b"a &; b"), [BROKEN]),
+    "a reference without a number": (body(b"a &#; b"), [BROKEN]),
+    "a reference with a number that is none": (body(b"&#x4G;"), [BROKEN]),
+    "a capital X in a reference": (body(b"&#X41;"), [BROKEN]),
+    "an entity of HTML": (body(b"a&nbsp;b"), [BROKEN]),
+    "an entity that nobody declares": (body(b"a&password;b"), [BROKEN]),
+    # characters
+    "a lone continuation byte": (body(b"a\x80b"), [NO_UTF8]),
+    "a character cut in two": (body(b"a\xe2\x82"), [NO_UTF8]),
+    "an overlong character": (body(b"\xc0\xaf"), [NO_UTF8]),
+    "an overlong character of three bytes": (body(b"\xe0\x80\xaf"), [NO_UTF8]),
+    "a surrogate": (body(b"\xed\xa0\x80\xed\xb0\x80"), [NO_UTF8]),
+    "a character beyond Unicode": (body(b"\xf4\x90\x80\x80"), [NO_UTF8]),
+    "Latin-1": (body("é".encode("latin-1")), [NO_UTF8]),
+    "bytes that are no UTF-8 in a value that is not read": (b'<row Id="2" PostTypeId="1" X="\xff" />\n', [NO_UTF8]),
+    "NUL": (body(b"a\x00b"), [FORBIDDEN]),
+    "a control character": (body(b"a\x08b"), [FORBIDDEN]),
+    "a form feed": (body(b"a\x0cb"), [FORBIDDEN]),
+    "U+FFFE": (body(b"\xef\xbf\xbe"), [FORBIDDEN]),
+    "U+FFFF": (body(b"\xef\xbf\xbf"), [FORBIDDEN]),
+    "NUL as a reference": (body(b"&#0;"), [FORBIDDEN]),
+    "a control character as a reference": (body(b"a&#1;b"), [FORBIDDEN]),
+    "a control character as a hexadecimal reference": (body(b"a&#x1f;b"), [FORBIDDEN]),
+    "U+FFFE as a reference": (body(b"&#xFFFE;"), [FORBIDDEN]),
+    "a surrogate as a reference": (body(b"&#xD800;&#xDC00;"), [FORBIDDEN]),
+    "a reference beyond Unicode": (body(b"&#x110000;"), [FORBIDDEN]),
+    "a reference that is 65 in 32 bits": (body(b"&#4294967361;"), [BROKEN]),
+    # values
+    "no Id": (b'<row PostTypeId="1" Title="x" />\n', ["no Id"]),
+    "an empty Id": (question(""), ["no Id"]),
+    "an Id that is no number": (question("x7"), ["Id not a number"]),
+    "an Id with a fraction": (question("7.0"), ["Id not a number"]),
+    "an Id with spaces": (question(" 7 "), ["Id not a number"]),
+    "an Id with a plus": (question("+7"), ["Id not a number"]),
+    "an Id in Arabic digits": (question("٧"), ["Id not a number"]),
+    "a negative Id": (question(-7), ["Id not a number"]),
+    "an Id of 20 digits": (question("12345678901234567890"), ["Id not a number"]),
+    "an Id of 5,000 digits": (question("9" * 5_000), ["Id not a number"]),
+    "an Id beyond 2**48": (question(2**48), ["Id not a number"]),
+    "no PostTypeId": (row(Id=2, Title="x"), ["no PostTypeId"]),
+    "an empty PostTypeId": (row(Id=2, PostTypeId=""), ["no PostTypeId"]),
+    "a row without attributes": (b"<row />\n", ["no PostTypeId"]),
+    "a body over the limit": (body(b"x" * 2_001), ["Body of more than 2,000 bytes"]),
+    "a body over the limit in bytes": (body("é".encode() * 1_000 + b"x"), ["Body of more than 2,000 bytes"]),
+    "a body of references over the limit": (body(b"&#233;" * 1_001), ["Body of more than 2,000 bytes"]),
+    "a date that is no date": (question(2, CreationDate="yesterday"), ["CreationDate not a date"]),
+    "the 30th of February": (question(2, CreationDate="2024-02-30T00:00:00"), ["CreationDate not a date"]),
+    "a leap day in another year": (question(2, CreationDate="2023-02-29T00:00:00.000"), ["CreationDate not a date"]),
+    "a leap day in 1900": (question(2, CreationDate="1900-02-29T00:00:00"), ["CreationDate not a date"]),
+    "month 13": (question(2, CreationDate="2024-13-01T00:00:00"), ["CreationDate not a date"]),
+    "hour 25": (question(2, CreationDate="2024-01-01T25:00:00"), ["CreationDate not a date"]),
+    "second 60": (question(2, CreationDate="2024-01-01T23:59:60"), ["CreationDate not a date"]),
+    "the year 0": (question(2, CreationDate="0000-01-01T00:00:00"), ["CreationDate not a date"]),
+    "a date that is in the year 0 elsewhere": (
+        question(2, CreationDate="0001-01-01T00:00:00+01:00"),
+        ["CreationDate not a date"],
+    ),
+    "a date that is a number": (question(2, ClosedDate="1331060765"), ["ClosedDate not a date"]),
+    "a score that is no number": (question(2, Score="many"), ["Score not a number"]),
+    "a score beyond 32 bits": (question(2, Score=2**31), ["Score not a number"]),
+    "a score below 32 bits": (question(2, Score=-(2**31) - 1), ["Score not a number"]),
+    "views beyond 64 bits": (question(2, ViewCount=2**63), ["ViewCount not a number"]),
+    "a count of answers that is no number": (question(2, AnswerCount="1e3"), ["AnswerCount not a number"]),
+    "an accepted answer that is no number": (question(2, AcceptedAnswerId="none"), ["AcceptedAnswerId not a number"]),
+    # what is no row
+    "text between rows": (b"some text\n", [OUTSIDE]),
+    "bytes between rows": (b"\x00\xff\n", [OUTSIDE]),
+    "CDATA between rows": (b"<![CDATA[ text ]]>\n", [OUTSIDE]),
+    "another element between rows": (b'<rows Id="2" PostTypeId="1" />\n', [OUTSIDE]),
+    "an end tag between rows": (b"</row>\n", [OUTSIDE]),
+    "declarations between rows": (b'<!DOCTYPE row [<!ENTITY a "b">]>\n', [OUTSIDE]),
+    "a row in capitals": (b'<ROW Id="2" PostTypeId="1" />\n', [OUTSIDE]),
+    "a row without a name": (b'< row Id="2" PostTypeId="1" />\n', [OUTSIDE]),
+    "a second dump": (b"</posts><?xml version='1.0'?><posts>\n", [OUTSIDE]),
+    "a row in a row": (b'<row Id="2" PostTypeId="5"><row Id="4" PostTypeId="5" /></row>\n', [BROKEN, OUTSIDE]),
+    "two bad rows": (question("x") + b"<row Id=9 />\n", ["Id not a number", BROKEN]),
+}
+
+
+@pytest.mark.parametrize("name", REJECTED)
+def test_a_bad_row_is_rejected_with_its_reason_and_costs_no_other(name: str) -> None:
+    bad, reasons = REJECTED[name]
+
+    contents = between_good_rows(bad)
+
+    assert contents.rejects.column("reason").to_pylist() == reasons
+    others = {"other_posts": 1} if name == "a row in a row" else {}
+    assert counts(contents) == {"rejects": len(reasons)} | others
+
+
+@pytest.mark.parametrize("name", REJECTED)
+def test_a_reject_says_where_the_bad_row_stands_and_how_it_begins(name: str) -> None:
+    content = document(BEFORE + REJECTED[name][0] + AFTER)
+
+    for reject in read(content, QUESTIONS).rejects.to_pylist():
+        there = content[reject["position"] :]
+        assert reject["excerpt"] == there[:800].decode("utf-8", "replace")[: len(reject["excerpt"])]
+        assert len(reject["excerpt"]) == 200 or AFTER[:20].strip() not in reject["excerpt"].encode()
+        assert reject["source"] == "a.com/Posts.xml"
+
+
+def test_a_row_of_more_than_8_mib_is_rejected() -> None:
+    contents = read(document(BEFORE + body(b"x" * (8 << 20)) + AFTER), QUESTIONS)
+
+    assert contents.rejects.column("reason").to_pylist() == ["longer than 8 MiB"]
+    assert contents.tables["questions"].column("question_id").to_pylist() == [1, 3]
+
+
+@pytest.mark.parametrize("content", [b"x" * 2_000, "é".encode() * 1_000, b"&amp;" * 2_000, "😀".encode() * 500])
+def test_a_body_of_exactly_the_limit_is_kept(content: bytes) -> None:
+    contents = between_good_rows(body(content))
+
+    assert counts(contents) == {"questions": 1}
+    assert len(contents.tables["questions"].column("body_html")[1].as_py().encode()) == 2_000
+
+
+@pytest.mark.parametrize("stray", [b"text\n", b'<rw Id="9"/>\n', b"<!-- -->x\n", b"\x00"])
+def test_what_stands_before_the_first_row_is_rejected_too(stray: bytes) -> None:
+    contents = every_way(document(stray + BEFORE), QUESTIONS)
+
+    assert counts(contents, good=1) == {"rejects": 1}
+
+
+# Rows that are left out, and counted
+
+COUNTED: dict[str, tuple[bytes, Format, dict[str, int]]] = {
+    "an answer": (answer(2, 1), QUESTIONS, {"other_posts": 1}),
+    "a wiki": (row(Id=2, PostTypeId=5), QUESTIONS, {"other_posts": 1}),
+    "a post type of tomorrow": (row(Id=2, PostTypeId=99), QUESTIONS, {"other_posts": 1}),
+    "a post type that is no number": (row(Id=2, PostTypeId="question"), QUESTIONS, {"other_posts": 1}),
+    "another post with bad values": (row(Id="x", PostTypeId=4, Score="many"), QUESTIONS, {"other_posts": 1}),
+    "an answer with a body over the limit": (answer(2, 1, Body="x" * 3_000), QUESTIONS, {"other_posts": 1}),
+    "the fabricated question": (question(1000000001, Title="invented"), QUESTIONS, {"fabricated": 1}),
+    "the fabricated answer": (answer(1000000010, 1000000001), QUESTIONS, {"fabricated": 1}),
+    "both fabricated posts": (
+        question(1000000001) + answer(1000000010, 1000000001),
+        WITH_ANSWERS,
+        {"fabricated": 2},
+    ),
+    "a question before the fabricated one": (question(1000000000), QUESTIONS, {"questions": 1}),
+    "an answer that is asked for": (answer(2, 1), WITH_ANSWERS, {"answers": 1}),
+    "an answer without a question": (row(Id=2, PostTypeId=2), WITH_ANSWERS, {"rejects": 1}),
+    "an answer to no number": (answer(2, "x"), WITH_ANSWERS, {"rejects": 1}),
+    "an answer without an Id": (row(PostTypeId=2, ParentId=1), WITH_ANSWERS, {"rejects": 1}),
+    "an answer with a body over the limit, asked for": (
+        answer(2, 1, Body="x" * 3_000),
+        WITH_ANSWERS,
+        {"rejects": 1},
+    ),
+    "a question without a parent": (question(2), WITH_ANSWERS, {"questions": 1}),
+    "an answer with the id of a question": (answer(1, 3), WITH_ANSWERS, {"answers": 1}),
+    "a wiki when answers are asked for": (row(Id=2, PostTypeId=5), WITH_ANSWERS, {"other_posts": 1}),
+    "an id twice": (question(2) + question(2), QUESTIONS, {"questions": 1, "duplicate_ids": 1}),
+    "an answer twice": (answer(2, 1) + answer(2, 3), WITH_ANSWERS, {"answers": 1, "duplicate_ids": 1}),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_a_row_that_is_left_out_is_counted_as_what_it_is(name: str) -> None:
+    content, file_format, expected = COUNTED[name]
+
+    assert counts(between_good_rows(content, file_format)) == expected
+
+
+def test_of_rows_with_one_id_the_last_counts() -> None:
+    same = [question(2, Title=title) for title in ("first", "second", "last")]
+    slow = b'<row Id = "2" PostTypeId="1" Title="slowly read" />\n'
+
+    for rows, title in ((same, "last"), ([*same, slow], "slowly read"), ([slow, *same], "last")):
+        contents = between_good_rows(b"".join(rows))
+        assert contents.tables["questions"].column("title").to_pylist() == ["Tom & <Ann>", title, "after"]
+        assert counts(contents) == {"questions": 1, "duplicate_ids": len(rows) - 1}
+
+
+def test_a_broken_row_does_not_take_the_place_of_a_good_one_with_its_id() -> None:
+    contents = between_good_rows(question(2, Title="good") + question(2, Score="x") + b'<row Id="2" broken />\n')
+
+    assert contents.tables["questions"].column("title").to_pylist()[1] == "good"
+    assert counts(contents) == {"questions": 1, "rejects": 2}
+
+
+# Links
+
+BAD_LINKS = {
+    "no PostId": (row(RelatedPostId=1, LinkTypeId=1), "no PostId"),
+    "an empty PostId": (link("", 1), "no PostId"),
+    "a PostId that is no number": (link("x", 1), "PostId not a number"),
+    "a PostId beyond 2**48": (link(2**48, 1), "PostId not a number"),
+    "no RelatedPostId": (row(PostId=1, LinkTypeId=1), "no RelatedPostId"),
+    "a negative RelatedPostId": (link(1, -1), "RelatedPostId not a number"),
+    "no LinkTypeId": (row(PostId=1, RelatedPostId=2), "no LinkTypeId"),
+    "a LinkTypeId that is no number": (link(1, 2, "duplicate"), "LinkTypeId not a number"),
+    "a negative LinkTypeId": (link(1, 2, -1), "LinkTypeId not a number"),
+    "a LinkTypeId of 30 digits": (link(1, 2, "9" * 30), "LinkTypeId not a number"),
+    "a date that is none": (link(1, 2, CreationDate="soon"), "CreationDate not a date"),
+    "a broken link": (b'<row PostId="1" RelatedPostId="2" LinkTypeId=3 />\n', BROKEN),
+    "a post among links": (question(7), "no PostId"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_LINKS)
+def test_a_bad_link_is_rejected_with_its_reason(name: str) -> None:
+    bad, reason = BAD_LINKS[name]
+
+    contents = between_good_rows(bad, LINKS)
+
+    assert contents.rejects.column("reason").to_pylist() == [reason]
+    assert counts(contents) == {"rejects": 1}
+
+
+@pytest.mark.parametrize(
+    ("type_id", "name"),
+    [(1, "linked"), (3, "duplicate"), (0, "type-0"), (2, "type-2"), (99, "type-99"), ("03", "duplicate")],
+)
+def test_links_of_any_type_are_kept_by_name(type_id: object, name: str) -> None:
+    contents = between_good_rows(link(2, 9, type_id), LINKS)
+
+    assert contents.tables["links"].to_pylist()[1] == {
+        "question_id": 2,
+        "related_id": 9,
+        "link_type": name,
+        "creation_date": None,
+    }
+
+
+def test_links_are_kept_as_often_as_they_are_there() -> None:
+    assert counts(between_good_rows(link(2, 2) * 3 + link(2, 2, 1), LINKS)) == {"links": 4}
+
+
+# Files that are refused
+
+LAUGHS = b'<!DOCTYPE posts [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;"><!ENTITY c "&b;&b;&b;&b;">]>\n'
+OUTER = b'<!DOCTYPE posts [<!ENTITY e SYSTEM "file:///etc/hostname">]>\n'
+NO_DUMP = "no Stack Exchange dump: expected <posts>, found "
+REFUSED_DECLARATION = "refused, for dumps have no DOCTYPE or ENTITY declaration"
+CUT_SHORT = "cut short: it does not end with </posts>"
+WIDE = "encoded in UTF-16 or UTF-32; dumps are UTF-8"
+
+REFUSED: dict[str, tuple[bytes, str]] = {
+    "a file cut in a row": (document(BEFORE + AFTER)[:-30], CUT_SHORT),
+    "a file cut between rows": (document(BEFORE + AFTER).removesuffix(b"</posts>"), CUT_SHORT),
+    "a file cut in its last tag": (document(BEFORE)[:-1], CUT_SHORT),
+    "a file cut before its first row": (DECLARATION + b"<posts>", CUT_SHORT),
+    "text behind the end": (document(BEFORE) + b"x", CUT_SHORT),
+    "a row behind the end": (document(BEFORE) + AFTER, CUT_SHORT),
+    "rows behind an empty root": (DECLARATION + b"<posts />" + BEFORE, CUT_SHORT),
+    "NULs behind the end, as of a file whose disk was full": (document(BEFORE) + b"\0" * 100, CUT_SHORT),
+    "the end of another root": (document(BEFORE).replace(b"</posts>", b"</postlinks>"), CUT_SHORT),
+    "entities that grow without bound": (
+        LAUGHS + document(body(b"&c;")).removeprefix(DECLARATION),
+        REFUSED_DECLARATION,
+    ),
+    "entities behind a declaration": (
+        DECLARATION + LAUGHS + document(body(b"&c;")).removeprefix(DECLARATION),
+        REFUSED_DECLARATION,
+    ),
+    "an entity of another file": (OUTER + document(body(b"&e;")).removeprefix(DECLARATION), REFUSED_DECLARATION),
+    "a document type of another file": (
+        b'<!DOCTYPE posts SYSTEM "http://127.0.0.1/x.dtd">' + document(BEFORE).removeprefix(DECLARATION),
+        REFUSED_DECLARATION,
+    ),
+    "UTF-16": (document(BEFORE).decode("utf-8-sig").encode("utf-16"), WIDE),
+    "UTF-16 without a mark": (document(BEFORE).decode("utf-8-sig").encode("utf-16-be"), WIDE),
+    "UTF-32": (document(BEFORE).decode("utf-8-sig").encode("utf-32"), WIDE),
+    "another encoding": (
+        document(BEFORE).replace(b"utf-8", b"windows-1252"),
+        "declares the encoding 'windows-1252'; dumps are UTF-8",
+    ),
+    "another root": (document(BEFORE, "comments"), NO_DUMP + "<comments>"),
+    "links in the place of posts": (document(LINKS_BEFORE, "postlinks"), NO_DUMP + "<postlinks>"),
+    "another root of the same beginning": (document(BEFORE, "posts2"), NO_DUMP + "<posts2>"),
+    "rows without a root": (BEFORE.strip() + AFTER, NO_DUMP + "<row>"),
+    "an empty file": (b"", NO_DUMP + "an empty file"),
+    "only a mark": (b"\xef\xbb\xbf", NO_DUMP + "an empty file"),
+    "only a declaration": (DECLARATION, NO_DUMP + "an empty file"),
+    "a table": (b"Id,Title\n1,x\n", NO_DUMP + r"'Id,Title\n1,x\n'"),
+    "a web page": (b"<!doctype html><html></html>", NO_DUMP + "'<!doctype html><html></html>'"),
+}
+
+
+@pytest.mark.parametrize("size", [1, 64, 1 << 24])
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_bad_file_is_refused_by_name(name: str, size: int) -> None:
+    content, message = REFUSED[name]
+
+    with pytest.raises(DupqError, match=f"^{re.escape(f'a.com/Posts.xml: {message}')}$"):
+        read(content, QUESTIONS, size)
+
+
+@pytest.mark.parametrize("content", [b"<posts></posts>", b"<posts/>", b"<posts />\n", document(b"")])
+def test_a_dump_without_rows_is_a_dump(content: bytes) -> None:
+    contents = every_way(content, QUESTIONS)
+
+    assert not any(contents.counts.values())
+    assert contents.tables["questions"].num_rows == contents.rejects.num_rows == 0
+
+
+@pytest.mark.parametrize("declared", [LAUGHS, OUTER])
+def test_entities_declared_between_rows_are_never_replaced(declared: bytes) -> None:
+    contents = between_good_rows(declared + body(b"&a;&c;&e;"))
+
+    assert contents.rejects.column("reason").to_pylist() == [OUTSIDE, BROKEN]
+    assert contents.counts["questions"] == 2
+
+
+# Dialects that are all the same question
+
+MOMENT = datetime.datetime(2012, 3, 6, 19, 6, 5, 667_000, tzinfo=datetime.UTC)
+WHOLE = {
+    "question_id": 2,
+    "title": "A & B",
+    "body_html": "<p>é</p>\nx",
+    "tags": ["c++", "graph-theory"],
+    "creation_date": MOMENT,
+    "score": -3,
+    "view_count": 7,
+    "answer_count": 1,
+    "accepted_answer_id": 9,
+    "closed_date": MOMENT.replace(microsecond=0),
+    "owner": "5",
+    "content_license": "CC BY-SA 4.0",
+}
+WRITTEN = (
+    '  <row Id="2" PostTypeId="1" AcceptedAnswerId="9" CreationDate="2012-03-06T19:06:05.667" Score="-3" '
+    'ViewCount="7" Body="&lt;p&gt;é&lt;/p&gt;&#xA;x" OwnerUserId="5" Title="A &amp; B" '
+    'Tags="&lt;c++&gt;&lt;graph-theory&gt;" AnswerCount="1" CommentCount="0" ClosedDate="2012-03-06T19:06:05" '
+    'ContentLicense="CC BY-SA 4.0" />\n'
+).encode()
+
+
+def replaced(*changes: tuple[bytes, bytes]) -> bytes:
+    written = WRITTEN
+    for old, new in changes:
+        assert old in written
+        written = written.replace(old, new)
+    return written
+
+
+def without(*names: bytes) -> bytes:
+    written = WRITTEN
+    for name in names:
+        written, found = re.subn(rb' %b="[^"]*"' % name, b"", written)
+        assert found == 1
+    return written
+
+
+DIALECTS: dict[str, tuple[bytes, dict[str, Any]]] = {
+    "as dumps are": (WRITTEN, {}),
+    "newer tags": (replaced((b"&lt;c++&gt;&lt;graph-theory&gt;", b"|c++|graph-theory|")), {}),
+    "raw greater-than signs": (replaced((b"&gt;", b">")), {}),
+    "decimal line breaks": (replaced((b"&#xA;", b"&#10;")), {}),
+    "lower-case hexadecimal line breaks": (replaced((b"&#xA;", b"&#xa;")), {}),
+    "line breaks with zeros": (replaced((b"&#xA;", b"&#x0000A;")), {}),
+    "letters as references": (replaced(("é".encode(), b"&#233;")), {}),
+    "letters as hexadecimal references": (replaced(("é".encode(), b"&#xE9;")), {}),
+    "single quotes": (replaced((b'"', b"'")), {}),
+    "rows over several lines": (replaced((b" Body", b"\n  Body"), (b" Title", b"\r\n\tTitle")), {}),
+    "no space before the slash": (replaced((b" />", b"/>")), {}),
+    "spaces about the equals signs": (replaced((b'="', b' = "')), {}),
+    "an end tag": (replaced((b" />", b"></row>")), {}),
+    "content in a row": (replaced((b" />", b">\n<x/> text</row>")), {}),
+    "unknown attributes": (replaced((b" Id=", b' New="&lt;" x-y.z="1" Id=')), {}),
+    "a namespace": (replaced((b" Id=", b' xmlns:x="urn:x" x:Id="3" Id=')), {}),
+    "an Id with zeros": (replaced((b' Id="2"', b' Id="002"')), {}),
+    "an Id of references": (replaced((b' Id="2"', b' Id="&#50;"')), {}),
+    "a raw tab, which XML reads as a space": (replaced((b"&#xA;x", b"\tx")), {"body_html": "<p>é</p> x"}),
+    "a raw line break, which XML reads as a space": (replaced((b"&#xA;x", b"\r\nx")), {"body_html": "<p>é</p> x"}),
+    "a tab by reference": (replaced((b"&#xA;x", b"&#9;x")), {"body_html": "<p>é</p>\tx"}),
+    "a carriage return by reference": (replaced((b"&#xA;x", b"&#xD;x")), {"body_html": "<p>é</p>\rx"}),
+    "DEL and C1, which XML allows": (
+        replaced((b"&#xA;x", b"\x7f\xc2\x85&#x80;")),
+        {"body_html": "<p>é</p>\x7f\x85\x80"},
+    ),
+    "no Title": (without(b"Title"), {"title": ""}),
+    "no Body": (without(b"Body"), {"body_html": ""}),
+    "empty texts": (
+        re.sub(rb' (Title|Body|Tags)="[^"]*"', rb' \1=""', WRITTEN),
+        {"title": "", "body_html": "", "tags": []},
+    ),
+    "no tags": (without(b"Tags"), {"tags": []}),
+    "a deleted owner": (replaced((b'OwnerUserId="5"', b'OwnerDisplayName="user5"')), {"owner": "user5"}),
+    "an owner with a name too": (replaced((b" Title", b' OwnerDisplayName="ann" Title')), {}),
+    "no owner at all": (without(b"OwnerUserId"), {"owner": None}),
+    "no licence": (without(b"ContentLicense"), {"content_license": None}),
+    "an open question": (without(b"ClosedDate"), {"closed_date": None}),
+    "a migrated question": (
+        without(b"AcceptedAnswerId", b"Score", b"ViewCount", b"AnswerCount", b"OwnerUserId"),
+        dict.fromkeys(["accepted_answer_id", "score", "view_count", "answer_count", "owner"]),
+    ),
+    "a date without fractions": (
+        replaced((b".667", b"")),
+        {"creation_date": MOMENT.replace(microsecond=0)},
+    ),
+    "a date with one digit": (replaced((b".667", b".6")), {"creation_date": MOMENT.replace(microsecond=600_000)}),
+    "a date with seven digits": (replaced((b".667", b".6679999")), {}),
+    "a date with its zone": (replaced((b".667", b".667Z")), {}),
+    "a date of another zone": (replaced((b"T19:06:05.667", b"T21:06:05.667+02:00")), {}),
+    "a date before 1970": (
+        replaced((b"2012-03-06T19:06:05.667", b"1969-12-31T23:59:59.999")),
+        {"creation_date": datetime.datetime(1969, 12, 31, 23, 59, 59, 999_000, tzinfo=datetime.UTC)},
+    ),
+    "numbers at their limits": (
+        replaced((b'"-3"', b'"-2147483648"'), (b'"7"', b'"9223372036854775807"')),
+        {"score": -(2**31), "view_count": 2**63 - 1},
+    ),
+    "empty numbers": (
+        replaced((b'"-3"', b'""'), (b'"7"', b'""'), (b'"2012-03-06T19:06:05"', b'""')),
+        {"score": None, "view_count": None, "closed_date": None},
+    ),
+    "a comment behind it": (WRITTEN + b"<!-- all is well -->\n", {}),
+    "a comment with tags": (WRITTEN + b"<!-- <rows><a b='c'/> -->\n", {}),
+    "a processing instruction behind it": (WRITTEN + b"<?php echo 1 ?>\n", {}),
+    "no line breaks": (WRITTEN.strip(), {}),
+    "empty lines": (b"\n\n" + WRITTEN + b"\r\n \t\n", {}),
+}
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_a_question_in_any_dialect_is_the_same_question(name: str) -> None:
+    written, changes = DIALECTS[name]
+
+    contents = between_good_rows(written)
+
+    assert contents.tables["questions"].to_pylist()[1] == WHOLE | changes
+    assert counts(contents) == {"questions": 1}
+
+
+def test_two_rows_may_stand_on_one_line() -> None:
+    contents = between_good_rows(question(2).strip() + question(4).strip())
+
+    assert contents.tables["questions"].column("question_id").to_pylist() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b"\xef\xbb\xbf", b""),
+        (DECLARATION, b""),
+        (DECLARATION, b"\xef\xbb\xbf"),
+        (DECLARATION, b"<?xml version='1.0' encoding='UTF-8' standalone='yes' ?>"),
+        (b"\n", b"\r\n"),
+        (b"\r\n", b"\n"),
+        (b"<posts>", b'<posts xmlns:xsi="urn:x">'),
+        (b"</posts>", b"</posts >\r\n\n"),
+    ],
+)
+def test_files_may_open_and_close_in_any_of_the_usual_ways(old: bytes, new: bytes) -> None:
+    content = document(BEFORE + WRITTEN + AFTER)
+    assert old in content
+
+    assert every_way(content.replace(old, new), QUESTIONS).tables == every_way(content, QUESTIONS).tables

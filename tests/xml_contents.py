@@ -1,0 +1,98 @@
+"""XML files written for tests, and what is read of them: as ingest reads them, and the slow and obvious way."""
+
+import io
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+from xml.sax.saxutils import quoteattr
+
+import pyarrow as pa
+
+from dupq.dump.contents import KINDS, Contents, Format, read_rows, read_segment, sort_rows
+from dupq.dump.opening import read_closing, read_opening
+from dupq.dump.rows import BrokenRow, RawRow, Row, parse_row
+from dupq.dump.segments import ROW_START, SIZE, cut
+
+SOURCE = "a.com/Posts.xml"
+DECLARATION = b'\xef\xbb\xbf<?xml version="1.0" encoding="utf-8"?>\r\n'
+
+
+def quoted(text: str) -> str:
+    return quoteattr(text, {"\n": "&#xA;", "\r": "&#xD;", "\t": "&#x9;"})
+
+
+def row(**attributes: object) -> bytes:
+    values = "".join(f" {name}={quoted(str(value))}" for name, value in attributes.items())
+    return f"  <row{values} />\r\n".encode()
+
+
+def question(question_id: object, **attributes: object) -> bytes:
+    return row(Id=question_id, PostTypeId=1, **attributes)
+
+
+def answer(answer_id: object, question_id: object, **attributes: object) -> bytes:
+    return row(Id=answer_id, PostTypeId=2, ParentId=question_id, **attributes)
+
+
+def link(question_id: object, related_id: object, link_type: object = 3, **attributes: object) -> bytes:
+    return row(Id=1, PostId=question_id, RelatedPostId=related_id, LinkTypeId=link_type, **attributes)
+
+
+def document(rows: bytes, root: str = "posts") -> bytes:
+    return DECLARATION + b"<%b>\r\n%b</%b>" % (root.encode(), rows, root.encode())
+
+
+def read(content: bytes, file_format: Format, size: int = SIZE, source: str = SOURCE) -> Contents:
+    """What ingest reads of an XML file, cut into segments of `size` bytes."""
+    segments = cut(io.BytesIO(content), size=size)
+    contents = joined([read_segment(segment, file_format, source) for segment in segments], file_format)
+    check_counts(contents)
+    return contents
+
+
+def read_slowly(content: bytes, file_format: Format, source: str = SOURCE) -> Contents:
+    """The same, without segments and without compiled parsing: every row alone through the XML parser."""
+    contents = read_rows(parsed_slowly(content, file_format.root, source), file_format, source)
+    check_counts(contents)
+    return contents
+
+
+def parsed_slowly(content: bytes, root: str = "posts", source: str = SOURCE) -> Iterator[Row | BrokenRow]:
+    """The rows of a file, each parsed alone."""
+    opening = read_opening(content, root, source)
+    if opening.is_empty and not content[opening.length :].strip():
+        return
+    end = read_closing(memoryview(content), root, source)
+    starts = [opening.length, *(match.start() for match in ROW_START.finditer(content, opening.length, end))]
+    for start, stop in zip(starts, [*starts[1:], end], strict=True):
+        yield from parse_row(RawRow(start, content[start:stop]))
+
+
+def joined(pieces: Iterable[Contents], file_format: Format) -> Contents:
+    """The contents of all pieces of a file as those of one."""
+    parts = list(pieces)
+    counts = Counter[str]()
+    for part in parts:
+        counts.update(part.counts)
+    tables = {}
+    for name in file_format.tables:
+        tables[name], dropped = sort_rows(KINDS[name], pa.concat_tables([part.tables[name] for part in parts]))
+        counts[name] -= len(dropped)
+        counts["duplicate_ids"] += len(dropped)
+    return Contents(tables, pa.concat_tables([part.rejects for part in parts]), counts)
+
+
+def check_counts(contents: Contents) -> None:
+    """Every row is counted once, and the tables have as many rows as was counted."""
+    counts = Counter(contents.counts)
+    rows = counts.pop("rows")
+    assert rows == sum(counts.values()), contents.counts
+    assert counts["rejects"] == contents.rejects.num_rows
+    assert all(counts[name] == table.num_rows for name, table in contents.tables.items())
+
+
+def comparable(contents: Contents) -> dict[str, Any]:
+    """All there is in contents, whatever the chunks of its tables; a count of nothing is no count."""
+    tables = {name: (table.schema, table.to_pylist()) for name, table in contents.tables.items()}
+    counts = {name: count for name, count in contents.counts.items() if count}
+    return {"tables": tables, "rejects": contents.rejects.to_pylist(), "counts": counts}
