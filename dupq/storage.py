@@ -304,7 +304,7 @@ def write_row_groups(uri: str, groups: Iterable[pa.Table], schema: pa.Schema) ->
     options = {"use_dictionary": short, "write_statistics": short}
     with (
         open_output(uri) as sink,
-        pq.ParquetWriter(sink, schema, compression="zstd", compression_level=-1, **options) as writer,
+        pq.ParquetWriter(sink, schema, compression="zstd", **options) as writer,
     ):
         for group in groups:
             writer.write_table(conform(group, schema, uri), row_group_size=max(1, len(group)))

@@ -1,0 +1,221 @@
+"""The ingest job on a generated archive of several parts and shards: killed, packed otherwise, on S3, with answers."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import py7zr
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from dump_files import upload, write_archive, write_files
+from lxml import etree
+
+from benchmarks import big_archive
+from dupq import storage
+from dupq.errors import DupqError
+from dupq.ingest_pipeline import IngestJob, ingest
+
+ROOT = Path(__file__).parents[1]
+SITE = "big.example.com"
+SHARD_ROWS = "ingest.shard_rows=3000"
+STORED = [{"id": py7zr.FILTER_COPY}]  # packing takes long
+TABLES = ("questions", "links", "answers", "rejects")
+
+
+@pytest.fixture(scope="module")
+def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A site of seven segments, in two units, with rejects in some of them."""
+    folder = tmp_path_factory.mktemp("dump")
+    big_archive.write_archive(folder, size=100_000_000, seed=5, site=SITE)
+    posts = folder / SITE / "Posts.xml"
+    content = posts.read_bytes()
+    for place in (30_000_000, 80_000_000):
+        row = content.index(b"<row ", place)
+        content = content[:row] + b'<row Id="1" PostTypeId="1" Body="& no XML" />\r\n  ' + content[row:]
+    posts.write_bytes(content)
+    return folder / SITE
+
+
+@pytest.fixture(scope="module")
+def archive(dump: Path, ray_started: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("undisturbed")
+    ingest(IngestJob((str(dump),), str(output), answers=True, assignments=(SHARD_ROWS,)))
+    return output
+
+
+def tables(archive: Path | str) -> dict[str, bytes]:
+    files = [file for name in TABLES for file in storage.list_files(storage.join(str(archive), name))]
+    return {
+        f"{storage.parent(file.uri).rsplit('/', 2)[1]}/{file.relative}": storage.read_bytes(file.uri) for file in files
+    }
+
+
+def without_sources(archive: Path | str) -> dict[str, bytes]:
+    """Rejects name the file that they came from."""
+    return {name: content for name, content in tables(archive).items() if not name.startswith("rejects")}
+
+
+def test_the_tables_hold_what_a_plain_parser_finds(dump: Path, archive: Path) -> None:
+    accepted, questions, answers = set(), [], []
+    for _, row in etree.iterparse(dump / "Posts.xml", tag="row", recover=True):
+        attributes = dict(row.attrib)
+        row.clear()
+        if attributes.get("PostTypeId") == "1" and "no XML" not in attributes["Body"]:
+            questions.append((int(attributes["Id"]), attributes["Title"], attributes["Body"]))
+            accepted.add(attributes.get("AcceptedAnswerId"))
+        elif attributes.get("PostTypeId") == "2":
+            answers.append((int(attributes["Id"]), int(attributes["ParentId"]), attributes["Body"]))
+    found = ds.dataset(archive / "questions", partitioning="hive").to_table()
+    assert found["site"].unique().to_pylist() == [SITE]
+    assert (
+        list(zip(*(found[name].to_pylist() for name in ("question_id", "title", "body_html")), strict=True))
+        == questions
+    )
+    found = ds.dataset(archive / "answers").to_table()
+    columns = ("answer_id", "question_id", "body_html")
+    assert list(zip(*(found[name].to_pylist() for name in columns), strict=True)) == answers
+    is_accepted = [str(answer[0]) in accepted for answer in answers]
+    assert found["is_accepted"].to_pylist() == is_accepted
+    assert any(is_accepted)
+
+
+def test_shards_have_the_rows_that_were_asked_for_and_rejects_their_reasons(archive: Path) -> None:
+    shards = sorted((archive / "questions" / f"site={SITE}").iterdir())
+    assert [shard.name for shard in shards] == [f"part-{number:05d}.parquet" for number in range(len(shards))]
+    rows = [pq.read_metadata(shard).num_rows for shard in shards]
+    assert len(rows) > 5
+    assert set(rows[:-1]) == {3000}
+    assert 0 < rows[-1] <= 3000
+    rejects = ds.dataset(archive / "rejects").to_table().to_pylist()
+    assert [reject["reason"] for reject in rejects] == ["not well-formed"] * 2
+    assert [reject["position"] // 10_000_000 for reject in rejects] == [3, 8]
+
+
+def test_every_row_of_every_file_is_in_the_manifest(dump: Path, archive: Path) -> None:
+    counts = json.loads((archive / "manifest.json").read_text())["sites"][SITE]
+    posts, links = (counts["files"][str(dump / name)] for name in ("Posts.xml", "PostLinks.xml"))
+    assert posts["rows"] == (dump / "Posts.xml").read_bytes().count(b"<row ")
+    assert posts["rows"] == sum(count for name, count in posts.items() if name != "rows")
+    assert posts["rejects"] == 2
+    assert links == {"rows": links["links"], "links": pq.read_table(archive / "links").num_rows, "rejects": 0}
+    assert not (archive / "_parts").exists()
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst", ".7z"])
+def test_the_same_bytes_however_the_dump_is_packed(dump: Path, archive: Path, tmp_path: Path, suffix: str) -> None:
+    files = {name: (dump / name).read_bytes() for name in ("Posts.xml", "PostLinks.xml")}
+    if suffix == ".7z":
+        packed = tmp_path / f"{SITE}.7z"
+        write_archive(packed, files, filters=STORED)
+    else:
+        packed = tmp_path / SITE
+        for name, content in files.items():
+            write_files(packed, name + suffix, content=content)
+    ingest(IngestJob((str(packed),), str(tmp_path / "out"), answers=True, assignments=(SHARD_ROWS,)))
+    assert without_sources(tmp_path / "out") == without_sources(archive)
+
+
+def test_rows_in_any_order_give_the_same_tables_and_of_the_same_id_the_last_one(
+    dump: Path, archive: Path, tmp_path: Path
+) -> None:
+    head, *rows = (dump / "Posts.xml").read_bytes().split(b"<row ")
+    rows[-1] = rows[-1].replace(b"</posts>", b"")
+    generator = random.Random(3)
+    generator.shuffle(rows)
+    old = [row.replace(b'Title="', b'Title="Old: ') for row in rows[::50] if b'PostTypeId="1"' in row]
+    posts = tmp_path / SITE / "Posts.xml"
+    posts.parent.mkdir()
+    posts.write_bytes(head + b"".join(b"<row " + row for row in old + rows) + b"</posts>\r\n")
+    shutil.copy(dump / "PostLinks.xml", posts.parent)
+    counts = ingest(IngestJob((str(posts.parent),), str(tmp_path / "out"), answers=True, assignments=(SHARD_ROWS,)))
+    assert counts[SITE]["duplicate_ids"] == len(old) > 100
+    assert counts[SITE]["files"][str(posts)]["duplicate_ids"] == len(old)
+    for name in ("questions", "answers", "links"):
+        expected = ds.dataset(archive / name).to_table()
+        assert ds.dataset(tmp_path / "out" / name).to_table().equals(expected), name
+
+
+def start(dump: str, output: Path | str, *arguments: str) -> subprocess.Popen:
+    command = [sys.executable, str(ROOT / "jobs" / "ingest.py"), "--dump", dump, "--output", str(output), "--answers"]
+    environment = {**os.environ, "RAY_ADDRESS": "local"}
+    return subprocess.Popen(
+        [*command, "--set", SHARD_ROWS, *arguments], env=environment, start_new_session=True, stderr=subprocess.PIPE
+    )
+
+
+def test_killed_at_random_moments_and_run_again_it_gives_the_bytes_of_an_undisturbed_run(
+    dump: Path, archive: Path, tmp_path: Path
+) -> None:
+    output, generator = tmp_path / "out", random.Random(int(time.time()))
+    for kill in range(5):
+        process = start(str(dump), output)
+        while process.poll() is None and not (output / "_parts").exists():
+            time.sleep(0.01)  # Ray is starting, there is nothing to disturb yet
+        time.sleep(generator.uniform(0, 0.4 if kill else 0.05))
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        assert not (output / "manifest.json").exists() or kill
+    process = start(str(dump), output)
+    assert process.wait() == 0, process.communicate()
+    assert tables(output) == tables(archive)
+    assert not (output / "_parts").exists()
+
+
+def test_a_rerun_skips_what_is_done_and_makes_anew_what_changed(dump: Path, archive: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    sites = tmp_path / "dumps"
+    big_archive.write_archive(sites, questions=300, seed=1, site="a.example.com")
+    big_archive.write_archive(sites, questions=300, seed=2, site="b.example.com")
+    job = IngestJob((str(sites),), str(output), assignments=("ingest.shard_rows=100",))
+    ingest(job)
+    first = {path: path.stat().st_mtime_ns for path in output.rglob("*.parquet")}
+    ingest(job)
+    assert {path: path.stat().st_mtime_ns for path in output.rglob("*.parquet")} == first
+    big_archive.write_archive(sites, questions=150, seed=3, site="b.example.com")
+    ingest(job)
+    now = {path: path.stat().st_mtime_ns for path in output.rglob("*.parquet")}
+    assert {path for path in first if now.get(path) == first[path]} == {
+        path for path in first if "site=a." in str(path)
+    }
+    assert pq.read_table(output / "questions" / "site=b.example.com").num_rows == 150
+    assert len(list((output / "questions" / "site=b.example.com").iterdir())) == 2
+
+
+def test_a_site_that_fails_does_not_keep_the_others_from_being_finished(ray_started: None, tmp_path: Path) -> None:
+    for seed, name in enumerate(("a.example.com", "b.example.com", "c.example.com")):
+        big_archive.write_archive(tmp_path / "dumps", questions=200, seed=seed, site=name)
+    broken = tmp_path / "dumps" / "b.example.com" / "Posts.xml"
+    broken.write_bytes(broken.read_bytes()[:-30])
+    job = IngestJob((str(tmp_path / "dumps"),), str(tmp_path / "out"))
+    with pytest.raises(DupqError, match=r"1 of 3 sites failed \(b\.example\.com\).*Posts\.xml: cut short"):
+        ingest(job)
+    made = sorted(path.name for path in (tmp_path / "out" / "questions").iterdir() if any(path.iterdir()))
+    assert made == ["site=a.example.com", "site=c.example.com"]
+    assert not (tmp_path / "out" / "manifest.json").exists()
+    big_archive.write_archive(tmp_path / "dumps", questions=200, seed=1, site="b.example.com")
+    assert {site["questions"] for site in ingest(job).values()} == {200}
+
+
+@pytest.mark.parametrize("form", ["xml", "7z"])
+def test_the_same_through_s3(dump: Path, archive: Path, tmp_path: Path, s3: str, form: str) -> None:
+    source = f"{s3}/ingest-{form}/{SITE}"
+    if form == "7z":
+        packed = tmp_path / "packed" / f"{SITE}.7z"
+        packed.parent.mkdir()
+        write_archive(
+            packed, {name: (dump / name).read_bytes() for name in ("Posts.xml", "PostLinks.xml")}, filters=STORED
+        )
+        upload(packed.parent, f"{s3}/ingest-{form}")
+        source += ".7z"
+    else:
+        upload(dump, source)
+    process = start(source, f"{s3}/archive-{form}")
+    assert process.wait() == 0, process.communicate()
+    assert without_sources(f"{s3}/archive-{form}") == without_sources(archive)
