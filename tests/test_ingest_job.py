@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import py7zr
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
@@ -19,8 +20,9 @@ from lxml import etree
 
 from benchmarks import big_archive
 from dupq import storage
-from dupq.errors import DupqError
+from dupq.errors import DupqError, SettingError
 from dupq.ingest_pipeline import IngestJob, ingest
+from dupq.stages.ingest_progress import IngestProgress
 
 ROOT = Path(__file__).parents[1]
 SITE = "big.example.com"
@@ -219,3 +221,56 @@ def test_the_same_through_s3(dump: Path, archive: Path, tmp_path: Path, s3: str,
     process = start(source, f"{s3}/archive-{form}")
     assert process.wait() == 0, process.communicate()
     assert without_sources(f"{s3}/archive-{form}") == without_sources(archive)
+
+
+def test_a_parquet_conversion_gives_the_tables_of_the_xml(ray_started: None, tmp_path: Path) -> None:
+    big_archive.write_archive(tmp_path / "xml", questions=500, seed=4, site=SITE)
+    folder = tmp_path / "parquet" / SITE
+    folder.mkdir(parents=True)
+    for name in ("Posts", "PostLinks"):
+        rows = [dict(row.attrib) for row in etree.parse(tmp_path / "xml" / SITE / f"{name}.xml").getroot()]
+        columns = sorted(set().union(*rows))
+        table = pa.table({column: pa.array([row.get(column) for row in rows], pa.string()) for column in columns})
+        pq.write_table(table, folder / f"{name}.parquet", row_group_size=300)
+    for form in ("xml", "parquet"):
+        job = IngestJob((str(tmp_path / form),), str(tmp_path / "out" / form), answers=True)
+        assert ingest(job)[SITE]["questions"] == 500
+    assert without_sources(tmp_path / "out" / "parquet") == without_sources(tmp_path / "out" / "xml")
+
+
+@pytest.mark.realdata
+def test_a_question_table_from_elsewhere_becomes_an_archive(
+    ray_started: None, shared_data: Path, tmp_path: Path
+) -> None:
+    table = shared_data / "quora" / "questions.tsv.xz"
+    counts = ingest(IngestJob((str(table),), str(tmp_path), "quora", "id=id,title=question"))["quora"]
+    assert counts["questions"] == counts["rows"] == 103_765
+    questions = ds.dataset(tmp_path / "questions", partitioning="hive").to_table()
+    assert questions["site"].unique().to_pylist() == ["quora"]
+    first = questions.slice(0, 1).to_pylist()[0]
+    assert first["question_id"] == 1
+    assert first["title"].startswith("Which one mistake of yours would you rectify")
+
+
+def test_columns_without_a_site_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="--columns needs --site NAME"):
+        IngestJob((str(tmp_path),), str(tmp_path), columns="id=id,title=question").check()
+
+
+def test_too_many_rejects_fail_a_site_and_stay_to_be_read(ray_started: None, dump: Path, tmp_path: Path) -> None:
+    strict = ("ingest.maximum_reject_share=0.00001", "ingest.rejects_allowed=0", SHARD_ROWS)
+    with pytest.raises(DupqError, match=r"2 of [0-9,]+ rows are broken.*1e-05.*--max-reject-share.*rejects"):
+        ingest(IngestJob((str(dump),), str(tmp_path), assignments=strict))
+    assert ds.dataset(tmp_path / "rejects").count_rows() == 2
+    assert not list((tmp_path / "questions").rglob("*.parquet"))
+
+
+def test_progress_says_how_far_it_is_and_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = IngestProgress(4_000_000_000)
+    progress.add(1_000_000_000, 250_000, 3)
+    line = "ingest: 1.0 GB of 4.0 GB (25%), 250,000 rows, 25,000 rows/s, 3 rejects, 0:30 left"
+    assert progress.line(10.0) == line
+    assert IngestProgress(10).line(0.1).endswith("time left unknown")
+    progress.add(2_999_000_000, 1, 0)
+    assert capsys.readouterr().err == ""  # no terminal, and not ten seconds yet
+    assert progress.line(7200.0).endswith("0:02 left")
