@@ -67,7 +67,7 @@ def test_broken_rows_go_to_rejects_and_their_neighbours_arrive(tmp_path: Path) -
     assert ended.returncode == 0, ended.stderr
     site = "site=bread.example.com/part-00000.parquet"
     assert pq.read_table(tmp_path / "out" / "questions" / site)["question_id"].to_pylist() == [1, 2, 9]
-    assert pq.read_table(tmp_path / "out" / "rejects" / site)["reason"].to_pylist() == [
+    assert pq.read_table(tmp_path / "out" / "rejects")["reason"].to_pylist() == [
         "Id not a number",
         "not well-formed",
     ]

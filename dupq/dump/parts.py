@@ -88,7 +88,7 @@ def _info(work: str, name: str, tables: Mapping[str, pa.Table], counts: dict[str
 
 
 def _keys(part: str, table: pa.Table, kind: Kind) -> PartKeys:
-    sizes = np.full(len(table), _ROW_BYTES, np.int64)
+    sizes = np.full(len(table), _ROW_BYTES, np.int32)
     for field in table.schema:
         if pa.types.is_string(field.type):
             sizes += pc.fill_null(pc.binary_length(table.column(field.name)), 0).to_numpy()

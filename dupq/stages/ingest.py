@@ -132,6 +132,7 @@ class _SiteIngest:
         return storage.join(self._job.output, table, f"site={self._site.site}")
 
     def _make(self) -> None:
+        answers: list[ShardPlan] = []
         for unit, part in self._read_parts():
             self._account.add(unit.file, part.info.counts)
             if part.rejects is not None:
@@ -139,18 +140,21 @@ class _SiteIngest:
             for table, keys in part.info.keys.items():
                 self._parts[table].append(keys.part)
                 shards = self._planners[table].add(keys)
-                if table != "answers":  # whose questions may still be to come
+                if table == "answers":  # which of them are accepted is known when all questions are there
+                    answers += shards
+                else:
                     self._write(table, shards)
         self._finish_rejects()
         self._account.check_rejects(self._job.settings, self._folder("rejects"))
         self._account.check_questions()
         for table in ("questions", "links"):
-            self._write(table, self._rest(table))
+            self._write(table, self._rest(table, self._shards[table]))
         if self._job.answers:
             self._collect()
             accepted = storage.join(self._work, "accepted.parquet")
             self._do(ingest_tasks.write_accepted, self._folder("questions"), accepted)
-            self._write("answers", self._all("answers"), accepted)
+            rest = self._rest("answers", len(answers))
+            self._write("answers", answers + rest if self._planners["answers"].is_ordered else rest, accepted)
         self._collect()
 
     def _finish_rejects(self) -> None:
@@ -175,15 +179,14 @@ class _SiteIngest:
                 self._progress.add(part.packed, part.info.counts["rows"], part.info.counts["rejects"])
                 yield unit, part
 
-    def _rest(self, table: str) -> list[ShardPlan]:
-        """The shards of a table that were not planned while its parts came in."""
+    def _rest(self, table: str, planned: int) -> list[ShardPlan]:
+        """The shards of a table besides those planned while its parts came in; all, if these were not in order."""
         planner = self._planners[table]
-        shards = planner.finish() if planner.is_ordered else self._all(table)
-        return shards if shards or self._shards[table] else [ShardPlan(0, ())]
-
-    def _all(self, table: str) -> list[ShardPlan]:
+        if planner.is_ordered:
+            shards = planner.finish()
+            return shards if shards or planned else [ShardPlan(0, ())]
         self._shards[table] = 0
-        return self._do(ingest_tasks.plan, self._parts[table], table, self._limits) or [ShardPlan(0, ())]
+        return self._do(ingest_tasks.plan, self._parts[table], table, self._limits)
 
     def _write(self, table: str, shards: Sequence[ShardPlan], accepted: str | None = None) -> None:
         for shard in shards:

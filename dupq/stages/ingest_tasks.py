@@ -107,7 +107,7 @@ def _read_part(piece: Piece, tables: tuple[str, ...], work: str, rejects: str) -
 
 
 def plan(parts: Sequence[str], table: str, limits: ShardLimits) -> list[ShardPlan]:
-    """The shards of parts that are not in order; their keys are held, about 40 bytes a row."""
+    """The shards of parts that are not in order; their keys are held, some 55 bytes a row."""
     return plan_shards([keys_of(part, KINDS[table]) for part in parts], KINDS[table].is_unique, limits)
 
 
