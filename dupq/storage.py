@@ -22,7 +22,6 @@ import xxhash
 from dupq.errors import DupqError
 from dupq.tables import conform
 
-_PIECE = 16 << 20  # bytes
 _COUNTS = b"dupq.counts"
 
 
@@ -353,8 +352,7 @@ def checksum(uri: str) -> str:
         with _s3_errors(uri):
             return _s3_client(_endpoint()).head_object(Bucket=bucket, Key=key)["ETag"].strip('"')
     digest = xxhash.xxh3_128()
-    if size(uri):  # an empty file cannot be mapped
-        with open_mapped(uri) as stream:
-            while len(piece := stream.read_buffer(_PIECE)):
-                digest.update(piece)
+    with open_input(uri) as stream:
+        while chunk := stream.read(1 << 20):
+            digest.update(chunk)
     return digest.hexdigest()
