@@ -274,3 +274,17 @@ def test_progress_says_how_far_it_is_and_what_is_left(capsys: pytest.CaptureFixt
     progress.add(2_999_000_000, 1, 0)
     assert capsys.readouterr().err == ""  # no terminal, and not ten seconds yet
     assert progress.line(7200.0).endswith("0:02 left")
+
+
+def test_a_big_site_that_fails_late_leaves_its_rejects_and_none_of_its_shards(
+    ray_started: None, dump: Path, tmp_path: Path
+) -> None:
+    posts = tmp_path / SITE / "Posts.xml.gz"
+    posts.parent.mkdir()
+    content = (dump / "Posts.xml").read_bytes()[:-40]  # whole shards are written before this is noticed
+    write_files(posts.parent, posts.name, content=content)
+    with pytest.raises(DupqError, match="cut short"):
+        ingest(IngestJob((str(posts),), str(tmp_path / "out"), assignments=("ingest.shard_rows=500",)))
+    time.sleep(1)  # for what might still be written
+    assert not [path for path in (tmp_path / "out" / "questions").rglob("*") if path.is_file()]
+    assert ds.dataset(tmp_path / "out" / "rejects").count_rows() == 2

@@ -105,12 +105,18 @@ class _SiteIngest:
             self._make()
             counts = self._account.closed()
         except DupqError:
+            self._await_writes()
             self._clear_tables()
             storage.clear(storage.join(self._work, "shards"))
             raise
         storage.create(mark, storage.json_bytes({"made_from": made_from, "counts": counts}))
         storage.delete_folder(storage.parent(self._work))
         return self._peak
+
+    def _await_writes(self) -> None:
+        """Nothing is written any more after this, whether the tasks failed or not."""
+        if self._writes:
+            ray.wait(list(self._writes.values()), num_returns=len(self._writes))
 
     def _work_folder(self, made_from: Any) -> str:
         """Where parts go; what a run on another dump or with other settings left is cleared away."""
@@ -169,15 +175,20 @@ class _SiteIngest:
         """The parts of all units in their order, some units ahead being read meanwhile."""
         read = ray.remote(ingest_tasks.read_unit).options(num_cpus=1, max_retries=RETRIES, num_returns="streaming")
         waiting, begun = deque(units(self._site)), deque[tuple[Unit, Any]]()
-        while waiting or begun:
-            while waiting and len(begun) < _AHEAD * cluster.cpus():
-                unit = waiting.popleft()
-                begun.append((unit, read.remote(unit, self._job, self._work, self._folder("rejects"))))
-            unit, parts = begun.popleft()
-            for reference in parts:
-                part: ReadPart = self._result(reference)
-                self._progress.add(part.packed, part.info.counts["rows"], part.info.counts["rejects"])
-                yield unit, part
+        try:
+            while waiting or begun:
+                while waiting and len(begun) < _AHEAD * cluster.cpus():
+                    unit = waiting.popleft()
+                    begun.append((unit, read.remote(unit, self._job, self._work, self._folder("rejects"))))
+                unit, parts = begun[0]
+                for reference in parts:
+                    part: ReadPart = self._result(reference)
+                    self._progress.add(part.packed, part.info.counts["rows"], part.info.counts["rejects"])
+                    yield unit, part
+                begun.popleft()
+        finally:
+            for _, parts in begun:  # of a site that has failed
+                ray.cancel(parts)
 
     def _rest(self, table: str, planned: int) -> list[ShardPlan]:
         """The shards of a table besides those planned while its parts came in; all, if these were not in order."""
