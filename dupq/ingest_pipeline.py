@@ -8,7 +8,7 @@ from dupq.dump.columns import Columns, parse_columns
 from dupq.dump.members import DumpSite
 from dupq.dump.sites import find_sites
 from dupq.errors import SettingError
-from dupq.stages.ingest import counts_of
+from dupq.stages.ingest import all_counts
 from dupq.stages.ingest import ingest as ingest_sites
 from dupq.stages.ingest_tasks import Ingest
 
@@ -38,17 +38,20 @@ class IngestJob:
 
 
 def ingest(job: IngestJob) -> dict[str, dict[str, Any]]:
-    """Write the tables of all sites; returns what was counted for each, as manifest.json has it.
+    """Write the tables of all sites; returns what was counted for each, as manifest.json has it for all in the output.
 
     Raises DupqError if a dump is missing, damaged or without questions, or has too many broken rows.
     """
     sites, stage = job.check()
-    peak = ingest_sites(sites, stage)
-    counts = {site.site: counts_of(stage.output, site.site) for site in sites}
+    try:
+        peak = ingest_sites(sites, stage)
+    finally:  # sites that are done are done, whatever became of the others
+        everything = all_counts(stage.output)
+        manifest = {"sites": everything, "settings": vars(stage.settings), "versions": runs.versions()}
+        storage.write_json(storage.join(stage.output, "manifest.json"), manifest)
+    counts = {site.site: everything[site.site] for site in sites}
     for site, counted in counts.items():
         sums = {name: value for name, value in counted.items() if name != "files" and value}
         print(f"{site}: " + ", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in sums.items()))
-    manifest = {"sites": counts, "settings": vars(stage.settings), "versions": runs.versions()}
-    storage.write_json(storage.join(stage.output, "manifest.json"), manifest)
     print(f"archive: {stage.output}   peak memory of a task {peak:.0f} MB")
     return counts

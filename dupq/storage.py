@@ -10,6 +10,7 @@ import functools
 import io
 import json
 import os
+import pathlib
 import uuid
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, NamedTuple
@@ -153,19 +154,45 @@ def size(uri: str) -> int:
 def write_bytes(uri: str, content: bytes) -> None:
     """Write a file whole or not at all; an older file of that name is replaced."""
     if is_s3(uri):
-        bucket, _, key = uri.removeprefix("s3://").partition("/")
-        with _s3_errors(uri):
-            _s3_client(_endpoint()).put_object(Bucket=bucket, Key=key, Body=content)
+        _put(uri, content)
         return
     with _local_temporary(uri) as temporary:
         _write_local(temporary, content)
         os.replace(temporary, uri)
 
 
+def _put(uri: str, content: Any) -> None:
+    """Write bytes, or what can be read and sought in, to S3."""
+    bucket, key = _s3_place(uri)
+    with _s3_errors(uri):
+        _s3_client(_endpoint()).put_object(Bucket=bucket, Key=key, Body=content)
+
+
+def _s3_place(uri: str) -> tuple[str, str]:
+    bucket, _, key = uri.removeprefix("s3://").partition("/")
+    return bucket, key
+
+
+def move(source: str, target: str) -> None:
+    """Give a file another name on the same disk or in the same S3; an older file of that name is replaced."""
+    if is_s3(target):
+        (bucket, key), (to_bucket, to_key) = _s3_place(source), _s3_place(target)
+        client = _s3_client(_endpoint())
+        with _s3_errors(target):
+            client.copy_object(CopySource={"Bucket": bucket, "Key": key}, Bucket=to_bucket, Key=to_key)
+            client.delete_object(Bucket=bucket, Key=key)
+        return
+    try:
+        os.makedirs(parent(target), exist_ok=True)
+        os.replace(source, target)
+    except OSError as error:
+        raise DupqError(f"{target}: cannot be written ({error.strerror})") from error
+
+
 def create(uri: str, content: bytes) -> bool:
     """Write a file only if there is none of that name; True for the one writer that made it."""
     if is_s3(uri):
-        bucket, _, key = uri.removeprefix("s3://").partition("/")
+        bucket, key = _s3_place(uri)
         client = _s3_client(_endpoint())
         with _s3_errors(uri):
             try:
@@ -199,7 +226,7 @@ def _local_temporary(path: str) -> Iterator[str]:
     except OSError as error:
         raise DupqError(f"{path}: cannot be written ({error.strerror})") from error
     finally:
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        with contextlib.suppress(OSError):  # never made, or its name is too long: the first error says so
             os.unlink(temporary)
 
 
@@ -235,11 +262,21 @@ def delete(uri: str) -> None:
 
 
 def clear(folder: str, kept: Collection[str] = ()) -> None:
-    """Remove all Parquet and JSON files below a folder but those of the URIs `kept`."""
+    """Remove all Parquet and JSON files below a folder but those of the URIs `kept`; also what a kill left half."""
     for suffix in (".parquet", ".json"):
         for file in list_files(folder, suffix):
             if file.uri not in kept:
                 delete(file.uri)
+    if not is_s3(folder):
+        for path in pathlib.Path(absolute(folder)).rglob(".*.tmp"):
+            path.unlink(missing_ok=True)
+
+
+def delete_if_empty(uri: str) -> None:
+    """Remove a folder with nothing in it; S3 has none of these."""
+    if not is_s3(uri):
+        with contextlib.suppress(OSError):
+            os.rmdir(absolute(uri))
 
 
 def delete_folder(uri: str) -> None:
@@ -319,7 +356,7 @@ def open_output(uri: str, is_durable: bool = True) -> Iterator[pa.NativeFile]:
     if is_s3(uri):
         buffer = pa.BufferOutputStream()
         yield buffer
-        write_bytes(uri, buffer.getvalue().to_pybytes())
+        _put(uri, pa.BufferReader(buffer.getvalue()))  # not a copy of it
         return
     with _local_temporary(uri) as temporary:
         with pa.OSFile(temporary, "wb") as sink:
@@ -348,7 +385,7 @@ def read_counts(uri: str) -> dict[str, int]:
 def checksum(uri: str) -> str:
     """What tells one version of a file from another: xxh3 of the content, or S3's ETag (nothing is read)."""
     if is_s3(uri):
-        bucket, _, key = uri.removeprefix("s3://").partition("/")
+        bucket, key = _s3_place(uri)
         with _s3_errors(uri):
             return _s3_client(_endpoint()).head_object(Bucket=bucket, Key=key)["ETag"].strip('"')
     digest = xxhash.xxh3_128()

@@ -5,8 +5,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -16,19 +14,15 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from dump_files import upload, write_archive, write_files
+from ingest_jobs import SHARD_ROWS, SITE, start, tables, without_sources
 from lxml import etree
 
 from benchmarks import big_archive
-from dupq import storage
 from dupq.errors import DupqError, SettingError
 from dupq.ingest_pipeline import IngestJob, ingest
 from dupq.stages.ingest_progress import IngestProgress
 
-ROOT = Path(__file__).parents[1]
-SITE = "big.example.com"
-SHARD_ROWS = "ingest.shard_rows=3000"
 STORED = [{"id": py7zr.FILTER_COPY}]  # packing takes long
-TABLES = ("questions", "links", "answers", "rejects")
 
 
 @pytest.fixture(scope="module")
@@ -50,18 +44,6 @@ def archive(dump: Path, ray_started: None, tmp_path_factory: pytest.TempPathFact
     output = tmp_path_factory.mktemp("undisturbed")
     ingest(IngestJob((str(dump),), str(output), answers=True, assignments=(SHARD_ROWS,)))
     return output
-
-
-def tables(archive: Path | str) -> dict[str, bytes]:
-    files = [file for name in TABLES for file in storage.list_files(storage.join(str(archive), name))]
-    return {
-        f"{storage.parent(file.uri).rsplit('/', 2)[1]}/{file.relative}": storage.read_bytes(file.uri) for file in files
-    }
-
-
-def without_sources(archive: Path | str) -> dict[str, bytes]:
-    """Rejects name the file that they came from."""
-    return {name: content for name, content in tables(archive).items() if not name.startswith("rejects")}
 
 
 def test_the_tables_hold_what_a_plain_parser_finds(dump: Path, archive: Path) -> None:
@@ -144,14 +126,6 @@ def test_rows_in_any_order_give_the_same_tables_and_of_the_same_id_the_last_one(
         assert ds.dataset(tmp_path / "out" / name).to_table().equals(expected), name
 
 
-def start(dump: str, output: Path | str, *arguments: str) -> subprocess.Popen:
-    command = [sys.executable, str(ROOT / "jobs" / "ingest.py"), "--dump", dump, "--output", str(output), "--answers"]
-    environment = {**os.environ, "RAY_ADDRESS": "local"}
-    return subprocess.Popen(
-        [*command, "--set", SHARD_ROWS, *arguments], env=environment, start_new_session=True, stderr=subprocess.PIPE
-    )
-
-
 def test_killed_at_random_moments_and_run_again_it_gives_the_bytes_of_an_undisturbed_run(
     dump: Path, archive: Path, tmp_path: Path
 ) -> None:
@@ -196,11 +170,12 @@ def test_a_site_that_fails_does_not_keep_the_others_from_being_finished(ray_star
     broken = tmp_path / "dumps" / "b.example.com" / "Posts.xml"
     broken.write_bytes(broken.read_bytes()[:-30])
     job = IngestJob((str(tmp_path / "dumps"),), str(tmp_path / "out"))
-    with pytest.raises(DupqError, match=r"1 of 3 sites failed \(b\.example\.com\).*Posts\.xml: cut short"):
+    with pytest.raises(DupqError, match=r"1 of 3 sites failed:\n  b\.example\.com: .*Posts\.xml: cut short"):
         ingest(job)
     made = sorted(path.name for path in (tmp_path / "out" / "questions").iterdir() if any(path.iterdir()))
     assert made == ["site=a.example.com", "site=c.example.com"]
-    assert not (tmp_path / "out" / "manifest.json").exists()
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert sorted(manifest["sites"]) == ["a.example.com", "c.example.com"]
     big_archive.write_archive(tmp_path / "dumps", questions=200, seed=1, site="b.example.com")
     assert {site["questions"] for site in ingest(job).values()} == {200}
 

@@ -10,6 +10,15 @@ from dupq.errors import DupqError
 _ENDS = ("questions", "answers", "links", "other_posts", "fabricated", "duplicate_ids", "rejects")  # of a row
 
 
+def check_rejects(rows: int, rejects: int, settings: IngestSettings, folder: str) -> None:
+    """Raise DupqError naming `folder`, where the rejects are, if too many of a site's rows are."""
+    if rejects > max(settings.rejects_allowed, settings.maximum_reject_share * rows):
+        raise DupqError(
+            f"{rejects:,} of {rows:,} rows are broken, more than the share of "
+            f"{settings.maximum_reject_share:g} that --max-reject-share allows; see {folder} for their reasons"
+        )
+
+
 class Account:
     """What the rows of a site's files became, file by file. Each has `rows`, the sum of all the others."""
 
@@ -31,11 +40,7 @@ class Account:
     def check_rejects(self, settings: IngestSettings, folder: str) -> None:
         """Raise DupqError naming `folder`, where the rejects are, if there are too many."""
         rows, rejects = (sum(counts[name] for counts in self._files) for name in ("rows", "rejects"))
-        if rejects > max(settings.rejects_allowed, settings.maximum_reject_share * rows):
-            raise DupqError(
-                f"{self._sources[0]}: {rejects:,} of {rows:,} rows are broken, more than the share of "
-                f"{settings.maximum_reject_share:g} that --max-reject-share allows; see {folder} for their reasons"
-            )
+        check_rejects(rows, rejects, settings, folder)
 
     def check_questions(self) -> None:
         """Raise DupqError if there is not one question."""

@@ -70,18 +70,22 @@ def shard_uri(folder: str, number: int) -> str:
 
 
 def made_from(site: DumpSite, job: Ingest) -> dict[str, Any]:
-    """What the tables of a site depend on: the content of its files, settings, and dupq's code."""
+    """What the tables of a site depend on: the content of its files, settings, and dupq's code.
+
+    `parts` is what its parts depend on; how they are cut into shards can change without reading the dump again.
+    """
     files = [*site.posts, *site.links]
-    return {
-        "files": [[storage.checksum(member.uri), member.name] for member in files],
-        "settings": vars(job.settings),
+    parts = {
+        "files": [[storage.checksum(member.uri), member.name, member.form] for member in files],
+        "links": len(site.links),
+        "reading": repr(job.reading),
         "answers": job.answers,
-        "columns": repr(job.columns),
         "code": runs.code_fingerprint(),
     }
+    return {"parts": parts, "shard_rows": job.settings.shard_rows}
 
 
-def read_unit(unit: Unit, job: Ingest, work: str, rejects: str) -> Iterator[tuple[ReadPart, float]]:
+def read_unit(unit: Unit, job: Ingest, work: str) -> Iterator[tuple[ReadPart, float]]:
     """Write the parts of a unit; gives them in their order as they come, and the peak memory (MB) so far.
 
     Unpacking goes on while threads parse: at most one piece more than there are threads is held.
@@ -92,14 +96,15 @@ def read_unit(unit: Unit, job: Ingest, work: str, rejects: str) -> Iterator[tupl
     parsers = _PARSERS if unit.member.is_packed else 1
     with ThreadPoolExecutor(parsers) as pool:
         for piece in pieces(unit, job.reading):
-            begun.append(pool.submit(_read_part, piece, tables, work, rejects))
+            begun.append(pool.submit(_read_part, piece, tables, work))
             if len(begun) > parsers:
                 yield begun.popleft().result(), peak_mb()
         while begun:
             yield begun.popleft().result(), peak_mb()
 
 
-def _read_part(piece: Piece, tables: tuple[str, ...], work: str, rejects: str) -> ReadPart:
+def _read_part(piece: Piece, tables: tuple[str, ...], work: str) -> ReadPart:
+    rejects = storage.join(work, "rejects")
     info = find_part(piece.name, work, tables)
     if info is None:
         info = write_part(piece.read(), piece.name, work, rejects)
@@ -111,13 +116,13 @@ def plan(parts: Sequence[str], table: str, limits: ShardLimits) -> list[ShardPla
     return plan_shards([keys_of(part, KINDS[table]) for part in parts], KINDS[table].is_unique, limits)
 
 
-def write_shard(shard: ShardPlan, table: str, folder: str, work: str, accepted: str | None) -> dict[int, int]:
+def write_shard(shard: ShardPlan, table: str, folder: str, accepted: str | None) -> dict[int, int]:
     """Write a shard, unless an earlier attempt did; how many rows of each file it left out, for a later one's id.
 
     Memory: a row group and the finished file.
     """
     uri = shard_uri(folder, shard.number)
-    done = storage.join(work, "shards", table, f"{shard.number:05d}.json")
+    done = uri.removesuffix(".parquet") + ".json"
     plan_text = repr(shard)
     if storage.exists(done) and storage.exists(uri):
         before = storage.read_json(done)
@@ -146,9 +151,8 @@ def _accepted_ids(uri: str) -> pa.ChunkedArray:
     return storage.read_table(uri).column("answer_id")
 
 
-def write_accepted(questions: str, uri: str) -> None:
+def write_accepted(questions: Sequence[str], uri: str) -> None:
     """Write the ids of all accepted answers to the file `uri`; they are held, 8 bytes a question."""
-    files = storage.list_files(questions, ".parquet")
-    columns = [storage.read_table(file.uri, columns=["accepted_answer_id"]).column(0) for file in files]
+    columns = [storage.read_table(shard, columns=["accepted_answer_id"]).column(0) for shard in questions]
     ids = pa.chunked_array([chunk for column in columns for chunk in column.drop_null().chunks], pa.int64())
     storage.write_table(uri, pa.Table.from_arrays([ids], schema=_ACCEPTED), _ACCEPTED)

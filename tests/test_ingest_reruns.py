@@ -1,0 +1,237 @@
+"""Ingest again, twice at once, interrupted, on a dump that broke: no good table is lost, nothing is done twice."""
+
+import json
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pytest
+from ingest_jobs import SHARD_ROWS, SITE, start, tables
+
+from benchmarks import big_archive
+from dupq.errors import DupqError
+from dupq.ingest_pipeline import IngestJob, ingest
+from dupq.stages import ingest as stage
+from dupq.stages.ingest_claim import Claim
+
+
+@pytest.fixture(scope="module")
+def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A site of five segments."""
+    folder = tmp_path_factory.mktemp("dump")
+    big_archive.write_archive(folder, size=70_000_000, seed=6, site=SITE)
+    return folder / SITE
+
+
+@pytest.fixture(scope="module")
+def archive(dump: Path, ray_started: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("undisturbed")
+    ingest(IngestJob((str(dump),), str(output), answers=True, assignments=(SHARD_ROWS,)))
+    return output
+
+
+@pytest.fixture
+def small(tmp_path: Path, ray_started: None) -> Callable[..., dict]:
+    """Ingests the dumps in `tmp_path`/dumps, first one site of 300 questions, into `tmp_path`/out."""
+    write_site(tmp_path, "a.example.com", seed=1)
+
+    def run(*assignments: str) -> dict:
+        return ingest(IngestJob((str(tmp_path / "dumps"),), str(tmp_path / "out"), assignments=assignments))
+
+    return run
+
+
+def write_site(folder: Path, site: str, seed: int, questions: int = 300) -> Path:
+    big_archive.write_archive(folder / "dumps", questions=questions, seed=seed, site=site)
+    return folder / "dumps" / site / "Posts.xml"
+
+
+def times(folder: Path) -> dict[str, int]:
+    return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*.*") if path.suffix in (".parquet", ".arrow")}
+
+
+def sites(output: Path) -> dict[str, dict]:
+    return json.loads((output / "manifest.json").read_text())["sites"]
+
+
+def wait_for(there: Callable[[], object], process: object) -> None:
+    while not there() and process.poll() is None:  # type: ignore[attr-defined]
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("lost", ["questions", "links", "rejects", "questions/site=a.example.com/part-00001.parquet"])
+def test_tables_that_were_deleted_are_made_again(small: Callable[..., dict], tmp_path: Path, lost: str) -> None:
+    small("ingest.shard_rows=100")
+    before = tables(tmp_path / "out")
+    place = tmp_path / "out" / lost
+    if place.is_dir():
+        shutil.rmtree(place)
+    else:
+        place.unlink()
+    assert tables(tmp_path / "out") != before
+    small("ingest.shard_rows=100")
+    assert tables(tmp_path / "out") == before
+
+
+def test_a_table_that_was_cut_short_is_made_again(small: Callable[..., dict], tmp_path: Path) -> None:
+    small()
+    before = tables(tmp_path / "out")
+    shard = next((tmp_path / "out" / "questions").rglob("*.parquet"))
+    shard.write_bytes(shard.read_bytes()[:-1])
+    small()
+    assert tables(tmp_path / "out") == before
+
+
+def test_a_new_dump_that_is_broken_costs_no_tables(small: Callable[..., dict], tmp_path: Path) -> None:
+    small()
+    before, counted = tables(tmp_path / "out"), sites(tmp_path / "out")
+    posts = write_site(tmp_path, "a.example.com", seed=2, questions=400)
+    whole = posts.read_bytes()
+    posts.write_bytes(whole[:-30])
+    with pytest.raises(DupqError, match="cut short"):
+        small()
+    assert tables(tmp_path / "out") == before
+    assert sites(tmp_path / "out") == counted
+    posts.write_bytes(whole)
+    assert small()["a.example.com"]["questions"] == 400
+    assert ds.dataset(tmp_path / "out" / "questions").count_rows() == 400
+
+
+def test_the_manifest_has_all_sites_that_are_there_and_those_that_failed(
+    small: Callable[..., dict], tmp_path: Path
+) -> None:
+    small()
+    for name in ("b.example.com", "c.example.com"):
+        posts = write_site(tmp_path, name, seed=3)
+        posts.write_bytes(posts.read_bytes()[:-30])
+    with pytest.raises(DupqError) as error:
+        small()
+    first, *lines = str(error.value).splitlines()
+    assert first == "2 of 3 sites failed:"
+    assert [line.split(": ")[0] for line in lines] == ["  b.example.com", "  c.example.com"]
+    assert all("Posts.xml: cut short" in line for line in lines)
+    assert list(sites(tmp_path / "out")) == ["a.example.com"]
+    write_site(tmp_path, "b.example.com", seed=3)
+    ingest(IngestJob((str(tmp_path / "dumps" / "b.example.com"),), str(tmp_path / "out")))
+    assert list(sites(tmp_path / "out")) == ["a.example.com", "b.example.com"]
+
+
+def test_an_error_that_is_none_of_ours_fails_its_site_only(
+    small: Callable[..., dict], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_site(tmp_path, "b.example.com", seed=3)
+    run = stage._SiteIngest.run
+
+    def no_memory(self: stage._SiteIngest) -> float:
+        if self._site.site == "a.example.com":
+            raise MemoryError("a worker had none left")
+        return run(self)
+
+    monkeypatch.setattr(stage._SiteIngest, "run", no_memory)
+    with pytest.raises(
+        DupqError, match=r"1 of 2 sites failed:\n  a\.example\.com: MemoryError: a worker had none left"
+    ):
+        small()
+    assert "Traceback" in capsys.readouterr().err
+    assert list(sites(tmp_path / "out")) == ["b.example.com"]
+
+
+def test_what_only_decides_on_failing_reads_nothing_again(small: Callable[..., dict], tmp_path: Path) -> None:
+    posts = tmp_path / "dumps" / "a.example.com" / "Posts.xml"
+    content = posts.read_bytes()
+    row = content.index(b"<row ")
+    posts.write_bytes(content[:row] + b'<row Id="1" PostTypeId="1" Body="& no XML" />\r\n  ' + content[row:])
+    strict = "ingest.rejects_allowed=0"
+    with pytest.raises(DupqError, match=r"1 of [0-9,]+ rows are broken"):
+        small(strict, "ingest.maximum_reject_share=0")
+    parts = {path: time for path, time in times(tmp_path / "out" / "_parts").items() if path.endswith(".arrow")}
+    assert parts
+    with pytest.raises(DupqError, match=r"1 of [0-9,]+ rows are broken"):
+        small(strict, "ingest.maximum_reject_share=0.0000001", "ingest.shard_rows=100")
+    assert parts.items() <= times(tmp_path / "out" / "_parts").items()
+    small(strict, "ingest.maximum_reject_share=0.1")
+    made = times(tmp_path / "out")
+    small(strict, "ingest.maximum_reject_share=0.2")
+    assert times(tmp_path / "out") == made
+    with pytest.raises(DupqError, match=r"1 of [0-9,]+ rows are broken"):
+        small(strict, "ingest.maximum_reject_share=0")
+    assert times(tmp_path / "out") == made
+
+
+def test_other_shards_replace_all_of_the_old_ones(small: Callable[..., dict], tmp_path: Path) -> None:
+    small("ingest.shard_rows=70")
+    small("ingest.shard_rows=100")
+    assert len(list((tmp_path / "out" / "questions" / "site=a.example.com").iterdir())) == 3
+    assert ds.dataset(tmp_path / "out" / "questions").count_rows() == 300
+
+
+def test_what_a_kill_left_half_written_is_removed(small: Callable[..., dict], tmp_path: Path) -> None:
+    half = [
+        tmp_path / "out" / table / "site=a.example.com" / ".part-00000.parquet.0af.tmp"
+        for table in ("questions", "rejects")
+    ]
+    for path in half:
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"PAR1")
+    small()
+    assert not any(path.exists() for path in half)
+
+
+def test_interrupted_it_keeps_the_shards_that_were_finished(dump: Path, archive: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    process = start(str(dump), output)
+    wait_for(lambda: [*(output / "_parts").rglob("shards-of-*/questions/part-00000.json")], process)
+    process.send_signal(signal.SIGINT)
+    process.communicate()
+    finished = [path.with_suffix(".parquet") for path in (output / "_parts").rglob("shards-of-*/*/part-*.json")]
+    assert finished
+    kept = {f"{path.parent.name}/{path.name}": path.stat().st_mtime_ns for path in finished}
+    assert start(str(dump), output).wait() == 0
+    assert tables(output) == tables(archive)
+    for name, time_ns in kept.items():
+        table, shard = name.split("/")
+        assert (output / table / f"site={SITE}" / shard).stat().st_mtime_ns == time_ns
+
+
+def test_of_two_runs_at_once_the_later_one_finishes_the_site(dump: Path, archive: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    first = start(str(dump), output)
+    wait_for((output / "_parts" / SITE / "owner.json").exists, first)
+    second = start(str(dump), output)
+    errors = [process.communicate()[1].decode() for process in (first, second)]
+    assert second.returncode == 0, errors[1]
+    assert first.returncode == 0 or "a later run into the same output has taken this site over" in errors[0]
+    assert tables(output) == tables(archive)
+
+
+def test_runs_on_different_sites_leave_each_others_parts(dump: Path, archive: Path, tmp_path: Path) -> None:
+    write_site(tmp_path, "b.example.com", seed=4)
+    output = tmp_path / "out"
+    processes = [start(str(source), output) for source in (dump, tmp_path / "dumps" / "b.example.com")]
+    errors = [process.communicate()[1].decode() for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], errors
+    made = {name: content for name, content in tables(output).items() if SITE in name}
+    assert made == tables(archive)
+    assert sorted(sites(output)) == ["b.example.com", SITE]
+    assert not (output / "_parts").exists()
+
+
+def test_a_claim_is_lost_to_the_next_one_and_parts_of_something_else_go(tmp_path: Path) -> None:
+    first, second = Claim(str(tmp_path / "site")), Claim(str(tmp_path / "site"))
+    part = Path(first.take({"files": ["a"]})) / "part.arrow"
+    part.parent.mkdir()
+    part.touch()
+    assert first.is_held()
+    assert second.take({"files": ["a"]}) == str(part.parent)
+    assert part.exists()
+    with pytest.raises(DupqError, match="taken this site over"):
+        first.check()
+    second.check()
+    assert first.take({"files": ["b"]}) != str(part.parent)
+    assert not part.exists()
+    first.give_up()
+    assert not first.is_held()
+    assert not (tmp_path / "site").exists()
