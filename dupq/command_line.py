@@ -5,7 +5,7 @@ import sys
 import traceback
 from collections.abc import Callable
 
-from dupq import __version__
+from dupq import __version__, storage
 from dupq.errors import DupqError
 
 
@@ -34,6 +34,13 @@ def parser(description: str) -> argparse.ArgumentParser:
         help="change a setting of dupq/config.py; may be repeated",
     )
     return made
+
+
+def uri(text: str) -> str:
+    """The type of an argument that names a file or folder; an empty one would be the folder that the job runs in."""
+    if text.strip().lower() in ("", "file://", "s3://"):
+        raise argparse.ArgumentTypeError(f"'{text}' names no file or folder; '.' is this one")
+    return storage.absolute(text)
 
 
 def main(job: Callable[[], None], script_version: str) -> None:

@@ -1,16 +1,28 @@
 """The ingest job: dumps in, an archive's tables out."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from dupq import config, runs, storage
 from dupq.dump.columns import Columns, parse_columns
-from dupq.dump.members import DumpSite
-from dupq.dump.sites import find_sites
+from dupq.dump.sites import Found, find_sites
 from dupq.errors import SettingError
 from dupq.stages.ingest import all_counts
 from dupq.stages.ingest import ingest as ingest_sites
 from dupq.stages.ingest_tasks import Ingest
+
+_WRITTEN = (
+    *("questions/site=", "answers/site=", "links/site=", "rejects/site="),
+    *("ingest/", "_parts/", "manifest.json"),
+)
+
+
+class Checked(NamedTuple):
+    """A job that can be begun: the sites in its dumps, and how they are ingested."""
+
+    found: Found
+    stage: Ingest
 
 
 @dataclass(frozen=True)
@@ -24,27 +36,38 @@ class IngestJob:
     answers: bool = False
     assignments: tuple[str, ...] = ()
 
-    def check(self) -> tuple[list[DumpSite], Ingest]:
-        """The sites in the dumps, and how they are ingested; raises DupqError for what is wrong, before any work."""
+    def check(self) -> Checked:
+        """What there is to do; raises DupqError for what is wrong, before any work."""
         settings = config.load(assignments=list(self.assignments)).ingest
         columns: Columns | None = None
         if self.columns is not None:
             if self.site is None:
                 raise SettingError("--columns needs --site NAME: a table does not say which site it is of")
             columns = parse_columns(self.columns)
-        dumps = [storage.absolute(dump) for dump in self.dumps]
-        sites = find_sites(dumps, self.site, foreign=columns is not None)
-        return sites, Ingest(storage.absolute(self.output), settings, self.answers, columns)
+        dumps, output = [storage.absolute(dump) for dump in self.dumps], storage.absolute(self.output)
+        found = find_sites(dumps, self.site, columns is not None, _own_files(output, dumps))
+        return Checked(found, Ingest(output, settings, self.answers, columns))
 
 
-def ingest(job: IngestJob) -> dict[str, dict[str, Any]]:
+def _own_files(output: str, dumps: Sequence[str]) -> list[str]:
+    """How the URIs of files begin that the job itself writes, which are no dump where dumps are looked for.
+
+    That is all of the output, unless a dump lies in it.
+    """
+    if any(f"{dump}/".startswith(f"{output}/") for dump in dumps):
+        return [storage.join(output, name) for name in _WRITTEN]
+    return [f"{output}/"]
+
+
+def ingest(job: IngestJob, checked: Checked | None = None) -> dict[str, dict[str, Any]]:
     """Write the tables of all sites; returns what was counted for each, as manifest.json has it for all in the output.
 
-    Raises DupqError if a dump is missing, damaged or without questions, or has too many broken rows.
+    `checked` is what `job.check()` gave, if it was called before. Raises DupqError if a dump is missing, damaged or
+    without questions, or has too many broken rows; after all others are done, if it is one of several.
     """
-    sites, stage = job.check()
+    (sites, failed), stage = checked or job.check()
     try:
-        peak = ingest_sites(sites, stage)
+        peak = ingest_sites(sites, stage, failed)
     finally:  # sites that are done are done, whatever became of the others
         everything = all_counts(stage.output)
         manifest = {"sites": everything, "settings": vars(stage.settings), "versions": runs.versions()}

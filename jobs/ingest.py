@@ -5,7 +5,7 @@ python jobs/ingest.py --dump questions.tsv.xz --site quora --columns id=id,title
 ray submit cluster.yaml jobs/ingest.py -- --dump s3://bucket/dumps --output s3://bucket/archive
 """
 
-from dupq import command_line, config, storage
+from dupq import command_line, config
 
 VERSION = "0.1.0"
 
@@ -20,11 +20,11 @@ def main() -> None:
         required=True,
         action="append",
         metavar="URI",
-        type=storage.absolute,
+        type=command_line.uri,
         help="a .7z, a Posts.xml (also .gz, .bz2, .zst, .xz), a Parquet conversion, a CSV, TSV or Parquet of questions "
         "(with --columns), or a folder of them; may be repeated",
     )
-    parser.add_argument("--output", required=True, metavar="URI", type=storage.absolute, help="where the tables go")
+    parser.add_argument("--output", required=True, metavar="URI", type=command_line.uri, help="where the tables go")
     parser.add_argument(
         "--site", metavar="NAME", help="the site's name, for a single dump; default: from the file or folder"
     )
@@ -56,9 +56,9 @@ def main() -> None:
         arguments.answers,
         (f"ingest.maximum_reject_share={arguments.max_reject_share}", *arguments.set),
     )
-    job.check()
+    checked = job.check()
     cluster.connect(arguments.ray)
-    ingest(job)
+    ingest(job, checked)
 
 
 if __name__ == "__main__":

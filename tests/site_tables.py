@@ -36,12 +36,12 @@ class SiteTables:
 def read_site(site: DumpSite, folder: Path, answers: bool = False, shard_rows: int = 50_000) -> SiteTables:
     """Everything of a site; `folder` takes what is written on the way."""
     job = Ingest(str(folder), IngestSettings(shard_rows=shard_rows), answers)
-    work, rejects = str(folder / "work"), str(folder / "rejects")
+    work = str(folder / "work")
     account = Account([member.source for member in (*site.posts, *site.links)], len(site.links))
     keys = {table: [] for table in job.tables}
     reject_files = []
     for unit in units(site):
-        for part, _ in read_unit(unit, job, work, rejects):
+        for part, _ in read_unit(unit, job, work):
             account.add(unit.file, part.info.counts)
             assert find_part_of(part.info.keys, work, format_of(unit, job.reading.choice).tables) == part.info.counts
             reject_files += [part.rejects] if part.rejects else []
@@ -51,10 +51,11 @@ def read_site(site: DumpSite, folder: Path, answers: bool = False, shard_rows: i
     accepted = str(folder / "accepted.parquet")
     for table in job.tables:  # answers last
         if table == "answers":
-            write_accepted(str(folder / "questions"), accepted)
+            shards = storage.list_files(str(folder / "questions"), ".parquet")
+            write_accepted([shard.uri for shard in shards], accepted)
         files = [SCHEMAS[table].empty_table()]
         for shard in plan_shards(keys[table], KINDS[table].is_unique, ShardLimits(shard_rows)):
-            place = (table, str(folder / table), work, accepted if table == "answers" else None)
+            place = (table, str(folder / table), accepted if table == "answers" else None)
             for file, rows in write_shard(shard, *place).items():
                 account.leave_out(file, table, rows)
             files.append(storage.read_table(f"{folder}/{table}/part-{shard.number:05d}.parquet", SCHEMAS[table]))

@@ -90,7 +90,7 @@ def test_a_real_dump_is_read_as_a_plain_xml_parser_reads_it(site: str, shared_da
     answers = [plain_answer(attributes, accepted) for attributes in posts if attributes["PostTypeId"] == "2"]
     links = sorted(map(plain_link, plain_rows(folder / "PostLinks.xml")))
 
-    (dump,) = find_sites([str(archive)])
+    (dump,) = find_sites([str(archive)]).sites
     tables = read_site(dump, tmp_path / "archive", answers=True, shard_rows=1_000)
 
     assert dump.site == site
@@ -114,7 +114,7 @@ def without_zeros(**counts: int) -> dict[str, int]:
 
 
 def test_all_real_dumps_are_found_in_their_folder(shared_data: Path) -> None:
-    assert [dump.site for dump in find_sites([str(shared_data / "dumps")])] == sorted(SITES)
+    assert [dump.site for dump in find_sites([str(shared_data / "dumps")]).sites] == sorted(SITES)
 
 
 @pytest.mark.parametrize("site", SITES)
@@ -131,7 +131,7 @@ def test_a_plain_folder_gives_the_same_tables_as_the_archive(shared_data: Path, 
     archive = shared_data / "dumps" / "cardano.stackexchange.com.7z"
     unpacked(archive, tmp_path / "plain" / "cardano.stackexchange.com")
 
-    (packed,), (plain,) = find_sites([str(archive)]), find_sites([str(tmp_path / "plain")])
+    (packed,), (plain,) = find_sites([str(archive)]).sites, find_sites([str(tmp_path / "plain")]).sites
 
     assert read_site(packed, tmp_path / "a").tables == read_site(plain, tmp_path / "b").tables
 
@@ -139,7 +139,7 @@ def test_a_plain_folder_gives_the_same_tables_as_the_archive(shared_data: Path, 
 def test_a_real_dump_is_read_without_the_program(
     shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (dump,) = find_sites([str(shared_data / "dumps" / "cs.stackexchange.com.7z")])
+    (dump,) = find_sites([str(shared_data / "dumps" / "cs.stackexchange.com.7z")]).sites
     with_program = read_site(dump, tmp_path / "a")
 
     monkeypatch.setenv("PATH", str(tmp_path / "no-programs"))
@@ -155,7 +155,7 @@ def test_a_real_archive_that_was_cut_is_told(
     content = (shared_data / "dumps" / "cardano.stackexchange.com.7z").read_bytes()
     archive = tmp_path / "cardano.stackexchange.com.7z"
     archive.write_bytes(content)
-    (dump,) = find_sites([str(archive)])
+    (dump,) = find_sites([str(archive)]).sites
     archive.write_bytes(content[: int(len(content) * share)])
     if not has_program:
         monkeypatch.setenv("PATH", str(tmp_path / "no-programs"))

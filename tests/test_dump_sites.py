@@ -23,7 +23,8 @@ LINK_COLUMNS = ("Id", "PostId", "RelatedPostId", "LinkTypeId", "CreationDate")
 
 def sites(*uris: Path | str, site: str | None = None) -> dict[str, tuple[list[str], list[str]]]:
     """The sources of posts and links by site."""
-    found = find_sites([str(uri) for uri in uris], site)
+    found, failed = find_sites([str(uri) for uri in uris], site)
+    assert failed == []
     assert found == sorted(found, key=lambda dump: dump.site)
     return {dump.site: ([m.source for m in dump.posts], [m.source for m in dump.links]) for dump in found}
 
@@ -62,7 +63,7 @@ def test_an_archive_is_a_site_called_like_its_file(tmp_path: Path) -> None:
         tmp_path / "cs.stackexchange.com.7z", {"Posts.xml": POSTS, "PostLinks.xml": LINKS, "Tags.xml": b""}
     )
 
-    assert find_sites([str(archive)]) == [
+    assert find_sites([str(archive)]).sites == [
         DumpSite("cs.stackexchange.com", (Member(str(archive), "Posts.xml"),), (Member(str(archive), "PostLinks.xml"),))
     ]
 
@@ -124,7 +125,6 @@ def test_a_link_in_an_archive_is_no_file_of_it(tmp_path: Path) -> None:
 def test_an_archive_whose_end_is_missing_is_named(kept: int, tmp_path: Path) -> None:
     archive = write_archive(tmp_path / "cut.7z", {"Posts.xml": noise(5000)})
     archive.write_bytes(archive.read_bytes()[:kept])
-    write_files(tmp_path, "good/Posts.xml")
 
     for uri in (archive, tmp_path):
         with pytest.raises(DupqError, match=r"cut\.7z: damaged, cut short or no \.7z archive"):
@@ -338,7 +338,10 @@ def test_one_name_for_several_sites_is_a_wrong_setting(tmp_path: Path) -> None:
         sites(tmp_path, site="c.com")
 
 
-@pytest.mark.parametrize("name", ["my dump (2)", "site=a", ".hidden", "a%2Fb"])
+UNFIT = ["a/b", "..", "a b", "123", "2020-01-01", "1.5", "a" * 101, "ж" * 51, "a\n"]
+
+
+@pytest.mark.parametrize("name", ["my dump (2)", "site=a", ".hidden", "a%2Fb", "2024", "x" * 101])
 def test_a_name_that_is_not_fit_for_a_partition_is_refused(name: str, tmp_path: Path) -> None:
     folder = write_files(tmp_path / name, "Posts.xml")
 
@@ -346,10 +349,16 @@ def test_a_name_that_is_not_fit_for_a_partition_is_refused(name: str, tmp_path: 
         sites(folder / "Posts.xml")
 
 
-@pytest.mark.parametrize("site", ["", "a/b", "..", "a b"])
+@pytest.mark.parametrize("site", ["", *UNFIT, "x" * 300])
 def test_a_given_name_must_be_fit_too(site: str, tmp_path: Path) -> None:
-    with pytest.raises(DupqError, match="is no site name"):
+    with pytest.raises(DupqError, match="is no site name") as caught:
         sites(write_files(tmp_path / "a", "Posts.xml"), site=site)
+    assert len(str(caught.value)) < 300 + len(str(tmp_path))
+
+
+@pytest.mark.parametrize("site", ["a", "3dprinting.stackexchange.com", "ж" * 50, "x" * 100, "_a", "1e"])
+def test_names_of_sites_that_are_fit(site: str, tmp_path: Path) -> None:
+    assert list(sites(write_files(tmp_path / "a", "Posts.xml"), site=site)) == [site]
 
 
 @pytest.mark.parametrize(
@@ -420,6 +429,88 @@ def test_what_has_no_dump_is_named_though_others_have_one(tmp_path: Path) -> Non
         assert str(caught.value).startswith(f"{tmp_path}/{name}: no dump in it; looked for Posts.xml (plain, .gz,")
 
 
+# Several, of which some cannot be read
+
+
+def failures(*uris: Path, site: str | None = None) -> tuple[list[str], dict[str, str]]:
+    """The names of the sites that were found, and why others failed."""
+    found, failed = find_sites(list(map(str, uris)), site)
+    assert failed == sorted(failed, key=lambda failure: failure[0])
+    return [dump.site for dump in found], {name: str(error) for name, error in failed}
+
+
+def test_a_damaged_archive_does_not_keep_other_sites_from_being_found(tmp_path: Path) -> None:
+    write_files(tmp_path, "a.com/Posts.xml", "c.com/Posts.xml")
+    cut = write_files(tmp_path, "b.com.7z", content=noise(100)) / "b.com.7z"
+
+    for uris in ([tmp_path], [cut, tmp_path / "c.com", tmp_path / "a.com"]):
+        found, failed = failures(*uris)
+        assert found == ["a.com", "c.com"]
+        assert list(failed) == ["b.com"]
+        assert failed["b.com"].startswith(f"{cut}: damaged, cut short or no .7z archive")
+
+
+def test_every_reason_fails_its_own_site_only(tmp_path: Path) -> None:
+    write_files(tmp_path, "a/Posts.xml", "my dump (2)/Posts.xml", "twice/Posts.xml", "twice/Posts.xml.gz")
+    write_files(tmp_path, "lone/PostLinks.xml", content=LINKS)
+    write_archive(tmp_path / "locked.7z", {"Posts.xml": POSTS}, password="secret")
+    write_archive(tmp_path / "many.7z", {"a/Posts.xml": POSTS, "b/Posts.xml": POSTS})
+    write_files(tmp_path, "parquet/0.parquet", content=b"PAR1 nothing PAR1")
+
+    found, failed = failures(tmp_path)
+
+    assert found == ["a"]
+    reasons = {
+        "locked": "has a password",
+        "lone": "links of 'lone' without its posts",
+        "many": "expected is one site only",
+        "my dump (2)": "is no site name",
+        "parquet": "no Parquet file",
+        "twice": "both hold the posts",
+    }
+    assert failed.keys() == reasons.keys()
+    assert all(reason in failed[name] for name, reason in reasons.items())
+
+
+@pytest.mark.parametrize(("good", "bad"), [("Posts", "PostLinks"), ("PostLinks", "Posts")])
+def test_a_site_of_which_one_file_is_damaged_is_not_read_without_it(good: str, bad: str, tmp_path: Path) -> None:
+    write_archive(tmp_path / f"b.com-{good}.7z", {f"{good}.xml": POSTS if good == "Posts" else LINKS})
+    write_files(tmp_path, f"b.com-{bad}.7z", "a.com/Posts.xml")
+    (tmp_path / f"b.com-{bad}.7z").write_bytes(noise(100))
+
+    found, failed = failures(tmp_path)
+
+    assert found == ["a.com"]
+    assert list(failed) == ["b.com"]
+    assert f"b.com-{bad}.7z: damaged" in failed["b.com"]
+
+
+def test_if_no_site_can_be_read_all_reasons_are_told_at_once(tmp_path: Path) -> None:
+    write_files(tmp_path, "a.7z", "b.7z", content=noise(100))
+
+    with pytest.raises(DupqError, match=r"^2 sites cannot be read:\n  .*/a\.7z: damaged.*\n  .*/b\.7z: damaged[^\n]*$"):
+        failures(tmp_path)
+
+
+def test_with_a_site_named_nothing_may_fail(tmp_path: Path) -> None:
+    write_files(tmp_path, "a/Posts.xml")
+    write_files(tmp_path, "b.7z", content=noise(100))
+
+    with pytest.raises(DupqError, match=r"b\.7z: damaged"):
+        failures(tmp_path, site="a.com")
+
+
+def test_files_may_be_left_out_by_how_their_uris_begin(tmp_path: Path) -> None:
+    write_files(tmp_path, "a/Posts.xml", "out/b/Posts.xml", "outer/c/Posts.xml")
+
+    found, failed = find_sites([str(tmp_path)], left_out=[f"{tmp_path}/out/"])
+
+    assert [site.site for site in found] == ["a", "c"]
+    assert failed == []
+    with pytest.raises(DupqError, match="out: no dump in it"):
+        find_sites([f"{tmp_path}/a", f"{tmp_path}/out"], left_out=[f"{tmp_path}/out/"])
+
+
 # Tables from elsewhere
 
 
@@ -428,10 +519,11 @@ def test_tables_from_elsewhere_are_posts_of_the_site_that_is_given(tmp_path: Pat
     write_files(tmp_path, *names, "README.md", "a.json", content=b"id,title\n")
     write_parquet(tmp_path, "g.parquet", columns=("question", "answer"))
 
-    (site,) = find_sites([str(tmp_path), str(tmp_path / "a.csv")], "quora", foreign=True)
+    ((site,), failed) = find_sites([str(tmp_path), str(tmp_path / "a.csv")], "quora", foreign=True)
 
+    assert failed == []
     assert site == DumpSite("quora", tuple(Member(f"{tmp_path}/{name}") for name in [*names, "g.parquet"]))
-    assert [dump.site for dump in find_sites([f"{tmp_path}/d.tsv.xz"], "quora", foreign=True)] == ["quora"]
+    assert [dump.site for dump in find_sites([f"{tmp_path}/d.tsv.xz"], "quora", foreign=True).sites] == ["quora"]
 
 
 def test_tables_from_elsewhere_need_a_site_and_a_fit_one(tmp_path: Path) -> None:
@@ -491,7 +583,7 @@ def test_dumps_on_s3_are_found(s3: str, tmp_path: Path) -> None:
 def test_tables_from_elsewhere_on_s3_are_found(s3: str, tmp_path: Path) -> None:
     uri = upload(write_files(tmp_path, "a.csv", "b.tsv.gz"), f"{s3}/tables/")
 
-    (site,) = find_sites([uri], "quora", foreign=True)
+    (site,) = find_sites([uri], "quora", foreign=True).sites
 
     assert site.posts == (Member(f"{s3}/tables/a.csv"), Member(f"{s3}/tables/b.tsv.gz"))
 

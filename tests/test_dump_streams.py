@@ -194,7 +194,7 @@ def test_damage_is_told_to_a_reader_that_closes_at_the_end(unpacker: str, tmp_pa
 def test_odd_names_in_archives_select_only_themselves(name: str, unpacker: str, tmp_path: Path) -> None:
     archive = write_archive(tmp_path / "we*ird @.7z", {"x/Other.xml": b"other", name: POSTS, "Posts.xml.bak": b"other"})
 
-    (site,) = find_sites([str(archive)], site="odd")
+    (site,) = find_sites([str(archive)], site="odd").sites
 
     assert [member.name for member in site.posts] == [name]
     assert read(site.posts[0]) == POSTS
@@ -207,7 +207,7 @@ def test_names_in_archives_are_never_paths_to_write_to(name: str, unpacker: str,
     archive.write_bytes(with_member_renamed(archive.read_bytes(), neutral, name))
     before = Path("/xxxx").exists()
 
-    (site,) = find_sites([str(archive)])
+    (site,) = find_sites([str(archive)]).sites
     with contextlib.suppress(DupqError):  # 7zz cannot find what looks like a drive, py7zr refuses what leads out
         assert read(site.posts[0]) == POSTS
 

@@ -258,6 +258,9 @@ def test_links_and_posts_in_the_columns_of_a_dump_are_read() -> None:
 
     assert link(row.attributes)["link_type"] == "duplicate"
     assert link(row.attributes)["related_id"] == 3
+    (tagged,) = read('ID,PostTypeId,Tags\n6,1,"c++,a-b"\n', columns=None)
+
+    assert question(tagged.attributes)["tags"] == ["c++", "a-b"]
     assert answer.attributes == {"Id": "5", "PostTypeId": "2", "ParentId": "1", "Body": "x"}
 
 
@@ -553,6 +556,8 @@ def test_whole_seconds_and_days_are_dates(parquet: Any) -> None:
     [
         pa.array(["<c++><a-b>", None]),
         pa.array(["|c++|a-b|", ""]),
+        pa.array(["c++,a-b", ""]),
+        pa.array(["c++ a-b", None]).dictionary_encode(),
         pa.array([["c++", "a-b"], []]),
         pa.array([["c++", None, "a-b"], None], pa.large_list(pa.large_string())),
         pa.array([["c++", "a-b"], [None, None]], pa.list_(pa.string(), 2)),

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from dupq.dump.fields import TAG_SEPARATORS
 from dupq.errors import DupqError, SettingError
 
 Table = Literal["posts", "links"]
@@ -53,7 +54,6 @@ _CONTROL_CHARACTERS = bytes(byte for byte in range(0x20) if byte not in b"\t\n\r
 _NONCHARACTER = re.compile(rb"\xef\xbf[\xbe\xbf]")
 _WHOLE_FLOAT = re.compile(r"(-?[0-9]+)\.0+")
 _BLANK_LINES = re.compile(r"\n[ \t]*(?:\n[ \t]*)+")
-_TAG_SEPARATORS = re.compile(r"[<>|]+")
 _SHOWN = 20  # column names in an error
 
 
@@ -84,7 +84,7 @@ class Layout:
                 row[name] = whole_number(row[name])
         if not self.is_dump:
             row["PostTypeId"] = _QUESTION
-            _replace(row, "Tags", spelt_tags)
+        _replace(row, "Tags", spelt_tags)
         if self.is_text:
             _replace(row, "Body", paragraphs)
         return row
@@ -164,7 +164,7 @@ def whole_number(text: str) -> str:
 
 def tags_of(tags: Sequence[str | None]) -> str:
     """A list of tags in the spelling of the dumps. In a tag, the signs of that spelling become spaces."""
-    cleaned = (tag if tag.isalnum() else _TAG_SEPARATORS.sub(" ", tag).strip() for tag in tags if tag)
+    cleaned = (tag if tag.isalnum() else TAG_SEPARATORS.sub(" ", tag).strip() for tag in tags if tag)
     return "".join([f"<{tag}>" for tag in cleaned if tag])
 
 

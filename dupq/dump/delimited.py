@@ -23,13 +23,13 @@ from dupq.dump.columns import (
     has_control_character,
     locate,
 )
+from dupq.dump.opening import WIDE_ENCODINGS
 from dupq.dump.rows import EXCERPT, BrokenRow, Row, excerpt
 from dupq.dump.segments import MAXIMUM_ROW
 from dupq.errors import DupqError
 
 _PIECE = 1 << 20  # bytes
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_WIDE_ENCODINGS = (b"\xff\xfe", b"\xfe\xff")
 _BLANK_LINES = re.compile(rb"(?: *+\r?\n)*+")
 _KEY = re.compile(rb"[0-9]{1,19}(?:\.0+)?")
 _BAD_QUOTES = "quotes that do not match"
@@ -146,7 +146,7 @@ def _field_pattern(separator: str) -> re.Pattern[bytes]:
 
 
 def _skip_byte_order_mark(window: _Window, source: str) -> None:
-    if window.content.startswith(_WIDE_ENCODINGS) or b"\0" in window.content[:4]:
+    if window.content.startswith(WIDE_ENCODINGS) or b"\0" in window.content[:4]:
         raise DupqError(f"{source}: encoded in UTF-16 or UTF-32; tables must be UTF-8")
     if window.content.startswith(_BYTE_ORDER_MARK):
         window.advance(len(_BYTE_ORDER_MARK))

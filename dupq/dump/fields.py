@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from dupq.text.keys import MAXIMUM_ID
 
+TAG_SEPARATORS = re.compile(r"[<>|]+")  # of both spellings of the dumps, `<a><b>` and `|a|b|`
+
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MILLISECOND = datetime.timedelta(milliseconds=1)

@@ -8,8 +8,8 @@ import numpy as np
 from dupq.errors import DupqError
 
 LIMIT = 1 << 16  # bytes that an opening may take, or what follows the last row
+WIDE_ENCODINGS = (b"\xff\xfe", b"\xfe\xff", b"<\0", b"\0<", b"\0\0")  # how UTF-16 and UTF-32 begin
 
-_WIDE_ENCODINGS = (b"\xff\xfe", b"\xfe\xff", b"<\0", b"\0<", b"\0\0")
 _DECLARATION = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml(?P<attributes>\s[^>]*)\?>\s*)?")
 _ENCODING = re.compile(rb"""\sencoding\s*=\s*["']([^"']*)["']""")
 _TAG = re.compile(rb"""<(?P<name>[^\s<>/"'!?][^\s<>/"']*)(?:\s[^<>]*?)?(?P<empty>/?)>""")
@@ -28,7 +28,7 @@ def read_opening(head: bytes, root: str, source: str) -> Opening:
     Raises DupqError naming `source` for another root element, another encoding than UTF-8, or a document
     type declaration, the door to entities that expand without bound or name files of this machine.
     """
-    if head.startswith(_WIDE_ENCODINGS):
+    if head.startswith(WIDE_ENCODINGS):
         raise DupqError(f"{source}: encoded in UTF-16 or UTF-32; dumps are UTF-8")
     declaration = _DECLARATION.match(head)
     assert declaration is not None

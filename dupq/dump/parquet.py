@@ -28,6 +28,7 @@ from dupq.dump.streams import UnpackLimits
 from dupq.errors import DupqError
 
 _BATCH = 1_000  # rows
+_BATCH_BYTES = 16 << 20  # that are stored of a batch of rows, on average
 _BUFFER = 1 << 20  # bytes of a column that are read at a time
 _UNFOLDED = 128 << 20  # bytes that texts of a batch may unfold to where Arrow cannot keep them folded; it takes twice
 _MAXIMUM_TAGS = 64  # in a row, on average
@@ -50,10 +51,10 @@ def read_row_group(
     of its values, for a report on it.
 
     Memory: a page of each column is held (some MB as they are usually written, 2 GiB at most), and what is stored
-    of a batch of rows, each different text once, however often it occurs; where delta encodings do not let it, the
-    batches are smaller. At most MAXIMUM_ROW bytes of text are made into rows at a time; a row with more is broken.
-    Refused are columns that unpack beyond `limits`, going by the footer (None: there are no limits), and lists
-    with far more tags than questions have.
+    of a batch of rows (16 MiB on average), each different text once, however often it occurs; where delta encodings
+    do not let it, the batches are smaller. At most MAXIMUM_ROW bytes of text are made into rows at a time; a row
+    with more is broken. Refused are columns that unpack beyond `limits`, going by the footer (None: there are no
+    limits), and lists with far more tags than questions have.
 
     Raises DupqError naming the file if it is missing, damaged or refused, or if it lacks a column, has it twice or
     in a type that cannot hold what it should.
@@ -100,7 +101,7 @@ def _batches(uri: str, file: pq.ParquetFile, index: int, names: list[str], size:
 
 def _batch_size(uri: str, group: pq.RowGroupMetaData, names: list[str], limits: UnpackLimits | None) -> int:
     """The rows that are read at a time. Raises DupqError for a column that is not to be read."""
-    size = _BATCH
+    size, stored = _BATCH, 0
     for chunk in _chunks(group):
         path = chunk.path_in_schema
         is_list = any(path.startswith(f"{name}.") for name in names)
@@ -108,13 +109,14 @@ def _batch_size(uri: str, group: pq.RowGroupMetaData, names: list[str], limits: 
             continue
         if limits is not None:
             limits.check(f"{uri}, column '{path}'", chunk.total_uncompressed_size, chunk.total_compressed_size)
+        stored += chunk.total_uncompressed_size
         if is_list and chunk.num_values > _MAXIMUM_TAGS * (group.num_rows + _BATCH):
             raise DupqError(
                 f"{uri}: refused: column '{path}' has {chunk.num_values:,} values in {group.num_rows:,} rows"
             )
         if chunk.physical_type == "BYTE_ARRAY" and not _keeps_dictionary(chunk) and _may_unfold(chunk):
             size = min(size, max(1, _UNFOLDED // max(1, chunk.total_uncompressed_size)))
-    return size
+    return max(1, min(size, _BATCH_BYTES * group.num_rows // max(1, stored)))
 
 
 def _chunks(group: pq.RowGroupMetaData) -> list[pq.ColumnChunkMetaData]:

@@ -4,13 +4,14 @@ A unit is what one task reads: a stretch of a plain file, a row group, or a pack
 only be read from its beginning. A piece is what is parsed at a time and becomes one part.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from dupq import storage
+from dupq.dump import seven_zip
 from dupq.dump.columns import Columns, Table
 from dupq.dump.contents import Contents, Format, links_format, posts_format, read_rows, read_segment
 from dupq.dump.delimited import read_delimited
@@ -23,7 +24,7 @@ from dupq.dump.streams import UnpackLimits, open_member
 
 _SEGMENTS_PER_UNIT = 4
 _PIECE_ROWS = 20_000  # of tables that are no XML
-_PIECE_BYTES = 16 << 20
+_PIECE_BYTES = 16 << 20  # of their text
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Unit(NamedTuple):
     number: int
     member: Member
     table: Table
+    share: float = 1.0  # of the packed bytes of its file; the members of an archive have one file together
 
 
 class Piece(NamedTuple):
@@ -56,8 +58,9 @@ def units(site: DumpSite) -> list[Unit]:
     """All units of a site in the order of its files, posts first."""
     posts: list[tuple[Table, Member]] = [("posts", member) for member in site.posts]
     links: list[tuple[Table, Member]] = [("links", member) for member in site.links]
+    shares = _shares([*site.posts, *site.links])
     return [
-        Unit(file, number, member, table)
+        Unit(file, number, member, table, shares[member])
         for file, (table, member) in enumerate(posts + links)
         for number in range(_unit_count(member))
     ]
@@ -74,10 +77,21 @@ def pieces(unit: Unit, reading: Reading) -> Iterator[Piece]:
     Memory: a piece for each that is being read, at most 16 MiB and the longest row. Raises DupqError for a file
     that is missing, damaged, of another format, or a bomb.
     """
-    file_format = format_of(unit, reading.choice)
+    file_format = format_of(unit, replace(reading.choice, keeps_fabricated=reading.columns is not None))
     if unit.member.form == "xml":
         return _of_xml(unit, reading, file_format)
     return _of_table(unit, reading, file_format)
+
+
+def _shares(members: Sequence[Member]) -> dict[Member, float]:
+    """How much of its file's packed bytes each member counts for; all members of an archive for the whole of it."""
+    shares = dict.fromkeys(members, 1.0)
+    for uri in {member.uri for member in members if member.name is not None}:
+        sizes = {Member(uri, file.name): file.size for file in seven_zip.read_header(uri)}
+        wanted = {member: sizes.get(member, 0) for member in members if member.uri == uri}
+        total = sum(wanted.values())
+        shares |= {member: size / total if total else 1 / len(wanted) for member, size in wanted.items()}
+    return shares
 
 
 def _unit_count(member: Member) -> int:
@@ -98,12 +112,12 @@ def _of_xml(unit: Unit, reading: Reading, file_format: Format) -> Iterator[Piece
 
 
 def _packed(unit: Unit, reading: Reading) -> Iterator[tuple[Segment, int]]:
-    taken = 0.0
+    taken = 0
     with open_member(unit.member, reading.limits) as stream:
         for segment in cut(stream):
-            share = stream.share
-            yield segment, round((share - taken) * stream.packed_bytes)
-            taken = share
+            reached = round(stream.share * stream.packed_bytes * unit.share)
+            yield segment, reached - taken
+            taken = reached
 
 
 def _stretch(unit: Unit) -> Iterator[tuple[Segment, int]]:
@@ -131,7 +145,7 @@ def _of_table(unit: Unit, reading: Reading, file_format: Format) -> Iterator[Pie
 
 def _table_rows(unit: Unit, reading: Reading) -> Iterator[Row | BrokenRow]:
     if unit.member.form == "parquet":
-        yield from read_row_group(unit.member.uri, unit.number, reading.columns, unit.table)
+        yield from read_row_group(unit.member.uri, unit.number, reading.columns, unit.table, reading.limits)
         return
     separator = "\t" if without_compression(unit.member.uri).lower().endswith(".tsv") else ","
     with open_member(unit.member, reading.limits) as stream:
@@ -143,12 +157,19 @@ def _batches(rows: Iterable[Row | BrokenRow]) -> Iterator[list[Row | BrokenRow]]
     size = 0
     for row in rows:
         batch.append(row)
-        size += len(row.content) if isinstance(row, Row) else len(row.excerpt)
+        size += _text_size(row)
         if len(batch) == _PIECE_ROWS or size >= _PIECE_BYTES:
             yield batch
             batch, size = [], 0
     if batch:
         yield batch
+
+
+def _text_size(row: Row | BrokenRow) -> int:
+    """How much text a row holds; its content may be only the beginning of it, or more than its attributes."""
+    if isinstance(row, BrokenRow):
+        return len(row.excerpt)
+    return len(row.content) + sum(map(len, row.attributes.values()))
 
 
 def _name(unit: Unit, number: int) -> str:

@@ -1,6 +1,5 @@
 """Rows of Posts.xml: which are questions, which answers, and their fields, the compiled and the slow way."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dupq.dump.columnar import numbers, texts, times, with_nulls
-from dupq.dump.fields import BadField, identifier, integer, milliseconds, required
+from dupq.dump.fields import TAG_SEPARATORS, BadField, identifier, integer, milliseconds, required
 from dupq.dump.plain_rows import ALWAYS, DATE, INTEGER, NEVER, STRING, Attribute, Layout, PlainRows, layout
 from dupq.tables import QUESTIONS
 from dupq.text.keys import MAXIMUM_ID
@@ -20,7 +19,6 @@ FABRICATED_IDS = (1_000_000_001, 1_000_000_010)  # an invented question and answ
 
 _FABRICATED = tuple(map(str, FABRICATED_IDS))
 _INT32 = (-(1 << 31), (1 << 31) - 1)
-_TAG_SEPARATORS = re.compile(r"[<>|]+")
 _NO_TAGS = pa.scalar([], pa.list_(pa.string()))
 
 
@@ -30,6 +28,7 @@ class PostChoice:
 
     answers: bool = False
     maximum_body: int = 1_000_000  # bytes of UTF-8; a row with more is rejected
+    keeps_fabricated: bool = False  # tables from elsewhere have no fabricated posts, whatever their ids
 
 
 # The schema of answers while a site is being read: which are accepted is known at its end.
@@ -45,7 +44,7 @@ UNJUDGED_ANSWERS = pa.schema(
 
 def tags(text: str) -> list[str]:
     """The tags in either spelling of the dumps: `<a><b>` or, in newer ones, `|a|b|`."""
-    return [tag for tag in _TAG_SEPARATORS.split(text) if tag]
+    return [tag for tag in TAG_SEPARATORS.split(text) if tag]
 
 
 def post(attributes: Mapping[str, str], choice: PostChoice) -> tuple[str, dict[str, Any]] | str:
@@ -54,7 +53,7 @@ def post(attributes: Mapping[str, str], choice: PostChoice) -> tuple[str, dict[s
     Raises BadField naming what makes the row unusable.
     """
     post_type = required(attributes, "PostTypeId")
-    if attributes.get("Id") in _FABRICATED:
+    if not choice.keeps_fabricated and attributes.get("Id") in _FABRICATED:
         return "fabricated"
     if post_type == str(QUESTION):
         return "questions", _question(attributes, choice.maximum_body)
@@ -160,4 +159,4 @@ def post_types(rows: PlainRows) -> np.ndarray:
 
 def _tag_lists(column: pa.StringArray) -> pa.ListArray:
     trimmed = pc.utf8_trim(column, "<>|")
-    return pc.if_else(pc.equal(trimmed, ""), _NO_TAGS, pc.split_pattern_regex(trimmed, _TAG_SEPARATORS.pattern))
+    return pc.if_else(pc.equal(trimmed, ""), _NO_TAGS, pc.split_pattern_regex(trimmed, TAG_SEPARATORS.pattern))

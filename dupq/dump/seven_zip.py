@@ -24,9 +24,7 @@ from dupq import storage
 from dupq.errors import DupqError
 
 PROGRAMS = ("7zz", "7z", "7za")
-
-
-_BUFFER = 8 << 20  # bytes; from S3 each refill is a request
+BUFFER = 8 << 20  # bytes; from S3 each refill is a request
 _PIPE = 1 << 20  # bytes that may wait in a pipe; the 64 KiB of the system make both sides wait for each other
 
 
@@ -101,7 +99,7 @@ def _from_program(command: list[str], source: str) -> Iterator[io.FileIO]:
 @contextlib.contextmanager
 def _from_py7zr(archive: IO[bytes], name: str, source: str) -> Iterator[io.FileIO]:
     failures: list[Exception] = []
-    packed = io.BufferedReader(cast(io.RawIOBase, archive), _BUFFER)
+    packed = io.BufferedReader(cast(io.RawIOBase, archive), BUFFER)
     receiver, sender = os.pipe()
     thread = threading.Thread(target=_unpack, args=(packed, name, sender, failures), daemon=True)
     thread.start()

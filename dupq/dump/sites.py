@@ -6,7 +6,7 @@ each is a request or two.
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal, NamedTuple
 
@@ -28,7 +28,8 @@ _SITE_AND_TABLE = re.compile(r"(?P<site>.+)-(?P<table>[a-z_]+)", re.IGNORECASE)
 _LINK_COLUMNS = {"linktypeid", "postid", "relatedpostid"}
 _PARQUET_TABLE = re.compile(r"(post_?links|links|posts|questions|answers)([-_.]?\d.*)?", re.IGNORECASE)
 _DOMAIN = re.compile(r".+\.(com|net|org)", re.IGNORECASE)
-_SITE_NAME = re.compile(r"\w[\w.-]*")
+_SITE_NAME = re.compile(r"(?=.*[^\W\d_])\w[\w.-]*")  # without a letter, readers of partitions take it for a number
+_NAME_BYTES = 100  # it becomes a part of names of files, which may have 255
 _AT_A_TIME = 16  # files whose header or footer is read
 
 _WANTED = (
@@ -38,7 +39,14 @@ _WANTED = (
 _WANTED_TABLES = "looked for .csv and .tsv (plain, .gz, .bz2, .xz or .zst) and .parquet files"
 
 
-class _Found(NamedTuple):
+class Found(NamedTuple):
+    """The sites that can be read, sorted by name, and those that cannot, with the first reason found."""
+
+    sites: list[DumpSite]
+    failed: list[tuple[str, DupqError]]
+
+
+class _SiteTable(NamedTuple):
     """A table of a site. Two of one site belong together only if they are parts in the same `place`."""
 
     site: str
@@ -47,36 +55,52 @@ class _Found(NamedTuple):
     place: str
 
 
-def find_sites(uris: Sequence[str], site: str | None = None, foreign: bool = False) -> list[DumpSite]:
-    """The sites in the files and folders `uris`, at any depth, sorted by name.
+class _BadFile(NamedTuple):
+    """A file that cannot be read, of a site by its name."""
+
+    site: str
+    error: DupqError
+
+
+def find_sites(
+    uris: Sequence[str], site: str | None = None, foreign: bool = False, left_out: Sequence[str] = ()
+) -> Found:
+    """The sites in the files and folders `uris`, at any depth; no file whose URI begins with one of `left_out`.
 
     A site is called like its archive, like the folder of its Posts.xml, like its part of `SITE-Posts.…`, or
     like its `site=…` folder; `site` overrides that for a dump of one site. With `foreign`, every CSV, TSV and
     Parquet file holds questions of `site`. A file that several `uris` name counts once.
-    Raises DupqError if one of `uris` is missing or has no dump in it, a file is damaged, two files have the
-    same table of the same site, or links come without their posts; SettingError if `site` is missing or is
-    given for several, and for files that do not go with `foreign`.
+    A site fails if one of its files is damaged, two files have the same table of it, its links come without
+    their posts, or its name is not fit. Raises DupqError if all fail, or one does and `site` is given, and if one
+    of `uris` is missing or has no dump in it; SettingError if `site` is missing or is given for several, and for
+    files that do not go with `foreign`.
     """
-    listed = {uri: _files(uri) for uri in dict.fromkeys(map(storage.absolute, uris))}
+    listed = {uri: _files(uri, tuple(left_out)) for uri in dict.fromkeys(map(storage.absolute, uris))}
     if foreign:
-        return [_foreign_site(listed, site)]
-    found = _tables(listed)
-    by_site: dict[str, list[_Found]] = {}
-    for table in found:
-        by_site.setdefault(table.site, []).append(table)
-    if site is not None:
+        return Found([_foreign_site(listed, site)], [])
+    tables = _tables(listed)
+    by_site: dict[str, list[_SiteTable]] = {}
+    for table in tables:
+        if isinstance(table, _SiteTable):
+            by_site.setdefault(table.site, []).append(table)
+    failed = {bad.site: bad.error for bad in reversed(tables) if isinstance(bad, _BadFile)}
+    if site is not None and not failed:
         by_site = {site: _only_site(by_site, site)}
-    return [_dump_site(name, by_site[name]) for name in sorted(by_site)]
+    found = _dump_sites(by_site, failed)
+    if found.failed and (site is not None or not found.sites):
+        raise _all_of([error for _, error in found.failed])
+    return found
 
 
-def _files(uri: str) -> list[str]:
+def _files(uri: str, left_out: tuple[str, ...]) -> list[str]:
     kind = storage.kind(uri)
     if kind == "missing":
         raise DupqError(f"{uri}: no such file or folder")
-    return [uri] if kind == "file" else [file.uri for file in storage.list_files(uri)]
+    files = [uri] if kind == "file" else [file.uri for file in storage.list_files(uri)]
+    return [file for file in files if not file.startswith(left_out)]
 
 
-def _tables(listed: Mapping[str, list[str]]) -> list[_Found]:
+def _tables(listed: Mapping[str, list[str]]) -> list[_SiteTable | _BadFile]:
     """The tables in all listed files, in the order of the files, and the links beside posts that are named."""
     named = {uri for uri, files in listed.items() if files == [uri]}
     files = sorted({file for files in listed.values() for file in files}.union(*map(_links_beside, named)))
@@ -93,13 +117,13 @@ def _check_all_used(listed: Mapping[str, list[str]], used: Collection[str], want
             raise DupqError(f"{uri}: no dump in it; {wanted}")
 
 
-def _tables_in(uri: str, is_named: bool) -> list[_Found]:
+def _tables_in(uri: str, is_named: bool) -> Sequence[_SiteTable | _BadFile]:
     """The posts and links in a file; none in files that are no dump, unless --dump names them."""
     name = storage.name(uri).lower()
     if name.endswith(".7z"):
-        return _archived(uri)
+        return _or_bad(_archive_site(uri), lambda: _archived(uri))
     if name.endswith(".parquet"):
-        return _in_parquet(uri, is_named)
+        return _or_bad(_parquet_site(uri, is_named)[0], lambda: _in_parquet(uri, is_named))
     plain = without_compression(name)
     if plain.endswith(".xml"):
         found = _xml(uri, is_named)
@@ -109,25 +133,30 @@ def _tables_in(uri: str, is_named: bool) -> list[_Found]:
     return []
 
 
-def _xml(uri: str, is_named: bool) -> _Found | None:
+def _or_bad(site: str, read: Callable[[], list[_SiteTable]]) -> Sequence[_SiteTable | _BadFile]:
+    try:
+        return read()
+    except DupqError as error:
+        return [_BadFile(site, error)]
+
+
+def _xml(uri: str, is_named: bool) -> _SiteTable | None:
     """`SITE/Posts.xml`, `SITE-Posts.xml`, or, if --dump names it, `SITE.xml`; the same for PostLinks."""
     folder = storage.parent(uri)
     stem = without_compression(storage.name(uri))[: -len(".xml")]
     if stem.lower() in _TABLES:
-        return _Found(storage.name(folder), _TABLES[stem.lower()], Member(uri), uri)
+        return _SiteTable(storage.name(folder), _TABLES[stem.lower()], Member(uri), uri)
     site, table = _split(stem)
     if table in _TABLES:
-        return _Found(site, _TABLES[table], Member(uri), uri)
+        return _SiteTable(site, _TABLES[table], Member(uri), uri)
     if not is_named or {stem.lower(), table} & _OTHER_TABLES:
         return None
-    return _Found(stem, "posts", Member(uri), uri)
+    return _SiteTable(stem, "posts", Member(uri), uri)
 
 
-def _archived(uri: str) -> list[_Found]:
+def _archived(uri: str) -> list[_SiteTable]:
     """The tables in `SITE.7z`, or in one of `SITE-Posts.7z` and `SITE-PostLinks.7z`."""
-    stem = storage.name(uri)[: -len(".7z")]
-    site, table = _split(stem)
-    if table in _OTHER_TABLES:
+    if _split(storage.name(uri)[: -len(".7z")])[1] in _OTHER_TABLES:
         return []
     members: dict[_TableName, Member] = {}
     for file in seven_zip.read_header(uri):
@@ -136,8 +165,13 @@ def _archived(uri: str) -> list[_Found]:
             raise DupqError(f"{uri}: holds {members[held].name} and {file.name}; expected is one site only")
         if held is not None:
             members[held] = Member(uri, file.name)
-    called = site if table in _TABLES else stem
-    return [_Found(called, held, member, uri) for held, member in members.items()]
+    return [_SiteTable(_archive_site(uri), held, member, uri) for held, member in members.items()]
+
+
+def _archive_site(uri: str) -> str:
+    stem = storage.name(uri)[: -len(".7z")]
+    site, table = _split(stem)
+    return site if table in _TABLES else stem
 
 
 def _split(stem: str) -> tuple[str, str]:
@@ -170,12 +204,12 @@ def _site_by_name(uri: str, wanted: _TableName) -> str | None:
     return site if name.endswith(".7z") and _TABLES.get(table) == wanted else None
 
 
-def _in_parquet(uri: str, is_named: bool) -> list[_Found]:
+def _in_parquet(uri: str, is_named: bool) -> list[_SiteTable]:
     table = _table_with(_parquet_columns(uri))
     if table is None:
         return []
     site, place = _parquet_site(uri, is_named)
-    return [_Found(site, table, Member(uri), place)]
+    return [_SiteTable(site, table, Member(uri), place)]
 
 
 def _parquet_columns(uri: str) -> list[str]:
@@ -216,14 +250,31 @@ def _says_where(folder: str) -> bool:
     return bool(folder) and not _PARQUET_TABLE.fullmatch(folder) and ("=" not in folder or folder.startswith("site="))
 
 
-def _only_site(by_site: Mapping[str, list[_Found]], site: str) -> list[_Found]:
+def _only_site(by_site: Mapping[str, list[_SiteTable]], site: str) -> list[_SiteTable]:
     if len(by_site) > 1:
         names = ", ".join(sorted(by_site))
         raise SettingError(f"the dump holds several sites ({names}), which cannot all be called '{site}'")
     return next(iter(by_site.values()))
 
 
-def _dump_site(site: str, found: list[_Found]) -> DumpSite:
+def _dump_sites(by_site: Mapping[str, list[_SiteTable]], failed: Mapping[str, DupqError]) -> Found:
+    """The sites but those that have `failed` already, which are added to those that fail now."""
+    sites, errors = [], dict(failed)
+    for name in sorted(by_site.keys() - failed.keys()):
+        try:
+            sites.append(_dump_site(name, by_site[name]))
+        except DupqError as error:
+            errors[name] = error
+    return Found(sites, [(name, errors[name]) for name in sorted(errors)])
+
+
+def _all_of(errors: Sequence[DupqError]) -> DupqError:
+    """One error for several, a line for each."""
+    lines = [f"{len(errors)} sites cannot be read:", *map(str, errors)]
+    return errors[0] if len(errors) == 1 else DupqError("\n  ".join(lines))
+
+
+def _dump_site(site: str, found: list[_SiteTable]) -> DumpSite:
     _check_name(site, found[0].member.uri)
     posts, links = _members(found, "posts"), _members(found, "links")
     if not posts:
@@ -232,11 +283,12 @@ def _dump_site(site: str, found: list[_Found]) -> DumpSite:
 
 
 def _check_name(site: str, uri: str) -> None:
-    if not _SITE_NAME.fullmatch(site):
-        raise DupqError(f"{uri}: '{site}' is no site name (letters, digits, '.', '-'); give one with --site")
+    if not _SITE_NAME.fullmatch(site) or len(site.encode()) > _NAME_BYTES:
+        rule = f"letters, of which there must be one, digits, '.', '-', '_'; at most {_NAME_BYTES} bytes"
+        raise DupqError(f"{uri}: '{site[:_NAME_BYTES]}' is no site name ({rule}); give one with --site")
 
 
-def _members(found: Iterable[_Found], table: _TableName) -> tuple[Member, ...]:
+def _members(found: Iterable[_SiteTable], table: _TableName) -> tuple[Member, ...]:
     """The files of one table of a site; several must be parts of one, or rows would be there twice."""
     parts = [part for part in found if part.table == table]
     for part in parts[1:]:

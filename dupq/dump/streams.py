@@ -18,7 +18,6 @@ from dupq.errors import DupqError
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-_BUFFER = 8 << 20  # bytes; from S3 each refill is a request
 _PIECE = 1 << 20  # packed bytes of a local file that are read at a time
 _XZ_MEMORY = 256 << 20  # bytes that decoding may take; `xz -9` needs 65 MiB
 
@@ -174,7 +173,7 @@ def _open_compressed(uri: str, codec: str, limits: UnpackLimits) -> Iterator[Unp
         packed_bytes = packed.size()
         if not packed_bytes:
             raise DupqError(f"{uri}: damaged or cut short (an empty file)")
-        buffered = pa.BufferedInputStream(packed, _BUFFER if storage.is_s3(uri) else _PIECE)
+        buffered = pa.BufferedInputStream(packed, seven_zip.BUFFER if storage.is_s3(uri) else _PIECE)
         decoder = _DECODERS.get(codec)
         source = _DecodedSource(buffered, decoder) if decoder else pa.CompressedInputStream(buffered, codec)
         with UnpackedStream(uri, source, packed_bytes, lambda _: packed.tell() / packed_bytes, limits) as stream:
@@ -185,7 +184,7 @@ def _open_compressed(uri: str, codec: str, limits: UnpackLimits) -> Iterator[Unp
 def _open_plain(uri: str) -> Iterator[UnpackedStream]:
     with storage.open_input(uri) as file:
         size = file.size()
-        source = pa.BufferedInputStream(file, _BUFFER) if storage.is_s3(uri) else file
+        source = pa.BufferedInputStream(file, seven_zip.BUFFER) if storage.is_s3(uri) else file
         with UnpackedStream(uri, source, size, lambda position: position / max(1, size)) as stream:
             yield stream
 

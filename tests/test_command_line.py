@@ -1,0 +1,35 @@
+"""The options that all jobs share, and those of ingest that have to be looked at first."""
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dupq import command_line
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_a_uri_is_absolute() -> None:
+    assert command_line.uri("x/y.7z") == f"{Path.cwd()}/x/y.7z"
+    assert command_line.uri(".") == str(Path.cwd())
+    assert command_line.uri("file:///x/y") == "/x/y"
+    assert command_line.uri("s3://bucket/x/") == "s3://bucket/x"
+
+
+@pytest.mark.parametrize("text", ["", " ", "s3://", "file://"])
+def test_what_names_nothing_is_no_uri(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=f"'{text}' names no file or folder"):
+        command_line.uri(text)
+
+
+@pytest.mark.parametrize("arguments", [("--dump", "", "--output", "x"), ("--dump", "x", "--output", "")])
+def test_an_empty_dump_or_output_is_refused(arguments: tuple[str, ...]) -> None:
+    command = [sys.executable, str(ROOT / "jobs" / "ingest.py"), *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert ended.returncode == 2
+    named = arguments[arguments.index("") - 1]
+    assert ended.stderr.splitlines()[-1].endswith(f"argument {named}: '' names no file or folder; '.' is this one")

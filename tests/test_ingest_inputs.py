@@ -1,0 +1,129 @@
+"""The ingest job on what dumps may be made of: long texts, damaged archives among others, its own output."""
+
+import json
+import random
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from dump_files import noise, write_archive
+from xml_contents import document, question
+
+from dupq import storage
+from dupq.dump import sites
+from dupq.errors import DupqError
+from dupq.ingest_pipeline import IngestJob, ingest
+
+POSTS = document(question(1, Title="a") + question(2, Title="b"))
+
+
+def ids(output: Path) -> list[int]:
+    return sorted(ds.dataset(output / "questions").to_table()["question_id"].to_pylist())
+
+
+def test_a_parquet_dump_of_long_bodies_is_read_in_little_memory(
+    ray_started: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    generator, count, length = random.Random(1), 2_000, 400_000
+    bodies = pa.array([generator.randbytes(length // 100).hex() * 50 for _ in range(count)])
+    table = pa.table({"Id": range(count), "PostTypeId": [1] * count, "Title": ["x"] * count, "Body": bodies})
+    (tmp_path / "a.com").mkdir()
+    pq.write_table(
+        table,
+        tmp_path / "a.com" / "Posts.parquet",
+        row_group_size=count,
+        write_batch_size=32,  # rows a page, which are held as a whole
+        use_dictionary=False,
+        compression="zstd",
+    )
+    del table, bodies
+
+    counts = ingest(IngestJob((str(tmp_path / "a.com"),), str(tmp_path / "out")))
+
+    assert counts["a.com"]["questions"] == count
+    peak = re.search(r"peak memory of a task (\d+) MB", capsys.readouterr().out)
+    assert peak is not None
+    assert 50 < int(peak[1]) < 1_000
+    lengths = {
+        file.relative: pq.read_metadata(file.uri).num_rows for file in storage.list_files(f"{tmp_path}/out/questions")
+    }
+    assert sum(lengths.values()) == count
+
+
+def test_a_parquet_bomb_is_refused(ray_started: None, tmp_path: Path) -> None:
+    table = pa.table({"Id": range(100), "PostTypeId": [1] * 100, "Body": ["x" * (1 << 20)] * 100})
+    (tmp_path / "a.com").mkdir()
+    pq.write_table(table, tmp_path / "a.com" / "Posts.parquet", use_dictionary=False, compression="zstd")
+
+    with pytest.raises(DupqError, match=r"Posts\.parquet, column 'Body': stopped: .*ingest\.maximum_unpack_ratio"):
+        ingest(IngestJob((str(tmp_path / "a.com"),), str(tmp_path / "out")))
+
+
+def test_a_damaged_archive_among_many_fails_its_own_site_only(ray_started: None, tmp_path: Path) -> None:
+    dumps = tmp_path / "dumps"
+    for site in ("a.com", "c.com"):
+        write_archive(dumps / f"{site}.7z", {"Posts.xml": POSTS})
+    (dumps / "b.com.7z").write_bytes(noise(1000))
+    job = IngestJob((str(dumps),), str(tmp_path / "out"))
+
+    with pytest.raises(DupqError, match=r"1 of 3 sites failed:\n  b\.com: .*b\.com\.7z: damaged"):
+        ingest(job)
+
+    assert sorted(json.loads((tmp_path / "out" / "manifest.json").read_text())["sites"]) == ["a.com", "c.com"]
+    assert ids(tmp_path / "out") == [1, 1, 2, 2]
+    write_archive(dumps / "b.com.7z", {"Posts.xml": POSTS})
+    assert sorted(ingest(job)) == ["a.com", "b.com", "c.com"]
+
+
+def test_ids_of_fabricated_posts_are_kept_in_tables_from_elsewhere(ray_started: None, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("id,title\n1000000001,a\n1000000010,b\n3,c\n")
+
+    counts = ingest(IngestJob((str(tmp_path / "t.csv"),), str(tmp_path / "out"), "quora", "id=id,title=title"))
+
+    assert counts["quora"]["questions"] == 3
+    assert ids(tmp_path / "out") == [3, 1_000_000_001, 1_000_000_010]
+
+
+def test_a_job_that_was_checked_is_not_checked_again(
+    ray_started: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_archive(tmp_path / "a.com.7z", {"Posts.xml": POSTS})
+    job = IngestJob((str(tmp_path / "a.com.7z"),), str(tmp_path / "out"))
+    checked = job.check()
+    monkeypatch.setattr(sites, "_archived", lambda uri: pytest.fail(f"{uri} is read again"))
+
+    assert ingest(job, checked)["a.com"]["questions"] == 2
+
+
+# An output in the folder of the dumps
+
+
+def test_what_a_job_wrote_is_no_dump_when_it_runs_again(ray_started: None, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"question_id": [1, 2], "title": ["a", "b"]}), tmp_path / "t.parquet")
+    job = IngestJob((str(tmp_path),), str(tmp_path / "out"), "quora", "id=question_id,title=title")
+    ingest(job)
+
+    assert list(ingest(job)["quora"]["files"]) == [str(tmp_path / "t.parquet")]
+    assert ids(tmp_path / "out") == [1, 2]
+
+
+@pytest.mark.parametrize("dump", ["", "dump", "questions"])
+def test_a_dump_in_the_output_is_one(dump: str, ray_started: None, tmp_path: Path) -> None:
+    (tmp_path / dump).mkdir(exist_ok=True)
+    (tmp_path / dump / "t.csv").write_text("question_id,title\n1,a\n2,b\n")
+    job = IngestJob((str(tmp_path / dump),), str(tmp_path), "quora", "id=question_id,title=title")
+    ingest(job)
+
+    assert list(ingest(job)["quora"]["files"]) == [str(tmp_path / dump / "t.csv")]
+
+
+def test_an_output_whose_name_only_begins_alike_is_another(tmp_path: Path) -> None:
+    write_archive(tmp_path / "output" / "a.com.7z", {"Posts.xml": POSTS})
+    write_archive(tmp_path / "out" / "b.com.7z", {"Posts.xml": POSTS})
+
+    found, _ = IngestJob((str(tmp_path),), str(tmp_path / "out")).check()
+
+    assert [site.site for site in found.sites] == ["a.com"]
