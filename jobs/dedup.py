@@ -4,7 +4,7 @@ python jobs/dedup.py --questions out/cs/questions --encoder out/cs/encoder --out
 ray submit cluster.yaml jobs/dedup.py -- --questions s3://… --encoder s3://… --output s3://…/runs
 """
 
-from dupq import command_line, storage
+from dupq import command_line
 
 VERSION = "0.1.0"
 
@@ -12,27 +12,27 @@ VERSION = "0.1.0"
 def main() -> None:
     """Parse, connect, find the duplicates, and say what was found and where the report lies."""
     parser = command_line.parser("Find the duplicate questions of an archive.")
-    parser.add_argument("--questions", required=True, metavar="URI", type=storage.absolute, help="the questions table")
+    parser.add_argument("--questions", required=True, metavar="URI", type=command_line.uri, help="the questions table")
     parser.add_argument(
-        "--encoder", required=True, metavar="URI", type=storage.absolute, help="a trained encoder's folder"
+        "--encoder", required=True, metavar="URI", type=command_line.uri, help="a trained encoder's folder"
     )
     parser.add_argument(
         "--output",
         required=True,
         metavar="URI",
-        type=storage.absolute,
+        type=command_line.uri,
         help="the folder of runs; the run gets one of its own in it",
     )
     parser.add_argument(
         "--links",
         metavar="URI",
-        type=storage.absolute,
+        type=command_line.uri,
         help="known duplicates: they mark pairs, and quality is measured on them",
     )
     parser.add_argument(
         "--truth",
         metavar="URI",
-        type=storage.absolute,
+        type=command_line.uri,
         help="planted pairs of a made archive (.tsv), to measure what was found",
     )
     arguments = parser.parse_args()

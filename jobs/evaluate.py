@@ -4,7 +4,7 @@ python jobs/evaluate.py --questions out/cs/questions --links out/cs/links --enco
         --output out/cs/quality
 """
 
-from dupq import command_line, storage
+from dupq import command_line
 
 VERSION = "0.1.0"
 
@@ -14,13 +14,13 @@ def main() -> None:
     from dupq.evaluation.tables import TABLES
 
     parser = command_line.parser("Measure an encoder beside BM25 and shingle-Jaccard on known duplicates.")
-    parser.add_argument("--questions", required=True, metavar="URI", type=storage.absolute, help="the questions table")
-    parser.add_argument("--links", required=True, metavar="URI", type=storage.absolute, help="the links table")
-    parser.add_argument("--output", required=True, metavar="URI", type=storage.absolute, help="where metrics.json goes")
+    parser.add_argument("--questions", required=True, metavar="URI", type=command_line.uri, help="the questions table")
+    parser.add_argument("--links", required=True, metavar="URI", type=command_line.uri, help="the links table")
+    parser.add_argument("--output", required=True, metavar="URI", type=command_line.uri, help="where metrics.json goes")
     parser.add_argument(
         "--encoder",
         metavar="URI",
-        type=storage.absolute,
+        type=command_line.uri,
         help="a trained encoder's folder; without it only the baselines",
     )
     parser.add_argument(

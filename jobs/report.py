@@ -5,7 +5,7 @@ python jobs/report.py --run out/cs/runs/RUN_ID
 
 import argparse
 
-from dupq import command_line, storage
+from dupq import command_line
 
 VERSION = "0.1.0"
 
@@ -17,7 +17,7 @@ def main() -> None:
         "--run",
         required=True,
         metavar="URI",
-        type=storage.absolute,
+        type=command_line.uri,
         help="a run's folder, or a folder of runs for the latest",
     )
     arguments = parser.parse_args()

@@ -3,7 +3,7 @@
 python jobs/train.py --questions out/cs/questions --links out/cs/links --output out/cs/encoder
 """
 
-from dupq import command_line, config, storage
+from dupq import command_line, config
 
 VERSION = "0.1.0"
 
@@ -11,9 +11,9 @@ VERSION = "0.1.0"
 def main() -> None:
     """Parse, connect, train, and say how good it became."""
     parser = command_line.parser("Train an encoder on an archive's own text and duplicate links, with Ray Train.")
-    parser.add_argument("--questions", required=True, metavar="URI", type=storage.absolute, help="the questions table")
-    parser.add_argument("--links", required=True, metavar="URI", type=storage.absolute, help="the links table")
-    parser.add_argument("--output", required=True, metavar="URI", type=storage.absolute, help="the encoder's folder")
+    parser.add_argument("--questions", required=True, metavar="URI", type=command_line.uri, help="the questions table")
+    parser.add_argument("--links", required=True, metavar="URI", type=command_line.uri, help="the links table")
+    parser.add_argument("--output", required=True, metavar="URI", type=command_line.uri, help="the encoder's folder")
     parser.add_argument(
         "--preset",
         default=config.DEFAULT_PRESET,

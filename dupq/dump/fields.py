@@ -25,6 +25,14 @@ def required(attributes: Mapping[str, str], name: str) -> str:
     return text
 
 
+def text(attributes: Mapping[str, str], name: str, maximum: int) -> str:
+    """The text of an attribute, "" if there is none. Raises BadField for more than `maximum` bytes of UTF-8."""
+    found = attributes.get(name) or ""
+    if len(found) * 4 > maximum and len(found.encode()) > maximum:
+        raise BadField(f"{name} of more than {maximum:,} bytes")
+    return found
+
+
 def identifier(attributes: Mapping[str, str], name: str) -> int:
     """An id. Raises BadField if there is none, or it is not a number that fits into a key."""
     text = required(attributes, name)

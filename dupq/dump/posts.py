@@ -9,12 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dupq.dump.columnar import numbers, texts, times, with_nulls
-from dupq.dump.fields import TAG_SEPARATORS, BadField, identifier, integer, milliseconds, required
+from dupq.dump.fields import TAG_SEPARATORS, identifier, integer, milliseconds, required, text
 from dupq.dump.plain_rows import ALWAYS, DATE, INTEGER, NEVER, STRING, Attribute, Layout, PlainRows, layout
 from dupq.tables import QUESTIONS
 from dupq.text.keys import MAXIMUM_ID
 
 QUESTION, ANSWER = 1, 2  # PostTypeId
+MAXIMUM_TEXT = 1 << 16  # bytes of UTF-8 that an attribute other than Body may have; a row with more is rejected
 FABRICATED_IDS = (1_000_000_001, 1_000_000_010)  # an invented question and answer, in every dump since June 2025
 
 _FABRICATED = tuple(map(str, FABRICATED_IDS))
@@ -42,9 +43,9 @@ UNJUDGED_ANSWERS = pa.schema(
 )
 
 
-def tags(text: str) -> list[str]:
+def tags(written: str) -> list[str]:
     """The tags in either spelling of the dumps: `<a><b>` or, in newer ones, `|a|b|`."""
-    return [tag for tag in TAG_SEPARATORS.split(text) if tag]
+    return [tag for tag in TAG_SEPARATORS.split(written) if tag]
 
 
 def post(attributes: Mapping[str, str], choice: PostChoice) -> tuple[str, dict[str, Any]] | str:
@@ -63,19 +64,20 @@ def post(attributes: Mapping[str, str], choice: PostChoice) -> tuple[str, dict[s
 
 
 def _question(attributes: Mapping[str, str], maximum_body: int) -> dict[str, Any]:
+    owner_id, owner_name = (text(attributes, name, MAXIMUM_TEXT) for name in ("OwnerUserId", "OwnerDisplayName"))
     return {
         "question_id": identifier(attributes, "Id"),
-        "title": attributes.get("Title", ""),
-        "body_html": _body(attributes, maximum_body),
-        "tags": tags(attributes.get("Tags", "")),
+        "title": text(attributes, "Title", MAXIMUM_TEXT),
+        "body_html": text(attributes, "Body", maximum_body),
+        "tags": tags(text(attributes, "Tags", MAXIMUM_TEXT)),
         "creation_date": milliseconds(attributes, "CreationDate"),
         "score": integer(attributes, "Score", bits=32),
         "view_count": integer(attributes, "ViewCount", bits=64),
         "answer_count": integer(attributes, "AnswerCount", bits=32),
         "accepted_answer_id": integer(attributes, "AcceptedAnswerId", bits=64),
         "closed_date": milliseconds(attributes, "ClosedDate"),
-        "owner": attributes.get("OwnerUserId") or attributes.get("OwnerDisplayName") or None,
-        "content_license": attributes.get("ContentLicense") or None,
+        "owner": owner_id or owner_name or None,
+        "content_license": text(attributes, "ContentLicense", MAXIMUM_TEXT) or None,
     }
 
 
@@ -83,16 +85,9 @@ def _answer(attributes: Mapping[str, str], maximum_body: int) -> dict[str, Any]:
     return {
         "answer_id": identifier(attributes, "Id"),
         "question_id": identifier(attributes, "ParentId"),
-        "body_html": _body(attributes, maximum_body),
+        "body_html": text(attributes, "Body", maximum_body),
         "score": integer(attributes, "Score", bits=32),
     }
-
-
-def _body(attributes: Mapping[str, str], maximum: int) -> str:
-    body = attributes.get("Body", "")
-    if len(body) * 4 > maximum and len(body.encode()) > maximum:
-        raise BadField(f"Body of more than {maximum:,} bytes")
-    return body
 
 
 _ATTRIBUTES = (
@@ -105,12 +100,12 @@ _ATTRIBUTES = (
     Attribute("AcceptedAnswerId", INTEGER),
     Attribute("ClosedDate", DATE),
     Attribute("ParentId", INTEGER, ANSWER, lowest=0, highest=MAXIMUM_ID),
-    Attribute("Title", STRING),
+    Attribute("Title", STRING, highest=MAXIMUM_TEXT),
     Attribute("Body", STRING),
-    Attribute("Tags", STRING),
-    Attribute("OwnerUserId", STRING),
-    Attribute("OwnerDisplayName", STRING),
-    Attribute("ContentLicense", STRING),
+    Attribute("Tags", STRING, highest=MAXIMUM_TEXT),
+    Attribute("OwnerUserId", STRING, highest=MAXIMUM_TEXT),
+    Attribute("OwnerDisplayName", STRING, highest=MAXIMUM_TEXT),
+    Attribute("ContentLicense", STRING, highest=MAXIMUM_TEXT),
 )
 _ID, _TYPE, _CREATED, _SCORE, _VIEWS, _ANSWERS, _ACCEPTED, _CLOSED, _PARENT = range(9)  # in PlainRows.numbers
 _TITLE, _BODY, _TAGS, _OWNER_ID, _OWNER_NAME, _LICENSE = range(6)  # in PlainRows.texts

@@ -2,6 +2,8 @@
 
 Segment n has the rows that begin in bytes [n * size, (n + 1) * size) of the unpacked file. A raw `<` can stand
 nowhere in a well-formed attribute, so `<row` and white space is the start of a row wherever it is found.
+
+Of a row that is too long the middle is left out, so that one that never ends takes no more memory than another.
 """
 
 import re
@@ -16,7 +18,7 @@ ROW_START = re.compile(rb"<row[ \t\r\n]")
 
 _ROW_START_LENGTH = len(b"<row ")
 _LOOK_AHEAD = 1 << 16  # bytes read past a segment's end at first, to find the next row's start
-_TAIL = 64  # bytes kept of the end of a row too long to keep, where the closing root tag may be
+_TAIL = 1 << 16  # bytes kept of the file's end after a row too long to keep, where the root is closed
 
 
 class Stream(Protocol):
@@ -33,6 +35,17 @@ class Segment(NamedTuple):
     position: int  # byte offset of `data` in the unpacked file
     data: np.ndarray  # uint8; the middle of a row of more than MAXIMUM_ROW bytes may be left out
     reaches_end: bool  # of the file
+    left_out: int = 0  # bytes, just before the file's last _TAIL ones
+
+    def place(self, at: int) -> int:
+        """Where in the unpacked file byte `at` of `data` stands."""
+        is_behind = self.left_out and at >= len(self.data) - _TAIL
+        return self.position + at + (self.left_out if is_behind else 0)
+
+
+class _Taken(NamedTuple):
+    data: np.ndarray
+    left_out: int = 0
 
 
 def cut(stream: Stream, first: int = 0, stop: int | None = None, size: int = SIZE) -> Iterator[Segment]:
@@ -44,20 +57,20 @@ def cut(stream: Stream, first: int = 0, stop: int | None = None, size: int = SIZ
 
 
 def cut_mapped(data: np.ndarray, first: int = 0, stop: int | None = None, size: int = SIZE) -> Iterator[Segment]:
-    """Likewise of a file whose bytes (uint8) are all at hand; its segments are views of them, rows never cut."""
+    """Likewise of a file whose bytes (uint8) are all at hand; segments are views of them where nothing is left out."""
     return _cut(_Mapped(data, first * size), first, stop, size)
 
 
 def _cut(reader: "_Reader | _Mapped", first: int, stop: int | None, size: int) -> Iterator[Segment]:
     if first:
-        reader.skip_to_row()
+        reader.skip_to_row(None if stop is None else stop * size)
     while reader.position == 0 or reader.pending:
         number = reader.position // size
         if stop is not None and number >= stop:
             return
         position = reader.position
-        data = reader.take_to_row((number + 1) * size)
-        yield Segment(number, position, data, reaches_end=not reader.pending)
+        data, left_out = reader.take_to_row((number + 1) * size)
+        yield Segment(number, position, data, not reader.pending, left_out)
         if not reader.pending:
             return
 
@@ -70,17 +83,29 @@ class _Mapped:
         self.position = min(position, len(data))
         self.pending = len(data) - self.position
 
-    def take_to_row(self, boundary: int) -> np.ndarray:
-        """All bytes up to the first row that begins at or after `boundary`, or up to the end."""
-        match = ROW_START.search(self._data.data, boundary)
-        end = len(self._data) if match is None else match.start()
-        taken = self._data[self.position : end]
-        self.position, self.pending = end, len(self._data) - end
-        return taken
+    def take_to_row(self, boundary: int) -> _Taken:
+        """What `_Reader.take_to_row` gives."""
+        start, limit = self.position, boundary + MAXIMUM_ROW
+        end = self._next_row(boundary)
+        self._move_to(end)
+        if end <= limit:
+            return _Taken(self._data[start:end])
+        if self.pending:
+            return _Taken(self._data[start:limit])
+        tail = max(limit, end - _TAIL)
+        return _Taken(np.concatenate([self._data[start:limit], self._data[tail:end]]), tail - limit)
 
-    def skip_to_row(self) -> None:
-        """Leave out all bytes up to the first start of a row, or up to the end."""
-        self.take_to_row(self.position)
+    def skip_to_row(self, limit: int | None) -> None:
+        """Leave out all bytes up to the first start of a row, up to `limit` (in the file), or up to the end."""
+        self._move_to(self._next_row(self.position, limit))
+
+    def _next_row(self, start: int, limit: int | None = None) -> int:
+        limit = len(self._data) if limit is None else min(limit, len(self._data))
+        match = ROW_START.search(self._data.data, start, limit)
+        return limit if match is None else match.start()
+
+    def _move_to(self, position: int) -> None:
+        self.position, self.pending = position, len(self._data) - position
 
 
 class _Reader:
@@ -94,42 +119,42 @@ class _Reader:
         self.position = position  # in the file, of the first pending byte
         self.pending = 0  # bytes; 0 once a take or skip came to the end
 
-    def take_to_row(self, boundary: int) -> np.ndarray:
-        """All bytes up to the first row that begins at or after `boundary` (in the file), or up to the end."""
+    def take_to_row(self, boundary: int) -> _Taken:
+        """All bytes up to the first row that begins at or after `boundary` (in the file), or up to the end.
+
+        If those reach further than MAXIMUM_ROW past `boundary`, the rest is left out, but for the file's last _TAIL.
+        """
         wanted = boundary - self.position
-        found = self._find_row(wanted, wanted + MAXIMUM_ROW)
-        if found is None and not self._ended:
-            kept = self._buffer[: self._filled]
-            tail = self._drop(self._filled)
-            return kept if self.pending else np.concatenate([kept, tail])
+        limit = wanted + MAXIMUM_ROW
+        found = self._find_row(wanted, limit)
         end = self._filled if found is None else found
-        taken = self._buffer[:end]
-        self._keep_from(end)
-        return taken
+        taken = self._buffer[: min(end, limit)]
+        self._keep_from(len(taken))
+        if end <= limit:
+            return _Taken(taken)
+        dropped, tail = self._drop(None)
+        if self.pending:
+            return _Taken(taken)
+        return _Taken(np.concatenate([taken, tail]), dropped - len(tail))
 
-    def skip_to_row(self) -> None:
-        """Leave out all bytes up to the first start of a row, or up to the end."""
-        found = self._find_row(0, _LOOK_AHEAD)
-        if found is None and not self._ended:
-            self._drop(self._filled)
-        else:
-            self._keep_from(self._filled if found is None else found)
+    def skip_to_row(self, limit: int | None) -> None:
+        """Leave out all bytes up to the first start of a row, beyond `limit` (in the file), or up to the end."""
+        self._drop(limit)
 
-    def _drop(self, length: int) -> np.ndarray:
-        """Leave out `length` pending bytes and what follows up to a row; the last bytes before it, at most _TAIL."""
-        tail = self._buffer[max(0, length - _TAIL) : length].copy()
-        self._keep_from(max(0, length - _ROW_START_LENGTH + 1))
+    def _drop(self, limit: int | None) -> tuple[int, np.ndarray]:
+        """Leave out what there is up to a row, as `skip_to_row`; how many bytes those were, and the last _TAIL."""
+        start, tail = self.position, np.empty(0, np.uint8)
         while True:
             found = self._find_row(0, _LOOK_AHEAD)
-            end = self._filled if found is None else found
-            tail = np.concatenate([tail, self._buffer[_ROW_START_LENGTH - 1 : end]])[-_TAIL:]
-            if found is not None or self._ended:
-                self._keep_from(end)
-                return tail
-            self._keep_from(end - _ROW_START_LENGTH + 1)
+            is_last = found is not None or self._ended
+            end = found if found is not None else self._filled if self._ended else self._filled - _ROW_START_LENGTH + 1
+            tail = np.concatenate([tail, self._buffer[:end]])[-_TAIL:]
+            self._keep_from(end)
+            if is_last or (limit is not None and self.position >= limit):
+                return self.position - start, tail
 
     def _find_row(self, start: int, limit: int) -> int | None:
-        """Where in the buffer the first row from `start` on begins; None: not before `limit`, or none at all."""
+        """Where in the buffer the first row from `start` on begins; None: not up to `limit`, or none at all."""
         length = start + _LOOK_AHEAD
         while True:
             self._fill(length)
