@@ -208,6 +208,99 @@ def test_what_stands_before_the_first_row_is_rejected_too(stray: bytes) -> None:
     assert counts(contents, good=1) == {"rejects": 1}
 
 
+TEXTS = ["Title", "Tags", "OwnerUserId", "OwnerDisplayName", "ContentLicense"]
+
+
+@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("content", [b"x" * 65_536, "é".encode() * 32_768, b"&amp;" * 65_536])
+def test_any_other_text_may_have_64_kib_and_no_more(name: str, content: bytes) -> None:
+    written = b'<row Id="2" PostTypeId="1" %b="%b" />\n'
+
+    kept = between_good_rows(written % (name.encode(), content))
+    rejected = between_good_rows(written % (name.encode(), content + b"x"))
+
+    assert counts(kept) == {"questions": 1}
+    assert counts(rejected) == {"rejects": 1}
+    assert rejected.rejects.column("reason").to_pylist() == [f"{name} of more than 65,536 bytes"]
+    assert len(rejected.rejects.column("excerpt")[0].as_py()) == 200
+
+
+@pytest.mark.parametrize("name", [*TEXTS, "CommentCount", "New"])
+def test_a_text_that_is_not_read_may_be_as_long_as_it_likes(name: str) -> None:
+    of_answer = b'<row Id="2" PostTypeId="2" ParentId="1" %b="%b" />\n' % (name.encode(), b"x" * 70_000)
+
+    assert counts(between_good_rows(of_answer, WITH_ANSWERS)) == {"answers": 1}
+    if name not in TEXTS:
+        of_question = of_answer.replace(b'PostTypeId="2"', b'PostTypeId="1"')
+        assert counts(between_good_rows(of_question)) == {"questions": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("Id", "Id not a number"), ("Score", "Score not a number"), ("ClosedDate", "ClosedDate not a date")],
+)
+def test_numbers_and_dates_of_more_than_64_kib_are_none(name: str, reason: str) -> None:
+    attributes: dict[str, object] = {"Id": 2, "PostTypeId": 1, name: "1" * 70_000}
+
+    assert between_good_rows(row(**attributes)).rejects.column("reason").to_pylist() == [reason]
+
+
+# Rows in comments
+
+HIDDEN = question(7) + answer(8, 7) + b"<row Id='9' PostTypeId='1' broken />" + question(10, Title="a -- b")
+HIDING: dict[str, tuple[bytes, dict[str, int]]] = {
+    "a comment": (b"<!-- %b -->\n", {}),
+    "a comment behind a comment": (b"<!-- a --> <!-- %b --><!-- b -->", {}),
+    "two comments": (b"<!-- %b --><!-- %b -->\n", {}),
+    "comments about a row": (b"<!-- %b -->" + question(2) + b"<!-- %b -->", {"questions": 1}),
+    "an instruction": (b"<?old %b ?>\n", {}),
+    "a comment behind a row that is read slowly": (b'<row Id = "2" PostTypeId="1" /><!-- %b -->', {"questions": 1}),
+    "a comment behind a row with an end tag": (b'<row Id="2" PostTypeId="1"></row><!-- %b -->', {"questions": 1}),
+    "a comment in a row": (b'<row Id="2" PostTypeId="1"> <!-- %b --> </row>', {"rejects": 2}),
+    "a comment behind a broken row": (b'<row Id="2"PostTypeId="1"/>\n<!-- %b -->', {"rejects": 1}),
+    "a comment behind text": (b"text <!-- %b -->", {"rejects": 1}),
+    "a comment before text": (b"<!-- %b --> text", {"rejects": 1}),
+}
+
+
+@pytest.mark.parametrize("name", HIDING)
+def test_rows_in_comments_are_no_rows(name: str) -> None:
+    hiding, expected = HIDING[name]
+    rows = BEFORE + hiding.replace(b"%b", HIDDEN) + AFTER
+    content = document(rows)
+
+    contents = read(content, WITH_ANSWERS)
+
+    assert comparable(contents) == comparable(read_slowly(content, WITH_ANSWERS))
+    assert counts(contents) == expected
+    assert set(contents.tables["questions"].column("question_id").to_pylist()) <= {1, 2, 3}
+    for size in (1, 64):  # where a comment is cut, nobody can know what is in it
+        with pytest.raises(
+            DupqError, match=r"a comment or instruction at byte [0-9,]+ has no end near; rows may be in it$"
+        ):
+            read(content, WITH_ANSWERS, size)
+
+
+def test_rows_in_a_comment_before_the_first_row_are_no_rows() -> None:
+    content = document(b"<!-- " + HIDDEN + b" -->" + BEFORE)
+
+    contents = read(content, QUESTIONS)
+
+    assert comparable(contents) == comparable(read_slowly(content, QUESTIONS))
+    assert counts(contents, good=1) == {}
+
+
+def test_a_comment_in_a_broken_value_hides_nothing() -> None:
+    contents = between_good_rows(body(b"<p>see <!-- here"))
+
+    assert contents.rejects.column("reason").to_pylist() == [BROKEN]
+
+
+@pytest.mark.parametrize("comment", [b"<!-- rows follow -->", b"<?rows follow?>\r\n", b" <!-- a --> <!-- b -->"])
+def test_a_comment_before_the_first_row_is_no_row(comment: bytes) -> None:
+    assert counts(every_way(document(comment + BEFORE), QUESTIONS), good=1) == {}
+
+
 # Rows that are left out, and counted
 
 COUNTED: dict[str, tuple[bytes, Format, dict[str, int]]] = {
@@ -328,10 +421,22 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "a file cut between rows": (document(BEFORE + AFTER).removesuffix(b"</posts>"), CUT_SHORT),
     "a file cut in its last tag": (document(BEFORE)[:-1], CUT_SHORT),
     "a file cut before its first row": (DECLARATION + b"<posts>", CUT_SHORT),
-    "text behind the end": (document(BEFORE) + b"x", CUT_SHORT),
+    "text behind the end": (document(BEFORE) + b"x", f"'x' behind </posts>, at byte {len(document(BEFORE)):,}"),
     "a row behind the end": (document(BEFORE) + AFTER, CUT_SHORT),
     "rows behind an empty root": (DECLARATION + b"<posts />" + BEFORE, CUT_SHORT),
-    "NULs behind the end, as of a file whose disk was full": (document(BEFORE) + b"\0" * 100, CUT_SHORT),
+    "NULs behind the end": (
+        document(BEFORE) + b"\n" + b"\0" * 100,
+        f"NUL bytes behind </posts>, at byte {len(document(BEFORE)) + 1:,}",
+    ),
+    "NULs in the place of the end, as of a file whose disk was full": (
+        document(BEFORE + AFTER)[:-30] + b"\0" * 100,
+        CUT_SHORT + ", but with NUL bytes",
+    ),
+    "NULs behind an empty root": (b"<posts />\0", "NUL bytes behind <posts/>, at byte 9"),
+    "a comment that never ends": (
+        document(BEFORE + b"<!-- <row />" + AFTER),
+        f"a comment or instruction at byte {document(BEFORE).index(b'</posts>'):,} has no end near; rows may be in it",
+    ),
     "the end of another root": (document(BEFORE).replace(b"</posts>", b"</postlinks>"), CUT_SHORT),
     "entities that grow without bound": (
         LAUGHS + document(body(b"&c;")).removeprefix(DECLARATION),
@@ -529,6 +634,8 @@ def test_two_rows_may_stand_on_one_line() -> None:
         (b"\r\n", b"\n"),
         (b"<posts>", b'<posts xmlns:xsi="urn:x">'),
         (b"</posts>", b"</posts >\r\n\n"),
+        (b"<posts>", b"<!-- of 2026 -->\n<?by hand?>\n<posts>\n<!-- rows -->\n"),
+        (b"</posts>", b"</posts>\n<!-- </posts> -->\n<?the end?>\n"),
     ],
 )
 def test_files_may_open_and_close_in_any_of_the_usual_ways(old: bytes, new: bytes) -> None:

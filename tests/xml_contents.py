@@ -2,16 +2,19 @@
 
 import io
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
+import numpy as np
 import pyarrow as pa
 
-from dupq.dump.contents import KINDS, Contents, Format, read_rows, read_segment, sort_rows
-from dupq.dump.opening import read_closing, read_opening
-from dupq.dump.rows import BrokenRow, RawRow, Row, parse_row
+from dupq.dump import contents as contents_module
+from dupq.dump.contents import KINDS, Contents, Format, hidden_end, read_rows, read_segment, sort_rows
+from dupq.dump.opening import check_nothing_follows, read_closing, read_opening
+from dupq.dump.rows import BrokenRow, RawRow, Row, parse_row, unclosed
 from dupq.dump.segments import ROW_START, SIZE, cut
+from dupq.errors import DupqError
 
 SOURCE = "a.com/Posts.xml"
 DECLARATION = b'\xef\xbb\xbf<?xml version="1.0" encoding="utf-8"?>\r\n'
@@ -60,12 +63,21 @@ def read_slowly(content: bytes, file_format: Format, source: str = SOURCE) -> Co
 def parsed_slowly(content: bytes, root: str = "posts", source: str = SOURCE) -> Iterator[Row | BrokenRow]:
     """The rows of a file, each parsed alone."""
     opening = read_opening(content, root, source)
-    if opening.is_empty and not content[opening.length :].strip():
+    begin = opening.length
+    if opening.is_empty and ROW_START.search(content, begin) is None:
+        check_nothing_follows(content[begin:], root, source, begin)
         return
-    end = read_closing(memoryview(content), root, source)
-    starts = [opening.length, *(match.start() for match in ROW_START.finditer(content, opening.length, end))]
-    for start, stop in zip(starts, [*starts[1:], end], strict=True):
-        yield from parse_row(RawRow(start, content[start:stop]))
+    end = read_closing(np.frombuffer(content, np.uint8), root, source)
+    while begin < end:
+        match = ROW_START.search(content, begin + 1, end)
+        stop = end if match is None else match.start()
+        hiding = unclosed(content[begin : min(stop, begin + contents_module.MAXIMUM_ROW + 1)])
+        if hiding is None:
+            yield from parse_row(RawRow(begin, content[begin:stop]))
+            begin = stop
+        else:
+            yield from parse_row(RawRow(begin, content[begin : begin + hiding.start]))
+            begin = hidden_end(np.frombuffer(content[:end], np.uint8), hiding, begin, 0, source)
 
 
 def joined(pieces: Iterable[Contents], file_format: Format) -> Contents:
@@ -89,6 +101,14 @@ def check_counts(contents: Contents) -> None:
     assert rows == sum(counts.values()), contents.counts
     assert counts["rejects"] == contents.rejects.num_rows
     assert all(counts[name] == table.num_rows for name, table in contents.tables.items())
+
+
+def outcome(read: Callable[[], Contents]) -> dict[str, Any] | str:
+    """All there is in what `read` gives, or what it says is wrong with the file."""
+    try:
+        return comparable(read())
+    except DupqError as error:
+        return str(error)
 
 
 def comparable(contents: Contents) -> dict[str, Any]:

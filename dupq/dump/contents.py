@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from dupq.dump.fields import BadField
 from dupq.dump.links import LINK_LAYOUT, link, link_columns
-from dupq.dump.opening import LIMIT, read_closing, read_opening
+from dupq.dump.opening import LIMIT, check_nothing_follows, read_closing, read_opening
 from dupq.dump.plain_rows import Layout, PlainRows, parse_plain_rows
 from dupq.dump.posts import (
     ANSWER,
@@ -24,8 +24,9 @@ from dupq.dump.posts import (
     post_types,
     question_columns,
 )
-from dupq.dump.rows import BrokenRow, RawRow, Row, parse_row
+from dupq.dump.rows import BrokenRow, Hiding, RawRow, Row, parse_row, unclosed
 from dupq.dump.segments import MAXIMUM_ROW, ROW_START, Segment
+from dupq.errors import DupqError
 from dupq.tables import LINKS, QUESTIONS, REJECTS
 
 
@@ -91,42 +92,108 @@ def read_segment(segment: Segment, file_format: Format, source: str) -> Contents
     if segment.position == 0:
         opening = read_opening(bytes(data[:LIMIT]), file_format.root, source)
         start = opening.length
-        if opening.is_empty and not bytes(data[start:]).strip():
+        if opening.is_empty and segment.reaches_end and ROW_START.search(data.data, start) is None:
+            check_nothing_follows(bytes(data[start:]), file_format.root, source, start)
             return read_rows([], file_format, source)
     if segment.reaches_end:
-        end = read_closing(data, file_format.root, source)
+        end = read_closing(data, file_format.root, source, segment.place)
     match = ROW_START.search(data[:end].data, start)
     first = end if match is None else match.start()
     plain = parse_plain_rows(data[first:end], file_format.layout)
     stretches = [(start, first), *((plain.odd + first).tolist())]
+    stretches, hidden = _without_hidden(data[:end], stretches, segment.position, source)
     odd = (
         row
         for begin, stop in stretches
         for row in parse_row(RawRow(segment.position + begin, bytes(data[begin : min(stop, begin + MAXIMUM_ROW + 1)])))
     )
-    return _contents(plain, odd, file_format, source, first + segment.position)
+    others = int(_is_seen(plain.others + first, hidden).sum())
+    tables = _plain_tables(plain, first, hidden, file_format)
+    return _contents(
+        [(name, table, places + segment.position) for name, table, places in tables], others, odd, file_format, source
+    )
 
 
 def read_rows(rows: Iterable[Row | BrokenRow], file_format: Format, source: str) -> Contents:
     """The contents of rows that some other reader has split into attributes."""
-    return _contents(None, rows, file_format, source, 0)
+    return _contents([], None, rows, file_format, source)
+
+
+def _hidden_end(data: np.ndarray, hiding: Hiding, begin: int, position: int, source: str) -> int:
+    """Where in `data`, byte `position` of the file, the markup ends that hides rows in the stretch from `begin` on.
+
+    Raises DupqError naming `source` if it has no end in MAXIMUM_ROW bytes of that stretch, or none in `data`: the
+    next segment is read by someone who does not know of it.
+    """
+    end = hiding.end_mark.search(data.data, begin + hiding.inside, begin + MAXIMUM_ROW + 1)
+    if end is None:
+        place = position + begin + hiding.start
+        raise DupqError(f"{source}: a comment or instruction at byte {place:,} has no end near; rows may be in it")
+    return end.end()
+
+
+def _without_hidden(
+    data: np.ndarray, stretches: list[tuple[int, int]], position: int, source: str
+) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """The `stretches` of odd rows as they are without rows in comments, and from where to where those are hidden."""
+    found, hidden = [], []
+    seen_from = 0
+    for stretch in stretches:
+        begin, stop = stretch
+        if begin < seen_from:
+            continue
+        while (hiding := unclosed(bytes(data[begin : min(stop, begin + MAXIMUM_ROW + 1)]))) is not None:
+            found.append((begin, begin + hiding.start))
+            begin = _hidden_end(data, hiding, begin, position, source)
+            match = ROW_START.search(data.data, begin)
+            seen_from = len(data) if match is None else match.start()
+            hidden.append((stop, seen_from))
+            stop = seen_from
+        found.append((begin, stop))
+    return found, hidden
+
+
+def _is_seen(places: np.ndarray, hidden: list[tuple[int, int]]) -> np.ndarray:
+    """Which of `places` are in none of the ranges `hidden`, which are in their order."""
+    if not hidden:
+        return np.ones(len(places), np.bool_)
+    begins, ends = np.array(hidden).T
+    before = np.searchsorted(begins, places, side="right") - 1
+    return (before < 0) | (places >= ends[before])
+
+
+def _plain_tables(
+    plain: PlainRows, base: int, hidden: list[tuple[int, int]], file_format: Format
+) -> list[tuple[str, pa.Table, np.ndarray]]:
+    """The tables of `plain`, which begins at byte `base` of a segment, and where there their rows begin.
+
+    Without those that are `hidden`.
+    """
+    tables = [(name, table, starts + base) for name, table, starts in file_format.columns(plain)]
+    if not hidden:
+        return tables
+    seen = [(*named, _is_seen(named[2], hidden)) for named in tables]
+    return [(name, table.filter(pa.array(is_seen)), places[is_seen]) for name, table, places, is_seen in seen]
 
 
 def _contents(
-    plain: PlainRows | None, odd: Iterable[Row | BrokenRow], file_format: Format, source: str, base: int
+    plain: list[tuple[str, pa.Table, np.ndarray]],
+    others: int | None,
+    odd: Iterable[Row | BrokenRow],
+    file_format: Format,
+    source: str,
 ) -> Contents:
-    """`plain` begins at byte `base` of the file."""
+    """`plain` are tables and where in the file their rows begin, `others` the plain rows in none of them, if any."""
     found = _Found(file_format)
     for row in odd:
         found.add(row, source)
     counts = found.counts
     tables = {name: [(KINDS[name].schema.empty_table(), np.empty(0, np.int64))] for name in file_format.tables}
-    if plain is not None:
-        counts["rows"] += len(plain.starts) + plain.others
-        if file_format.others is not None:
-            counts[file_format.others] += plain.others
-        for name, table, starts in file_format.columns(plain):
-            tables[name].append((table, starts + base))
+    counts["rows"] += (others or 0) + sum(table.num_rows for _, table, _ in plain)
+    if file_format.others is not None and others is not None:
+        counts[file_format.others] += others
+    for name, table, places in plain:
+        tables[name].append((table, places))
     for name in file_format.tables:
         tables[name].append(found.table(name))
     sorted_tables = {name: _sorted(KINDS[name], pieces) for name, pieces in tables.items()}

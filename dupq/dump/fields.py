@@ -9,6 +9,7 @@ from dupq.text.keys import MAXIMUM_ID
 TAG_SEPARATORS = re.compile(r"[<>|]+")  # of both spellings of the dumps, `<a><b>` and `|a|b|`
 
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
+_LONGEST_DATE = 40  # characters; of one that is longer `fromisoformat` may leave out what it does not understand
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MILLISECOND = datetime.timedelta(milliseconds=1)
 
@@ -59,6 +60,8 @@ def milliseconds(attributes: Mapping[str, str], name: str) -> int | None:
     text = attributes.get(name)
     if not text:
         return None
+    if len(text) > _LONGEST_DATE:
+        raise BadField(f"{name} not a date")
     try:
         time = datetime.datetime.fromisoformat(text)
         time = time.replace(tzinfo=datetime.UTC) if time.tzinfo is None else time.astimezone(datetime.UTC)

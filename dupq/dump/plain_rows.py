@@ -72,7 +72,7 @@ class PlainRows(NamedTuple):
     present: np.ndarray  # like numbers: whether there is a value
     offsets: np.ndarray  # (strings, rows + 1) int32, as Arrow has them; an absent string is empty
     texts: np.ndarray  # (strings, bytes) uint8, UTF-8
-    others: int  # plain rows that the selector does not keep
+    others: np.ndarray  # where each plain row begins that the selector does not keep
     odd: np.ndarray  # (odd rows, 2) start and end of each row for the slow way
 
 
@@ -114,7 +114,7 @@ def parse_plain_rows(data: np.ndarray, attributes: Layout) -> PlainRows:
         np.zeros((numbers, rows), np.bool_),
         np.zeros((strings, rows + 1), np.int32),
         np.empty((strings, len(data)), np.uint8),  # the pages that no text reaches are never touched
-        0,
+        np.empty(rows, np.int64),
         np.empty((rows, 2), np.int64),
     )
     marks = np.empty(len(data) + 1, np.int32)  # likewise
@@ -125,7 +125,7 @@ def parse_plain_rows(data: np.ndarray, attributes: Layout) -> PlainRows:
         numbers=found.numbers[:, :kept],
         present=found.present[:, :kept],
         offsets=found.offsets[:, : kept + 1],
-        others=int(others),
+        others=found.others[:others],
         odd=found.odd[:odd],
     )
 
@@ -177,6 +177,7 @@ def _parse(data, attributes, found, classes, marks, longest):  # type: ignore[no
             if kept < found.offsets.shape[1]:
                 _open(found, kept)
         else:
+            found.others[others] = start
             others += 1
             _clear(found, kept)
         start = end

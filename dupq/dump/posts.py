@@ -64,7 +64,6 @@ def post(attributes: Mapping[str, str], choice: PostChoice) -> tuple[str, dict[s
 
 
 def _question(attributes: Mapping[str, str], maximum_body: int) -> dict[str, Any]:
-    owner_id, owner_name = (text(attributes, name, MAXIMUM_TEXT) for name in ("OwnerUserId", "OwnerDisplayName"))
     return {
         "question_id": identifier(attributes, "Id"),
         "title": text(attributes, "Title", MAXIMUM_TEXT),
@@ -76,9 +75,14 @@ def _question(attributes: Mapping[str, str], maximum_body: int) -> dict[str, Any
         "answer_count": integer(attributes, "AnswerCount", bits=32),
         "accepted_answer_id": integer(attributes, "AcceptedAnswerId", bits=64),
         "closed_date": milliseconds(attributes, "ClosedDate"),
-        "owner": owner_id or owner_name or None,
+        "owner": _owner(attributes),
         "content_license": text(attributes, "ContentLicense", MAXIMUM_TEXT) or None,
     }
+
+
+def _owner(attributes: Mapping[str, str]) -> str | None:
+    number, name = (text(attributes, attribute, MAXIMUM_TEXT) for attribute in ("OwnerUserId", "OwnerDisplayName"))
+    return number or name or None
 
 
 def _answer(attributes: Mapping[str, str], maximum_body: int) -> dict[str, Any]:

@@ -96,12 +96,12 @@ class _Mapped:
         return _Taken(np.concatenate([self._data[start:limit], self._data[tail:end]]), tail - limit)
 
     def skip_to_row(self, limit: int | None) -> None:
-        """Leave out all bytes up to the first start of a row, up to `limit` (in the file), or up to the end."""
+        """Leave out all bytes up to the first start of a row, or up to `limit` (in the file), or up to the end."""
         self._move_to(self._next_row(self.position, limit))
 
     def _next_row(self, start: int, limit: int | None = None) -> int:
         limit = len(self._data) if limit is None else min(limit, len(self._data))
-        match = ROW_START.search(self._data.data, start, limit)
+        match = ROW_START.search(self._data.data, start, limit + _ROW_START_LENGTH - 1)
         return limit if match is None else match.start()
 
     def _move_to(self, position: int) -> None:
@@ -138,7 +138,7 @@ class _Reader:
         return _Taken(np.concatenate([taken, tail]), dropped - len(tail))
 
     def skip_to_row(self, limit: int | None) -> None:
-        """Leave out all bytes up to the first start of a row, beyond `limit` (in the file), or up to the end."""
+        """Leave out all bytes up to the first start of a row, or to where `limit` (in the file) is passed, or all."""
         self._drop(limit)
 
     def _drop(self, limit: int | None) -> tuple[int, np.ndarray]:
