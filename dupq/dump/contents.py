@@ -119,7 +119,7 @@ def read_rows(rows: Iterable[Row | BrokenRow], file_format: Format, source: str)
     return _contents([], None, rows, file_format, source)
 
 
-def _hidden_end(data: np.ndarray, hiding: Hiding, begin: int, position: int, source: str) -> int:
+def hidden_end(data: np.ndarray, hiding: Hiding, begin: int, position: int, source: str) -> int:
     """Where in `data`, byte `position` of the file, the markup ends that hides rows in the stretch from `begin` on.
 
     Raises DupqError naming `source` if it has no end in MAXIMUM_ROW bytes of that stretch, or none in `data`: the
@@ -144,7 +144,7 @@ def _without_hidden(
             continue
         while (hiding := unclosed(bytes(data[begin : min(stop, begin + MAXIMUM_ROW + 1)]))) is not None:
             found.append((begin, begin + hiding.start))
-            begin = _hidden_end(data, hiding, begin, position, source)
+            begin = hidden_end(data, hiding, begin, position, source)
             match = ROW_START.search(data.data, begin)
             seen_from = len(data) if match is None else match.start()
             hidden.append((stop, seen_from))
