@@ -1,5 +1,6 @@
 """Shards planned against an obvious twin: all rows sorted, and cut when the next key would be too much."""
 
+import pickle
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
@@ -11,11 +12,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from xml_contents import check_counts, document, link, question, read
+from xml_contents import answer, check_counts, document, link, question, read
 
 from dupq.dump.contents import KINDS, Format, links_format, posts_format
-from dupq.dump.parts import find_part, keys_of, member_of, merge, rejects_uri, write_part
+from dupq.dump.merging import row_groups
+from dupq.dump.parts import find_part, in_turn, keys_of, member_of, read_rows, rejects_uri, row_sizes, write_part
 from dupq.dump.posts import PostChoice
+from dupq.dump.range_plan import key_spool, parts_of, plan_parts, plan_spooled
 from dupq.dump.sharding import PartKeys, Planner, ShardLimits, ShardPlan, plan_shards
 
 
@@ -53,7 +56,7 @@ def part_keys(parts: Parts) -> list[PartKeys]:
     found = []
     for number, rows in enumerate(parts):
         keys, sizes = ([values[column] for values in sorted(rows)] for column in (0, 1))
-        found.append(PartKeys(f"part-{number}", 0, np.array(keys, np.int64), np.array(sizes, np.int64)))
+        found.append(PartKeys(f"part-{number}", np.array(keys, np.int64), np.array(sizes, np.int32)))
     return found
 
 
@@ -91,10 +94,19 @@ def expected(parts: Parts, is_unique: bool, limits: ShardLimits) -> list[list[li
     ]
 
 
-def places(shards: Sequence[ShardPlan]) -> list[list[list[tuple[str, int]]]]:
+def places(shards: Sequence[ShardPlan], parts: Parts) -> list[list[list[tuple[str, int]]]]:
     """Which rows of which parts each row group is merged from, in the order of the parts."""
+    keys = {part.part: part.keys.tolist() for part in part_keys(parts)}
     return [
-        [[(piece.part, place) for piece in group for place in range(piece.start, piece.stop)] for group in shard.groups]
+        [
+            [
+                (part, place)
+                for part in shard.parts
+                for place, key in enumerate(keys[part])
+                if group.first <= key <= group.last
+            ]
+            for group in shard.groups
+        ]
         for shard in shards
     ]
 
@@ -105,10 +117,56 @@ def test_shards_are_the_sorted_rows_cut_when_full(parts: Parts, is_unique: bool,
     shards = plan_shards(part_keys(parts), is_unique, limits)
 
     assert [shard.number for shard in shards] == list(range(len(shards)))
-    assert places(shards) == [
+    shown = [
         [sorted((row.part, row.place) for row in group) for group in shard]
         for shard in expected(parts, is_unique, limits)
     ]
+    assert places(shards, parts) == shown
+    touched = [tuple(sorted({part for group in shard for part, _ in group})) for shard in shown]
+    assert [shard.parts for shard in shards] == touched
+    first_and_last = [
+        [(group[0].key, group[-1].key) for group in shard] for shard in expected(parts, is_unique, limits)
+    ]
+    assert [list(map(tuple, shard.groups)) for shard in shards] == first_and_last
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    parts=ANY, is_unique=st.booleans(), limits=LIMITS, range_rows=st.integers(1, 40), sample=st.sampled_from([1, 2, 5])
+)
+def test_planned_range_by_range_the_shards_are_the_same(
+    parts: Parts, is_unique: bool, limits: ShardLimits, range_rows: int, sample: int
+) -> None:
+    with key_spool(sample) as spool:
+        for part in part_keys(parts):
+            spool.add(part)
+        shards = plan_spooled(spool, is_unique, limits, range_rows)
+
+    planned = plan_shards(part_keys(parts), is_unique, limits)
+    assert shards == [shard._replace(parts=()) for shard in planned]
+
+
+@settings(max_examples=300, deadline=None)
+@given(parts=ANY, range_rows=st.integers(1, 40), sample=st.sampled_from([1, 2, 5]))
+def test_ranges_have_every_row_once_in_order_and_are_of_bounded_size(
+    parts: Parts, range_rows: int, sample: int
+) -> None:
+    with key_spool(sample) as spool:
+        for part in part_keys(parts):
+            spool.add(part)
+        ranges = list(spool.ranges(range_rows))
+
+    rows = {part.part: [*zip(part.keys.tolist(), part.sizes.tolist(), strict=True)] for part in part_keys(parts)}
+    found: dict[str, list[tuple[int, int]]] = {part: [] for part in rows}
+    for pieces in ranges:
+        for piece in pieces:
+            found[piece.part] += zip(piece.keys.tolist(), piece.sizes.tolist(), strict=True)
+    assert found == rows
+    keys = [[key for piece in pieces for key in piece.keys.tolist()] for pieces in ranges]
+    assert all(max(a) < min(b) for a, b in pairwise(keys))
+    of_one_key = max((max(Counter(one).values()) for one in keys), default=0)
+    largest = max(sample, range_rows) + len(parts) * sample + of_one_key
+    assert all(len(one) <= largest for one in keys)
 
 
 @settings(max_examples=300, deadline=None)
@@ -116,7 +174,8 @@ def test_shards_are_the_sorted_rows_cut_when_full(parts: Parts, is_unique: bool,
 def test_every_row_is_in_one_group_and_equal_keys_in_the_same(
     parts: Parts, is_unique: bool, limits: ShardLimits
 ) -> None:
-    groups = [group for shard in places(plan_shards(part_keys(parts), is_unique, limits)) for group in shard]
+    shards = plan_shards(part_keys(parts), is_unique, limits)
+    groups = [group for shard in places(shards, parts) for group in shard]
 
     rows = {(row.part, row.place): row.key for row in placed(parts)}
     assert Counter(place for group in groups for place in group) == Counter(list(rows))
@@ -175,14 +234,14 @@ def test_an_equal_key_in_the_next_part_is_out_of_order() -> None:
 
 
 def test_one_key_may_be_larger_than_the_limits() -> None:
-    parts = part_keys([[(1, 5), (2, 500), (3, 5)], [(2, 5), (2, 5), (2, 5)]])
+    parts: Parts = [[(1, 5), (2, 500), (3, 5)], [(2, 5), (2, 5), (2, 5)]]
 
-    unique = plan_shards(parts, True, ShardLimits(10, 9, 10, 9))
-    all_kept = plan_shards(parts, False, ShardLimits(2, 1000, 2, 1000))
+    unique = plan_shards(part_keys(parts), True, ShardLimits(10, 9, 10, 9))
+    all_kept = plan_shards(part_keys(parts), False, ShardLimits(2, 1000, 2, 1000))
 
-    assert places(unique) == [[[("part-0", 0)]], [[("part-0", 1), *(("part-1", place) for place in range(3))]],
+    assert places(unique, parts) == [[[("part-0", 0)]], [[("part-0", 1), *(("part-1", place) for place in range(3))]],
                               [[("part-0", 2)]]]  # fmt: skip
-    assert [len(shard[0]) for shard in places(all_kept)] == [1, 4, 1]
+    assert [len(shard[0]) for shard in places(all_kept, parts)] == [1, 4, 1]
 
 
 def test_no_rows_have_no_shards() -> None:
@@ -207,16 +266,27 @@ def written(folder: Path, rows: list[bytes], file_format: Format = QUESTIONS) ->
     return found
 
 
-def merged(parts: list[PartKeys], table: str, limits: ShardLimits) -> tuple[list[pa.Table], Counter[int]]:
+def merged(shards: Sequence[ShardPlan], table: str) -> tuple[list[pa.Table], Counter[int]]:
     """The row groups of all shards, and how many rows of each file were left out."""
-    kind, left_out = KINDS[table], Counter[int]()
+    left_out = Counter[int]()
     groups = []
-    for shard in plan_shards(parts, kind.is_unique, limits):
-        for slices in shard.groups:
-            rows, dropped = merge(slices, kind)
+    for shard in shards:
+        for rows, dropped in row_groups(shard, KINDS[table]):
+            assert all(dropped.values())
             groups.append(rows)
             left_out.update({member_of(part): count for part, count in dropped.items()})
     return groups, left_out
+
+
+def planned_both_ways(parts: list[PartKeys], table: str, limits: ShardLimits, folder: Path) -> list[list[ShardPlan]]:
+    """The shards as planned from keys in memory, and from files, with a catalogue."""
+    in_memory = plan_shards(parts, KINDS[table].is_unique, limits)
+    catalogue = str(folder / "parts.parquet")
+    from_files = plan_parts([part.part for part in parts], KINDS[table], limits, catalogue)
+    assert from_files == [shard._replace(parts=(), catalogue=catalogue) for shard in in_memory]
+    for shard, same in zip(in_memory, from_files, strict=True):
+        assert set(shard.parts) <= set(parts_of(same)) <= {part.part for part in parts}
+    return [in_memory, from_files]
 
 
 def test_of_questions_with_the_same_id_the_last_stays_and_its_part_loses_none(tmp_path: Path) -> None:
@@ -229,7 +299,7 @@ def test_of_questions_with_the_same_id_the_last_stays_and_its_part_loses_none(tm
         ],
     )
 
-    groups, left_out = merged(parts, "questions", ShardLimits(2))
+    groups, left_out = merged(plan_shards(parts, True, ShardLimits(2)), "questions")
 
     assert [
         list(zip(*group.select(["question_id", "title"]).to_pydict().values(), strict=True)) for group in groups
@@ -251,13 +321,15 @@ def test_rows_kept_and_left_out_are_all_rows(
     ]
     last = {number: f"{part} {place}" for part, numbers in enumerate(ids) for place, number in enumerate(numbers)}
 
-    groups, left_out = merged(written(tmp_path_factory.mktemp("parts"), rows), "questions", limits)
+    folder = tmp_path_factory.mktemp("parts")
+    for shards in planned_both_ways(written(folder, rows), "questions", limits, folder):
+        groups, left_out = merged(shards, "questions")
 
-    found = [(values["question_id"], values["title"]) for group in groups for values in group.to_pylist()]
-    assert found == sorted(last.items())
-    for part, numbers in enumerate(ids):
-        kept = sum(title.startswith(f"{part} ") for _, title in found)
-        assert len(set(numbers)) == kept + left_out[part]
+        found = [(values["question_id"], values["title"]) for group in groups for values in group.to_pylist()]
+        assert found == sorted(last.items())
+        for part, numbers in enumerate(ids):
+            kept = sum(title.startswith(f"{part} ") for _, title in found)
+            assert len(set(numbers)) == kept + left_out[part]
 
 
 @settings(max_examples=60, deadline=None)
@@ -270,21 +342,22 @@ def test_links_are_all_kept_and_sorted(
 ) -> None:
     rows = [b"".join(link(*ids) for ids in part) for part in links]
 
-    parts = written(tmp_path_factory.mktemp("parts"), rows, links_format())
-    groups, left_out = merged(parts, "links", limits)
+    folder = tmp_path_factory.mktemp("parts")
+    for shards in planned_both_ways(written(folder, rows, links_format()), "links", limits, folder):
+        groups, left_out = merged(shards, "links")
 
-    found = [(values["question_id"], values["related_id"]) for group in groups for values in group.to_pylist()]
-    assert found == sorted(ids for part in links for ids in part)
-    assert not left_out
-    sources = [set(group.column("question_id").to_pylist()) for group in groups]
-    assert all(max(a) < min(b) for a, b in pairwise(sources))
+        found = [(values["question_id"], values["related_id"]) for group in groups for values in group.to_pylist()]
+        assert found == sorted(ids for part in links for ids in part)
+        assert not left_out
+        sources = [set(group.column("question_id").to_pylist()) for group in groups]
+        assert all(max(a) < min(b) for a, b in pairwise(sources))
 
 
 def test_only_the_wanted_rows_of_a_part_of_many_are_read(tmp_path: Path) -> None:
     ids = list(range(0, 9_000, 2))
     parts = written(tmp_path, [b"".join(question(number) for number in ids), question(4_001) + question(4_000)])
 
-    groups, left_out = merged(parts, "questions", ShardLimits(1_000, group_rows=300))
+    groups, left_out = merged(plan_shards(parts, True, ShardLimits(1_000, group_rows=300)), "questions")
 
     found = [group.column("question_id").to_pylist() for group in groups]
     assert [number for numbers in found for number in numbers] == sorted([*ids, 4_001])
@@ -306,8 +379,8 @@ def test_a_part_is_found_again_as_it_was_written(tmp_path: Path) -> None:
     assert again.counts == info.counts == contents.counts
     assert Path(rejects_uri(rejects, "0003-000000-000001")).exists()
     for table, keys in info.keys.items():
-        for other in (again.keys[table], keys_of(keys.part, KINDS[table])):
-            assert (other.part, other.offset) == (keys.part, 0)
+        for other in (again.keys[table], keys_of(keys.part)):
+            assert other.part == keys.part
             assert other.keys.tolist() == keys.keys.tolist()
             assert other.sizes.tolist() == keys.sizes.tolist()
     assert info.keys["questions"].keys.tolist() == [1, 2]
@@ -316,12 +389,149 @@ def test_a_part_is_found_again_as_it_was_written(tmp_path: Path) -> None:
     assert member_of(info.keys["questions"].part) == 3
 
 
-@pytest.mark.parametrize("torn", ["questions", "answers"])
-def test_a_torn_part_is_not_found(torn: str, tmp_path: Path) -> None:
-    choice = posts_format(PostChoice(answers=True))
-    work = str(tmp_path / "work")
-    info = write_part(read(document(question(1) * 50), choice), "0000-000000-000000", work, str(tmp_path / "rejects"))
-    file = Path(info.keys[torn].part)
-    file.write_bytes(file.read_bytes()[:-20])
+@pytest.fixture
+def part_files(tmp_path: Path) -> list[Path]:
+    """The files of a part of two tables, `0000-000000-000000` in `tmp_path`/work."""
+    rows = question(1, Body="b" * 9_000) * 50 + answer(2, 1, Body="c" * 9_000)
+    contents = read(document(rows), posts_format(PostChoice(answers=True)))
+    write_part(contents, "0000-000000-000000", str(tmp_path / "work"), str(tmp_path / "rejects"))
+    return sorted(path for path in (tmp_path / "work").rglob("*") if path.is_file())
 
-    assert find_part("0000-000000-000000", work, choice.tables) is None
+
+def is_found(folder: Path) -> bool:
+    return find_part("0000-000000-000000", str(folder / "work"), ("questions", "answers")) is not None
+
+
+def test_a_part_that_lacks_a_file_or_is_torn_anywhere_is_not_found(part_files: list[Path], tmp_path: Path) -> None:
+    assert [f"{path.parent.name}{path.suffix}" for path in part_files] == [
+        "answers.arrow",
+        "answers.keys",
+        "questions.arrow",
+        "questions.keys",
+    ]
+    for path in part_files:
+        whole = path.read_bytes()
+        middle = len(whole) // 2
+        torn = {
+            "cut short": whole[:-20],
+            "empty": b"",
+            "of less than a digest": whole[:5],
+            "zeros": bytes(len(whole)),
+            "zeros in the middle": whole[: middle - 8] + bytes(16) + whole[middle + 8 :],
+            "zeros in front": bytes(64) + whole[64:],
+            "one bit": whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :],
+        }
+        assert is_found(tmp_path)
+        for how, content in torn.items():
+            path.write_bytes(content)
+            assert not is_found(tmp_path), (path, how)
+        path.unlink()
+        assert not is_found(tmp_path), path
+        path.write_bytes(whole)
+    assert is_found(tmp_path)
+
+
+def test_sizes_count_all_texts_and_tags() -> None:
+    tags = [["a", "é"], [], ["ccc"], [], ["d" * 50, "", "e"]]
+    titles = ["", "é", None, "abc", "x"]
+    table = pa.table({"id": list(range(5)), "title": titles, "tags": pa.array(tags, pa.list_(pa.string()))})
+
+    def slow(title: str | None, names: list[str]) -> int:
+        return 100 + len((title or "").encode()) + sum(len(name.encode()) + 4 for name in names)
+
+    sizes = [slow(*row) for row in zip(titles, tags, strict=True)]
+    assert row_sizes(table).tolist() == sizes
+    assert row_sizes(table.slice(1, 3)).tolist() == sizes[1:4]
+    assert row_sizes(pa.concat_tables([table.slice(3), table.slice(0, 3)])).tolist() == sizes[3:] + sizes[:3]
+    assert row_sizes(table.slice(0, 0)).tolist() == []
+    assert row_sizes(table).dtype == np.int32
+
+
+def test_few_rows_of_a_part_do_not_keep_the_others(tmp_path: Path) -> None:
+    (part,) = written(tmp_path, [b"".join(question(number, Body="b" * 5_000) for number in range(2_500))])
+    some, most = np.zeros(2_400, np.bool_), np.ones(2_400, np.bool_)
+    some[[0, 7, 2_399]] = True
+
+    few, many = read_rows(part.part, 100, some), read_rows(part.part, 100, most)
+
+    assert few.column("question_id").to_pylist() == [100, 107, 2_499]
+    assert few.get_total_buffer_size() < 3 * 6_000
+    assert many.column("question_id").to_pylist() == list(range(100, 2_500))
+    assert many.get_total_buffer_size() < 2 * many.nbytes
+
+
+def test_parts_without_rows_are_in_no_catalogue(tmp_path: Path) -> None:
+    parts = written(tmp_path, [b"", question(7) + question(3), b"", question(5)])
+
+    assert plan_parts([parts[0].part], KINDS["questions"], ShardLimits(9), str(tmp_path / "none.parquet")) == []
+    (shard,) = plan_parts(
+        [part.part for part in parts], KINDS["questions"], ShardLimits(9), str(tmp_path / "some.parquet")
+    )
+
+    assert parts_of(shard) == (parts[1].part, parts[3].part)
+    assert list(row_groups(ShardPlan(0, ()), KINDS["questions"])) == []
+
+
+def shuffled(folder: Path, body: str = "") -> list[PartKeys]:
+    """40 parts of 150 questions, every shard with rows of each of them."""
+    ids = np.random.default_rng(1).permutation(6_000).reshape(40, 150).tolist()
+    return written(folder, [b"".join(question(number, Body=body) for number in numbers) for numbers in ids])
+
+
+def test_a_plan_is_small_however_many_parts_have_a_row_of_each_shard(tmp_path: Path) -> None:
+    parts = shuffled(tmp_path)
+
+    shards = plan_parts(
+        [part.part for part in parts], KINDS["questions"], ShardLimits(600), str(tmp_path / "parts.parquet")
+    )
+
+    assert [len(parts_of(shard)) for shard in shards] == [40] * 10
+    assert len(pickle.dumps(shards)) < 100 * len(shards) + len(str(tmp_path)) + 500
+
+
+def test_a_row_group_of_many_parts_does_not_keep_their_other_rows(tmp_path: Path) -> None:
+    parts = shuffled(tmp_path, "b" * 3_000)
+
+    for shard in plan_shards(parts, True, ShardLimits(600, group_rows=300)):
+        for rows, _ in row_groups(shard, KINDS["questions"]):
+            assert len(rows) == 300
+            assert rows.get_total_buffer_size() < 2 * rows.nbytes
+
+
+def test_parts_on_s3_are_found_planned_and_merged_like_local_ones(tmp_path: Path, s3: str) -> None:
+    ids = [[5, 1, 9], [], [1, 9], [9, 2, 30, 31]]
+    contents = [
+        read(document(b"".join(question(number, Title=f"{part}") for number in numbers)), QUESTIONS)
+        for part, numbers in enumerate(ids)
+    ]
+
+    def made(folder: str) -> tuple[list[pa.Table], Counter[int]]:
+        names = [f"{number:04d}-000000-000000" for number in range(len(ids))]
+        assert find_part(names[0], folder, ("questions",)) is None
+        for name, content in zip(names, contents, strict=True):
+            write_part(content, name, folder, folder)
+        found = [find_part(name, folder, ("questions",)) for name in names]
+        assert [part.counts for part in found if part] == [content.counts for content in contents]
+        parts = [part.keys["questions"].part for part in found if part]
+        return merged(plan_parts(parts, KINDS["questions"], ShardLimits(4), f"{folder}/parts.parquet"), "questions")
+
+    local, on_s3 = made(str(tmp_path)), made(f"{s3}/parts-of-a-test")
+    assert on_s3 == local
+    assert [group.column("question_id").to_pylist() for group in on_s3[0]] == [[1, 2, 5, 9], [30, 31]]
+    assert on_s3[1] == {0: 2, 2: 1}
+
+
+def test_items_are_worked_on_a_few_at_a_time_and_given_in_their_order() -> None:
+    begun: list[int] = []
+
+    def work(item: int) -> int:
+        begun.append(item)
+        return item * item
+
+    for at_once in (1, 3):
+        begun.clear()
+        given = []
+        for result in in_turn(work, range(20), at_once):
+            given.append(result)
+            assert len(begun) <= len(given) + at_once - 1
+        assert given == [item * item for item in range(20)]

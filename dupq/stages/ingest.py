@@ -191,7 +191,7 @@ class _SiteIngest:
             self._write(table, self._rest(table, self._shards[table]))
         if self._job.answers:
             self._collect()
-            accepted = storage.join(self._work, "accepted.parquet")
+            accepted = storage.join(self._work, "accepted.arrow")
             questions = self._shard_uris(self._made("questions"), "questions")
             self._do(ingest_tasks.write_accepted, questions, accepted)
             rest = self._rest("answers", len(answers))
@@ -253,7 +253,8 @@ class _SiteIngest:
             shards = planner.finish()
             return shards if shards or planned else [ShardPlan(0, ())]
         self._shards[table] = 0
-        return self._do(ingest_tasks.plan, self._parts[table], table, self._limits)
+        catalogue = storage.join(self._work, f"parts-of-{table}.parquet")
+        return self._do(ingest_tasks.plan, self._parts[table], table, self._limits, catalogue)
 
     def _write(self, table: str, shards: Sequence[ShardPlan], accepted: str | None = None) -> None:
         for shard in shards:

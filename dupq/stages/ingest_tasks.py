@@ -7,18 +7,21 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dupq import runs, storage
 from dupq.config import IngestSettings
+from dupq.dump.acceptance import is_accepted, read_accepted_ids, write_accepted_ids
 from dupq.dump.columns import Columns
 from dupq.dump.contents import KINDS
 from dupq.dump.members import DumpSite
-from dupq.dump.parts import PartInfo, find_part, keys_of, member_of, merge, rejects_uri, write_part
+from dupq.dump.merging import row_groups
+from dupq.dump.parts import PartInfo, find_part, member_of, rejects_uri, write_part
 from dupq.dump.pieces import Piece, Reading, Unit, format_of, pieces
 from dupq.dump.posts import PostChoice
-from dupq.dump.sharding import ShardLimits, ShardPlan, plan_shards
+from dupq.dump.range_plan import plan_parts
+from dupq.dump.sharding import ShardLimits, ShardPlan
 from dupq.dump.streams import UnpackLimits
 from dupq.stages.memory import peak_mb, reset_peak
 from dupq.tables import ANSWERS, LINKS, QUESTIONS
@@ -26,8 +29,6 @@ from dupq.tables import ANSWERS, LINKS, QUESTIONS
 SCHEMAS = {"questions": QUESTIONS, "links": LINKS, "answers": ANSWERS}
 
 _PARSERS = 2  # threads that parse and write what one unpacker gives
-
-_ACCEPTED = pa.schema([pa.field("answer_id", pa.int64(), nullable=False)])
 
 
 @dataclass(frozen=True)
@@ -111,9 +112,9 @@ def _read_part(piece: Piece, tables: tuple[str, ...], work: str) -> ReadPart:
     return ReadPart(piece.packed, info, rejects_uri(rejects, piece.name) if info.counts["rejects"] else None)
 
 
-def plan(parts: Sequence[str], table: str, limits: ShardLimits) -> list[ShardPlan]:
-    """The shards of parts that are not in order; their keys are held, some 55 bytes a row."""
-    return plan_shards([keys_of(part, KINDS[table]) for part in parts], KINDS[table].is_unique, limits)
+def plan(parts: Sequence[str], table: str, limits: ShardLimits, catalogue: str) -> list[ShardPlan]:
+    """The shards of parts that are not in order, and the file `catalogue`, which their rows are found by."""
+    return plan_parts(parts, KINDS[table], limits, catalogue)
 
 
 def write_shard(shard: ShardPlan, table: str, folder: str, accepted: str | None) -> dict[int, int]:
@@ -136,23 +137,20 @@ def write_shard(shard: ShardPlan, table: str, folder: str, accepted: str | None)
 
 
 def _row_groups(shard: ShardPlan, table: str, accepted: str | None, left_out: dict[int, int]) -> Iterator[pa.Table]:
-    for slices in shard.groups:
-        rows, dropped = merge(slices, KINDS[table])
+    for rows, dropped in row_groups(shard, KINDS[table]):
         for part, count in dropped.items():
             left_out[member_of(part)] = left_out.get(member_of(part), 0) + count
         if accepted is not None:
-            is_accepted = pc.is_in(rows.column("answer_id"), _accepted_ids(accepted))
-            rows = rows.append_column(ANSWERS.field("is_accepted"), is_accepted)
+            marks = is_accepted(rows.column("answer_id"), _accepted_ids(accepted))
+            rows = rows.append_column(ANSWERS.field("is_accepted"), marks)
         yield rows
 
 
 @functools.lru_cache(maxsize=1)
-def _accepted_ids(uri: str) -> pa.ChunkedArray:
-    return storage.read_table(uri).column("answer_id")
+def _accepted_ids(uri: str) -> np.ndarray:
+    return read_accepted_ids(uri)
 
 
 def write_accepted(questions: Sequence[str], uri: str) -> None:
-    """Write the ids of all accepted answers to the file `uri`; they are held, 8 bytes a question."""
-    columns = [storage.read_table(shard, columns=["accepted_answer_id"]).column(0) for shard in questions]
-    ids = pa.chunked_array([chunk for column in columns for chunk in column.drop_null().chunks], pa.int64())
-    storage.write_table(uri, pa.Table.from_arrays([ids], schema=_ACCEPTED), _ACCEPTED)
+    """Write the ids of all accepted answers to the file `uri`."""
+    write_accepted_ids(questions, uri)
