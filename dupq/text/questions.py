@@ -1,10 +1,12 @@
 """Questions to the texts that every later stage reads: tokens, joined by single spaces."""
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dupq.config import TextSettings
 from dupq.tables import TEXTS
 from dupq.text.html import html_to_text
+from dupq.text.token_columns import token_texts
 from dupq.text.tokens import tokens
 
 
@@ -21,13 +23,11 @@ def question_text(title: str, body_html: str, settings: TextSettings) -> tuple[s
 
 
 def texts_table(keys: pa.Array, titles: pa.Array, bodies: pa.Array, settings: TextSettings) -> pa.Table:
-    """The TEXTS table of questions, row by row in the order given."""
-    pairs = [
-        question_text(title, body, settings) for title, body in zip(titles.to_pylist(), bodies.to_pylist(), strict=True)
-    ]
-    columns = [
-        keys,
-        pa.array([title for title, _ in pairs], pa.string()),
-        pa.array([text for _, text in pairs], pa.string()),
-    ]
-    return pa.table(columns, schema=TEXTS)
+    """The TEXTS table of questions, row by row in the order given: `question_text` of each, compiled."""
+    shown = token_texts(pa.array(titles.to_pylist(), pa.large_string()))
+    texts = shown
+    if settings.fields != "title":
+        plain = [html_to_text(body, settings.code) for body in bodies.to_pylist()]
+        found = token_texts(pa.array(plain, pa.large_string()))
+        texts = pc.ascii_trim(pc.binary_join_element_wise(shown, found, pa.scalar(" ", pa.large_string())), " ")
+    return pa.table([keys, shown.cast(pa.string()), texts.cast(pa.string())], schema=TEXTS)

@@ -3,6 +3,8 @@
 Text is brought to Unicode form NFKC and lower case. A token is a run of letters, digits, marks and
 underscores, with an inner apostrophe ("don't") and a closing ++ or # ("c++", "c#"); each Han, Hiragana or
 Katakana character is a token of its own. The tokens LINK and CODE_… have capitals, which no other token has.
+
+This is the plain definition, text by text; `token_columns.py` does the same to whole columns, compiled.
 """
 
 import unicodedata
@@ -14,24 +16,31 @@ from dupq.text.html import CODE_END, CODE_START, LINK_MARK
 LINK_TOKEN = "LINK"
 CODE_PREFIX = "CODE_"
 
-_URL = regex.compile(r"(?:https?|ftp)://[^\s<>\"]+|www\.[^\s<>\"]+", regex.IGNORECASE)
+IN_ADDRESS = r"[^\s<>\"]"
+_ADDRESS = regex.compile(rf"(?:https?|ftp)://{IN_ADDRESS}+|www\.{IN_ADDRESS}+", regex.IGNORECASE)
+ALONE = r"[\p{Han}\p{Hiragana}\p{Katakana}]"
+FIRST = rf"(?:(?!{ALONE})[\p{{L}}\p{{N}}_])"
+FURTHER = rf"(?:(?!{ALONE})[\p{{L}}\p{{M}}\p{{N}}_])"
+APOSTROPHE, AFTER_APOSTROPHE = "['’]", r"[\p{L}\p{M}]"
 _TOKEN = regex.compile(
-    rf"{LINK_MARK}|{CODE_START}|{CODE_END}"
-    r"|[\p{Han}\p{Hiragana}\p{Katakana}]"
-    r"|(?:(?![\p{Han}\p{Hiragana}\p{Katakana}])[\p{L}\p{N}_])"
-    r"(?:(?![\p{Han}\p{Hiragana}\p{Katakana}])[\p{L}\p{M}\p{N}_])*"
-    r"(?:['’][\p{L}\p{M}]+)*(?:\+\+|\#)?"
+    rf"{LINK_MARK}|{CODE_START}|{CODE_END}|{ALONE}"
+    rf"|{FIRST}{FURTHER}*(?:{APOSTROPHE}{AFTER_APOSTROPHE}+)*(?:\+\+|\#)?"
 )
 
 
 def tokens(text: str) -> list[str]:
     """The tokens of a text. Web addresses and link marks give LINK; words between code marks get CODE_ in front."""
-    if "://" in text or "www." in text:
-        text = _URL.sub(LINK_MARK, text)
-    found = _TOKEN.findall(unicodedata.normalize("NFKC", text).lower())
+    found = _TOKEN.findall(normal_form(text))
     if CODE_START in found:
         return _prefix_code(found)
     return [LINK_TOKEN if token == LINK_MARK else token for token in found if token != CODE_END]
+
+
+def normal_form(text: str) -> str:
+    """What is cut into tokens: NFKC in lower case, with a link mark for each web address."""
+    if "://" in text or "www." in text:
+        text = _ADDRESS.sub(LINK_MARK, text)
+    return unicodedata.normalize("NFKC", text).lower()
 
 
 def _prefix_code(found: list[str]) -> list[str]:
