@@ -25,10 +25,13 @@ class NearDuplicateSettings:
     shingle_size: int = 3  # words
     permutations: int = 128
     threshold: float = 0.8  # Jaccard coefficient from which a pair is a near duplicate
-    bands: int = 25  # bands * rows may not exceed the permutations
-    rows: int = 5
+    false_negative_weight: float = 0.999  # of a pair that is lost, against 0.001 of one that is compared in vain
+    bands: int = 0  # 0: bands and rows are chosen for the threshold by datasketch's optimum, with that weight
+    rows: int = 0
     seed: int = 1  # of the permutations, as in datasketch
-    bucket_limit: int = 100  # a larger bucket is paired along its chain and star, and counted
+    chain_links: int = 32  # a question is paired with so many that follow it in its bucket
+    bucket_limit: int = 100  # a larger bucket is chained by single links, and counted
+    keep_signatures: bool = True  # for look-ups in a notebook: 4 bytes a permutation and question
 
 
 @dataclass(frozen=True)
@@ -201,6 +204,10 @@ def _assign(settings: Settings, assignment: str) -> Settings:
 
 
 def _parse(path: str, text: str, wanted: Any) -> Any:
+    if wanted is bool:
+        if text not in ("true", "false"):
+            raise SettingError(f"--set {path}={text}: true or false expected")
+        return text == "true"
     if wanted in (int, float):
         try:
             return wanted(text)
@@ -226,7 +233,7 @@ def _require(condition: bool, path: str, value: Any, rule: str) -> None:
 
 
 _AT_LEAST_ONE = {
-    "near_duplicates": ["shingle_size", "permutations", "bands", "rows", "bucket_limit"],
+    "near_duplicates": ["shingle_size", "permutations", "chain_links", "bucket_limit"],
     "word_vectors": ["dimensions", "window", "epochs", "minimum_count", "negative", "workers", "sentences"],
     "encoder": ["units", "window", "maximum_tokens"],
     "training": [
@@ -257,11 +264,14 @@ def check(settings: Settings) -> Settings:
         near.threshold,
         "more than 0, at most 1 expected",
     )
+    weight = near.false_negative_weight
+    _require(0 < weight < 1, "near_duplicates.false_negative_weight", weight, "more than 0, less than 1 expected")
+    set_both = near.bands >= 1 and near.rows >= 1 and near.bands * near.rows <= near.permutations
     _require(
-        near.bands * near.rows <= near.permutations,
+        set_both or near.bands == near.rows == 0,
         "near_duplicates.bands",
         near.bands,
-        f"bands * rows may be at most the {near.permutations} permutations",
+        f"bands * rows may be at most the {near.permutations} permutations, and neither or both may be 0",
     )
     _require(settings.encoder.window % 2 == 1, "encoder.window", settings.encoder.window, "an odd number expected")
     _require(training.learning_rate > 0, "training.learning_rate", training.learning_rate, "more than 0 expected")

@@ -1,8 +1,8 @@
 """The nightly job, stage after stage: questions in, pairs and clusters of duplicates out.
 
     questions   ──texts──▶            tokens, once for all stages
-    texts       ──signatures──▶       MinHash signatures and band keys
-    signatures  ──near_duplicates──▶  verified pairs, representatives
+    texts       ──signatures──▶       exact copies; band keys of the MinHash signatures of all others
+    band keys   ──near_duplicates──▶  verified pairs, representatives
     texts       ──encode──▶           embeddings of the representatives, by a pool of actors
     embeddings  ──neighbours──▶       the k nearest questions of each, exactly
     pairs       ──clusters──▶         pairs, clusters, cluster_stats
@@ -19,13 +19,15 @@ from dupq import config, runs, storage
 from dupq.encoders.decision import Decision
 from dupq.encoders.description import read_description
 from dupq.errors import DupqError, SettingError
+from dupq.near_duplicates.optimum import with_bands
 from dupq.report import page
 from dupq.stages.clusters import ClusterFiles, make_clusters
 from dupq.stages.encode import encode_texts
 from dupq.stages.evaluate import EvaluationFiles, evaluate_run
-from dupq.stages.near_duplicates import NearFiles, find_near_duplicates, make_signatures
+from dupq.stages.near_duplicates import find_near_duplicates
 from dupq.stages.neighbours import find_neighbours
 from dupq.stages.shards import link_files, partitions, question_shards
+from dupq.stages.signatures import NearFiles, make_signatures
 from dupq.stages.texts import make_texts
 
 FREE_SECTIONS = ("near_duplicates", "encode", "neighbours", "clusters", "evaluation")
@@ -70,8 +72,9 @@ def dedup(job: DedupJob) -> runs.Run:
 
     texts = run.stage("texts", lambda: make_texts(shards, sites, settings.text, near.texts))
     parts = partitions(texts["rows_out"])
-    run.stage("signatures", lambda: make_signatures(near, settings.near_duplicates))
-    run.stage("near_duplicates", lambda: find_near_duplicates(near, sites, settings.near_duplicates, parts))
+    run.stage("signatures", lambda: make_signatures(near, sites, settings.near_duplicates, parts))
+    run.stage("near_duplicates", lambda: find_near_duplicates(near, settings.near_duplicates, parts))
+    storage.delete_folder(near.exchange)
     run.stage(
         "encode",
         lambda: encode_texts(
@@ -98,7 +101,7 @@ def dedup(job: DedupJob) -> runs.Run:
 
 
 def run_settings(description: dict, assignments: tuple[str, ...]) -> config.Settings:
-    """The settings that the encoder was trained with, changed where a run is free to."""
+    """The settings that the encoder was trained with, changed where a run is free to, and bands and rows chosen."""
     for assignment in assignments:
         if assignment.partition(".")[0] not in FREE_SECTIONS:
             raise SettingError(
@@ -106,7 +109,8 @@ def run_settings(description: dict, assignments: tuple[str, ...]) -> config.Sett
             )
     trained = config.from_dict(description["settings"])
     free = {section: getattr(config.Settings(), section) for section in FREE_SECTIONS}
-    return config.assign(dataclasses.replace(trained, **free), assignments)
+    settings = config.assign(dataclasses.replace(trained, **free), assignments)
+    return dataclasses.replace(settings, near_duplicates=with_bands(settings.near_duplicates))
 
 
 def _decision(description: dict, settings: config.Settings) -> Decision:
@@ -133,9 +137,8 @@ def _made_from(job: DedupJob, description: dict) -> dict:
 def _near_files(run: runs.Run) -> NearFiles:
     return NearFiles(
         texts=run.path("work", "texts"),
+        exchange=run.path("work", "near_duplicates"),
         signatures=run.path("work", "signatures"),
-        exact=run.path("work", "exact.parquet"),
-        candidates=run.path("work", "candidates"),
         verified=run.path("work", "verified"),
         representatives=run.path("work", "representatives.parquet"),
     )

@@ -317,6 +317,21 @@ def read_table(uri: str, schema: pa.Schema | None = None, columns: list[str] | N
     return conform(table, wanted, uri)
 
 
+def read_pieces(uri: str, schema: pa.Schema, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
+    """The rows of a Parquet file in order, at most `rows` at once; checked against `schema`. Memory: a few pieces.
+
+    Raises DupqError for a missing or damaged file.
+    """
+    wanted = pa.schema([schema.field(column) for column in columns])
+    with open_input(uri) as stream:
+        try:
+            file = pq.ParquetFile(stream, buffer_size=1 << 20, pre_buffer=False)
+            for batch in file.iter_batches(rows, columns=columns, use_threads=False):
+                yield from conform(pa.table(batch), wanted, uri).to_batches()
+        except (pa.ArrowInvalid, OSError) as error:
+            raise DupqError(f"{uri}: not a readable Parquet file ({error})") from error
+
+
 def write_table(uri: str, table: pa.Table, schema: pa.Schema, counts: dict[str, int] | None = None) -> None:
     """Write one Parquet file (zstd) of exactly `schema`, whole or not at all.
 

@@ -152,21 +152,31 @@ MEMBERS = pa.schema(
 )
 
 
-def band_name(band: int) -> str:
-    """The column of one band in the signatures table."""
-    return f"band_{band:02d}"
-
-
-def signatures(permutations: int, bands: int) -> pa.Schema:
-    """MinHash signatures, and one key a band, each a column of its own so that a band is read alone."""
+def signatures(permutations: int) -> pa.Schema:
+    """MinHash signatures of the questions that have a text and are no exact copy of another one."""
     return pa.schema(
         [
-            _required("key", pa.int64()),
-            pa.field("text_hash", pa.binary(16)),  # null: the text is empty
+            _required("site", pa.string()),
+            _required("question_id", pa.int64()),
             _required("signature", pa.list_(pa.uint32(), permutations)),
-            *(_required(band_name(band), pa.uint64()) for band in range(bands)),
         ]
     )
+
+
+# What the tasks of near_duplicates hand to one another, as Arrow files (see dupq/stages/exchange.py).
+
+KEYS = pa.schema([_required("key", pa.int64())])
+
+# The 128-bit hash of each text that is not empty, in two halves.
+TEXT_HASHES = pa.schema([_required("high", pa.uint64()), _required("low", pa.uint64()), *KEYS])
+
+# The key of one band of a text that copies none, and that of the next band, which orders the texts of a bucket.
+BAND_KEYS = pa.schema([_required("bucket", pa.uint64()), _required("order", pa.uint64()), *KEYS])
+
+# A question whose shingle set a slice of the candidate pairs needs.
+WANTED = pa.schema([_required("slice", pa.int64()), *KEYS])
+
+SHINGLE_SETS = pa.schema([*KEYS, _required("shingles", pa.large_list(pa.uint64()))])
 
 
 def conform(table: pa.Table, schema: pa.Schema, place: str) -> pa.Table:

@@ -7,11 +7,16 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 from trained import TrainedSample
 
 os.environ.setdefault("RAY_AUTH_MODE", "disabled")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+# What numba compiles, it compiles in the first example that calls it.
+hypothesis.settings.register_profile("compiled", deadline=None)
+hypothesis.settings.load_profile("compiled")
 
 
 @pytest.fixture(scope="session")

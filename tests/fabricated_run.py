@@ -4,12 +4,14 @@ The large cluster is joined by near duplicates, the pair and the triple by the e
 a site whose name is no host name.
 """
 
+import dataclasses
 from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
 
 from dupq import config, storage, tables
+from dupq.near_duplicates.optimum import with_bands
 
 CS, TRAVEL, BAD_SITE = "cs.stackexchange.com", "travel.stackexchange.com", 'bad"><script>.com'
 THRESHOLD = 0.8
@@ -48,7 +50,7 @@ def build_run(folder: str) -> str:
     _write_in_two(run, "pairs", _pairs(), tables.PAIRS)
     _write_in_two(run, "clusters", _clusters(), tables.CLUSTERS)
     _write_in_two(run, "cluster_stats", _cluster_stats(), tables.CLUSTER_STATS)
-    storage.write_json(storage.join(run, "config.json"), config.to_dict(config.load()))
+    storage.write_json(storage.join(run, "config.json"), _config())
     storage.write_json(storage.join(run, "manifest.json"), _manifest(questions))
     storage.write_json(storage.join(run, "metrics.json"), _metrics())
     storage.write_bytes(storage.join(run, "_SUCCESS"), b"")
@@ -60,6 +62,11 @@ def _write_in_two(folder: str, name: str, rows: list[dict[str, Any]], schema: pa
     for part, start in enumerate((0, 1)):
         table = pa.Table.from_pylist(rows[start::2], schema)
         storage.write_table(storage.join(folder, name, f"part-{part:05}.parquet"), table, schema)
+
+
+def _config() -> dict[str, Any]:
+    settings = config.load()
+    return config.to_dict(dataclasses.replace(settings, near_duplicates=with_bands(settings.near_duplicates)))
 
 
 def _question(key: Key) -> dict[str, Any]:

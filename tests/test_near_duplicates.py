@@ -8,8 +8,8 @@ from datasketch import MinHash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dupq.near_duplicates.bands import band_keys, bucket_pairs
-from dupq.near_duplicates.shingles import shingle, shingle_sets, text_hashes
+from dupq.near_duplicates.bands import band_keys
+from dupq.near_duplicates.shingles import hash_each, shingle, shingle_sets
 from dupq.near_duplicates.signatures import EMPTY, signatures
 from dupq.near_duplicates.verification import jaccard
 
@@ -29,6 +29,7 @@ def slow_jaccard(left: str, right: str, size: int) -> float:
     return len(a & b) / len(a | b) if a | b else 0.0
 
 
+@settings(deadline=None)  # the first example waits for the compiler
 @given(st.lists(WORDS, min_size=2, max_size=6), st.integers(1, 4))
 def test_jaccard_equals_that_of_plain_python_sets(texts: list[str], size: int) -> None:
     pairs = list(itertools.combinations(range(len(texts)), 2))
@@ -37,12 +38,14 @@ def test_jaccard_equals_that_of_plain_python_sets(texts: list[str], size: int) -
     assert found == pytest.approx([slow_jaccard(texts[i], texts[j], size) for i, j in pairs])
 
 
+@settings(deadline=None)  # the first example waits for the compiler
 @given(st.lists(WORDS, min_size=1, max_size=6), st.integers(1, 4))
 def test_shingles_are_counted_as_plain_python_counts_them(texts: list[str], size: int) -> None:
     sets = shingle_sets(pa.array(texts), size)
     assert np.diff(sets.offsets).tolist() == [len(slow_shingles(text, size)) for text in texts]
 
 
+@settings(deadline=None)  # the first example waits for the compiler
 @given(st.lists(WORDS, min_size=1, max_size=8), st.integers(1, 3))
 def test_signatures_are_datasketchs_bit_for_bit(texts: list[str], seed: int) -> None:
     shingles = shingle(pa.array(texts), 3)
@@ -64,7 +67,7 @@ def test_signatures_do_not_depend_on_how_many_texts_come_together() -> None:
 
 def test_an_empty_text_has_no_hash_and_the_empty_signature() -> None:
     texts = pa.array(["", "a"])
-    assert text_hashes(texts)[0] is None
+    assert hash_each(texts).rows.tolist() == [1]
     assert (signatures(shingle(texts, 3), 8, 1)[0] == EMPTY).all()
 
 
@@ -91,30 +94,3 @@ def test_bands_find_pairs_as_often_as_the_formula_says() -> None:
 def test_bands_of_the_same_values_have_different_keys() -> None:
     keys = band_keys(np.full((1, 8), 7, np.uint32), 4, 2)
     assert len(set(keys[0].tolist())) == 4
-
-
-@settings(max_examples=50)
-@given(st.lists(st.integers(0, 3), max_size=12), st.randoms())
-def test_buckets_give_all_their_pairs_whatever_the_order(buckets: list[int], order: random.Random) -> None:
-    members = list(range(10, 10 + len(buckets)))
-    rows = list(zip(buckets, members, strict=True))
-    order.shuffle(rows)
-    keys = np.array([bucket for bucket, _ in rows], np.uint64)
-    pairs, oversized = bucket_pairs(keys, np.array([member for _, member in rows], np.int64), 100)
-    expected = {(a, b) for a, b in itertools.combinations(members, 2) if buckets[a - 10] == buckets[b - 10]}
-    assert {tuple(pair) for pair in pairs.tolist()} == expected
-    assert len(pairs) == len(expected)
-    assert oversized == 0
-
-
-def test_an_oversized_bucket_is_linked_along_its_chain_and_star_and_counted() -> None:
-    pairs, oversized = bucket_pairs(np.zeros(1000, np.uint64), np.arange(1000), 10)
-    assert oversized == 1
-    assert len(pairs) == 999 + 998
-    assert {(0, 999), (500, 501)} <= {tuple(pair) for pair in pairs.tolist()}
-
-
-def test_nothing_gives_no_pairs() -> None:
-    pairs, oversized = bucket_pairs(np.zeros(0, np.uint64), np.zeros(0, np.int64), 10)
-    assert pairs.shape == (0, 2)
-    assert oversized == 0

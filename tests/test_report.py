@@ -247,6 +247,15 @@ def test_a_histogram_shows_the_threshold_even_beyond_its_values() -> None:
     assert svg.count("<rect") == 7
 
 
+def test_the_collision_curve_shows_what_is_compared_at_the_threshold() -> None:
+    svg = figures.collisions({"bands": 21, "rows": 6, "threshold": 0.8})
+    assert "threshold 0.800: 99.8" in svg
+    points = [tuple(map(float, point.split(","))) for point in re.search(r'points="([^"]+)"', svg).group(1).split()]
+    assert len(points) == 101
+    assert points == sorted(points, key=lambda point: (point[0], -point[1]))
+    assert not figures.collisions({"threshold": 0.8})
+
+
 def test_chart_labels_are_escaped() -> None:
     svg = charts.bars("A & B", "<desc>", [charts.Bar("<script>", 1, "1")])
     assert "<script>" not in svg

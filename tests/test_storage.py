@@ -115,6 +115,20 @@ def test_a_bucket_that_is_not_there_is_one_clear_error(s3: str) -> None:
         storage.write_bytes("s3://no-such-bucket-here/x", b"")
 
 
+def test_a_table_is_read_in_pieces_of_the_columns_asked_for(folder: str) -> None:
+    uri = storage.join(folder, "pieces.parquet")
+    table = pa.table([range(100_000), ["t"] * 100_000, [str(number) for number in range(100_000)]], schema=tables.TEXTS)
+    storage.write_table(uri, table, tables.TEXTS)
+    pieces = list(storage.read_pieces(uri, tables.TEXTS, ["text", "key"], 7_000))
+    assert pa.Table.from_batches(pieces) == table.select(["text", "key"])
+    assert max(map(len, pieces)) == 7_000
+    storage.write_table(uri, table.slice(0, 0), tables.TEXTS)
+    assert sum(map(len, storage.read_pieces(uri, tables.TEXTS, ["key"], 10))) == 0
+    storage.write_bytes(uri, b"no Parquet")
+    with pytest.raises(DupqError, match=r"pieces\.parquet: not a readable Parquet file"):
+        list(storage.read_pieces(uri, tables.TEXTS, ["key"], 10))
+
+
 def test_a_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(DupqError, match="cannot be written"):

@@ -1,22 +1,47 @@
 """Connected components of a graph of questions, on verified edges only."""
 
+import numba
 import numpy as np
-import scipy.sparse as sparse
-from scipy.sparse.csgraph import connected_components
+
+_EDGES_AT_ONCE = 1 << 20
 
 
 def components(edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The questions that `edges` touch, and for each the smallest key of its component.
 
     `edges` is int64 of shape (m, 2). Both results are int64 and sorted by question. The answer does not
-    depend on the order of the edges.
+    depend on the order of the edges. Union-find over the places of the questions among those touched; memory: 24
+    bytes a question beside the edges, and 16 an edge while the questions are told apart.
     """
-    members, ends = np.unique(edges, return_inverse=True)
-    ends = ends.reshape(edges.shape)
-    graph = sparse.coo_matrix(
-        (np.ones(len(edges), np.int8), (ends[:, 0], ends[:, 1])), shape=(len(members), len(members))
-    )
-    count, labels = connected_components(graph, directed=False)
-    smallest = np.full(count, np.iinfo(np.int64).max)
-    np.minimum.at(smallest, labels, members)
-    return members, smallest[labels]
+    members = np.unique(edges)
+    parents = np.arange(len(members))
+    for start in range(0, len(edges), _EDGES_AT_ONCE):
+        ends = np.searchsorted(members, edges[start : start + _EDGES_AT_ONCE])
+        _unite(parents, ends)
+    _flatten(parents)
+    return members, members[parents]
+
+
+@numba.njit(nogil=True, cache=True)
+def _unite(parents: np.ndarray, edges: np.ndarray) -> None:
+    """Join the components of both ends of each edge; a root is always the smallest place of its component."""
+    for edge in range(len(edges)):
+        left, right = _root(parents, edges[edge, 0]), _root(parents, edges[edge, 1])
+        if left < right:
+            parents[right] = left
+        else:
+            parents[left] = right
+
+
+@numba.njit(nogil=True, cache=True)
+def _root(parents: np.ndarray, place: int) -> int:
+    while parents[place] != place:
+        parents[place] = parents[parents[place]]  # halve the way for those who come later
+        place = parents[place]
+    return place
+
+
+@numba.njit(nogil=True, cache=True)
+def _flatten(parents: np.ndarray) -> None:
+    for place in range(len(parents)):  # a parent is smaller than its child, so it is flat already
+        parents[place] = parents[parents[place]]

@@ -4,51 +4,89 @@ A shingle's low 32 bits are pre-mixed, then each permutation k maps them to a_k 
 signature keeps the minimum of each permutation over the text's shingles.
 """
 
+import numba
 import numpy as np
+import pyarrow as pa
 from datasketch import MinHash
 
+from dupq.config import NearDuplicateSettings
+from dupq.near_duplicates.hashing import SLACK, room_for, shingle_hashes, whole_vectors
+from dupq.near_duplicates.minima import GROUP, TOGETHER, least_values
 from dupq.near_duplicates.shingles import Shingles
+from dupq.text.strings import longest, strings_of
 
+SCHEME = "affine32"
 EMPTY = np.uint32(0xFFFFFFFF)  # every value of an empty text's signature, as in datasketch
-_CHUNK_SHINGLES = 65_536  # times 128 permutations of 4 bytes: 32 MB
+
+_U = np.uint64
 
 
 def permutations(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """datasketch's multipliers and addends (uint32, shape (count,)) for a seed."""
-    multipliers, addends = MinHash(num_perm=count, seed=seed, scheme="affine32").permutations
+    multipliers, addends = MinHash(num_perm=count, seed=seed, scheme=SCHEME).permutations
     return multipliers.astype(np.uint32), addends.astype(np.uint32)
 
 
-def signatures(shingles: Shingles, count: int, seed: int) -> np.ndarray:
-    """The signatures of n texts: uint32 of shape (n, count)."""
-    multipliers, addends = permutations(count, seed)
-    mixed = _premix((shingles.hashes & np.uint64(0xFFFFFFFF)).astype(np.uint32))
-    offsets = shingles.offsets
-    result = np.full((len(offsets) - 1, count), EMPTY, np.uint32)
-    for start, end in _chunks(offsets):
-        rows = np.flatnonzero(np.diff(offsets[start : end + 1])) + start
-        if not len(rows):
-            continue
-        hashes = mixed[offsets[start] : offsets[end]]
-        permuted = hashes[:, None] * multipliers + addends
-        result[rows] = np.minimum.reduceat(permuted, offsets[rows] - offsets[start], axis=0)
+def text_signatures(texts: pa.StringArray, settings: NearDuplicateSettings) -> np.ndarray:
+    """The signatures of n texts: uint32 of shape (n, settings.permutations). One pass; shingles are never stored."""
+    offsets, data = strings_of(texts)
+    result = np.empty((len(texts), settings.permutations), np.uint32)
+    _sign_texts(data, offsets, settings.shingle_size, *_in_groups(settings.permutations, settings.seed), result)
     return result
 
 
-def _chunks(offsets: np.ndarray) -> list[tuple[int, int]]:
-    """Runs of texts that hold about _CHUNK_SHINGLES shingles together (more only for a single long text)."""
-    chunks = []
-    start, last = 0, len(offsets) - 1
-    while start < last:
-        end = int(np.searchsorted(offsets, offsets[start] + _CHUNK_SHINGLES, side="right")) - 1
-        end = min(max(end, start + 1), last)
-        chunks.append((start, end))
-        start = end
-    return chunks
+def signatures(shingles: Shingles, count: int, seed: int) -> np.ndarray:
+    """The signatures of n texts from their shingles: uint32 of shape (n, count)."""
+    result = np.empty((len(shingles.offsets) - 1, count), np.uint32)
+    _sign_shingles(shingles.hashes, shingles.offsets, *_in_groups(count, seed), result)
+    return result
 
 
-def _premix(hashes: np.ndarray) -> np.ndarray:
-    """MurmurHash3's 32-bit finaliser; uint32 in, uint32 out, wrapping as it is meant to."""
-    hashes = (hashes ^ (hashes >> np.uint32(16))) * np.uint32(0x85EBCA6B)
-    hashes = (hashes ^ (hashes >> np.uint32(13))) * np.uint32(0xC2B2AE35)
-    return hashes ^ (hashes >> np.uint32(16))
+def _in_groups(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """`permutations`, with others behind them that make whole groups."""
+    multipliers, addends = (np.pad(numbers, (0, -count % GROUP)) for numbers in permutations(count, seed))
+    return multipliers, addends
+
+
+@numba.njit(nogil=True, cache=True)
+def _sign_texts(data, offsets, size, multipliers, addends, result):  # type: ignore[no-untyped-def]
+    most = longest(offsets) + 1
+    room, hashes, mixed = room_for(most), np.empty(most + SLACK, np.uint64), np.empty(most + SLACK, np.uint32)
+    least = np.empty(len(addends), np.uint32)
+    for text in range(len(result)):
+        count = shingle_hashes(data, offsets[text], offsets[text + 1], size, room, hashes)
+        _premix(hashes, whole_vectors(count), mixed)
+        _sign(mixed, count, multipliers, addends, least, result[text])
+
+
+@numba.njit(nogil=True, cache=True)
+def _sign_shingles(hashes, offsets, multipliers, addends, result):  # type: ignore[no-untyped-def]
+    mixed = np.empty(longest(offsets) + SLACK, np.uint32)
+    least = np.empty(len(addends), np.uint32)
+    for text in range(len(result)):
+        count = offsets[text + 1] - offsets[text]
+        _premix(hashes[offsets[text] : offsets[text + 1]], count, mixed)
+        _sign(mixed, count, multipliers, addends, least, result[text])
+
+
+@numba.njit(nogil=True, cache=True)
+def _premix(hashes, count, mixed):  # type: ignore[no-untyped-def]
+    """MurmurHash3's 32-bit finaliser of the low halves."""
+    for place in range(count):
+        value = np.uint32(hashes[_U(place)])
+        value = np.uint32(np.uint32(value ^ np.uint32(value >> np.uint32(16))) * np.uint32(0x85EBCA6B))
+        value = np.uint32(np.uint32(value ^ np.uint32(value >> np.uint32(13))) * np.uint32(0xC2B2AE35))
+        mixed[_U(place)] = np.uint32(value ^ np.uint32(value >> np.uint32(16)))
+
+
+@numba.njit(nogil=True, cache=True)
+def _sign(mixed, count, multipliers, addends, least, row):  # type: ignore[no-untyped-def]
+    """Write the signature of a text of `count` shingles to `row`. The last one is repeated: that changes no minimum."""
+    if count == 0:
+        row[:] = EMPTY
+        return
+    for place in range(count, count + TOGETHER):
+        mixed[_U(place)] = mixed[_U(count - 1)]
+    least_values(mixed, count, multipliers, addends, least)
+    for k in range(len(row)):
+        row[k] = least[k]

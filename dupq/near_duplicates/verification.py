@@ -1,27 +1,36 @@
 """The exact Jaccard coefficient |A ∩ B| / |A ∪ B| of the shingle sets of candidate pairs."""
 
+import numba
 import numpy as np
 import scipy.sparse as sparse
 
 from dupq.near_duplicates.shingles import Shingles
 
-_CHUNK_PAIRS = 20_000  # pairs compared at once, which bounds memory
-
 
 def jaccard(sets: Shingles, left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """The coefficient of each pair (float64, shape (m,)); `left` and `right` are rows of `sets`.
 
-    `sets` comes from `shingle_sets`. Two empty sets have coefficient 0: an empty text is nobody's duplicate.
+    `sets` comes from `shingle_sets`: sorted, so that two are compared in one pass over both. Two empty sets have
+    coefficient 0: an empty text is nobody's duplicate.
     """
-    incidence = incidence_matrix(sets)
-    sizes = np.diff(sets.offsets)
-    result = np.zeros(len(left))
-    for start in range(0, len(left), _CHUNK_PAIRS):
-        rows_left, rows_right = left[start : start + _CHUNK_PAIRS], right[start : start + _CHUNK_PAIRS]
-        shared = np.asarray(incidence[rows_left].multiply(incidence[rows_right]).sum(axis=1)).ravel()
-        union = sizes[rows_left] + sizes[rows_right] - shared
-        result[start : start + _CHUNK_PAIRS] = np.divide(shared, union, out=np.zeros(len(union)), where=union > 0)
+    result = np.empty(len(left))
+    _compare(sets.hashes, sets.offsets, left, right, result)
     return result
+
+
+@numba.njit(nogil=True, cache=True)
+def _compare(hashes: np.ndarray, offsets: np.ndarray, left: np.ndarray, right: np.ndarray, result: np.ndarray) -> None:
+    for pair in range(len(left)):
+        i, i_end = offsets[left[pair]], offsets[left[pair] + 1]
+        j, j_end = offsets[right[pair]], offsets[right[pair] + 1]
+        both = (i_end - i) + (j_end - j)
+        common = 0
+        while i < i_end and j < j_end:
+            a, b = hashes[i], hashes[j]
+            common += a == b
+            i += a <= b
+            j += b <= a
+        result[pair] = common / (both - common) if both else 0.0
 
 
 def incidence_matrix(sets: Shingles) -> sparse.csr_matrix:

@@ -84,6 +84,18 @@ def histogram(
     return _svg(title, description, _PLOT_BOTTOM + 24, Markup("").join(parts))
 
 
+def curve(title: str, description: str, points: Sequence[tuple[float, float]], mark: Mark | None = None) -> Markup:
+    """A curve through `points` of shares (0 to 1) over an axis, with `mark` as a line across."""
+    low, high = points[0][0], points[-1][0]
+    path = " ".join(f"{_across(x, low, high):.1f},{_share_up(y):.1f}" for x, y in points)
+    parts = [_share_line(step / 4) for step in range(5)]
+    parts.append(Markup('<polyline class="curve" points="{}"/>').format(path))
+    parts += [_tick(value, low, high) for value in _ticks(low, high)]
+    if mark and low <= mark.value <= high:
+        parts.append(_mark(mark, low, high))
+    return _svg(title, description, _PLOT_BOTTOM + 24, Markup("").join(parts))
+
+
 def _column(left: float, right: float, count: int, low: float, high: float, decades: int) -> Markup:
     x, end, y = _across(left, low, high), _across(right, low, high), _up(count, decades)
     return Markup(
@@ -92,11 +104,18 @@ def _column(left: float, right: float, count: int, low: float, high: float, deca
 
 
 def _grid_line(count: int, decades: int) -> Markup:
-    y = _up(count, decades)
+    return _across_the_plot(_up(count, decades), f"{count:,}")
+
+
+def _share_line(share: float) -> Markup:
+    return _across_the_plot(_share_up(share), f"{share:.0%}")
+
+
+def _across_the_plot(y: float, label: str) -> Markup:
     return Markup(
         '<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>'
-        '<text class="axis" x="{}" y="{:.1f}" text-anchor="end">{:,}</text>'
-    ).format(_PLOT_LEFT, _WIDTH, y, y, _PLOT_LEFT - 8, y + 4, count)
+        '<text class="axis" x="{}" y="{:.1f}" text-anchor="end">{}</text>'
+    ).format(_PLOT_LEFT, _WIDTH, y, y, _PLOT_LEFT - 8, y + 4, label)
 
 
 def _tick(value: float, low: float, high: float) -> Markup:
@@ -124,6 +143,10 @@ def _across(value: float, low: float, high: float) -> float:
 
 def _up(count: int, decades: int) -> float:
     return _PLOT_BOTTOM - math.log10(1 + count) / math.log10(1 + 10**decades) * (_PLOT_BOTTOM - _PLOT_TOP)
+
+
+def _share_up(share: float) -> float:
+    return _PLOT_BOTTOM - share * (_PLOT_BOTTOM - _PLOT_TOP)
 
 
 def _length(value: float, longest: float, room: float) -> float:

@@ -6,8 +6,10 @@ A chart whose numbers the run does not have is empty markup, and the page leaves
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 from markupsafe import Markup
 
+from dupq.near_duplicates.optimum import collision_probability
 from dupq.report import charts
 from dupq.report.charts import Bar, Mark
 from dupq.report.formats import number, score, share, words
@@ -88,6 +90,22 @@ def similarities(counts: Histogram, threshold: float | None) -> Markup:
 def jaccards(counts: Histogram, threshold: float | None) -> Markup:
     """How many shingles the verified copies share."""
     return _histogram("Jaccard coefficient of copies and near duplicates", counts, threshold)
+
+
+def collisions(near_duplicates: dict[str, Any]) -> Markup:
+    """How likely a pair of each Jaccard coefficient is to be compared, by the bands and rows of the run."""
+    bands, rows, threshold = (near_duplicates.get(name) for name in ("bands", "rows", "threshold"))
+    if not bands or not rows or threshold is None:
+        return Markup("")
+    similarities = np.linspace(0, 1, 101)
+    chances = collision_probability(similarities, bands, rows)
+    description = "; ".join(
+        f"{similarities[place]:.1f}: {share(float(chances[place]))}" for place in range(10, len(similarities), 10)
+    )
+    points = list(zip(similarities.tolist(), chances.tolist(), strict=True))
+    at_threshold = share(float(collision_probability(np.array(threshold), bands, rows)))
+    mark = Mark(threshold, f"threshold {score(threshold)}: {at_threshold}")
+    return charts.curve("Pairs that are compared, by their Jaccard coefficient", description, points, mark)
 
 
 def cluster_sizes(counts: Histogram) -> Markup:

@@ -19,6 +19,7 @@ from dupq.clusters.components import components
 from dupq.clusters.statistics import cluster_statistics
 from dupq.encoders.decision import Decision
 from dupq.stages.links import known_duplicates
+from dupq.stages.near_duplicates import verified_part
 from dupq.stages.shards import Shard
 from dupq.stages.tasks import Counts, Report, run_tasks, skip_or
 from dupq.tables import CLUSTER_STATS, CLUSTERS, EDGES, MEMBERS, NEIGHBOURS, PAIRS, QUESTIONS, TEXTS, VERIFIED
@@ -56,7 +57,8 @@ def _pairs_of_part(files: ClusterFiles, sites: list[str], decision: Decision, pa
     output, edges_output = storage.join(files.pairs, name), storage.join(files.edges, name)
 
     def make() -> Counts:
-        verified = storage.read_table(storage.join(files.verified, name), VERIFIED)
+        slices = storage.list_files(verified_part(files.verified, part), ".parquet")
+        verified = pa.concat_tables([storage.read_table(file.uri, VERIFIED) for file in slices])
         found, rows_in = _undirected(files.neighbours, name, decision)
         table = pa.concat_tables([_near_pairs(verified), found]).sort_by(
             [("left", "ascending"), ("right", "ascending")]

@@ -1,166 +1,151 @@
-"""texts → verified pairs and representatives: exact copies, MinHash-LSH, exact Jaccard, components.
+"""exact copies, band keys → verified pairs and representatives: MinHash-LSH, exact Jaccard, components.
 
-Five steps, each of Ray tasks that exchange files:
+    candidates       a task a few band parts  their band keys, spread by key; the candidates of the buckets
+    shingle sets     a task a bundle          the texts that are in candidates, for the slices that ask for them
+    verification     a task a slice           its candidates (by their left key) and their shingle sets
+    representatives  one task                 the verified pairs, of each slice a forest that joins the same
 
-    signatures       a task a shard    text hash, signature and band keys
-    exact copies     one task          a key and a hash a question
-    candidates       a task a band     a key, a hash and a band key a question
-    verification     a task a part     the texts of the questions in its candidate pairs
-    representatives  one task          the verified pairs
-
-Exact copies are found first and only their first question goes on, so that a text that stands a thousand times
-makes no bucket of a thousand.
+A pair below the threshold is dropped before questions are joined, so that no chain of candidates makes a cluster.
 """
-
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dupq import storage
 from dupq.clusters.components import components
 from dupq.config import NearDuplicateSettings
-from dupq.errors import DupqError
-from dupq.near_duplicates.bands import band_keys, bucket_pairs
-from dupq.near_duplicates.shingles import shingle, shingle_sets, text_hashes
-from dupq.near_duplicates.signatures import signatures
+from dupq.near_duplicates.pairing import Bucketed, ChainRule, bucket_pairs, distinct_pairs
+from dupq.near_duplicates.shingles import Shingles, shingle_sets
 from dupq.near_duplicates.verification import jaccard
+from dupq.stages import exchange
+from dupq.stages.bundles import Bundle, Cuts, band_tasks, bundles_of, chunks, cuts_of
 from dupq.stages.shards import partition_of
+from dupq.stages.signatures import NearFiles, text_pieces
 from dupq.stages.tasks import Counts, Report, run_tasks, skip_or
-from dupq.tables import KEY_PAIRS, REPRESENTATIVES, TEXTS, VERIFIED, band_name
-from dupq.tables import signatures as signatures_schema
-from dupq.text.keys import Sites
+from dupq.tables import BAND_KEYS, KEY_PAIRS, REPRESENTATIVES, SHINGLE_SETS, VERIFIED, WANTED
+
+_PAIRS_AT_ONCE = 100_000  # whose shingle sets are in memory together: at most two each
 
 
-@dataclass(frozen=True)
-class NearFiles:
-    """Where the steps leave their tables."""
-
-    texts: str
-    signatures: str
-    exact: str  # one file
-    candidates: str
-    verified: str
-    representatives: str  # one file
-
-
-def make_signatures(files: NearFiles, settings: NearDuplicateSettings) -> Report:
-    """texts → signatures, shard by shard."""
-    calls = [
-        (text.uri, settings, storage.join(files.signatures, text.relative))
-        for text in storage.list_files(files.texts, ".parquet")
-    ]
-    return run_tasks("signatures", _signatures_of_shard, calls)
-
-
-def find_near_duplicates(files: NearFiles, sites: Sites, settings: NearDuplicateSettings, parts: int) -> Report:
-    """signatures → verified pairs and representatives. Afterwards every pair has Jaccard ≥ the threshold."""
-    report = run_tasks("exact copies", _exact_copies, [(files, sites.names)], cpus=1)
-    rows_in = report.rows_in
-    report.add(run_tasks("candidates", _candidates_of_band, [(files, settings, b) for b in range(settings.bands)]))
-    verified = run_tasks("verification", _verify_part, [(files, settings, (part, parts)) for part in range(parts)])
+def find_near_duplicates(files: NearFiles, settings: NearDuplicateSettings, parts: int) -> Report:
+    """Write verified pairs and representatives. Every pair has Jaccard ≥ the threshold."""
+    bundles = bundles_of(files.texts)
+    cuts = cuts_of(bundles, parts)
+    tasks = band_tasks(settings.bands, cuts)
+    report = run_tasks("candidates", _candidates, [(files, settings, task, cuts) for task in enumerate(tasks)])
+    report.add(run_tasks("shingle sets", _sets_of_bundle, [(files, settings, b, (len(tasks), cuts)) for b in bundles]))
+    calls = [(files, settings, number, (len(tasks), cuts)) for number in range(cuts.slices)]
+    verified = run_tasks("verification", _verify_slice, calls)
     report.add(verified)
-    report.add(run_tasks("representatives", _representatives, [(files,)]))
-    report.rows_in, report.rows_out = rows_in, verified.rows_out
+    report.add(run_tasks("representatives", _representatives, [(files, cuts.slices)]))
+    report.rows_in, report.rows_out = cuts.questions, verified.rows_out
     return report
 
 
-def _signatures_of_shard(texts_uri: str, settings: NearDuplicateSettings, output: str) -> Counts:
-    def make() -> Counts:
-        texts = storage.read_table(texts_uri, TEXTS, ["key", "text"]).combine_chunks()
-        column = texts["text"].chunk(0) if len(texts) else pa.array([], pa.string())
-        values = signatures(shingle(column, settings.shingle_size), settings.permutations, settings.seed)
-        keys = band_keys(values, settings.bands, settings.rows)
-        flat = pa.array(values.ravel(), pa.uint32())
-        columns = {
-            "key": texts["key"],
-            "text_hash": pa.array(text_hashes(column), pa.binary(16)),
-            "signature": pa.FixedSizeListArray.from_arrays(flat, settings.permutations),
-            **{band_name(band): pa.array(keys[:, band]) for band in range(settings.bands)},
-        }
-        schema = signatures_schema(settings.permutations, settings.bands)
-        storage.write_table(output, pa.table(columns), schema, {"rows_in": len(texts)})
-        return {"rows_in": len(texts), "rows_out": len(texts)}
-
-    return skip_or(output, make)
+def verified_part(folder: str, part: int) -> str:
+    """The folder of the verified pairs whose left key is in `part`."""
+    return storage.join(folder, f"part-{part:05d}")
 
 
-def _read_all(folder: str, columns: list[str]) -> pa.Table:
-    files = storage.list_files(folder, ".parquet")
-    return pa.concat_tables([storage.read_table(file.uri, None, columns) for file in files])
-
-
-def _exact_copies(files: NearFiles, sites: list[str]) -> Counts:
-    def make() -> Counts:
-        table = _read_all(files.signatures, ["key", "text_hash"])
-        _check_unique(table["key"].to_numpy(), Sites(sites))
-        filled = table.filter(pc.is_valid(table["text_hash"])).sort_by(
-            [("text_hash", "ascending"), ("key", "ascending")]
-        )
-        keys = filled["key"].to_numpy()
-        hashes = filled["text_hash"].combine_chunks().dictionary_encode()
-        codes = (hashes.chunk(0) if isinstance(hashes, pa.ChunkedArray) else hashes).indices.to_numpy()
-        first = np.r_[True, codes[1:] != codes[:-1]] if len(codes) else np.zeros(0, bool)
-        originals = keys[np.maximum.accumulate(np.where(first, np.arange(len(keys)), 0))] if len(keys) else keys
-        pairs = pa.table([pa.array(originals[~first]), pa.array(keys[~first])], schema=KEY_PAIRS)
-        counts = {"rows_in": len(table), "exact copies": len(pairs)}
-        storage.write_table(files.exact, pairs, KEY_PAIRS, counts)
-        return {**counts, "rows_out": len(pairs)}
-
-    return skip_or(files.exact, make)
-
-
-def _check_unique(keys: np.ndarray, sites: Sites) -> None:
-    ordered = np.sort(keys)
-    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
-    if len(repeated):
-        raise DupqError(
-            f"questions: {sites.label(int(repeated[0]))} stands more than once ({len(repeated)} rows too many in "
-            "all); ingest the dump anew into an empty folder"
-        )
-
-
-def _candidates_of_band(files: NearFiles, settings: NearDuplicateSettings, band: int) -> Counts:
-    output = storage.join(files.candidates, f"{band_name(band)}.parquet")
+def _candidates(
+    files: NearFiles, settings: NearDuplicateSettings, numbered_task: tuple[int, range], cuts: Cuts
+) -> Counts:
+    number, batches = numbered_task
+    output = files.step("candidates", number)
 
     def make() -> Counts:
-        table = _read_all(files.signatures, ["key", "text_hash", band_name(band)])
-        table = table.filter(pc.is_valid(table["text_hash"]))
-        keys = table["key"].to_numpy()
-        copies = storage.read_table(files.exact, KEY_PAIRS, ["right"])["right"].to_numpy()
-        distinct = ~np.isin(keys, copies)
-        pairs, oversized = bucket_pairs(
-            table[band_name(band)].to_numpy()[distinct], keys[distinct], settings.bucket_limit
-        )
-        counts = {"rows_in": len(keys), "cap: buckets over near_duplicates.bucket_limit": oversized}
-        columns = [pa.array(pairs[:, 0]), pa.array(pairs[:, 1])]
-        storage.write_table(output, pa.table(columns, schema=KEY_PAIRS), KEY_PAIRS, counts)
-        return {**counts, "rows_out": len(pairs)}
+        counts = {"rows_in": 0, "rows_out": 0, "cap: buckets over near_duplicates.bucket_limit": 0}
+        pairs, wanted = [np.zeros((0, 2), np.int64)], [np.zeros((0, 2), np.int64)]
+        rule = ChainRule(settings.chain_links, settings.bucket_limit)
+        for batch in batches:
+            texts, homes = _band_part(files, batch, cuts)
+            places, oversized = bucket_pairs(texts, rule)
+            pairs.append(texts.members[places])
+            wanted.append(_wanted(pairs[-1], homes[places], cuts.slices))
+            counts["rows_in"] += len(homes)
+            counts["rows_out"] += len(places)
+            counts["cap: buckets over near_duplicates.bucket_limit"] += oversized
+        _write_wanted(files.step("wanted", number), np.concatenate(wanted), cuts)
+        left, right = distinct_pairs(np.concatenate(pairs)).T
+        by_slice = exchange.split([left, right], KEY_PAIRS, partition_of(left, cuts.slices), cuts.slices)
+        exchange.write_parts(output, by_slice, KEY_PAIRS, counts)
+        return counts
 
-    return skip_or(output, make)
+    return exchange.skip_or(output, make)
 
 
-def _verify_part(files: NearFiles, settings: NearDuplicateSettings, part: tuple[int, int]) -> Counts:
-    index, parts = part
-    output = storage.join(files.verified, f"part-{index:05d}.parquet")
+def _band_part(files: NearFiles, batch: int, cuts: Cuts) -> tuple[Bucketed, np.ndarray]:
+    """The band keys of one part of one band, and the bundle that each comes from."""
+    batches = exchange.read_part(files.steps("bands", cuts.bundles), batch)
+    homes = np.repeat(np.arange(cuts.bundles), [len(found) for found in batches])
+    return Bucketed(*exchange.columns_of(batches, BAND_KEYS)), homes
+
+
+def _wanted(pairs: np.ndarray, homes: np.ndarray, slices: int) -> np.ndarray:
+    """Which questions are wanted where: (bundle of the question * slices + slice that wants it, key), each once."""
+    by_slice = np.repeat(partition_of(pairs[:, 0], slices), 2)
+    return distinct_pairs(np.stack([homes.ravel() * slices + by_slice, pairs.ravel()], axis=1))
+
+
+def _write_wanted(uri: str, wanted: np.ndarray, cuts: Cuts) -> None:
+    where, keys = distinct_pairs(wanted).T
+    homes, by_slice = np.divmod(where, cuts.slices)
+    exchange.write_parts(uri, exchange.split([by_slice, keys], WANTED, homes, cuts.bundles), WANTED, {})
+
+
+def _sets_of_bundle(
+    files: NearFiles, settings: NearDuplicateSettings, bundle: Bundle, tasks_and_cuts: tuple[int, Cuts]
+) -> Counts:
+    tasks, cuts = tasks_and_cuts
+    output = files.step("sets", bundle.number)
 
     def make() -> Counts:
-        candidates = _distinct_candidates(files.candidates, index, parts)
-        keys, texts = _texts_of(files.texts, np.unique(candidates))
+        batches = exchange.read_part(files.steps("wanted", tasks), bundle.number)
+        by_slice, wanted = distinct_pairs(np.stack(exchange.columns_of(batches, WANTED), axis=1)).T
+        keys, texts = _texts_of(bundle, np.unique(wanted))
         sets = shingle_sets(texts, settings.shingle_size)
-        rows = np.searchsorted(keys, candidates)
-        coefficients = jaccard(sets, rows[:, 0], rows[:, 1]).astype(np.float32)
-        kept = coefficients >= np.float32(settings.threshold)
-        exact = storage.read_table(files.exact, KEY_PAIRS)
-        pairs = np.stack([exact["left"].to_numpy(), exact["right"].to_numpy()], axis=1)
-        pairs = pairs[partition_of(pairs[:, 0], parts) == index]
+        lists = pa.LargeListArray.from_arrays(sets.offsets, sets.hashes)
+        bounds = np.searchsorted(by_slice, np.arange(cuts.slices + 1))
+        rows = np.searchsorted(keys, wanted)
+        chosen = (rows[bounds[number] : bounds[number + 1]] for number in range(cuts.slices))
+        counts = {"rows_in": len(wanted), "rows_out": len(wanted)}
+        parts = (pa.record_batch([pa.array(keys[c]), lists.take(pa.array(c))], schema=SHINGLE_SETS) for c in chosen)
+        exchange.write_parts(output, parts, SHINGLE_SETS, counts)
+        return counts
+
+    return exchange.skip_or(output, make)
+
+
+def _texts_of(bundle: Bundle, wanted: np.ndarray) -> tuple[np.ndarray, pa.StringArray]:
+    """The texts of the keys `wanted` (sorted; all of this bundle), in the order of the keys."""
+    found_keys, found_texts = [], []
+    for keys, texts in text_pieces(bundle):
+        inside = np.isin(keys, wanted)
+        found_keys.append(keys[inside])
+        found_texts.append(texts.filter(pa.array(inside)))
+    order = np.argsort(np.concatenate(found_keys))
+    return np.concatenate(found_keys)[order], pa.concat_arrays(found_texts).take(pa.array(order))
+
+
+def _verify_slice(
+    files: NearFiles, settings: NearDuplicateSettings, number: int, tasks_and_cuts: tuple[int, Cuts]
+) -> Counts:
+    tasks, cuts = tasks_and_cuts
+    folder = verified_part(files.verified, number % cuts.parts)
+    output = storage.join(folder, f"slice-{number:05d}.parquet")
+
+    def make() -> Counts:
+        candidates = distinct_pairs(_pairs(files.steps("candidates", tasks), number))
+        coefficients = _coefficients(files.steps("sets", cuts.bundles), number, candidates)
+        kept = coefficients >= settings.threshold
+        exact = _pairs(files.steps("exact", cuts.hash_parts), number)
         table = pa.concat_tables(
             [
-                _verified(pairs, "exact", np.ones(len(pairs), np.float32)),
+                _verified(exact, "exact", np.ones(len(exact))),
                 _verified(candidates[kept], "near_duplicate", coefficients[kept]),
             ]
         ).sort_by([("left", "ascending"), ("right", "ascending")])
+        _write_forest(files.step("forests", number), np.concatenate([exact, candidates[kept]]))
         counts = {"rows_in": len(candidates), "candidates under the threshold": int((~kept).sum())}
         storage.write_table(output, table, VERIFIED, counts)
         return {**counts, "rows_out": len(table)}
@@ -168,35 +153,50 @@ def _verify_part(files: NearFiles, settings: NearDuplicateSettings, part: tuple[
     return skip_or(output, make)
 
 
-def _distinct_candidates(folder: str, index: int, parts: int) -> np.ndarray:
-    found = [np.zeros((0, 2), np.int64)]
-    for file in storage.list_files(folder, ".parquet"):
-        table = storage.read_table(file.uri, KEY_PAIRS)
-        pairs = np.stack([table["left"].to_numpy(), table["right"].to_numpy()], axis=1)
-        found.append(pairs[partition_of(pairs[:, 0], parts) == index])
-    return np.unique(np.concatenate(found), axis=0)
+def _pairs(uris: list[str], part: int) -> np.ndarray:
+    return np.stack(exchange.columns_of(exchange.read_part(uris, part), KEY_PAIRS), axis=1)
 
 
-def _texts_of(folder: str, wanted: np.ndarray) -> tuple[np.ndarray, pa.StringArray]:
-    """The texts of the keys `wanted` (sorted), in the order of the keys."""
-    pieces = [pa.table([pa.array([], pa.int64()), pa.array([], pa.string())], names=["key", "text"])]
-    for file in storage.list_files(folder, ".parquet"):
-        table = storage.read_table(file.uri, TEXTS, ["key", "text"])
-        pieces.append(table.filter(pa.array(np.isin(table["key"].to_numpy(), wanted))).cast(pieces[0].schema))
-    found = pa.concat_tables(pieces).sort_by("key").combine_chunks()
-    texts = found["text"].chunk(0) if len(found) else pa.array([], pa.string())
-    return found["key"].to_numpy(), texts
+def _coefficients(uris: list[str], number: int, candidates: np.ndarray) -> np.ndarray:
+    """The exact coefficient of each candidate (sorted), some of them at once."""
+    result = np.zeros(len(candidates))
+    for rows in chunks(len(candidates), _PAIRS_AT_ONCE):
+        pairs = candidates[rows.start : rows.stop]
+        keys, sets = _sets(uris, number, np.unique(pairs))
+        left, right = np.searchsorted(keys, pairs).T
+        result[rows.start : rows.stop] = jaccard(sets, left, right)
+    return result
+
+
+def _sets(uris: list[str], number: int, wanted: np.ndarray) -> tuple[np.ndarray, Shingles]:
+    """The shingle sets of the keys `wanted` (sorted), in the order of the keys."""
+    pieces = [SHINGLE_SETS.empty_table()]
+    for uri in uris:
+        batch = exchange.read_part([uri], number)[0].replace_schema_metadata(None)
+        inside = np.isin(batch["key"].to_numpy(), wanted)
+        pieces.append(pa.Table.from_batches([batch if inside.all() else batch.filter(pa.array(inside))]))
+    found = pa.concat_tables(pieces)
+    order = np.argsort(found["key"].to_numpy())
+    lists = found["shingles"].take(pa.array(order)).combine_chunks()
+    return found["key"].to_numpy()[order], Shingles(lists.values.to_numpy(), lists.offsets.to_numpy())
 
 
 def _verified(pairs: np.ndarray, source: str, coefficients: np.ndarray) -> pa.Table:
     columns = [pa.array(pairs[:, 0]), pa.array(pairs[:, 1]), pa.array([source] * len(pairs), pa.string())]
-    return pa.table([*columns, pa.array(coefficients, pa.float32())], schema=VERIFIED)
+    return pa.table([*columns, pa.array(coefficients.astype(np.float32))], schema=VERIFIED)
 
 
-def _representatives(files: NearFiles) -> Counts:
+def _write_forest(uri: str, edges: np.ndarray) -> None:
+    """As few edges that join the same questions: each question of a slice with the smallest of its component."""
+    members, smallest = components(edges)
+    joined = members != smallest
+    columns = [pa.array(smallest[joined]), pa.array(members[joined])]
+    exchange.write_parts(uri, iter([pa.record_batch(columns, schema=KEY_PAIRS)]), KEY_PAIRS, {})
+
+
+def _representatives(files: NearFiles, slices: int) -> Counts:
     def make() -> Counts:
-        table = _read_all(files.verified, ["left", "right"])
-        edges = np.stack([table["left"].to_numpy(), table["right"].to_numpy()], axis=1)
+        edges = _pairs(files.steps("forests", slices), 0)
         members, smallest = components(edges)
         columns = pa.table([pa.array(members), pa.array(smallest)], schema=REPRESENTATIVES)
         counts = {"rows_in": len(edges)}

@@ -1,0 +1,301 @@
+"""Compiled hashes of tokens, shingles and whole texts, on the bytes of Arrow's string buffers.
+
+A token's hash is a function of its bytes alone. Eight bytes at a time go through a step that maps no two of them to
+one value, then MurmurHash3's finaliser follows, which is a bijection: tokens of up to seven bytes never share a
+hash, and any two share one with a probability of about 2**-64. A shingle's hash is the polynomial of its tokens'
+hashes at an odd point, modulo 2**64, and a last bijective mix. With hashes of tokens as good as random, two
+shingles share it with a probability of at most 2**-60 (the worst case: the same four tokens, the outer ones
+swapped, since the difference of the point's powers then holds up to four factors of two), nearly always 2**-64;
+its lower 32 bits, which a signature is made from, with one of about 2**-32.
+"""
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+
+from dupq.text.many_bytes import count_bits, eight_bytes, equal_in_64, some_bytes, store_places
+from dupq.text.strings import longest
+
+_U = np.uint64
+POINT = np.uint64(0x9E3779B97F4A7C15)  # 2**64 / golden ratio, odd; POINT - 1 has two factors of two
+_START = np.uint64(0x243F6A8885A308D3)  # of a token: the first digits of pi
+_STEP = np.uint64(0xD6E8FEB86659FD93)  # odd, from Evensen's rrmxmx
+_LAST = np.uint64(0x94D049BB133111EB)  # odd, from Stafford's mix 13
+_FMIX_1, _FMIX_2 = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
+_SPACE = np.uint8(32)
+_AT_ONCE = 32  # numbers that one step of a loop on vectors takes, if LLVM unrolls it four times for AVX-512
+SLACK = 2 * _AT_ONCE  # behind the numbers that count: what is written there is undefined
+_LARGEST_HEAP = 24  # hashes in one bucket from which insertion is too slow
+_C1, _C2 = np.uint64(0x87C37B91114253D5), np.uint64(0x4CF5AD432745937F)  # MurmurHash3's
+
+
+@numba.njit(nogil=True, cache=True)
+def _fmix(value):  # type: ignore[no-untyped-def]
+    """MurmurHash3's 64-bit finaliser: every input bit reaches every output bit."""
+    value = (value ^ (value >> _U(33))) * _FMIX_1
+    value = (value ^ (value >> _U(33))) * _FMIX_2
+    return value ^ (value >> _U(33))
+
+
+class Room(NamedTuple):
+    """Arrays (uint64) that hold what is known of the tokens of one text."""
+
+    sizes: np.ndarray  # where each ends, and then how many bytes are left to be hashed, 0 to 15
+    words: np.ndarray  # these bytes and what follows, as two numbers a token
+    hashes: np.ndarray
+
+
+@numba.njit(nogil=True, cache=True)
+def room_for(size):  # type: ignore[no-untyped-def]
+    """Room for the tokens of texts of up to `size` bytes."""
+    count = size + 1 + SLACK
+    return Room(np.zeros(count, np.uint64), np.zeros(2 * count, np.uint64), np.zeros(count, np.uint64))
+
+
+@numba.njit(nogil=True, cache=True)
+def whole_vectors(count):  # type: ignore[no-untyped-def]
+    """`count` rounded up, so that a loop on vectors leaves nothing to be done one by one; by less than SLACK / 2."""
+    return (count + _AT_ONCE - 1) & ~(_AT_ONCE - 1)
+
+
+@numba.njit(nogil=True, cache=True)
+def _token_hashes(data, start, end, room):  # type: ignore[no-untyped-def]
+    """Hash the tokens between `start` and `end`, which single spaces separate, to `room.hashes`; how many those are.
+
+    Only what must be done token by token is: the loops below it that hash run on vectors.
+    """
+    count = _find_ends(data, start, end, room.sizes)
+    if end + 16 <= len(data):
+        _fetch(data, start, count, room)
+    else:
+        _fetch_last(data, start, count, room)
+    for token in range(whole_vectors(count)):
+        size, first, second = room.sizes[_U(token)], room.words[_U(2 * token)], room.words[_U(2 * token + 1)]
+        rest = (_U(1) << ((size & _U(7)) << _U(3))) - _U(1)
+        is_long = _U(0) - (size >> _U(3))  # all bits or none
+        value = _fold(_START, first & (rest | is_long))
+        room.hashes[_U(token)] = _fmix(value ^ ((value ^ _fold(value, second & rest)) & is_long))
+    return count
+
+
+@numba.njit(nogil=True, cache=True)
+def _find_ends(data, start, end, ends):  # type: ignore[no-untyped-def]
+    """Write where the tokens end; how many those are. Several are written at once, real or not, to save branches."""
+    count = np.int64(0)
+    for chunk in range(start, end, 64):
+        spaces = equal_in_64(data, chunk, _SPACE) if chunk + 64 <= len(data) else _spaces(data, chunk)
+        if end - chunk < 64:
+            spaces &= (_U(1) << _U(end - chunk)) - _U(1)
+        found = count_bits(spaces)
+        store_places(spaces, chunk, ends, count)
+        for written in range(16, found, 16):
+            for _ in range(16):
+                spaces &= spaces - _U(1)
+            store_places(spaces, chunk, ends, count + written)
+        count += found
+    if start < end and (count == 0 or ends[_U(count - 1)] + _U(1) < _U(end)):
+        ends[_U(count)] = _U(end)
+        count += 1
+    return count
+
+
+@numba.njit(nogil=True, cache=True)
+def _spaces(data, chunk):  # type: ignore[no-untyped-def]
+    """As `equal_in_64`, for the last bytes of the column."""
+    found = _U(0)
+    for place in range(len(data) - chunk):
+        found |= _U(data[_U(chunk + place)] == _SPACE) << _U(place)
+    return found
+
+
+@numba.njit(nogil=True, cache=True)
+def _fold(value, word):  # type: ignore[no-untyped-def]
+    """Take in eight more bytes; a bijection of `value` for any `word`, and of `word` for any `value`."""
+    value = (value ^ word) * _STEP
+    return value ^ (value >> _U(32))
+
+
+@numba.njit(nogil=True, cache=True)
+def _fetch(data, begin, count, room):  # type: ignore[no-untyped-def]
+    """Fetch the bytes of each token, which 16 more follow. Of one longer than 15, fold all but the last 8 to 15."""
+    for token in range(count):
+        end = np.int64(room.sizes[_U(token)])
+        size = end - begin
+        if size > 15:
+            begin, folded = _fold_most(data, begin, end)
+            room.words[_U(2 * token)] = eight_bytes(data, begin) ^ folded
+            size = end - begin
+        else:
+            room.words[_U(2 * token)] = eight_bytes(data, begin)
+        room.words[_U(2 * token + 1)] = eight_bytes(data, begin + 8)
+        room.sizes[_U(token)] = _U(size)
+        begin = end + 1
+
+
+@numba.njit(nogil=True, cache=True)
+def _fetch_last(data, begin, count, room):  # type: ignore[no-untyped-def]
+    """As `_fetch` for the tokens at the end of the column, behind which nothing may be read."""
+    for token in range(count):
+        end = np.int64(room.sizes[_U(token)])
+        begin, folded = _fold_most(data, begin, end)
+        room.words[_U(2 * token)] = some_bytes(data, begin, end) ^ folded
+        room.words[_U(2 * token + 1)] = some_bytes(data, begin + 8, end)
+        room.sizes[_U(token)] = _U(end - begin)
+        begin = end + 1
+
+
+@numba.njit(nogil=True, cache=True)
+def _fold_most(data, begin, end):  # type: ignore[no-untyped-def]
+    """Fold eight bytes after eight while more than 15 are left: where those begin, and what the next is to take in."""
+    value = _START
+    while end - begin > 15:
+        value = _fold(value, eight_bytes(data, begin))
+        begin += 8
+    return begin, value ^ _START
+
+
+@numba.njit(nogil=True, cache=True)
+def shingle_hashes(data, start, end, size, room, hashes):  # type: ignore[no-untyped-def]
+    """Hash the shingles of the text between `start` and `end` to `hashes`; how many those are.
+
+    Fewer tokens than `size` make one shingle, no token makes none. Up to SLACK hashes behind are written over.
+    """
+    tokens = _token_hashes(data, start, end, room)
+    if tokens == 0:
+        return 0
+    words = room.hashes
+    length = min(size, tokens)
+    count = tokens - length + 1
+    if length == 3:  # the usual size, in one pass
+        for place in range(whole_vectors(count)):
+            value = (words[_U(place)] * POINT + words[_U(place + 1)]) * POINT + words[_U(place + 2)]
+            hashes[_U(place)] = _last_mix(value)
+        return count
+    for place in range(whole_vectors(count)):
+        hashes[_U(place)] = words[_U(place)]
+    for follower in range(1, length):
+        for place in range(whole_vectors(count)):
+            hashes[_U(place)] = hashes[_U(place)] * POINT + words[_U(place + follower)]
+    for place in range(whole_vectors(count)):
+        hashes[_U(place)] = _last_mix(hashes[_U(place)])
+    return count
+
+
+@numba.njit(nogil=True, cache=True)
+def _last_mix(value):  # type: ignore[no-untyped-def]
+    value = (value ^ (value >> _U(32))) * _LAST
+    return value ^ (value >> _U(29))
+
+
+@numba.njit(nogil=True, cache=True)
+def count_shingles(data, offsets, size):  # type: ignore[no-untyped-def]
+    """Where each text's shingles begin, and where the last one's end (int64, shape (n + 1,))."""
+    begins = np.zeros(len(offsets), np.int64)
+    for text in range(len(offsets) - 1):
+        start, end = offsets[text], offsets[text + 1]
+        blanks = 0
+        for at in range(start, end):
+            blanks += data[_U(at)] == 32
+        if end > start:
+            tokens = blanks + 1 - (data[_U(end - 1)] == 32)  # the kernel below sees no token behind a last space
+            begins[text + 1] = begins[text] + max(tokens - size + 1, 1)
+        else:
+            begins[text + 1] = begins[text]
+    return begins
+
+
+@numba.njit(nogil=True, cache=True)
+def hash_shingles(data, offsets, size, begins, hashes):  # type: ignore[no-untyped-def]
+    """The shingles of all texts, those of text i from `begins[i]` on."""
+    room = room_for(longest(offsets))
+    for text in range(len(offsets) - 1):
+        shingle_hashes(data, offsets[text], offsets[text + 1], size, room, hashes[begins[text] :])
+
+
+@numba.njit(nogil=True, cache=True)
+def sort_sets(begins, hashes, ends):  # type: ignore[no-untyped-def]
+    """Sort each text's shingles in place and close the gaps that repeats leave: the sets lie in front, without gaps.
+
+    `ends[i + 1]` becomes where the set of text i ends.
+    """
+    most = longest(begins)
+    starts = np.empty(most + 1, np.int64)
+    spread = np.empty(most, np.uint64)
+    end = np.int64(0)
+    for text in range(len(begins) - 1):
+        count = begins[text + 1] - begins[text]
+        mine = spread[:count]
+        _sort(hashes[begins[text] : begins[text + 1]], starts, mine)
+        for place in range(count):
+            if place == 0 or mine[place] != mine[place - 1]:
+                hashes[_U(end)] = mine[place]
+                end += 1
+        ends[text + 1] = end
+
+
+@numba.njit(nogil=True, cache=True)
+def _sort(values, starts, result):  # type: ignore[no-untyped-def]
+    """Sort hashes: they are spread evenly, so each goes near its place at once, and insertion does the rest."""
+    count = len(values)
+    starts[: count + 1] = 0
+    for value in values:
+        starts[_U(_bucket(value, count) + 1)] += 1
+    largest = np.int64(0)
+    for bucket in range(count):
+        largest = max(largest, starts[_U(bucket + 1)])
+        starts[_U(bucket + 1)] += starts[_U(bucket)]
+    if largest > _LARGEST_HEAP:  # one shingle many times
+        result[:] = np.sort(values)
+        return
+    for value in values:
+        mine = _U(_bucket(value, count))
+        result[_U(starts[mine])] = value
+        starts[mine] += 1
+    for place in range(1, count):
+        value = result[_U(place)]
+        hole = place
+        while hole > 0 and result[_U(hole - 1)] > value:
+            result[_U(hole)] = result[_U(hole - 1)]
+            hole -= 1
+        result[_U(hole)] = value
+
+
+@numba.njit(nogil=True, cache=True)
+def _bucket(value, count):  # type: ignore[no-untyped-def]
+    """Which of `count` equal parts of the range of hashes it falls into."""
+    return np.int64((value >> _U(32)) * _U(count) >> _U(32))
+
+
+@numba.njit(nogil=True, cache=True)
+def hash_texts(data, offsets, hashes):  # type: ignore[no-untyped-def]
+    """MurmurHash3_x64_128 (Appleby, public domain) of each text: its two halves, shape (n, 2)."""
+    for text in range(len(offsets) - 1):
+        hashes[text, 0], hashes[text, 1] = _murmur_128(data, offsets[text], offsets[text + 1])
+
+
+@numba.njit(nogil=True, cache=True)
+def _rotate(value, bits):  # type: ignore[no-untyped-def]
+    return value << _U(bits) | value >> _U(64 - bits)
+
+
+@numba.njit(nogil=True, cache=True)
+def _murmur_128(data, start, end):  # type: ignore[no-untyped-def]
+    first, second = _U(0), _U(0)
+    at = start
+    while at + 16 <= end:
+        first ^= _rotate(eight_bytes(data, at) * _C1, 31) * _C2
+        first = (_rotate(first, 27) + second) * _U(5) + _U(0x52DCE729)
+        second ^= _rotate(eight_bytes(data, at + 8) * _C2, 33) * _C1
+        second = (_rotate(second, 31) + first) * _U(5) + _U(0x38495AB5)
+        at += 16
+    if at < end:
+        second ^= _rotate(some_bytes(data, at + 8, end) * _C2, 33) * _C1
+        first ^= _rotate(some_bytes(data, at, end) * _C1, 31) * _C2
+    first ^= _U(end - start)
+    second ^= _U(end - start)
+    first += second
+    second += first
+    first, second = _fmix(first), _fmix(second)
+    first += second
+    return first, second + first

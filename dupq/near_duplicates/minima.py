@@ -1,0 +1,93 @@
+"""The compiled heart of MinHash: the least value that each of 64 permutations takes over a text's shingles.
+
+The minima, multipliers and addends of 64 permutations stay in vector registers (twelve with AVX-512) while all
+shingles pass. What is left is a multiplication, an addition and a minimum for each permutation and shingle, which
+keeps the vector units of the processor busy: a loop that numba has LLVM make into vectors reads and writes them
+again and again, and falls short for texts of a hundred shingles. See `many_bytes` on numba's cache.
+"""
+
+from typing import Any
+
+import numba
+from llvmlite import ir
+from numba import extending, types
+from numba.core import cgutils
+
+intrinsic: Any = extending.intrinsic  # mypy would count the compiler's context among the arguments of a call
+
+TOGETHER = 4  # shingles that one step of the loop takes
+_LANES, _REGISTERS = 16, 4
+GROUP = _LANES * _REGISTERS  # permutations
+
+_NUMBER, _PLACE = ir.IntType(32), ir.IntType(64)
+_NUMBERS = ir.VectorType(_NUMBER, _LANES)
+_EMPTY = ir.Constant(_NUMBERS, [0xFFFFFFFF] * _LANES)
+
+
+@intrinsic
+def _least_of_group(typing_context, values, count, multipliers, addends, least, first):  # type: ignore[no-untyped-def]
+    """As `least_values` for the permutations from `first` on, a whole group."""
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        def pointers(which):  # type: ignore[no-untyped-def]
+            array = context.make_array(signature.args[which])(context, builder, arguments[which])
+            begin = builder.gep(array.data, [arguments[5]])
+            places = (ir.Constant(_PLACE, register * _LANES) for register in range(_REGISTERS))
+            return [builder.bitcast(builder.gep(begin, [place]), _NUMBERS.as_pointer()) for place in places]
+
+        shingles = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        lines = [(builder.load(a, align=4), builder.load(b, align=4)) for a, b in _pairs(pointers(2), pointers(3))]
+        for found, target in _pairs(_loop(builder, shingles, arguments[1], lines), pointers(4)):
+            builder.store(found, target, align=4)
+        return context.get_dummy_value()
+
+    return types.void(values, types.int64, multipliers, addends, least, types.int64), generate
+
+
+def _loop(builder, shingles, count, lines):  # type: ignore[no-untyped-def]
+    """The registers of minima after a loop over the shingles, TOGETHER at a time, at least once."""
+    minimum = cgutils.get_or_insert_function(
+        builder.module, ir.FunctionType(_NUMBERS, [_NUMBERS] * 2), f"llvm.umin.v{_LANES}i32"
+    )
+    before, body, behind = builder.block, builder.append_basic_block(), builder.append_basic_block()
+    builder.branch(body)
+    builder.position_at_end(body)
+    place, starts = builder.phi(_PLACE), [builder.phi(_NUMBERS) for _ in lines]
+    found = list(starts)
+    for number in range(TOGETHER):
+        value = _repeated(builder, builder.load(_at(builder, shingles, place, number), align=4))
+        for register, (multiplier, addend) in enumerate(lines):
+            permuted = builder.add(builder.mul(multiplier, value), addend)
+            found[register] = builder.call(minimum, [found[register], permuted])
+    following = builder.add(place, ir.Constant(_PLACE, TOGETHER))
+    builder.cbranch(builder.icmp_signed("<", following, count), body, behind)
+    for phi, following_value in _pairs([place, *starts], [following, *found]):
+        phi.add_incoming(ir.Constant(_PLACE, 0) if phi is place else _EMPTY, before)
+        phi.add_incoming(following_value, body)
+    builder.position_at_end(behind)
+    return found
+
+
+def _pairs(left, right):  # type: ignore[no-untyped-def]
+    return zip(left, right, strict=True)
+
+
+def _at(builder, array, place, number):  # type: ignore[no-untyped-def]
+    return builder.gep(array, [builder.add(place, ir.Constant(_PLACE, number))])
+
+
+def _repeated(builder, value):  # type: ignore[no-untyped-def]
+    undefined = ir.Constant(_NUMBERS, ir.Undefined)
+    first = builder.insert_element(undefined, value, ir.Constant(_NUMBER, 0))
+    return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(_NUMBER, _LANES), None))
+
+
+@numba.njit(nogil=True, cache=True)
+def least_values(values, count, multipliers, addends, least):  # type: ignore[no-untyped-def]
+    """Write the minimum of multiplier * value + addend over `values[:count]` (uint32) to `least`, for each permutation.
+
+    The permutations are a multiple of GROUP, `count` is at least 1. Behind the values stand TOGETHER that are among
+    them: up to that many more are taken.
+    """
+    for first in range(0, len(least), GROUP):
+        _least_of_group(values, count, multipliers, addends, least, first)

@@ -1,0 +1,48 @@
+"""How many bands of how many rows: datasketch's optimum, and the curve that it gives.
+
+datasketch weighs the area under the collision curve left of the threshold (pairs proposed in vain) against the area
+over it right of the threshold (pairs lost) and takes the bands and rows with the smallest sum. Every proposed pair is
+verified, so a pair in vain costs a comparison of some microseconds, and a lost one is lost: nearly all weight is on
+the latter. With 128 permutations, a threshold of 0.8 and 0.999 that gives 21 bands of 6 rows, which lose one in
+590 pairs at the threshold, one in 20,000 at 0.85 and next to none at 0.9.
+"""
+
+import dataclasses
+import functools
+
+import numpy as np
+from datasketch import MinHashLSH
+
+from dupq.config import NearDuplicateSettings
+from dupq.errors import SettingError
+
+
+def with_bands(settings: NearDuplicateSettings) -> NearDuplicateSettings:
+    """`settings` with the optimal bands and rows where they are left open. Raises SettingError as `optimal_bands`."""
+    if settings.bands:
+        return settings
+    bands, rows = optimal_bands(settings.threshold, settings.permutations, settings.false_negative_weight)
+    return dataclasses.replace(settings, bands=bands, rows=rows)
+
+
+@functools.cache
+def optimal_bands(threshold: float, permutations: int, false_negative_weight: float) -> tuple[int, int]:
+    """The bands and rows, as `datasketch.MinHashLSH(weights=(1 - weight, weight))` chooses them.
+
+    Raises SettingError if that would be fewer than two bands.
+    """
+    false_positive_weight = 1 - false_negative_weight
+    weights = (false_positive_weight, 1 - false_positive_weight)  # to sum to 1 exactly, which datasketch asks for
+    try:
+        chosen = MinHashLSH(threshold=threshold, num_perm=permutations, weights=weights)
+    except ValueError as error:
+        raise SettingError(
+            f"no bands and rows for near_duplicates.threshold={threshold}, permutations={permutations}, "
+            f"false_negative_weight={false_negative_weight} ({error}); set bands and rows, or more permutations"
+        ) from error
+    return chosen.b, chosen.r
+
+
+def collision_probability(similarities: np.ndarray, bands: int, rows: int) -> np.ndarray:
+    """How likely a pair of each Jaccard coefficient is to become a candidate: 1 - (1 - s**rows)**bands."""
+    return 1 - (1 - np.asarray(similarities, np.float64) ** rows) ** bands

@@ -1,0 +1,73 @@
+"""How the work on near duplicates is cut: sizes that keep a task's memory bounded, whatever the size of the archive.
+
+The cuts depend on the shards and their numbers of rows alone, and none of them on the number of workers. Which pairs
+are found depends on none of them.
+"""
+
+from typing import NamedTuple
+
+from dupq import storage
+
+_QUESTIONS_PER_BUNDLE = 50_000
+_HASHES_PER_PART = 1_000_000  # 24 bytes each
+_BAND_KEYS_PER_PART = 1_000_000  # 24 bytes each
+_BAND_KEYS_PER_TASK = 2_000_000
+_QUESTIONS_PER_SLICE = 50_000
+
+
+class Bundle(NamedTuple):
+    """The files of texts that one task takes: one large shard, or some small ones."""
+
+    number: int
+    texts: tuple[str, ...]
+    questions: int
+
+
+class Cuts(NamedTuple):
+    """Into how many parts what is exchanged is spread."""
+
+    bundles: int
+    questions: int
+    hash_parts: int  # of the text hashes
+    band_parts: int  # of the keys of each band
+    slices: int  # of the candidate pairs, by their left key; slice s belongs to part s modulo `parts`
+    parts: int  # of all pairs, by their left key, for the stages that follow
+
+
+def bundles_of(folder: str) -> list[Bundle]:
+    """The texts of a run in the order of their files, bundled."""
+    bundles: list[Bundle] = []
+    waiting: list[str] = []
+    questions = 0
+    files = storage.list_files(folder, ".parquet")
+    for file in files:
+        waiting.append(file.uri)
+        questions += storage.read_counts(file.uri)["rows_out"]
+        if questions >= _QUESTIONS_PER_BUNDLE or file is files[-1]:
+            bundles.append(Bundle(len(bundles), tuple(waiting), questions))
+            waiting, questions = [], 0
+    return bundles
+
+
+def cuts_of(bundles: list[Bundle], parts: int) -> Cuts:
+    """How what is made of these bundles is spread; `parts` is how the stages that follow spread pairs."""
+    questions = sum(bundle.questions for bundle in bundles)
+    return Cuts(
+        bundles=len(bundles),
+        questions=questions,
+        hash_parts=max(1, -(-questions // _HASHES_PER_PART)),
+        band_parts=max(1, -(-questions // _BAND_KEYS_PER_PART)),
+        slices=parts * max(1, -(-questions // (parts * _QUESTIONS_PER_SLICE))),
+        parts=parts,
+    )
+
+
+def band_tasks(bands: int, cuts: Cuts) -> list[range]:
+    """Which batches of the band keys each task takes: several bands of a small archive, one part of a large one's."""
+    keys_per_batch = max(1, cuts.questions // cuts.band_parts)
+    return chunks(bands * cuts.band_parts, max(1, _BAND_KEYS_PER_TASK // keys_per_batch))
+
+
+def chunks(count: int, size: int) -> list[range]:
+    """0 to `count` - 1 in runs of `size`; the last may be shorter."""
+    return [range(start, min(start + size, count)) for start in range(0, count, size)]

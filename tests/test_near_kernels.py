@@ -1,0 +1,124 @@
+"""The compiled hashes of tokens, shingles, sets and texts against plain Python."""
+
+import random
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from datasketch import MinHash
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from slow_shingles import slow_hashes, slow_text_hash, words_of
+
+from dupq.config import NearDuplicateSettings
+from dupq.near_duplicates.shingles import hash_each, shingle, shingle_sets
+from dupq.near_duplicates.signatures import EMPTY, signatures, text_signatures
+
+TOKEN = st.text(st.characters(exclude_characters=" ", exclude_categories=["Cs"]), min_size=1, max_size=30)
+TEXT = st.lists(TOKEN | st.sampled_from(["a", "b", "LINK", "don't", "ünï", "كتاب", "😀"]), max_size=12).map(" ".join)
+TEXTS = st.lists(TEXT, min_size=1, max_size=6)
+
+
+def column(texts: list[str], large: bool = False) -> pa.Array:
+    return pa.array(texts, pa.large_string() if large else pa.string())
+
+
+@settings(deadline=None)  # the first example waits for the compiler
+@given(TEXTS, st.integers(1, 5), st.booleans())
+def test_shingles_are_those_of_plain_python(texts: list[str], size: int, large: bool) -> None:
+    hashes, offsets = shingle(column(texts, large), size)
+    expected = [slow_hashes(text, size) for text in texts]
+    assert [hashes[a:b].tolist() for a, b in pairwise(offsets)] == expected
+
+
+@settings(deadline=None)  # the first example waits for the compiler
+@given(TEXTS, st.integers(1, 4))
+def test_shingle_sets_are_those_of_plain_python(texts: list[str], size: int) -> None:
+    hashes, offsets = shingle_sets(column(texts), size)
+    assert (offsets.dtype, hashes.dtype) == (np.int64, np.uint64)
+    expected = [sorted(set(slow_hashes(text, size))) for text in texts]
+    assert [hashes[a:b].tolist() for a, b in pairwise(offsets)] == expected
+
+
+def test_a_set_is_sorted_however_often_a_shingle_stands_in_the_text() -> None:
+    generator = random.Random(1)
+    texts = [" ".join(generator.choices("ab" if row % 2 else "abcdefghij", k=row)) for row in range(300)]
+    hashes, offsets = shingle_sets(column(texts), 2)
+    for row, text in enumerate(texts):
+        assert hashes[offsets[row] : offsets[row + 1]].tolist() == sorted(set(slow_hashes(text, 2)))
+
+
+@settings(deadline=None)  # the first example waits for the compiler
+@given(TEXTS, st.integers(1, 3))
+def test_one_pass_gives_the_signatures_of_the_shingles(texts: list[str], seed: int) -> None:
+    chosen = NearDuplicateSettings(permutations=70, seed=seed)
+    found = text_signatures(column(texts), chosen)
+    assert (found == signatures(shingle(column(texts), 3), 70, seed)).all()
+    for row, text in enumerate(texts):
+        theirs = MinHash(num_perm=70, seed=seed, scheme="affine32", hashfunc=lambda value: value & 0xFFFFFFFF)
+        theirs.update_batch(slow_hashes(text, 3))
+        assert theirs.hashvalues.tolist() == found[row].tolist()
+
+
+def test_an_empty_text_has_no_shingle_no_hash_and_the_empty_signature() -> None:
+    texts = column(["", "a", ""])
+    assert np.diff(shingle_sets(texts, 3).offsets).tolist() == [0, 1, 0]
+    assert hash_each(texts).rows.tolist() == [1]
+    assert (text_signatures(texts, NearDuplicateSettings())[[0, 2]] == EMPTY).all()
+
+
+@pytest.mark.parametrize("texts", [pa.array([], pa.string()), pa.array(["", ""]), pa.array([None, "a"], pa.string())])
+def test_columns_without_texts_are_no_trouble(texts: pa.StringArray) -> None:
+    assert len(shingle_sets(texts, 3).offsets) == len(texts) + 1
+    assert text_signatures(texts, NearDuplicateSettings()).shape == (len(texts), 128)
+
+
+def test_a_slice_of_a_column_gives_what_its_texts_give() -> None:
+    texts = column(["a b c d", "e f g", "h", "i j k l m"])
+    assert shingle(texts[1:3], 2).hashes.tolist() == slow_hashes("e f g", 2) + slow_hashes("h", 2)
+    assert (hash_each(texts[2:]).high == hash_each(texts).high[2:]).all()
+
+
+@settings(deadline=None)  # the first example waits for the compiler
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=60), min_size=1, max_size=5))
+def test_the_hash_of_a_text_is_murmurhash3(texts: list[str]) -> None:
+    found = hash_each(column(texts))
+    expected = [slow_text_hash(text.encode()) for text in texts if text]
+    assert list(zip(found.high.tolist(), found.low.tolist(), strict=True)) == expected
+
+
+def test_murmurhash3_gives_the_published_value() -> None:
+    found = hash_each(pa.array(["The quick brown fox jumps over the lazy dog"]))
+    assert (int(found.high[0]), int(found.low[0])) == (0xE34BBC7BBC071B6C, 0x7A433CA9C49A9347)
+
+
+def test_short_tokens_and_their_orders_never_share_a_hash() -> None:
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    tokens = [a + b + c for a in letters for b in letters for c in letters]
+    assert len(np.unique(shingle(column(tokens), 1).hashes)) == len(tokens)
+    some = tokens[:40]
+    ordered = [f"{a} {b} {c}" for a in some for b in some for c in some]
+    hashes = shingle(column(ordered), 3).hashes
+    assert len(np.unique(hashes)) == len(ordered)
+    assert len(np.unique(hashes.astype(np.uint32))) >= len(ordered) - 4  # 0.5 pairs share 32 bits by chance
+
+
+def test_signatures_estimate_the_jaccard_coefficient() -> None:
+    generator = random.Random(1)
+    chosen = NearDuplicateSettings()
+    errors = []
+    for _ in range(200):
+        words = [str(generator.randrange(10**6)) for _ in range(120)]
+        changed = [word if generator.random() < 0.95 else word + "x" for word in words]
+        texts = column([" ".join(words), " ".join(changed)])
+        left, right = text_signatures(texts, chosen)
+        a, b = set(slow_hashes(" ".join(words), 3)), set(slow_hashes(" ".join(changed), 3))
+        errors.append((left == right).mean() - len(a & b) / len(a | b))
+    assert abs(np.mean(errors)) < 0.01
+    assert np.std(errors) < 0.06  # sqrt(s * (1 - s) / 128) is at most 0.044
+
+
+def test_the_twin_knows_words() -> None:
+    assert words_of("a b") == ["a", "b"]
+    assert words_of("") == []

@@ -1,0 +1,178 @@
+"""Bands and rows, band keys, buckets, chains and exact copies, against slow twins."""
+
+import itertools
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.integrate import quad
+
+from dupq.config import NearDuplicateSettings
+from dupq.errors import SettingError
+from dupq.near_duplicates.bands import band_keys
+from dupq.near_duplicates.exact import Hashed, copies
+from dupq.near_duplicates.optimum import collision_probability, optimal_bands, with_bands
+from dupq.near_duplicates.pairing import (
+    Bucketed,
+    ChainRule,
+    bucket_pairs,
+    candidate_pairs,
+    distinct_pairs,
+    shared,
+)
+
+ALL = ChainRule(links=1000, limit=1000)
+
+
+def slow_optimum(threshold: float, permutations: int, weight: float) -> tuple[int, int]:
+    """The bands and rows with the smallest weighted area, by integrating the curve of each choice."""
+
+    def area(bands: int, rows: int) -> float:
+        in_vain = quad(lambda s: 1 - (1 - s**rows) ** bands, 0, threshold)[0]
+        lost = quad(lambda s: (1 - s**rows) ** bands, threshold, 1)[0]
+        return (1 - weight) * in_vain + weight * lost
+
+    choices = [(b, r) for b in range(1, permutations + 1) for r in range(1, permutations // b + 1)]
+    return min(choices, key=lambda choice: area(*choice))
+
+
+@pytest.mark.parametrize(("threshold", "weight"), [(0.5, 0.5), (0.7, 0.9), (0.8, 0.999), (0.9, 0.25)])
+def test_bands_and_rows_are_the_optimum(threshold: float, weight: float) -> None:
+    bands, rows = optimal_bands(threshold, 64, weight)
+    assert (bands, rows) == slow_optimum(threshold, 64, weight)
+
+
+def test_the_default_loses_fewer_than_five_in_a_thousand_at_the_threshold_itself() -> None:
+    settings = with_bands(NearDuplicateSettings())
+    assert (settings.bands, settings.rows) == (21, 6)
+    curve = collision_probability(np.array([0.2, 0.5, settings.threshold, 0.9]), settings.bands, settings.rows)
+    assert curve == pytest.approx([0.0013, 0.2816, 0.9983, 1.0], abs=1e-4)
+
+
+def test_bands_and_rows_that_were_set_stay() -> None:
+    settings = NearDuplicateSettings(bands=16, rows=8)
+    assert with_bands(settings) is settings
+
+
+def test_too_few_permutations_for_any_bands_are_an_error_that_names_the_settings() -> None:
+    with pytest.raises(SettingError, match="permutations=1"):
+        optimal_bands(0.8, 1, 0.999)
+
+
+def slow_key(values: list[int], band: int) -> int:
+    key = band + 1
+    for value in values:
+        key = ((key ^ value) * 0x9E3779B97F4A7C15) % 2**64
+        key ^= key >> 32
+    return key
+
+
+@given(st.lists(st.lists(st.integers(0, 2**32 - 1), min_size=6, max_size=6), max_size=4))
+def test_band_keys_equal_those_of_plain_integers(signatures: list[list[int]]) -> None:
+    found = band_keys(np.array(signatures, np.uint32).reshape(-1, 6), 3, 2)
+    expected = [[slow_key(row[2 * band : 2 * band + 2], band) for band in range(3)] for row in signatures]
+    assert found.tolist() == expected
+
+
+def slow_pairs(texts: list[tuple[int, int, int]], rule: ChainRule) -> tuple[set[tuple[int, int]], int]:
+    """The pairs of members of rows (bucket, order, member), bucket by bucket, and the number of oversized ones."""
+    pairs, oversized = set(), 0
+    for bucket in {bucket for bucket, _, _ in texts}:
+        chain = [member for _, _, member in sorted(row for row in texts if row[0] == bucket)]
+        reach = 1 if len(chain) > rule.limit else rule.links
+        oversized += len(chain) > rule.limit
+        for place, member in enumerate(chain):
+            pairs |= {(min(member, other), max(member, other)) for other in chain[place + 1 : place + 1 + reach]}
+    return pairs, oversized
+
+
+ROWS = st.lists(st.tuples(st.sampled_from([0, 1, 7, 2**64 - 1]), st.integers(0, 3)), max_size=25)
+
+
+@given(ROWS, st.integers(1, 4), st.integers(1, 8), st.randoms())
+def test_buckets_are_chained_as_the_slow_twin_does_whatever_the_order(rows, links, limit, order) -> None:
+    texts = [(bucket, place, member) for member, (bucket, place) in enumerate(rows, 10)]
+    expected, expected_oversized = slow_pairs(texts, ChainRule(links, limit))
+    order.shuffle(texts)
+    columns = list(zip(*texts, strict=True)) or [(), (), ()]
+    found = Bucketed(*(np.array(c, t) for c, t in zip(columns, (np.uint64, np.uint64, np.int64), strict=True)))
+    places, oversized = bucket_pairs(found, ChainRule(links, limit))
+    pairs = found.members[places].tolist()
+    assert {tuple(pair) for pair in pairs} == expected
+    assert len(pairs) == len(expected)
+    assert oversized == expected_oversized
+
+
+def test_small_and_large_buckets_side_by_side_are_chained_as_the_slow_twin_does() -> None:
+    generator = np.random.default_rng(1)
+    buckets = np.repeat(np.arange(40), np.arange(40)).astype(np.uint64)[generator.permutation(780)]
+    orders = generator.integers(0, 4, 780).astype(np.uint64)
+    members = generator.permutation(780)
+    rule = ChainRule(links=2, limit=30)
+    rows = list(zip(buckets.tolist(), orders.tolist(), members.tolist(), strict=True))
+    places, oversized = bucket_pairs(Bucketed(buckets, orders, members), rule)
+    assert ({tuple(pair) for pair in members[places].tolist()}, oversized) == slow_pairs(rows, rule)
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 3)] * 3), max_size=12), st.randoms())
+def test_the_candidates_of_small_buckets_are_all_pairs_that_share_a_band(rows, order) -> None:
+    texts = list(enumerate(rows, 5))
+    expected = sorted((a, b) for (a, x), (b, y) in itertools.combinations(texts, 2) if any(map(int.__eq__, x, y)))
+    order.shuffle(texts)
+    keys = np.array([row for _, row in texts], np.uint64).reshape(-1, 3)
+    pairs, oversized = candidate_pairs(keys, np.array([member for member, _ in texts], np.int64), ALL)
+    assert [tuple(pair) for pair in pairs.tolist()] == expected
+    assert oversized == 0
+
+
+def test_a_bucket_of_200_000_gives_no_more_pairs_than_members() -> None:
+    members = np.random.default_rng(1).permutation(200_000)
+    pairs, oversized = candidate_pairs(np.zeros((200_000, 2), np.uint64), members, ChainRule(links=32, limit=100))
+    assert oversized == 2
+    assert pairs.tolist() == [[member, member + 1] for member in range(199_999)]
+
+
+def test_members_of_a_large_bucket_that_share_another_band_are_paired() -> None:
+    generator = random.Random(1)
+    twins = np.arange(1000) // 2
+    orders = np.array([generator.randrange(2**64) for _ in range(500)], np.uint64)[twins]
+    places, oversized = bucket_pairs(Bucketed(np.zeros(1000, np.uint64), orders, np.arange(1000)), ChainRule(8, 100))
+    assert oversized == 1
+    assert {(2 * twin, 2 * twin + 1) for twin in range(500)} <= {tuple(pair) for pair in places.tolist()}
+
+
+@given(st.lists(st.integers(0, 40) | st.integers(0, 2**64 - 1), max_size=60))
+def test_the_sieve_loses_no_key_that_stands_twice(keys: list[int]) -> None:
+    repeated = [keys.count(key) > 1 for key in keys]
+    assert (shared(np.array(keys, np.uint64)) >= repeated).all()
+
+
+def test_the_sieve_takes_most_keys_that_stand_alone() -> None:
+    keys = np.random.default_rng(1).integers(0, 2**64, 100_000, dtype=np.uint64)
+    assert shared(keys).mean() < 0.2
+
+
+PAIRS = st.lists(st.tuples(*[st.integers(0, 3) | st.integers(-(2**63), 2**63 - 1)] * 2), max_size=40)
+
+
+@given(PAIRS)
+def test_distinct_pairs_are_sorted_and_each_stands_once(pairs: list[tuple[int, int]]) -> None:
+    found = distinct_pairs(np.array(pairs, np.int64).reshape(-1, 2))
+    assert [tuple(pair) for pair in found.tolist()] == sorted(set(pairs))
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), max_size=20), st.randoms())
+def test_each_copy_is_paired_with_the_smallest_key_of_its_text(hashes, order) -> None:
+    texts = [(high, low, key) for key, (high, low) in enumerate(hashes, 100)]
+    smallest: dict[tuple[int, int], int] = {}
+    for high, low, key in texts:
+        smallest.setdefault((high, low), key)
+    expected = {key: smallest[high, low] for high, low, key in texts if smallest[high, low] != key}
+    order.shuffle(texts)
+    columns = list(zip(*texts, strict=True)) or [(), (), ()]
+    found = Hashed(*(np.array(c, t) for c, t in zip(columns, (np.uint64, np.uint64, np.int64), strict=True)))
+    places, originals = copies(found)
+    assert dict(zip(found.keys[places].tolist(), found.keys[originals].tolist(), strict=True)) == expected
+    assert len(places) == len(expected)

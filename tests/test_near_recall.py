@@ -1,0 +1,59 @@
+"""20,000 real texts with planted edits: what the lexical filter finds, against comparing all pairs."""
+
+import random
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from near_oracle import edited, true_pairs
+from real_texts import real_texts
+from test_near_stage import files_in, find, verified, write
+
+from dupq.tables import TEXTS
+from dupq.text.token_columns import token_texts
+
+pytestmark = [pytest.mark.realdata, pytest.mark.usefixtures("ray_started")]
+
+COUNT = 20_000
+SHARES = (0.003, 0.01, 0.02, 0.03, 0.035, 0.04, 0.05, 0.08)  # of a text's words that an edit changes
+
+
+@pytest.fixture(scope="module")
+def texts(shared_data: Path) -> list[str]:
+    """Bodies of posts, and as many edits and copies of them as make 20,000 texts."""
+    generator = random.Random(1)
+    sources = (found for name, found in real_texts(shared_data) if name.endswith(" texts"))
+    column = token_texts(pa.array([text for source in sources for text in source]))
+    real = generator.sample(sorted({text for text in column.to_pylist() if text}), 13_000)
+    words = sorted({word for text in real[:2000] for word in text.split()})
+    texts = real + generator.choices(real, k=200)
+    while len(texts) < COUNT:
+        texts.append(edited(generator.choice(real), generator.choice(SHARES), words, generator))
+    generator.shuffle(texts)
+    return texts
+
+
+def test_real_near_duplicates_are_found_verified_and_joined(texts: list[str], tmp_path: Path) -> None:
+    assert len(texts) == COUNT
+    column = pa.array(texts)
+    true = true_pairs(column, 3, 0.8)
+    files = files_in(tmp_path, write(pa.table([pa.array(np.arange(COUNT)), column, column], schema=TEXTS), tmp_path, 2))
+    find(files)
+    rows = verified(files)
+    found = {(row["left"], row["right"]): row["jaccard"] for row in rows}
+    assert {pair: np.float32(true[pair]) for pair in found} == found  # so none is under the threshold
+
+    # A pair of copies stands for those of all their copies: count a text once.
+    copies = {row["right"] for row in rows if row["source"] == "exact"}
+    wanted = {pair for pair in true if not copies & set(pair)}
+    assert len(wanted) > 3000
+    assert len(wanted & set(found)) >= 0.995 * len(wanted)
+
+    groups = {min(group): group for group in nx.connected_components(nx.Graph(list(found)))}
+    table = pq.read_table(files.representatives)
+    joined = dict(zip(table["key"].to_pylist(), table["representative"].to_pylist(), strict=True))
+    assert joined == {key: smallest for smallest, group in groups.items() for key in group}
+    assert sum(joined.get(i, i) == joined.get(j, j) for i, j in true) >= 0.995 * len(true)
