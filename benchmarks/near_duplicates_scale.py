@@ -1,0 +1,228 @@
+"""How the near-duplicates stage grows: 10,000, 100,000 and a million made-up questions, on two cores with Ray.
+
+    python benchmarks/near_duplicates_scale.py [--quick] [--json FILE]
+
+The stage is what a run does from texts to representatives: exact copies, signatures, bands, candidates, exact
+verification, components. Its archives are made by big_archive.py, ingested and tokenised beforehand (`texts_s` says
+what the latter took). Each size runs in a process of its own with an own Ray, whose workers the second archive
+has warmed. Memory is the highest resident memory: of the largest task while it works, and of the driver's process from
+its start to its end; both hold about 260 MB of libraries before any question. A last archive holds 200,000 identical
+short questions beside 100,000 others, and one 200,000 near copies of one another.
+
+For 24 million questions the seconds grow by what each question between the two largest archives took. Memory does
+not grow: the cuts in dupq/stages/bundles.py bound what a task holds. What does grow is the last task, which joins
+the pairs of the whole archive: its bytes are given.
+"""
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from big_archive import SITE, write_archive
+
+CORES = sorted(os.sched_getaffinity(0))[:2]
+SIZES = (10_000, 100_000, 1_000_000)
+TARGET = 24_000_000
+BUCKET = 200_000
+SHORT = "how do i install this package"
+LONG = "how do i install this package on a machine without a network where there is no space left on the device " * 2
+
+
+def main() -> None:
+    """Make the archives, measure, print a table, write the JSON."""
+    options = arguments()
+    folder = Path(options.folder or tempfile.mkdtemp(prefix="dupq-benchmark-"))
+    try:
+        figures = measure(folder, SIZES[:2] if options.quick else SIZES)
+    finally:
+        if not options.folder:
+            shutil.rmtree(folder)
+    show(figures)
+    if options.json:
+        Path(options.json).write_text(json.dumps(figures, indent=2) + "\n")
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="10,000 and 100,000 questions only, and small buckets")
+    parser.add_argument("--json", metavar="FILE", help="where the figures go")
+    parser.add_argument(
+        "--folder", help="keeps the archives, and takes those that are there (default: a temporary one)"
+    )
+    parser.add_argument("--child", nargs=3, metavar=("TASK", "FOLDER", "NAME"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        child(*options.child)
+        sys.exit()
+    return options
+
+
+def measure(folder: Path, sizes: tuple[int, ...]) -> dict:
+    """All figures."""
+    made = {size: make_texts(folder, size) for size in sizes}
+    runs = {size: run_child("stage", folder, str(size)) for size in sizes}
+    bucket = BUCKET if sizes == SIZES else BUCKET // 10
+    add_bucket(folder, sizes[1], "copies", [SHORT] * bucket)
+    add_bucket(folder, sizes[1], "near-copies", [f"{LONG}{number}" for number in range(bucket)])
+    buckets = {name: run_child("stage", folder, name) for name in ("copies", "near-copies")}
+    figures = {
+        "stage_s": runs[sizes[-1]]["seconds"],
+        "task_peak_mb": max(run["task_peak_mb"] for run in runs.values()),
+        "driver_peak_mb": max(run["driver_peak_mb"] for run in runs.values()),
+        "growth": growth(runs, sizes),
+        "bucket_of_copies_s": buckets["copies"]["seconds"],
+        "bucket_of_copies_task_peak_mb": buckets["copies"]["task_peak_mb"],
+        "bucket_of_near_copies_s": buckets["near-copies"]["seconds"],
+        "bucket_of_near_copies_task_peak_mb": buckets["near-copies"]["task_peak_mb"],
+        "bucket": bucket,
+        **arithmetic(runs, sizes),
+    }
+    for size in sizes:
+        figures |= {f"{name}_{size}": value for name, value in (made[size] | runs[size]).items()}
+    return figures | {
+        "cores": len(CORES),
+        "date": time.strftime("%Y-%m-%d"),
+        "machine": f"{platform.machine()}, Python {platform.python_version()}",
+    }
+
+
+def growth(runs: dict[int, dict], sizes: tuple[int, ...]) -> float:
+    """Seconds a question of the largest archive over those of the one before: 1 is linear, less is fixed costs."""
+    before, largest = sizes[-2], sizes[-1]
+    return round(runs[largest]["seconds"] / largest / (runs[before]["seconds"] / before), 3)
+
+
+def arithmetic(runs: dict[int, dict], sizes: tuple[int, ...]) -> dict:
+    """What 24 million questions would take on the same two cores."""
+    before, largest = sizes[-2], sizes[-1]
+    per_question = (runs[largest]["seconds"] - runs[before]["seconds"]) / (largest - before)
+    factor = TARGET / largest
+    return {
+        "microseconds_per_question": round(per_question * 1e6, 2),
+        "target_questions": TARGET,
+        "target_s": round(runs[largest]["seconds"] + per_question * (TARGET - largest)),
+        "target_exchange_gb": round(runs[largest]["exchange_mb"] * factor / 1000, 1),
+        "target_last_task_mb": round(runs[largest]["joined"] * factor * 64 / 1e6),
+    }
+
+
+def make_texts(folder: Path, size: int) -> dict:
+    """A dump of `size` questions, its tables and its texts, made once."""
+    texts, note = folder / f"texts-{size}", folder / f"texts-{size}.json"
+    if not note.exists():
+        say(f"making {size:,} questions")
+        dump, archive = folder / f"dump-{size}", folder / f"archive-{size}"
+        for old in (dump, archive, texts):
+            shutil.rmtree(old, ignore_errors=True)
+        write_archive(dump, questions=size, seed=1, site=SITE, with_answers=False)
+        note.write_text(json.dumps(run_child("texts", folder, str(size))))
+        shutil.rmtree(dump)
+        shutil.rmtree(archive)
+    return json.loads(note.read_text())
+
+
+def add_bucket(folder: Path, size: int, name: str, added: list[str]) -> None:
+    """The texts of `size` questions and those `added`, in a random order."""
+    output = folder / f"texts-{name}"
+    shutil.rmtree(output, ignore_errors=True)
+    output.mkdir()
+    table = pq.read_table(folder / f"texts-{size}")
+    keys = pa.array(np.arange(len(added)) + 10**9)
+    extra = pa.table([keys, pa.array(added), pa.array(added)], schema=table.schema)
+    both = pa.concat_tables([table, extra])
+    both = both.take(pa.array(np.random.default_rng(1).permutation(len(both))))
+    for start in range(0, len(both), 50_000):
+        pq.write_table(both.slice(start, 50_000), output / f"part-{start // 50_000:05d}.parquet")
+
+
+def run_child(task: str, folder: Path, name: str) -> dict:
+    """What `child` prints, in a process of its own with an own Ray."""
+    say(f"{task}: {name}")
+    command = [sys.executable, __file__, "--child", task, str(folder), name]
+    ended = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return json.loads(ended.stdout.splitlines()[-1])
+
+
+def child(task: str, folder: str, name: str) -> None:
+    """Tokenise an archive, or do the stage on its texts; prints the figures as JSON."""
+    os.sched_setaffinity(0, set(CORES))
+    from dupq.stages import cluster
+
+    cluster.connect("local")
+    print(json.dumps({"texts": tokenised, "stage": staged}[task](Path(folder), name)))
+
+
+def tokenised(folder: Path, name: str) -> dict:
+    from dupq.config import TextSettings
+    from dupq.ingest_pipeline import IngestJob, ingest
+    from dupq.stages.shards import question_shards
+    from dupq.stages.texts import make_texts as tokenise
+
+    archive = folder / f"archive-{name}"
+    ingest(IngestJob((str(folder / f"dump-{name}"),), str(archive)))
+    shards, sites = question_shards(str(archive / "questions"))
+    start = time.monotonic()
+    report = tokenise(shards, sites, TextSettings(), str(folder / f"texts-{name}"))
+    return {"texts_s": round(time.monotonic() - start, 2), "texts_task_peak_mb": round(report.peak_memory_mb)}
+
+
+def staged(folder: Path, name: str) -> dict:
+    with tempfile.TemporaryDirectory(dir=folder) as output:
+        find(folder / f"texts-{SIZES[1]}", Path(output) / "warm")  # two shards, for two workers
+        start = time.monotonic()
+        figures = find(folder / f"texts-{name}", Path(output) / "run")
+        figures["seconds"] = round(time.monotonic() - start, 2)
+        exchanged = sum(file.stat().st_size for file in Path(output, "run", "exchange").rglob("*.arrow"))
+        joined = pq.read_metadata(Path(output, "run", "representatives.parquet")).num_rows
+    own = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:"))
+    driver = {"driver_peak_mb": round(int(own.split()[1]) / 1024)}
+    return {**figures, **driver, "exchange_mb": round(exchanged / 1e6, 1), "joined": joined}
+
+
+def find(texts: Path, output: Path) -> dict:
+    """The stage, from texts to representatives."""
+    from dupq.config import NearDuplicateSettings
+    from dupq.near_duplicates.optimum import with_bands
+    from dupq.stages.near_duplicates import find_near_duplicates
+    from dupq.stages.shards import partitions
+    from dupq.stages.signatures import NearFiles, make_signatures
+    from dupq.text.keys import Sites
+
+    places = (str(output / name) for name in ("exchange", "signatures", "verified", "representatives.parquet"))
+    files, settings = NearFiles(str(texts), *places), with_bands(NearDuplicateSettings())
+    parts = partitions(pq.read_table(texts, columns=[]).num_rows)
+    report = make_signatures(files, Sites([SITE]), settings, parts)
+    found = find_near_duplicates(files, settings, parts)
+    return {
+        "task_peak_mb": round(max(report.peak_memory_mb, found.peak_memory_mb)),
+        "tasks": report.tasks + found.tasks,
+        "exact_copies": report.counts["exact copies"],
+        "verified_pairs": found.rows_out,
+        "under_the_threshold": found.counts["candidates under the threshold"],
+        "oversized_buckets": sum(found.caps.values()),
+    }
+
+
+def show(figures: dict) -> None:
+    """The figures as a table."""
+    width = max(map(len, figures))
+    for name, value in figures.items():
+        print(f"{name:{width}}  {value}")
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()
