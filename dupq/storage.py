@@ -7,7 +7,6 @@ file or none. `create` is the conditional write that runs are marked with: one o
 
 import contextlib
 import functools
-import io
 import json
 import os
 import pathlib
@@ -338,11 +337,10 @@ def write_table(uri: str, table: pa.Table, schema: pa.Schema, counts: dict[str, 
     The same rows give the same bytes. `counts` (what the making of the file counted) are kept in its footer,
     so that a rerun that skips the file still knows them.
     """
-    buffer = io.BytesIO()
     checked = conform(table, schema, uri).combine_chunks()
     checked = checked.replace_schema_metadata({_COUNTS: json.dumps(counts or {}, sort_keys=True)})
-    pq.write_table(checked, buffer, compression="zstd", row_group_size=65_536)
-    write_bytes(uri, buffer.getvalue())
+    with open_output(uri) as sink:
+        pq.write_table(checked, sink, compression="zstd", row_group_size=65_536)
 
 
 def write_row_groups(uri: str, groups: Iterable[pa.Table], schema: pa.Schema) -> None:

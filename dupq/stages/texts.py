@@ -1,6 +1,7 @@
 """questions → texts: every question tokenised once, shard by shard, for all later stages."""
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dupq import storage
 from dupq.config import TextSettings
@@ -10,19 +11,25 @@ from dupq.tables import QUESTIONS, TEXTS
 from dupq.text.keys import Sites
 from dupq.text.questions import texts_table
 
+_QUESTIONS_AT_ONCE = 1_024
+
 
 def make_texts(shards: list[Shard], sites: Sites, settings: TextSettings, folder: str) -> Report:
-    """Write the texts of each question shard to `folder`. A task holds one shard: its HTML and its tokens."""
+    """Write the texts of each question shard to `folder`. A task holds a shard's tokens and a piece of its HTML."""
     calls = [(shard, sites.names, settings, storage.join(folder, shard.file)) for shard in shards]
     return run_tasks("texts", _texts_of_shard, calls)
 
 
 def _texts_of_shard(shard: Shard, sites: list[str], settings: TextSettings, output: str) -> Counts:
     def make() -> Counts:
-        questions = storage.read_table(shard.uri, QUESTIONS, ["question_id", "title", "body_html"])
-        keys = Sites(sites).pack(shard.site, questions["question_id"].to_numpy(), shard.uri)
-        texts = texts_table(pa.array(keys), questions["title"], questions["body_html"], settings)
-        counts = {"rows_in": len(questions), "empty texts": texts["text"].to_pylist().count("")}
+        pieces = storage.read_pieces(shard.uri, QUESTIONS, ["question_id", "title", "body_html"], _QUESTIONS_AT_ONCE)
+        tables = [TEXTS.empty_table()]
+        for piece in pieces:
+            keys = Sites(sites).pack(shard.site, piece["question_id"].to_numpy(), shard.uri)
+            tables.append(texts_table(pa.array(keys), piece["title"], piece["body_html"], settings))
+        texts = pa.concat_tables(tables)
+        empty = pc.sum(pc.equal(texts["text"], "")).as_py() or 0
+        counts = {"rows_in": len(texts), "empty texts": empty}
         storage.write_table(output, texts, TEXTS, counts)
         return {**counts, "rows_out": len(texts)}
 
