@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from near_oracle import edited, true_pairs
 from real_texts import real_texts
 from test_near_stage import files_in, find, verified, write
 
+from benchmarks.all_pairs import all_pairs, edited
 from dupq.tables import TEXTS
 from dupq.text.token_columns import token_texts
 
@@ -39,7 +39,7 @@ def texts(shared_data: Path) -> list[str]:
 def test_real_near_duplicates_are_found_verified_and_joined(texts: list[str], tmp_path: Path) -> None:
     assert len(texts) == COUNT
     column = pa.array(texts)
-    true = true_pairs(column, 3, 0.8)
+    true = all_pairs(column.to_pylist(), 3, 0.8)
     files = files_in(tmp_path, write(pa.table([pa.array(np.arange(COUNT)), column, column], schema=TEXTS), tmp_path, 2))
     find(files)
     rows = verified(files)

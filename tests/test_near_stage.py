@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from near_oracle import edited, true_pairs
 
+from benchmarks.all_pairs import all_pairs, edited
 from dupq import storage
 from dupq.config import NearDuplicateSettings
 from dupq.errors import DupqError
@@ -90,7 +90,7 @@ def whole(texts: pa.Table, tmp_path_factory: pytest.TempPathFactory, ray_started
 
 def test_all_true_pairs_are_found_and_no_others(texts: pa.Table, whole: tuple[NearFiles, Report]) -> None:
     column = texts["text"].chunk(0)
-    true = {(int(KEYS[i]), int(KEYS[j])): c for (i, j), c in true_pairs(column, 3, 0.8).items()}
+    true = {(int(KEYS[i]), int(KEYS[j])): c for (i, j), c in all_pairs(column.to_pylist(), 3, 0.8).items()}
     found = verified(whole[0])
     copies = {row["right"] for row in found if row["source"] == "exact"}
     near = {(row["left"], row["right"]): row["jaccard"] for row in found if row["source"] == "near_duplicate"}
