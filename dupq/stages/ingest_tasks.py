@@ -23,7 +23,7 @@ from dupq.dump.posts import PostChoice
 from dupq.dump.range_plan import plan_parts
 from dupq.dump.sharding import ShardLimits, ShardPlan
 from dupq.dump.streams import UnpackLimits
-from dupq.stages.memory import peak_mb, reset_peak
+from dupq.stages.memory import give_back, peak_mb, reset_peak
 from dupq.tables import ANSWERS, LINKS, QUESTIONS
 
 SCHEMAS = {"questions": QUESTIONS, "links": LINKS, "answers": ANSWERS}
@@ -91,6 +91,7 @@ def read_unit(unit: Unit, job: Ingest, work: str) -> Iterator[tuple[ReadPart, fl
 
     Unpacking goes on while threads parse: at most one piece more than there are threads is held.
     """
+    give_back()
     reset_peak()
     tables = format_of(unit, job.reading.choice).tables
     begun: deque[Future[ReadPart]] = deque()
