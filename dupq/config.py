@@ -9,13 +9,25 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from dupq.errors import SettingError
 
+Language = Literal["arabic", "english", "french", "german", "italian", "portuguese", "russian", "spanish"]
+
 
 @dataclass(frozen=True)
 class TextSettings:
     """How a question becomes tokens."""
 
+    # what is stored, and read by the lexical filter, the baselines and the encoder
     code: Literal["removed", "kept", "prefixed"] = "removed"
     fields: Literal["title+body", "title"] = "title+body"
+    # what only the encoder reads, made from that
+    language: Language = "english"  # of stop words, stems and lemmas
+    word_form: Literal["written", "stems", "lemmas"] = "written"
+    stop_words: Literal["kept", "removed"] = "kept"
+    parts_of_speech: Literal["all", "content"] = "all"  # content: nouns, verbs, adjectives; English only
+    links: Literal["token", "removed"] = "token"  # LINK for each
+    dates: Literal["kept", "date"] = "kept"
+    digits: Literal["kept", "num"] = "kept"  # tokens of digits only
+    arabic: Literal["written", "normalised"] = "written"  # diacritics, stretching, letter forms
 
 
 @dataclass(frozen=True)
@@ -36,36 +48,61 @@ class NearDuplicateSettings:
 
 @dataclass(frozen=True)
 class WordVectorSettings:
-    """gensim word2vec on the archive's own text."""
+    """gensim word2vec on the archive's own text, or vectors that are there already."""
 
+    algorithm: Literal["skip-gram", "cbow"] = "skip-gram"
     dimensions: int = 200
     window: int = 5
     epochs: int = 5
     minimum_count: int = 3
-    negative: int = 5
-    workers: int = 1  # more are faster, but gensim then gives other vectors at each run
-    sentences: int = 2_000_000  # questions used at most, chosen by a hash of their key
+    objective: Literal["negative-sampling", "hierarchical-softmax", "both"] = "negative-sampling"
+    negative: int = 5  # noise words a word, unless the objective is hierarchical softmax alone
+    sample: float = 1e-3  # words that are a larger share of the text are down-sampled; 0: none
+    workers: int = 1  # threads; more are faster, but gensim then gives other vectors at each run
+    answers: Literal["read", "ignored"] = "read"  # those ingested beside the questions, if there are any
+    sentences: int = 0  # questions used at most, chosen by a hash of their key, and as many answers; 0: all
+    words: int = 1_000_000  # the most frequent ones; the others are unknown words, and counted
+    counted_words: int = 10_000_000  # while counting: over it the rarest are dropped, 100 bytes each, and counted
+    file: str = ""  # URI of vectors to read instead: word2vec text or binary, or GloVe text, .gz too
+    absent: Literal["random", "mean"] = "random"  # what a word gets that the file lacks
 
 
 @dataclass(frozen=True)
 class EncoderSettings:
     """The network."""
 
-    kind: Literal["cnn"] = "cnn"
-    units: int = 300
-    window: int = 3
-    pooling: Literal["sum", "max"] = "max"
+    # dupq/encoders/: cnn.py, bow_cnn.py (max_cnn: without the bag of words), recurrent.py (lstm, gru), width_cnn.py,
+    # sif.py, mappsent.py
+    kind: Literal["cnn", "max_cnn", "bow_cnn", "lstm", "gru", "width_cnn", "sif", "mappsent"] = "cnn"
+    units: int = 300  # length of an embedding
+    window: int = 3  # words; cnn, max_cnn, bow_cnn
+    pooling: Literal["sum", "max", "final", "attention"] = "max"  # sum, max: cnn; final, attention: lstm, gru
+    widths: tuple[int, ...] = (2, 3, 4)  # words; width_cnn
+    filters: int = 32  # of each width; width_cnn
+    dropout: float = 0.5  # width_cnn
+    similarity: Literal["cosine", "manhattan", "euclidean"] = "cosine"  # lstm, gru, width_cnn; others are by cosine
+    word_vectors: Literal["learned", "fixed"] = "learned"  # learned: further, with the network
+    first_word_weights: Literal["idf", "ones"] = "idf"  # bow_cnn
+    word_weights: Literal["learned", "fixed"] = "learned"  # bow_cnn
+    smoothing: float = 1e-3  # a of a / (a + p(w)); sif
+    mapping: Literal["orthogonal", "none"] = "orthogonal"  # none: the paper's MappSent-; mappsent
+    removed_components: int = 0  # first principal components; sif, mappsent
     maximum_tokens: int = 512  # longer questions are cut, and counted
 
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """Pairs, the split, and stochastic gradient descent."""
+    """Pairs, the split, and gradient descent."""
 
     epochs: int = 10
-    batch_size: int = 16  # pairs, of all workers together
+    batch_size: int = 16  # pairs, of all workers together; logistic_ranking: positive pairs
+    loss: Literal["squared_error", "mean_squared_error", "logistic_ranking"] = "squared_error"
+    gamma: float = 10.0  # of logistic_ranking
+    optimizer: Literal["sgd", "adagrad", "adadelta", "adam"] = "sgd"
     learning_rate: float = 0.005
-    negatives: int = 1  # random ones per positive pair, drawn anew each epoch
+    gradient_clipping: float = 0.0  # the gradient's greatest length, all parameters together; 0: not clipped
+    negatives: int = 1  # random questions per positive pair; logistic_ranking uses the hardest of them
+    negatives_drawn: Literal["each-epoch", "once"] = "each-epoch"
     development_share: float = 0.2  # of the duplicate clusters
     test_share: float = 0.2
     development_pool: int = 2_000  # questions that an epoch's development MAP is measured over
@@ -97,7 +134,7 @@ class NeighbourSettings:
 class ClusterSettings:
     """Which pairs join two questions."""
 
-    threshold: float = -1.0  # cosine; below 0: the one chosen when the encoder was trained
+    threshold: float = -1.0  # similarity; below 0: the one chosen when the encoder was trained
 
 
 @dataclass(frozen=True)
@@ -179,7 +216,9 @@ def from_dict(values: dict[str, Any]) -> Settings:
             if entry not in types_by_name:
                 raise SettingError(f"setting '{section}.{entry}' is unknown; there are {', '.join(types_by_name)}")
             _check_type(f"{section}.{entry}", value, types_by_name[entry])
-        sections[section] = section_type(**entries)
+        # JSON and TOML have lists only
+        frozen = {entry: tuple(value) if isinstance(value, list) else value for entry, value in entries.items()}
+        sections[section] = section_type(**frozen)
     return Settings(**sections)
 
 
@@ -213,6 +252,11 @@ def _parse(path: str, text: str, wanted: Any) -> Any:
             return wanted(text)
         except ValueError:
             raise SettingError(f"--set {path}={text}: {wanted.__name__} expected") from None
+    if get_origin(wanted) is tuple:
+        try:
+            return tuple(int(part) for part in text.split(","))
+        except ValueError:
+            raise SettingError(f"--set {path}={text}: whole numbers with commas between them expected") from None
     _check_type(path, text, wanted)
     return text
 
@@ -221,6 +265,10 @@ def _check_type(path: str, value: Any, wanted: Any) -> None:
     if get_origin(wanted) is Literal:
         if value not in get_args(wanted):
             raise SettingError(f"setting '{path}' is {value!r}; allowed are {', '.join(map(repr, get_args(wanted)))}")
+        return
+    if get_origin(wanted) is tuple:
+        if not isinstance(value, list | tuple) or not all(type(part) is int for part in value):
+            raise SettingError(f"setting '{path}' is {value!r}; a list of whole numbers expected")
         return
     allowed = (int, float) if wanted is float else wanted
     if isinstance(value, bool) is not (wanted is bool) or not isinstance(value, allowed):
@@ -234,8 +282,17 @@ def _require(condition: bool, path: str, value: Any, rule: str) -> None:
 
 _AT_LEAST_ONE = {
     "near_duplicates": ["shingle_size", "permutations", "chain_links", "bucket_limit"],
-    "word_vectors": ["dimensions", "window", "epochs", "minimum_count", "negative", "workers", "sentences"],
-    "encoder": ["units", "window", "maximum_tokens"],
+    "word_vectors": [
+        "dimensions",
+        "window",
+        "epochs",
+        "minimum_count",
+        "negative",
+        "workers",
+        "words",
+        "counted_words",
+    ],
+    "encoder": ["units", "window", "filters", "maximum_tokens"],
     "training": [
         "epochs",
         "batch_size",
@@ -249,6 +306,27 @@ _AT_LEAST_ONE = {
     "evaluation": ["k", "queries"],
     "ingest": ["shard_rows"],
 }
+
+
+_ANY_SIMILARITY = ("cosine", "manhattan", "euclidean")
+_POOLINGS = {"cnn": ("sum", "max"), "lstm": ("final", "attention"), "gru": ("final", "attention")}
+_SIMILARITIES = {"lstm": _ANY_SIMILARITY, "gru": _ANY_SIMILARITY, "width_cnn": _ANY_SIMILARITY}
+
+
+def _check_encoder(encoder: EncoderSettings) -> None:
+    _require(encoder.window % 2 == 1, "encoder.window", encoder.window, "an odd number expected")
+    _require(encoder.smoothing > 0, "encoder.smoothing", encoder.smoothing, "more than 0 expected")
+    removed = encoder.removed_components
+    _require(removed >= 0, "encoder.removed_components", removed, "0 or more expected")
+    least = min(encoder.widths, default=0)
+    _require(least >= 1, "encoder.widths", encoder.widths, "one or more widths of at least 1 expected")
+    _require(0 <= encoder.dropout < 1, "encoder.dropout", encoder.dropout, "at least 0, less than 1 expected")
+    poolings = _POOLINGS.get(encoder.kind, (encoder.pooling,))
+    rule = f"allowed for encoder.kind={encoder.kind} are {', '.join(poolings)}"
+    _require(encoder.pooling in poolings, "encoder.pooling", repr(encoder.pooling), rule)
+    similarities = _SIMILARITIES.get(encoder.kind, ("cosine",))
+    rule = f"encoder.kind={encoder.kind} is scored by cosine"
+    _require(encoder.similarity in similarities, "encoder.similarity", repr(encoder.similarity), rule)
 
 
 def check(settings: Settings) -> Settings:
@@ -273,9 +351,21 @@ def check(settings: Settings) -> Settings:
         near.bands,
         f"bands * rows may be at most the {near.permutations} permutations, and neither or both may be 0",
     )
-    _require(settings.encoder.window % 2 == 1, "encoder.window", settings.encoder.window, "an odd number expected")
+    words = settings.word_vectors
+    _require(words.sample >= 0, "word_vectors.sample", words.sample, "0 or more expected")
+    _require(words.sentences >= 0, "word_vectors.sentences", words.sentences, "0 or more expected")
+    _require(
+        settings.text.parts_of_speech == "all" or settings.text.language == "english",
+        "text.parts_of_speech",
+        repr(settings.text.parts_of_speech),
+        "only English texts can be tagged; 'all' expected for text.language=" + settings.text.language,
+    )
+    _check_encoder(settings.encoder)
     _require(training.learning_rate > 0, "training.learning_rate", training.learning_rate, "more than 0 expected")
     _require(training.beta > 0, "training.beta", training.beta, "more than 0 expected")
+    _require(training.gamma > 0, "training.gamma", training.gamma, "more than 0 expected")
+    clipping = training.gradient_clipping
+    _require(clipping >= 0, "training.gradient_clipping", clipping, "0 or more expected")
     shares = training.development_share + training.test_share
     _require(
         training.development_share > 0 and training.test_share >= 0 and shares < 1,

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from dupq import config, runs, storage
 from dupq.encoders.decision import Decision
-from dupq.encoders.description import read_description
+from dupq.encoders.description import read_description, read_measure
 from dupq.errors import DupqError, SettingError
 from dupq.near_duplicates.optimum import with_bands
 from dupq.report import page
@@ -87,8 +87,8 @@ def dedup(job: DedupJob) -> runs.Run:
             run.path("embeddings"),
             sites,
             settings.neighbours,
-            parts,
-            decision.threshold,
+            read_measure(job.encoder),
+            (parts, decision.threshold),
             run.path("work", "neighbours"),
         ),
     )

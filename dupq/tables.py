@@ -71,7 +71,7 @@ PAIRS = pa.schema(
         _required("question_id_right", pa.int64()),
         _required("source", pa.string()),  # exact, near_duplicate or encoder
         pa.field("jaccard", pa.float32()),  # of the shingle sets; null for source encoder
-        pa.field("similarity", pa.float32()),  # cosine of the embeddings; null unless source is encoder
+        pa.field("similarity", pa.float32()),  # score of the embeddings by the encoder; null unless source is encoder
         _required("probability", pa.float32()),  # calibrated; 1 for exact, jaccard for near_duplicate
         pa.field("rank", pa.int32()),  # 1 = nearest, the better of both directions; null unless encoder
         pa.field("known_link", pa.bool_()),  # null: the run was given no links
@@ -102,13 +102,19 @@ CLUSTER_STATS = pa.schema(
 )
 
 
-def embeddings(dimensions: int) -> pa.Schema:
-    """The schema of a run's `embeddings/`: one float16 vector of `dimensions` for each encoded question."""
+def embeddings(dimensions: int, is_lexical: bool) -> pa.Schema:
+    """The schema of a run's `embeddings/`: one float16 vector of `dimensions` for each encoded question.
+
+    It has length 1 if the encoder is scored by cosine. With `is_lexical` a bag of words stands beside it: the
+    ids of its words, ascending, and their weights, of length 1 too.
+    """
+    bag = [_required("words", pa.list_(pa.int32())), _required("word_weights", pa.list_(EMBEDDING_TYPE))]
     return pa.schema(
         [
             _required("site", pa.string()),
             _required("question_id", pa.int64()),
             _required("embedding", pa.list_(EMBEDDING_TYPE, dimensions)),
+            *(bag if is_lexical else []),
         ]
     )
 

@@ -1,19 +1,20 @@
 """The training job, stage after stage: questions and links in, an encoder out.
 
-questions     ──texts──▶      tokens
+questions     ──texts──▶      tokens; answers too, if they were ingested
 texts, links  ──prepare──▶    split by sets of known duplicates, word vectors
 pairs         ──fit──▶        the network, by Ray Train
 development   ──calibrate──▶  threshold, probability; the saved encoder
 """
 
+import dataclasses
 from dataclasses import dataclass
 
 from dupq import config, runs, storage
 from dupq.encoders.description import saved_by
-from dupq.errors import SettingError
+from dupq.errors import DupqError, SettingError
 from dupq.stages.calibration import calibrate
-from dupq.stages.shards import link_files, question_shards
-from dupq.stages.texts import make_texts
+from dupq.stages.shards import answer_shards, link_files, question_shards
+from dupq.stages.texts import make_answer_texts, make_texts
 from dupq.stages.training import TrainingFiles, fit, prepare
 
 
@@ -34,7 +35,14 @@ class TrainingJob:
         link_files(self.links)
         if self.workers < 1:
             raise SettingError(f"--workers {self.workers}: at least 1 expected")
-        return config.load(self.preset, list(self.assignments))
+        settings = config.load(self.preset, list(self.assignments))
+        vectors = settings.word_vectors.file
+        if not vectors:
+            return settings
+        if storage.kind(vectors) != "file":
+            raise DupqError(f"word_vectors.file={vectors}: no such file")
+        there = dataclasses.replace(settings.word_vectors, file=storage.absolute(vectors))
+        return dataclasses.replace(settings, word_vectors=there)
 
 
 def train(job: TrainingJob) -> runs.Run:
@@ -46,11 +54,22 @@ def train(job: TrainingJob) -> runs.Run:
     settings = job.check()
     shards, sites = question_shards(job.questions)
     output = storage.absolute(job.output)
+    vectors = settings.word_vectors.file
+    # answers are read for word vectors only, so not where those are there already
+    answers = [] if vectors or settings.word_vectors.answers == "ignored" else answer_shards(job.questions, sites)
     inputs = {"questions": storage.absolute(job.questions), "links": storage.absolute(job.links)}
-    made_from = {"questions": runs.content_of(job.questions), "links": runs.content_of(job.links)}
+    made_from = {
+        "questions": runs.content_of(job.questions),
+        "links": runs.content_of(job.links),
+        "answers": [[shard.site, storage.checksum(shard.uri)] for shard in answers],
+        "word_vectors": storage.checksum(vectors) if vectors else None,
+    }
     run = runs.open_run(storage.join(output, "work"), inputs, made_from, settings)
     files = TrainingFiles(texts=run.path("texts"), links=job.links, work=run.uri, output=output)
     run.stage("texts", lambda: make_texts(shards, sites, settings.text, files.texts))
+    if answers:
+        files = dataclasses.replace(files, answers=run.path("answer_texts"))
+        run.stage("answer_texts", lambda: make_answer_texts(answers, sites, settings.text, str(files.answers)))
     run.stage("prepare", lambda: prepare(files, sites, settings))
     run.stage("fit", lambda: fit(files, sites, settings, job.workers))
     if saved_by(output) != run.run_id:

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dupq import config
+from dupq.encoders.measure import Measure
 from dupq.evaluation.known_duplicates import balanced_pairs, chosen, retrieval, unseen_split
 from dupq.evaluation.measures import accuracy, average_precision, best_threshold, retrieval_measures
 from dupq.evaluation.planted import Planted, found_at_10
@@ -56,9 +57,17 @@ def test_bm25_ranks_as_bm25s_retrieves_and_leaves_the_question_itself_out() -> N
 
 def test_the_encoder_ranks_by_cosine_and_an_empty_text_gets_nothing() -> None:
     vectors = np.array([[1, 0], [1, 1], [0, 1], [-1, 0], [0, 0], [1, 0.1]], np.float16)
-    ranker = EncoderRanker(Embeddings(KEYS, vectors))
+    ranker = EncoderRanker(Embeddings(KEYS, vectors), Measure())
     assert ranker.rank(np.array([10, 50]), 3) == [[60, 20, 30], []]
     assert ranker.score(np.array([10, 10, 50]), np.array([20, 40, 10])) == pytest.approx([0.5**0.5, -1, 0], abs=1e-3)
+
+
+def test_the_encoder_ranks_and_scores_by_its_measure() -> None:
+    vectors = np.array([[1, 0], [1, 1], [5, 0], [1, 0.5], [0, 0], [9, 9]], np.float16)
+    ranker = EncoderRanker(Embeddings(KEYS, vectors), Measure("manhattan"))
+    assert ranker.rank(np.array([10, 50]), 3) == [[40, 20, 30], []]
+    scores = ranker.score(np.array([10, 10, 50, 50]), np.array([20, 30, 10, 50]))
+    assert scores == pytest.approx([np.exp(-1), np.exp(-4), 0, 0])
 
 
 def test_only_sets_that_training_never_touched_are_tested() -> None:

@@ -78,6 +78,28 @@ def test_the_default_preset_has_the_papers_numbers() -> None:
     assert settings.text.code == "removed"
 
 
+def test_the_other_presets_have_their_papers_numbers() -> None:
+    cnn, bow = config.load("dos-santos-cnn"), config.load("dos-santos-bow-cnn")
+    assert (cnn.encoder.units, cnn.training.learning_rate) == (1000, 0.05)
+    assert (bow.encoder.units, bow.training.learning_rate) == (400, 0.01)
+    for settings in (cnn, bow):
+        assert (settings.word_vectors.dimensions, settings.encoder.window) == (200, 3)
+        assert (settings.training.loss, settings.training.gamma, settings.training.negatives) == (
+            "logistic_ranking",
+            10.0,
+            20,
+        )
+    for name in ("lstm", "gru", "alstm", "cnn"):
+        settings = config.load(f"othman-{name}")
+        assert (settings.word_vectors.dimensions, settings.encoder.similarity) == (300, "manhattan")
+        assert (settings.training.loss, settings.training.epochs) == ("mean_squared_error", 25)
+    assert (settings.encoder.filters, settings.encoder.dropout, settings.training.batch_size) == (32, 0.5, 128)
+    assert (settings.training.optimizer, settings.training.learning_rate) == ("adam", 0.01)
+    lstm = config.load("othman-alstm")
+    assert (lstm.encoder.units, lstm.training.gradient_clipping, lstm.training.batch_size) == (50, 1.25, 64)
+    assert (lstm.training.optimizer, lstm.encoder.pooling) == ("adadelta", "attention")
+
+
 @pytest.mark.parametrize(
     ("assignment", "named"),
     [
@@ -90,6 +112,15 @@ def test_the_default_preset_has_the_papers_numbers() -> None:
         ("near_duplicates.bands=40", "128 permutations"),
         ("text.code=gone", "removed"),
         ("encoder.window=4", "odd"),
+        ("encoder.widths=0", "encoder.widths"),
+        ("encoder.widths=a,3", "whole numbers"),
+        ("encoder.dropout=1", "encoder.dropout"),
+        ("encoder.pooling=attention", "encoder.kind=cnn are sum, max"),
+        ("encoder.similarity=manhattan", "scored by cosine"),
+        ("encoder.kind=guess", "bow_cnn"),
+        ("training.optimizer=guess", "adadelta"),
+        ("training.gamma=0", "training.gamma"),
+        ("training.gradient_clipping=-1", "training.gradient_clipping"),
         ("training.development_share=0", "development_share"),
         ("training.test_share=0.9", "less than 1"),
     ],

@@ -2,23 +2,63 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import sparse
 
-from dupq.neighbours.embeddings import Embeddings, Neighbours, blocks
+from dupq.encoders.measure import Measure
+from dupq.neighbours.embeddings import Embeddings, Neighbours, blocks, gathered
+from dupq.neighbours.scores import pair_scores
 from dupq.neighbours.search import top_k
 
+COSINE = Measure()
+MEASURES = [
+    COSINE,
+    Measure("manhattan"),
+    Measure("euclidean"),
+    Measure("cosine", 0.7, 1.3),
+    Measure("cosine", 0.5, -0.25),
+    Measure("manhattan", 0.6, 0.4),
+    Measure("euclidean", 1.0, 0.5),
+]
 
-def slow_top_k(embeddings: Embeddings, k: int) -> list[tuple[int, int, int]]:
-    """(query, rank, neighbour) by sorting all cosines in float64, ties by key; equal only to float32."""
-    vectors = embeddings.vectors.astype(np.float64)
+
+def slow_scores(archive: Embeddings, measure: Measure) -> tuple[np.ndarray, np.ndarray]:
+    """The scores of all pairs in float64, straight from Measure, and what they are ordered by."""
+    vectors = archive.vectors.astype(np.float64)
+    differences = vectors[:, None, :] - vectors[None, :, :]
+    if measure.kind == "cosine":
+        order = scores = slow_cosines(vectors)
+    else:
+        distances = np.abs(differences).sum(axis=2) if measure.kind == "manhattan" else np.sqrt((differences**2).sum(2))
+        scores, order = np.exp(-distances), -distances
+    if (measure.dense, measure.lexical) == (1, 0):
+        return scores, order
+    scores = measure.dense * scores
+    if archive.words is not None:
+        scores = scores + measure.lexical * slow_cosines(archive.words.toarray().astype(np.float64))
+    return scores, scores
+
+
+def slow_cosines(vectors: np.ndarray) -> np.ndarray:
+    lengths = np.linalg.norm(vectors, axis=1)
+    lengths[lengths == 0] = 1
+    return (vectors @ vectors.T) / lengths[:, None] / lengths[None, :]
+
+
+def slow_top_k(archive: Embeddings, k: int, measure: Measure) -> list[tuple[int, int, int]]:
+    """(query, rank, neighbour) by sorting all scores in float64, ties by key; equal only to float32."""
+    order = slow_scores(archive, measure)[1]
+    there = archive.vectors.any(axis=1)
+    if archive.words is not None:
+        there |= archive.words.toarray().any(axis=1)
     result = []
-    for i, query in enumerate(embeddings.keys.tolist()):
-        if not vectors[i].any():
+    for i, query in enumerate(archive.keys.tolist()):
+        if not there[i]:
             continue
-        scored = []
-        for j, other in enumerate(embeddings.keys.tolist()):
-            if i != j and vectors[j].any():
-                cosine = vectors[i] @ vectors[j] / (np.linalg.norm(vectors[i]) * np.linalg.norm(vectors[j]))
-                scored.append((-float(np.float32(np.round(cosine, 12))), other))
+        scored = [
+            (-float(np.float32(np.round(order[i, j], 12))), other)
+            for j, other in enumerate(archive.keys.tolist())
+            if i != j and there[j]
+        ]
         result += [(query, rank, other) for rank, (_, other) in enumerate(sorted(scored)[:k], start=1)]
     return sorted(result)
 
@@ -29,11 +69,17 @@ def as_rows(neighbours: Neighbours) -> list[tuple[int, int, int]]:
     )
 
 
+def random_bags(generator: np.random.Generator, count: int, words: int = 12) -> sparse.csr_array:
+    weights = generator.random((count, words)) * (generator.random((count, words)) < 0.25)
+    weights[generator.random(count) < 0.3] = np.round(weights[:1] if count else 0)
+    return sparse.csr_array(weights.astype(np.float16).astype(np.float32))
+
+
 @st.composite
-def archives(draw: st.DrawFn) -> Embeddings:
+def archives(draw: st.DrawFn, is_lexical: bool = False) -> Embeddings:
     count = draw(st.integers(0, 60))
     generator = np.random.default_rng(draw(st.integers(0, 2**32)))
-    kind = draw(st.sampled_from(["random", "copies", "signs", "tiny", "zeros"]))
+    kind = draw(st.sampled_from(["random", "copies", "signs", "tiny", "large", "zeros"]))
     vectors = generator.normal(size=(count, 8))
     if kind == "copies":
         vectors = vectors[generator.integers(0, max(1, count // 4), count)] if count else vectors
@@ -41,39 +87,62 @@ def archives(draw: st.DrawFn) -> Embeddings:
         vectors = np.sign(vectors)
     elif kind == "tiny":
         vectors *= 6e-7  # among float16's subnormal numbers
+    elif kind == "large":
+        vectors *= 100  # exp(-distance) is no float32 number
     elif kind == "zeros":
         vectors[generator.random(count) < 0.5] = 0
-    return Embeddings(generator.permutation(count).astype(np.int64) * 3, vectors.astype(np.float16))
+    words = random_bags(generator, count) if is_lexical else None
+    return Embeddings(generator.permutation(count).astype(np.int64) * 3, vectors.astype(np.float16), words)
 
 
-@settings(max_examples=60, deadline=None)
-@given(archives(), st.integers(1, 12), st.integers(1, 70), st.integers(1, 70))
-def test_neighbours_equal_a_full_sort_for_any_block_size(
-    archive: Embeddings, k: int, query_rows: int, target_rows: int
+@settings(max_examples=150, deadline=None)
+@given(st.data(), st.sampled_from(MEASURES), st.integers(1, 12), st.integers(1, 70), st.integers(1, 70))
+def test_neighbours_equal_a_full_sort_for_any_block_size_and_measure(
+    data: st.DataObject, measure: Measure, k: int, query_rows: int, target_rows: int
 ) -> None:
-    found = [top_k(piece, blocks(archive, target_rows), k) for piece in blocks(archive, query_rows)]
+    archive = data.draw(archives(is_lexical=bool(measure.lexical)))
+    found = [top_k(piece, blocks(archive, target_rows), k, measure) for piece in blocks(archive, query_rows)]
     rows = sorted(row for neighbours in found for row in as_rows(neighbours))
-    assert rows == slow_top_k(archive, k)
+    assert rows == slow_top_k(archive, k, measure)
 
 
-def test_real_sized_neighbours_do_not_depend_on_blocks_or_row_order() -> None:
+@pytest.mark.parametrize("measure", MEASURES)
+def test_real_sized_neighbours_do_not_depend_on_blocks_or_row_order(measure: Measure) -> None:
     generator = np.random.default_rng(3)
-    vectors = generator.normal(size=(1500, 300))
+    vectors = generator.normal(size=(700, 300))
     vectors[300:600] = vectors[:300] + generator.normal(size=(300, 300)) * 1e-3
-    archive = Embeddings(np.arange(1500), (vectors / np.linalg.norm(vectors, axis=1)[:, None]).astype(np.float16))
-    order = generator.permutation(1500)
-    shuffled = Embeddings(archive.keys[order], archive.vectors[order])
-    whole = top_k(archive, [archive], 10)
-    pieces = top_k(archive, blocks(shuffled, 177), 10)
+    units = (vectors / np.linalg.norm(vectors, axis=1)[:, None]).astype(np.float16)
+    words = random_bags(generator, 700, 200) if measure.lexical else None
+    archive = Embeddings(np.arange(700), units, words)
+    shuffled = archive.take(generator.permutation(700))
+    whole = top_k(archive, [archive], 10, measure)
+    pieces = top_k(archive, blocks(shuffled, 177), 10, measure)
     for left, right in zip(whole, pieces, strict=True):
         assert left.tobytes() == right.tobytes()
 
 
-def test_a_score_can_be_recomputed_from_the_embeddings() -> None:
+@pytest.mark.parametrize("measure", MEASURES)
+def test_a_score_can_be_recomputed_from_the_embeddings(measure: Measure) -> None:
     generator = np.random.default_rng(4)
-    archive = Embeddings(np.arange(50), generator.normal(size=(50, 30)).astype(np.float16))
-    found = top_k(archive, [archive], 3)
-    exact = archive.vectors.astype(np.float64)
-    exact /= np.linalg.norm(exact, axis=1)[:, None]
-    cosines = (exact[found.queries] * exact[found.neighbours]).sum(axis=1)
-    assert found.similarities == pytest.approx(cosines, abs=1e-7)
+    vectors = generator.normal(size=(50, 30)).astype(np.float16)
+    archive = Embeddings(np.arange(50), vectors, random_bags(generator, 50) if measure.lexical else None)
+    found = top_k(archive, [archive], 3, measure)
+    expected = slow_scores(archive, measure)[0]
+    assert found.similarities == pytest.approx(expected[found.queries, found.neighbours], rel=1e-5, abs=1e-7)
+    pairs = pair_scores(measure, archive.take(found.queries), archive.take(found.neighbours))
+    assert pairs == pytest.approx(expected[found.queries, found.neighbours], rel=1e-12, abs=1e-15)
+
+
+def test_words_of_other_blocks_do_not_matter() -> None:
+    """Bags of different widths, as blocks of different shards have them."""
+    narrow = sparse.csr_array(np.array([[0, 1.0]], np.float32))
+    wide = sparse.csr_array(np.array([[0, 0.5, 0, 0, 0.5], [0, 0, 0, 0, 1]], np.float32))
+    left = Embeddings(np.array([7]), np.ones((1, 2), np.float16), narrow)
+    right = Embeddings(np.array([3, 5]), np.ones((2, 2), np.float16), wide)
+    found = top_k(left, [right, left], 2, Measure("cosine", 0.5, 0.5))
+    assert found.neighbours.tolist() == [3, 5]
+    assert found.similarities == pytest.approx([0.5 + 0.5 / 2**0.5, 0.5])
+    together = gathered([left, right])
+    assert together.keys.tolist() == [3, 5, 7]
+    assert together.words is not None
+    assert together.words.toarray().tolist() == [[0, 0.5, 0, 0, 0.5], [0, 0, 0, 0, 1], [0, 1, 0, 0, 0]]

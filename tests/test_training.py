@@ -1,3 +1,4 @@
+import dataclasses
 import random
 
 import networkx as nx
@@ -11,10 +12,10 @@ from dupq import config
 from dupq.encoders.build import build
 from dupq.errors import DupqError
 from dupq.training.calibration import best_cluster_threshold, fit_probability
-from dupq.training.loop import optimizer_for, train_epoch
-from dupq.training.pairs import Pairs, with_random_negatives
+from dupq.training.loop import epoch_examples, pad, train_epoch
+from dupq.training.optimizers import optimizer_for
+from dupq.training.pairs import Rankings, with_random_negatives
 from dupq.training.split import split_links
-from dupq.training.word_vectors import train_word_vectors
 
 SETTINGS = config.TrainingSettings()
 LINKS = st.lists(st.tuples(st.integers(0, 40), st.integers(41, 80)), min_size=30, max_size=60, unique=True)
@@ -64,55 +65,106 @@ def test_negatives_are_never_duplicates_and_as_many_as_asked(negatives: int) -> 
     assert (pairs.left != pairs.right).all()
 
 
-def test_several_workers_take_the_steps_of_one() -> None:
-    """Two processes' gradients, averaged as DDP does, against one process with the whole batch."""
-    vectors = np.random.default_rng(1).normal(size=(30, 8)).astype(np.float32)
-    sequences = {key: np.random.default_rng(key).integers(1, 30, 9).astype(np.int32) for key in range(20)}
-    generator = np.random.default_rng(2)
-    pairs = Pairs(generator.integers(0, 20, 7), generator.integers(0, 20, 7), (np.arange(7) % 2).astype(np.float32))
+VECTORS = np.random.default_rng(1).normal(size=(30, 8)).astype(np.float32)
+SEQUENCES = {key: np.random.default_rng(key).integers(1, 30, 9).astype(np.int32) for key in range(40)}
+DUPLICATES = np.array([(2 * i, 2 * i + 1) for i in range(20)])
+PAPERS = [
+    "bogdanova-sum",
+    "dos-santos-cnn",
+    "dos-santos-bow-cnn",
+    "othman-lstm",
+    "othman-gru",
+    "othman-alstm",
+    "othman-cnn",
+]
+
+
+def quick(preset: str, *assignments: str) -> config.Settings:
+    return config.load(preset, ["encoder.units=6", "encoder.dropout=0", *assignments])
+
+
+@pytest.mark.parametrize("preset", PAPERS)
+def test_several_workers_take_the_steps_of_one(preset: str) -> None:
+    """The gradients of three processes, averaged as DistributedDataParallel does, against those of one."""
+    chosen = quick(preset, "training.batch_size=7", "training.negatives=2", "training.gradient_clipping=0")
+    split = split_links(DUPLICATES, chosen.training)
+    examples = epoch_examples(DUPLICATES[:7], np.arange(40), split, chosen.training, 1)
+    examples = type(examples)(*(column[:7] for column in examples))
 
     def gradients(rank: int, workers: int) -> list[torch.Tensor]:
-        network = build(config.EncoderSettings(units=6), vectors, seed=1)
-        before = [parameter.detach().clone() for parameter in network.parameters()]
-        train_epoch(network, optimizer_for(network, 1.0), sequences, pairs, 7, (rank, workers))
-        return [old - new.detach() for old, new in zip(before, network.parameters(), strict=True)]
+        network = build(chosen.encoder, VECTORS, seed=1)
+        still = torch.optim.SGD(network.parameters(), lr=0.0)
+        train_epoch(network, still, SEQUENCES, examples, chosen.training, (rank, workers))
+        found = [parameter.grad for parameter in network.parameters() if parameter.grad is not None]
+        return [gradient.to_dense() if gradient.is_sparse else gradient for gradient in found]
 
     whole = gradients(0, 1)
     shares = [gradients(rank, 3) for rank in range(3)]
+    assert whole
     for index, gradient in enumerate(whole):
-        mean = sum(share[index] for share in shares) / 3
-        assert torch.allclose(mean, gradient, atol=1e-5)
+        assert torch.allclose(sum(share[index] for share in shares) / 3, gradient, atol=1e-5)  # type: ignore[arg-type]
 
 
-def test_training_brings_duplicates_together() -> None:
-    vectors = np.random.default_rng(1).normal(size=(50, 8)).astype(np.float32)
-    sequences = {key: np.random.default_rng(key).integers(1, 50, 6).astype(np.int32) for key in range(40)}
-    links = np.array([(2 * i, 2 * i + 1) for i in range(20)])
-    split = split_links(links, SETTINGS)
-    network = build(config.EncoderSettings(units=16), vectors, seed=1)
-    optimizer, generator = optimizer_for(network, 0.1), np.random.default_rng(3)
-    losses = [
-        train_epoch(network, optimizer, sequences, with_random_negatives(links, np.arange(40), split, 1, generator), 4)
-        for _ in range(30)
-    ]
-    assert losses[-1] < losses[0] / 3
+def half_shared() -> dict[int, np.ndarray]:
+    """Texts of eight words; 2 i and 2 i + 1 share most of them."""
+    generator = np.random.default_rng(5)
+    sequences = {}
+    for pair in range(20):
+        text = generator.integers(2, 100, 8).astype(np.int32)
+        other = text.copy()
+        other[generator.integers(0, 8, 3)] = generator.integers(2, 100, 3)
+        sequences[2 * pair], sequences[2 * pair + 1] = text, other
+    return sequences
 
 
-def test_word_vectors_are_the_same_each_time_and_order_words_by_frequency() -> None:
-    sentences = [["flat", "bread"], ["bread", "rises"], ["bread", "flat", "flat"]] * 20
-    settings = config.WordVectorSettings(dimensions=8, minimum_count=20)
-    vocabulary, table = train_word_vectors(sentences, settings, seed=1)
-    again, same = train_word_vectors(sentences, settings, seed=1)
-    assert vocabulary.words == again.words == ["bread", "flat", "rises"]
-    assert table.tobytes() == same.tobytes()
-    assert table.shape == (5, 8)
-    assert not table[0].any()
-    assert table[1] == pytest.approx(table[2:].mean(axis=0))
+@pytest.mark.parametrize("preset", PAPERS)
+def test_each_paper_brings_duplicates_together(preset: str) -> None:
+    chosen, sequences = quick(preset, "training.batch_size=4", "encoder.units=20"), half_shared()
+    split = split_links(DUPLICATES, chosen.training)
+    vectors = np.random.default_rng(1).normal(size=(100, 20)).astype(np.float32) * 0.3
+    network = build(chosen.encoder, vectors, seed=1)
+    network.prepare(list(sequences.values()), [])
+    rate = {"sgd": 0.05, "adadelta": 1.0, "adam": 0.01}[chosen.training.optimizer]
+    training = dataclasses.replace(chosen.training, learning_rate=rate, negatives_drawn="each-epoch")
+    optimizer = optimizer_for(network, training)
+    losses = []
+    for epoch in range(25):
+        examples = epoch_examples(DUPLICATES, np.arange(40), split, training, epoch)
+        losses.append(train_epoch(network, optimizer, sequences, examples, training))
+    assert np.mean(losses[-3:]) < losses[0] * 0.8
 
 
-def test_texts_without_frequent_words_are_an_error_that_says_what_to_do() -> None:
-    with pytest.raises(DupqError, match="minimum_count"):
-        train_word_vectors([["once"]], config.WordVectorSettings(minimum_count=5), seed=1)
+def test_the_stranger_that_scores_highest_is_the_one_that_is_used() -> None:
+    chosen = quick("dos-santos-bow-cnn").training
+    split = split_links(DUPLICATES, chosen)
+    network = build(quick("dos-santos-bow-cnn").encoder, VECTORS, seed=1).eval()
+    examples = epoch_examples(DUPLICATES, np.arange(40), split, chosen, 1)
+    assert isinstance(examples, Rankings)
+    assert examples.strangers.shape == (20, 20)
+    assert (examples.strangers // 2 != examples.left[:, None] // 2).all()
+
+    def score(left: int, right: int) -> float:
+        found = network(*pad([SEQUENCES[left], SEQUENCES[right]]))
+        return network.score(found.rows(0, 1), found.rows(1, 2)).item()
+
+    expected = 0.0
+    for left, right, strangers in zip(*(column[:3].tolist() for column in examples), strict=True):
+        for anchor in (left, right):
+            hardest = max(score(anchor, stranger) for stranger in strangers)
+            expected += np.log1p(np.exp(-10 * (score(left, right) - hardest)))
+    three = Rankings(*(column[:3] for column in examples))
+    still = torch.optim.SGD(network.parameters(), lr=0.0)
+    assert train_epoch(network, still, SEQUENCES, three, chosen) == pytest.approx(expected / 3, rel=1e-4)
+
+
+def test_strangers_are_drawn_once_or_each_epoch() -> None:
+    chosen = quick("dos-santos-cnn").training
+    split = split_links(DUPLICATES, chosen)
+    first, second = (epoch_examples(DUPLICATES, np.arange(40), split, chosen, epoch) for epoch in (1, 2))
+    assert all((a == b).all() for a, b in zip(first, second, strict=True))
+    anew = dataclasses.replace(chosen, negatives_drawn="each-epoch")
+    first, second = (epoch_examples(DUPLICATES, np.arange(40), split, anew, epoch) for epoch in (1, 2))
+    assert not all((a == b).all() for a, b in zip(first, second, strict=True))
 
 
 @given(
@@ -136,7 +188,7 @@ def test_the_threshold_makes_the_best_clusters_of_all(
 
     edges = np.array([(a, b) for a, b, _ in rows])
     similarities = np.array([score / 10 for _, _, score in rows])
-    threshold, found = best_cluster_threshold(edges, similarities, np.array(queries), np.array(known), 0.5)
+    threshold, found = best_cluster_threshold(edges, similarities, np.array(queries), np.array(known), 0.5, 1.0)
     tried = sorted(similarities, reverse=True)[min(10, len(rows)) - 1 :]
     assert found["f"] == pytest.approx(max(measure(value) for value in tried))
     assert found["f"] == pytest.approx(measure(threshold))

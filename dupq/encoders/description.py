@@ -7,10 +7,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dupq import storage
+from dupq.encoders.measure import Measure
 from dupq.errors import DupqError
 from dupq.text.keys import Sites
 
-FORMAT = 1
+FORMAT = 2
 PARTS = ("train", "development", "test")
 
 SPLIT = pa.schema(
@@ -32,6 +33,11 @@ def read_description(uri: str) -> dict[str, Any]:
     if not isinstance(description, dict) or description.get("format") != FORMAT:
         raise DupqError(f"{place}: not an encoder of format {FORMAT}; train it anew with this version of dupq")
     return description
+
+
+def read_measure(uri: str) -> Measure:
+    """How the encoder at `uri` scores two embeddings."""
+    return Measure.from_dict(read_description(uri).get("measure"), storage.join(uri, "encoder.json"))
 
 
 def saved_by(uri: str) -> str | None:

@@ -1,7 +1,7 @@
 """A trained encoder on disk: safetensors, JSON and a word list; nothing in it is ever unpickled.
 
-encoder.json        settings, thresholds, calibration, metrics, fingerprint; written last
-model.safetensors   the weights
+encoder.json        settings, measure, thresholds, calibration, metrics, fingerprint; written last
+model.safetensors   the weights by name, among them words.weight, the word vectors
 vocabulary.txt      one word a line, in the order of the ids
 split.parquet       which questions the network was trained, tuned and tested on
 """
@@ -10,17 +10,20 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import safetensors
 import safetensors.numpy
 import torch
 
 from dupq import config, storage
-from dupq.encoders.build import build
+from dupq.encoders.build import rebuild
 from dupq.encoders.decision import Decision
 from dupq.encoders.description import FORMAT, read_description
 from dupq.encoders.protocol import Encoder
 from dupq.errors import DupqError
 from dupq.text.vocabulary import Vocabulary
+
+DESCRIBED = ("format", "settings", "measure", "decision")  # what the fingerprint covers of encoder.json
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,7 @@ def save(uri: str, encoder: SavedEncoder, run_id: str) -> str:
     description = {
         "format": FORMAT,
         "settings": config.to_dict(encoder.settings),
+        "measure": encoder.network.measure.to_dict(),
         "decision": vars(encoder.decision),
     }
     fingerprint = _fingerprint(model, words, description)
@@ -63,18 +67,27 @@ def load(uri: str) -> SavedEncoder:
     description = read_description(uri)
     model = storage.read_bytes(storage.join(uri, "model.safetensors"))
     words = storage.read_bytes(storage.join(uri, "vocabulary.txt"))
-    described = {name: description[name] for name in ("format", "settings", "decision")}
-    if _fingerprint(model, words, described) != description["fingerprint"]:
+    described = {name: description[name] for name in DESCRIBED if name in description}
+    if _fingerprint(model, words, described) != description.get("fingerprint"):
         raise DupqError(f"{uri}: the encoder's files are damaged or from different trainings; train or copy it anew")
     settings = config.from_dict(description["settings"])
-    try:
-        tensors = safetensors.numpy.load(model)
-    except safetensors.SafetensorError as error:
-        raise DupqError(f"{uri}/model.safetensors: not readable ({error})") from error
-    network = build(settings.encoder, tensors["words.weight"], settings.training.seed)
-    network.load_state_dict({name: torch.from_numpy(value) for name, value in tensors.items()})
+    place = storage.join(uri, "model.safetensors")
+    network = rebuild(settings.encoder, read_weights(model, place), place)
+    vocabulary = Vocabulary.from_bytes(words, settings.text)
+    if network.words.num_embeddings != len(vocabulary):
+        raise DupqError(
+            f"{uri}: {network.words.num_embeddings} word vectors, but {len(vocabulary)} ids; train the encoder anew"
+        )
     decision = Decision(**description["decision"])
-    return SavedEncoder(network.eval(), Vocabulary.from_bytes(words), settings, decision, description["metrics"])
+    return SavedEncoder(network, vocabulary, settings, decision, description["metrics"])
+
+
+def read_weights(content: bytes, place: str) -> dict[str, np.ndarray]:
+    """What `weights` wrote, by name; raises DupqError naming `place` if it is not readable."""
+    try:
+        return safetensors.numpy.load(content)
+    except safetensors.SafetensorError as error:
+        raise DupqError(f"{place}: not readable ({error})") from error
 
 
 def _fingerprint(model: bytes, words: bytes, description: dict[str, Any]) -> str:

@@ -8,9 +8,11 @@ import numpy as np
 import pyarrow as pa
 import Stemmer
 
+from dupq.encoders.measure import Measure
 from dupq.near_duplicates.shingles import shingle_sets
 from dupq.near_duplicates.verification import incidence_matrix, jaccard
 from dupq.neighbours.embeddings import Embeddings, blocks
+from dupq.neighbours.scores import pair_scores
 from dupq.neighbours.search import top_k
 
 _QUERIES_AT_ONCE = 256
@@ -18,32 +20,31 @@ _TARGET_ROWS = 8_192
 
 
 class EncoderRanker:
-    """The encoder's embeddings of the whole archive, by cosine."""
+    """The encoder's embeddings of the whole archive, scored by its measure."""
 
-    def __init__(self, embeddings: Embeddings) -> None:
+    def __init__(self, embeddings: Embeddings, measure: Measure) -> None:
         """`embeddings` of every question, sorted by key."""
         self._embeddings = embeddings
+        self._measure = measure
 
     def rank(self, queries: np.ndarray, k: int) -> list[list[int]]:
         """See Ranker; fewer than k for an empty text."""
-        rows = np.searchsorted(self._embeddings.keys, queries)
-        asked = Embeddings(queries, self._embeddings.vectors[rows])
+        asked = self._of(queries)
         found: dict[int, list[int]] = {int(query): [] for query in queries}
         for piece in blocks(asked, _TARGET_ROWS):
-            neighbours = top_k(piece, blocks(self._embeddings, _TARGET_ROWS), k)
+            neighbours = top_k(piece, blocks(self._embeddings, _TARGET_ROWS), k, self._measure)
             for query, neighbour in zip(neighbours.queries.tolist(), neighbours.neighbours.tolist(), strict=True):
                 found[query].append(neighbour)
         return [found[int(query)] for query in queries]
 
     def score(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """See Ranker: the cosine."""
-        sides = [
-            self._embeddings.vectors[np.searchsorted(self._embeddings.keys, keys)].astype(np.float64)
-            for keys in (left, right)
-        ]
-        norms = np.linalg.norm(sides[0], axis=1) * np.linalg.norm(sides[1], axis=1)
-        products = np.einsum("ij,ij->i", *sides)
-        return np.divide(products, norms, out=np.zeros(len(left)), where=norms > 0)
+        """See Ranker; 0 for an empty text."""
+        sides = [self._of(keys) for keys in (left, right)]
+        scores = pair_scores(self._measure, *sides)
+        return np.where(sides[0].is_empty | sides[1].is_empty, 0.0, scores)
+
+    def _of(self, keys: np.ndarray) -> Embeddings:
+        return self._embeddings.take(np.searchsorted(self._embeddings.keys, keys))
 
 
 class BM25Ranker:

@@ -4,13 +4,25 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+from scipy import sparse
 
 
 class Embeddings(NamedTuple):
-    """Questions (keys, int64) and their embeddings (float16, shape (n, d))."""
+    """Questions (keys, int64), their embeddings, and their bags of words if the encoder has a lexical part."""
 
     keys: np.ndarray
-    vectors: np.ndarray
+    vectors: np.ndarray  # float16, (n, d)
+    words: sparse.csr_array | None = None  # weights by the ids of words: float32 that are float16 numbers
+
+    def take(self, rows: np.ndarray | slice) -> "Embeddings":
+        """Some of the questions, by place or by a mask."""
+        return Embeddings(self.keys[rows], self.vectors[rows], None if self.words is None else self.words[rows])
+
+    @property
+    def is_empty(self) -> np.ndarray:
+        """Which questions have neither a vector but zero nor a word: those of empty texts."""
+        zero: np.ndarray = np.logical_not(self.vectors.any(axis=1))
+        return zero if self.words is None else zero & (np.diff(self.words.indptr) == 0)
 
 
 class Neighbours(NamedTuple):
@@ -18,11 +30,24 @@ class Neighbours(NamedTuple):
 
     queries: np.ndarray  # int64
     neighbours: np.ndarray  # int64
-    similarities: np.ndarray  # float32, cosine
+    similarities: np.ndarray  # float32, the score by the encoder's measure
     ranks: np.ndarray  # int32
 
 
 def blocks(embeddings: Embeddings, rows: int) -> Iterator[Embeddings]:
     """`embeddings` cut into pieces of at most `rows` questions; one empty piece if there are none."""
     for start in range(0, max(1, len(embeddings.keys)), rows):
-        yield Embeddings(embeddings.keys[start : start + rows], embeddings.vectors[start : start + rows])
+        yield embeddings.take(slice(start, start + rows))
+
+
+def gathered(pieces: list[Embeddings]) -> Embeddings:
+    """The questions of all pieces (one at least), sorted by key."""
+    bags = [piece.words for piece in pieces if piece.words is not None]
+    columns = max((bag.shape[1] for bag in bags), default=0)
+    widened = [sparse.csr_array((bag.data, bag.indices, bag.indptr), shape=(bag.shape[0], columns)) for bag in bags]
+    together = Embeddings(
+        np.concatenate([piece.keys for piece in pieces]),
+        np.concatenate([piece.vectors for piece in pieces]),
+        sparse.vstack(widened, format="csr") if widened else None,
+    )
+    return together.take(np.argsort(together.keys, kind="stable"))

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import safetensors.numpy
 
 from dupq import config, storage
+from dupq.encoders.measure import Measure
 from dupq.evaluation.known_duplicates import chosen
 from dupq.stages.tasks import Counts, Report, run_tasks
 from dupq.stages.training import TrainingFiles, all_keys, read_links, texts_among
@@ -26,29 +26,27 @@ def calibrate(files: TrainingFiles, sites: Sites, settings: config.Settings, run
 def _calibrate(files: TrainingFiles, site_names: list[str], settings: config.Settings, run_id: str) -> Counts:
     import torch
 
-    from dupq.encoders.build import build
+    from dupq.encoders.build import rebuild
     from dupq.encoders.encode import encode
-    from dupq.encoders.saved import SavedEncoder, save
-    from dupq.neighbours.embeddings import Embeddings
+    from dupq.encoders.saved import SavedEncoder, read_weights, save
+    from dupq.neighbours.embeddings import Embeddings, gathered
     from dupq.text.vocabulary import Vocabulary
 
     torch.set_num_threads(1)
     sites = Sites(site_names)
-    vocabulary = Vocabulary.from_bytes(storage.read_bytes(files.vocabulary))
-    tensors = safetensors.numpy.load(storage.read_bytes(files.weights))
-    network = build(settings.encoder, tensors["words.weight"], settings.training.seed)
-    network.load_state_dict({name: torch.from_numpy(value) for name, value in tensors.items()})
+    vocabulary = Vocabulary.from_bytes(storage.read_bytes(files.vocabulary), settings.text)
+    tensors = read_weights(storage.read_bytes(files.weights), files.weights)
+    network = rebuild(settings.encoder, tensors, files.weights)
     keys = all_keys(files.texts)
     split = split_links(read_links(files, sites, keys), settings.training)
     pool = np.union1d(chosen(keys, settings.training.calibration_pool), split.questions_of("development"))
-    vectors = np.zeros((len(pool), network.dimensions), np.float16)
+    pieces = []
     for file in storage.list_files(files.texts, ".parquet"):
         table = texts_among(file.uri, pool)
         sequences = [vocabulary.ids(text, settings.encoder.maximum_tokens) for text in table["text"].to_pylist()]
-        places = np.searchsorted(pool, table["key"].to_numpy())
-        vectors[places] = encode(network, sequences, settings.encode.batch_size)
+        pieces.append(Embeddings(table["key"].to_numpy(), *encode(network, sequences, settings.encode.batch_size)))
     links = read_links(files, sites, keys)
-    decision, measured = decide(files, Embeddings(pool, vectors), split, links, settings)
+    decision, measured = decide(files, gathered(pieces), network.measure, split, links, settings)
     metrics = {
         **measured,
         "pool": len(pool),
@@ -61,9 +59,14 @@ def _calibrate(files: TrainingFiles, site_names: list[str], settings: config.Set
 
 
 def decide(
-    files: TrainingFiles, pool: Any, split: Split, links: np.ndarray, settings: config.Settings
+    files: TrainingFiles,
+    pool: Any,
+    measure: Measure,
+    split: Split,
+    links: np.ndarray,
+    settings: config.Settings,
 ) -> tuple[Any, dict[str, Any]]:
-    """The decision of an encoder, from the nearest neighbours of all questions in `pool`.
+    """The decision of an encoder, from the nearest neighbours by `measure` of all questions in `pool`.
 
     Near duplicates are left out: the lexical filter finds them before the encoder, and they would draw the threshold
     to where only they are. Returns the decision with what it was measured on.
@@ -77,20 +80,22 @@ def decide(
     from dupq.training.pairs import with_random_negatives
 
     rows = settings.neighbours.block_rows
-    pieces = [top_k(piece, blocks(pool, rows), settings.neighbours.k) for piece in blocks(pool, rows)]
+    pieces = [top_k(piece, blocks(pool, rows), settings.neighbours.k, measure) for piece in blocks(pool, rows)]
     found = Neighbours(*(np.concatenate(columns) for columns in zip(*pieces, strict=True)))
     lexical = _near_duplicates(files.texts, found.queries, found.neighbours, settings.near_duplicates)
     found = Neighbours(*(column[~lexical] for column in found))
     queries, known = split.questions_of("development"), _known_pairs(split)
     known = known[~_near_duplicates(files.texts, known[:, 0], known[:, 1], settings.near_duplicates)]
     edges = np.stack([found.queries, found.neighbours], axis=1)
-    threshold, clustered = best_cluster_threshold(edges, found.similarities, queries, known, settings.training.beta)
+    threshold, clustered = best_cluster_threshold(
+        edges, found.similarities, queries, known, settings.training.beta, measure.highest
+    )
     asked = np.isin(found.queries, queries)
     duplicates = split.set_of(found.queries[asked]) == split.set_of(found.neighbours[asked])
     slope, intercept = fit_probability(found.similarities[asked].astype(np.float64), duplicates)
     generator = np.random.default_rng(settings.training.seed)
     pairs = with_random_negatives(split.links_of("development", links), pool.keys, split, 1, generator)
-    scores = EncoderRanker(pool).score(pairs.left, pairs.right)
+    scores = EncoderRanker(pool, measure).score(pairs.left, pairs.right)
     pair_threshold = best_threshold(scores, pairs.labels)
     return Decision(threshold, pair_threshold, slope, intercept), {
         "development_queries": len(queries),

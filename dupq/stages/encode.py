@@ -15,10 +15,12 @@ from ray.data import ActorPoolStrategy
 from dupq import storage
 from dupq.config import EncodeSettings
 from dupq.errors import DupqError
+from dupq.neighbours.embeddings import Embeddings
 from dupq.stages import cluster
+from dupq.stages.embeddings import embeddings_table
 from dupq.stages.memory import measured
 from dupq.stages.tasks import Counts, Progress, Report, skip_or, summarise
-from dupq.tables import REPRESENTATIVES, TEXTS, embeddings
+from dupq.tables import REPRESENTATIVES, TEXTS
 from dupq.text.keys import Sites
 
 _RESTARTS = 3  # of an actor that died; a shard that kills its actor again and again ends the run
@@ -108,20 +110,11 @@ class EncodeShard:
         table = storage.read_table(texts, TEXTS, ["key", "text"])
         table = table.filter(pa.array(~np.isin(table["key"].to_numpy(), self._represented)))
         maximum = self._saved.settings.encoder.maximum_tokens
-        strings = table["text"].to_pylist()
-        sequences = [self._saved.vocabulary.ids(text, maximum) for text in strings]
-        vectors = encode(self._saved.network, sequences, self._batch_size)
-        cut = sum(text.count(" ") >= maximum for text in strings)
+        sequences, cut = self._saved.vocabulary.sequences(table["text"].to_pylist(), maximum)
+        encoded = encode(self._saved.network, sequences, self._batch_size)
         counts = {"rows_in": len(table), "cap: texts cut at encoder.maximum_tokens": cut}
-        names, ids = self._sites.unpack(table["key"].to_numpy())
-        schema = embeddings(vectors.shape[1])
-        flat = pa.array(vectors.ravel(), pa.float16())
-        columns = [
-            pa.array(names, pa.string()),
-            pa.array(ids),
-            pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1]),
-        ]
-        storage.write_table(output, pa.table(columns, schema=schema), schema, counts)
+        found = embeddings_table(Embeddings(table["key"].to_numpy(), *encoded), self._sites)
+        storage.write_table(output, found, found.schema, counts)
         return {**counts, "rows_out": len(table)}
 
 

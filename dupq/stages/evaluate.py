@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from dupq import storage
 from dupq.config import Settings
 from dupq.encoders.decision import Decision
-from dupq.encoders.description import read_description, read_split
+from dupq.encoders.description import read_description, read_measure, read_split
 from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import balanced_pairs, retrieval, unseen_split
 from dupq.evaluation.planted import Planted, found_at_10, same_cluster
@@ -130,7 +130,8 @@ def read_archive(texts: str, embeddings: str, encoder: str | None, sites: Sites)
     strings = column.to_pylist()
     rankers: dict[str, Any] = {}
     if encoder is not None:
-        rankers["encoder"] = EncoderRanker(_all_embeddings(keys, strings, embeddings, encoder, sites))
+        embedded = _all_embeddings(keys, strings, embeddings, encoder, sites)
+        rankers["encoder"] = EncoderRanker(embedded, read_measure(encoder))
     rankers |= {
         "bm25": BM25Ranker(keys, strings),
         **{f"shingle_jaccard_{size}": ShingleRanker(keys, column, size) for size in SHINGLE_SIZES},
@@ -143,21 +144,15 @@ def _all_embeddings(keys: np.ndarray, texts: list[str], embeddings: str, encoder
 
     from dupq.encoders.encode import encode
     from dupq.encoders.saved import load
-    from dupq.neighbours.embeddings import Embeddings
-    from dupq.stages.neighbours import read_embeddings
+    from dupq.neighbours.embeddings import Embeddings, gathered
+    from dupq.stages.embeddings import read_embeddings
 
     torch.set_num_threads(1)
     saved = load(encoder)
-    vectors = np.zeros((len(keys), saved.network.dimensions), np.float16)
-    missing = np.ones(len(keys), bool)
-    for file in storage.list_files(embeddings, ".parquet"):
-        found = read_embeddings(file.uri, sites)
-        places = np.searchsorted(keys, found.keys)
-        vectors[places], missing[places] = found.vectors, False
-    rows = np.flatnonzero(missing)
+    pieces = [read_embeddings(file.uri, sites) for file in storage.list_files(embeddings, ".parquet")]
+    rows = np.flatnonzero(~np.isin(keys, np.concatenate([piece.keys for piece in pieces] or [keys[:0]])))
     sequences = [saved.vocabulary.ids(texts[row], saved.settings.encoder.maximum_tokens) for row in rows]
-    vectors[rows] = encode(saved.network, sequences, rows=64)
-    return Embeddings(keys, vectors)
+    return gathered([*pieces, Embeddings(keys[rows], *encode(saved.network, sequences, rows=64))])
 
 
 def measure_known(

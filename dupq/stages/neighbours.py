@@ -11,7 +11,9 @@ import pyarrow as pa
 
 from dupq import storage
 from dupq.config import NeighbourSettings
+from dupq.encoders.measure import Measure
 from dupq.neighbours.embeddings import Embeddings, Neighbours, blocks
+from dupq.stages.embeddings import read_embeddings
 from dupq.stages.shards import partition_of
 from dupq.stages.tasks import Counts, Report, run_tasks
 from dupq.tables import NEIGHBOURS
@@ -19,9 +21,17 @@ from dupq.text.keys import Sites
 
 
 def find_neighbours(
-    embeddings: str, sites: Sites, settings: NeighbourSettings, parts: int, threshold: float, output: str
+    embeddings: str,
+    sites: Sites,
+    settings: NeighbourSettings,
+    measure: Measure,
+    parts_and_threshold: tuple[int, float],
+    output: str,
 ) -> Report:
-    """Write the directed neighbours of every embedded question to `output`/part-SHARD/part-PART.parquet."""
+    """Write the directed neighbours of every embedded question to `output`/part-SHARD/part-PART.parquet.
+
+    `measure` is the encoder's; the threshold is for counting only.
+    """
     files = storage.list_files(embeddings, ".parquet")
     calls = [
         (
@@ -29,7 +39,8 @@ def find_neighbours(
             file.relative,
             sites.names,
             settings,
-            (parts, threshold),
+            measure,
+            parts_and_threshold,
             storage.join(output, file.relative),
         )
         for file in files
@@ -37,22 +48,12 @@ def find_neighbours(
     return run_tasks("neighbours", _neighbours_of_shard, calls)
 
 
-def read_embeddings(uri: str, sites: Sites) -> Embeddings:
-    """One file of embeddings; their keys are sorted as in the file."""
-    table = storage.read_table(uri)
-    keys = sites.pack_columns(table["site"], table["question_id"], uri)
-    column = table["embedding"].combine_chunks()
-    column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
-    dimensions = table.schema.field("embedding").type.list_size
-    vectors = column.values.to_numpy(zero_copy_only=False).astype(np.float16).reshape(-1, dimensions)
-    return Embeddings(keys, vectors)
-
-
 def _neighbours_of_shard(
     embeddings: str,
     relative: str,
     sites: list[str],
     settings: NeighbourSettings,
+    measure: Measure,
     parts_and_threshold: tuple[int, float],
     output: str,
 ) -> Counts:
@@ -69,7 +70,7 @@ def _neighbours_of_shard(
     queries = read_embeddings(storage.join(embeddings, relative), Sites(sites))
     found = []
     for piece in blocks(queries, settings.block_rows):
-        found.append(top_k(piece, _all_targets(embeddings, sites, settings.block_rows), settings.k))
+        found.append(top_k(piece, _all_targets(embeddings, sites, settings.block_rows), settings.k, measure))
     neighbours = Neighbours(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
     return _write(neighbours, queries, settings.k, threshold, targets)
 

@@ -38,6 +38,14 @@ def question_shards(uri: str) -> tuple[list[Shard], Sites]:
     return shards, Sites([shard.site for shard in shards])
 
 
+def answer_shards(questions: str, sites: Sites) -> list[Shard]:
+    """The shards of the answers that were ingested beside a questions table, of its sites only; none is fine."""
+    folder = storage.join(storage.parent(storage.absolute(questions)), "answers")
+    files = [file.uri for file in storage.list_files(folder, ".parquet")]
+    known = [uri for uri in files if _site_of(uri) in sites.names]
+    return [Shard(index, uri, _site_of(uri)) for index, uri in enumerate(known)]
+
+
 def _site_of(uri: str) -> str:
     found = _SITE.findall(uri)
     if not found:

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import safetensors.numpy
 
 from dupq import config, storage
 from dupq.errors import DupqError
@@ -22,6 +21,8 @@ from dupq.stages.links import known_duplicates
 from dupq.stages.tasks import Counts, Report, run_tasks
 from dupq.tables import TEXTS
 from dupq.text.keys import Sites
+from dupq.text.normalisation import Normaliser
+from dupq.text.vocabulary import Vocabulary
 from dupq.training.split import Split, split_links
 
 _POLL_SECONDS = 2.0
@@ -35,6 +36,7 @@ class TrainingFiles:
     links: str
     work: str
     output: str
+    answers: str | None = None  # texts that only word vectors are learnt from
 
     @property
     def vocabulary(self) -> str:
@@ -42,9 +44,9 @@ class TrainingFiles:
         return storage.join(self.work, "vocabulary.txt")
 
     @property
-    def vectors(self) -> str:
-        """Their vectors."""
-        return storage.join(self.work, "word_vectors.safetensors")
+    def start(self) -> str:
+        """The network before its first step, with the word vectors and all else that comes from the archive."""
+        return storage.join(self.work, "start.safetensors")
 
     @property
     def examples(self) -> str:
@@ -68,23 +70,47 @@ class TrainingFiles:
 
 
 def prepare(files: TrainingFiles, sites: Sites, settings: config.Settings) -> Report:
-    """Train the word vectors, and gather the texts that pairs are made of. Holds those texts, not the archive's."""
+    """Train the word vectors, start the network, and gather the texts that pairs are made of.
+
+    Holds those texts, not the archive's.
+    """
     return run_tasks("prepare", _prepare, [(files, sites.names, settings)])
 
 
 class Sentences:
-    """The tokens of the questions of an archive, file by file; can be iterated again and again."""
+    """The words of an archive, text by text, as word vectors are learnt from them; can be iterated again and again.
 
-    def __init__(self, folder: str, keys: np.ndarray) -> None:
-        """Only questions among `keys` (sorted)."""
-        self._folder, self._keys = folder, keys
+    One file of texts is in memory at a time.
+    """
+
+    def __init__(self, folders: list[str], settings: config.Settings) -> None:
+        """The texts in `folders`, of each at most `word_vectors.sentences`."""
+        most = settings.word_vectors.sentences
+        self._keys = {folder: chosen(all_keys(folder), most) if most else None for folder in folders}
+        self._normaliser = Normaliser(settings.text)
 
     def __iter__(self) -> Iterator[list[str]]:
-        """One list of tokens a question that has any."""
+        """One list of words a text that has any."""
+        for folder, keys in self._keys.items():
+            for file in storage.list_files(folder, ".parquet"):
+                table = storage.read_table(file.uri, TEXTS, ["text"]) if keys is None else texts_among(file.uri, keys)
+                for text in table["text"].to_pylist():
+                    if text:
+                        yield self._normaliser.all_words(text)
+
+
+class Sequences:
+    """The token ids of the questions of an archive, file by file; can be iterated again and again."""
+
+    def __init__(self, folder: str, vocabulary: Vocabulary, maximum: int) -> None:
+        """The texts in `folder`, of each at most `maximum` tokens."""
+        self._folder, self._vocabulary, self._maximum = folder, vocabulary, maximum
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        """One array (int32) a text, empty ones too."""
         for file in storage.list_files(self._folder, ".parquet"):
-            for text in texts_among(file.uri, self._keys)["text"].to_pylist():
-                if text:
-                    yield text.split(" ")
+            for text in storage.read_table(file.uri, TEXTS, ["text"])["text"].to_pylist():
+                yield self._vocabulary.ids(text, self._maximum)
 
 
 def texts_among(uri: str, keys: np.ndarray) -> pa.Table:
@@ -106,22 +132,25 @@ def read_links(files: TrainingFiles, sites: Sites, keys: np.ndarray) -> np.ndarr
 
 
 def _prepare(files: TrainingFiles, site_names: list[str], settings: config.Settings) -> Counts:
-    from dupq.training.word_vectors import train_word_vectors
+    from dupq.training.word_vectors import make_word_vectors
 
     sites = Sites(site_names)
     keys = all_keys(files.texts)
     links = read_links(files, sites, keys)
     split = split_links(links, settings.training)
     _write_examples(files, keys, split, settings.training)
-    sentences = Sentences(files.texts, chosen(keys, settings.word_vectors.sentences))
-    vocabulary, vectors = train_word_vectors(sentences, settings.word_vectors, settings.training.seed)
+    folders = [files.texts] if files.answers is None else [files.texts, files.answers]
+    sentences = Sentences(folders, settings)
+    vectors = make_word_vectors(sentences, settings.word_vectors, settings.training.seed)
+    vocabulary = Vocabulary(vectors.words, settings.text)
     storage.write_bytes(files.vocabulary, vocabulary.to_bytes())
-    storage.write_bytes(files.vectors, safetensors.numpy.save({"vectors": vectors}))
-    left_out = max(0, len(keys) - settings.word_vectors.sentences)
+    _write_start(files, vocabulary, vectors.table, split.links_of("train", links), settings)
+    most = settings.word_vectors.sentences
     return {
         "rows_in": len(keys),
-        "rows_out": len(vocabulary.words),
-        "cap: questions over word_vectors.sentences": left_out,
+        "rows_out": len(vectors.words),
+        "cap: questions over word_vectors.sentences": max(0, len(keys) - most) if most else 0,
+        **vectors.caps,
     }
 
 
@@ -131,6 +160,28 @@ def _write_examples(files: TrainingFiles, keys: np.ndarray, split: Split, settin
     tables = [texts_among(file.uri, wanted) for file in storage.list_files(files.texts, ".parquet")]
     schema = pa.schema([TEXTS.field("key"), TEXTS.field("text")])
     storage.write_table(files.examples, pa.concat_tables(tables).sort_by("key"), schema)
+
+
+def _write_start(
+    files: TrainingFiles, vocabulary: Vocabulary, vectors: np.ndarray, links: np.ndarray, settings: config.Settings
+) -> None:
+    """The network over the word vectors, with what it takes from the archive before any gradient."""
+    from dupq.encoders.build import build
+    from dupq.encoders.saved import weights
+
+    maximum = settings.encoder.maximum_tokens
+    sequences = read_examples(files, vocabulary, maximum)
+    pairs = [(sequences[left], sequences[right]) for left, right in links.tolist()]
+    network = build(settings.encoder, vectors, settings.training.seed)
+    network.prepare(Sequences(files.texts, vocabulary, maximum), pairs)
+    storage.write_bytes(files.start, weights(network))
+
+
+def read_examples(files: TrainingFiles, vocabulary: Vocabulary, maximum: int) -> dict[int, np.ndarray]:
+    """The token ids of the questions that training reads, by key, in the order of the keys."""
+    examples = storage.read_table(files.examples)
+    texts = zip(examples["key"].to_pylist(), examples["text"].to_pylist(), strict=True)
+    return {key: vocabulary.ids(text, maximum) for key, text in texts}
 
 
 def fit(files: TrainingFiles, sites: Sites, settings: config.Settings, workers: int) -> Report:
@@ -213,12 +264,11 @@ def train_worker(loop_config: dict[str, Any]) -> None:
     import ray.train.torch
     import torch
 
-    from dupq.encoders.build import build
-    from dupq.encoders.saved import weights
+    from dupq.encoders.build import rebuild
+    from dupq.encoders.saved import read_weights, weights
     from dupq.stages.memory import peak_mb, reset_peak
-    from dupq.text.vocabulary import Vocabulary
-    from dupq.training.loop import optimizer_for, train_epoch
-    from dupq.training.pairs import with_random_negatives
+    from dupq.training.loop import epoch_examples, train_epoch
+    from dupq.training.optimizers import optimizer_for
 
     reset_peak()
     torch.set_num_threads(1)
@@ -226,29 +276,23 @@ def train_worker(loop_config: dict[str, Any]) -> None:
     settings = config.from_dict(loop_config["settings"])
     context = ray.train.get_context()
     rank, workers = context.get_world_rank(), context.get_world_size()
-    vocabulary = Vocabulary.from_bytes(storage.read_bytes(files.vocabulary))
-    vectors = safetensors.numpy.load(storage.read_bytes(files.vectors))["vectors"]
-    examples = storage.read_table(files.examples)
-    keys = examples["key"].to_numpy()
-    maximum = settings.encoder.maximum_tokens
-    sequences = {
-        int(key): vocabulary.ids(text, maximum) for key, text in zip(keys, examples["text"].to_pylist(), strict=True)
-    }
+    vocabulary = Vocabulary.from_bytes(storage.read_bytes(files.vocabulary), settings.text)
+    sequences = read_examples(files, vocabulary, settings.encoder.maximum_tokens)
     archive = all_keys(files.texts)
     links = read_links(files, sites, archive)
     split = split_links(links, settings.training)
-    pool = chosen(keys, settings.training.negative_pool)
+    pool = chosen(np.array(list(sequences), np.int64), settings.training.negative_pool)
 
-    network = build(settings.encoder, vectors, settings.training.seed)
-    model = ray.train.torch.prepare_model(network)
-    optimizer = optimizer_for(network, settings.training.learning_rate)
+    network = rebuild(settings.encoder, read_weights(storage.read_bytes(files.start), files.start), files.start)
+    model = ray.train.torch.prepare_model(network) if network.trainable else network
+    optimizer = optimizer_for(network, settings.training) if network.trainable else None
+    torch.manual_seed(settings.training.seed + rank)  # of dropout
     curve: list[dict[str, Any]] = []
-    for epoch in range(1, settings.training.epochs + 1):
-        generator = np.random.default_rng([settings.training.seed, epoch])
-        pairs = with_random_negatives(
-            split.links_of("train", links), pool, split, settings.training.negatives, generator
-        )
-        loss = train_epoch(model, optimizer, sequences, pairs, settings.training.batch_size, (rank, workers))
+    for epoch in range(1, (settings.training.epochs if network.trainable else 1) + 1):
+        examples = epoch_examples(split.links_of("train", links), pool, split, settings.training, epoch)
+        loss = 0.0
+        if optimizer is not None:
+            loss = train_epoch(model, optimizer, sequences, examples, settings.training, (rank, workers))
         if rank == 0:
             measured = _development_map(network, sequences, split, settings)
             best = all(measured > row["development_map"] for row in curve)
@@ -256,7 +300,7 @@ def train_worker(loop_config: dict[str, Any]) -> None:
             if best:
                 storage.write_bytes(files.weights, weights(network))
             storage.write_json(files.curve, curve)
-            storage.write_json(files.training, {"pairs": len(pairs.labels) * epoch, "peak_memory_mb": peak_mb()})
+            storage.write_json(files.training, {"pairs": len(examples.left) * epoch, "peak_memory_mb": peak_mb()})
         ray.train.report({"epoch": epoch, "loss": loss})
 
 
@@ -269,8 +313,8 @@ def _development_map(network: Any, sequences: dict[int, np.ndarray], split: Spli
 
     everything = np.array(sorted(sequences), np.int64)
     pool = np.union1d(chosen(everything, settings.training.development_pool), split.questions_of("development"))
-    vectors = encode(network, [sequences[int(key)] for key in pool], settings.encode.batch_size)
-    ranker = EncoderRanker(Embeddings(pool, vectors))
+    encoded = encode(network, [sequences[int(key)] for key in pool], settings.encode.batch_size)
+    ranker = EncoderRanker(Embeddings(pool, *encoded), network.measure)
     as_test = Split(split.questions, split.sets, np.where(split.parts == "development", "test", "train"))
     measured = retrieval({"encoder": ranker}, as_test, len(pool), settings.evaluation)
     return measured["retrieval"]["encoder"]["map"]

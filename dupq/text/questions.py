@@ -1,4 +1,4 @@
-"""Questions to the texts that every later stage reads: tokens, joined by single spaces."""
+"""Questions, and answers, to the texts that every later stage reads: tokens, joined by single spaces."""
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,7 +27,17 @@ def texts_table(keys: pa.Array, titles: pa.Array, bodies: pa.Array, settings: Te
     shown = token_texts(pa.array(titles.to_pylist(), pa.large_string()))
     texts = shown
     if settings.fields != "title":
-        plain = [html_to_text(body, settings.code) for body in bodies.to_pylist()]
-        found = token_texts(pa.array(plain, pa.large_string()))
+        found = _tokens_of_html(bodies, settings)
         texts = pc.ascii_trim(pc.binary_join_element_wise(shown, found, pa.scalar(" ", pa.large_string())), " ")
     return pa.table([keys, shown.cast(pa.string()), texts.cast(pa.string())], schema=TEXTS)
+
+
+def answer_texts_table(keys: pa.Array, bodies: pa.Array, settings: TextSettings) -> pa.Table:
+    """The TEXTS table of answers, which have no title, row by row in the order given."""
+    texts = _tokens_of_html(bodies, settings).cast(pa.string())
+    return pa.table([keys, pa.array([""] * len(texts), pa.string()), texts], schema=TEXTS)
+
+
+def _tokens_of_html(bodies: pa.Array, settings: TextSettings) -> pa.Array:
+    plain = [html_to_text(body, settings.code) for body in bodies.to_pylist()]
+    return token_texts(pa.array(plain, pa.large_string()))

@@ -9,7 +9,7 @@ _PRIOR = 1.0  # strength of the pull towards a flat curve, so that a separable s
 
 
 def best_cluster_threshold(
-    edges: np.ndarray, similarities: np.ndarray, queries: np.ndarray, known: np.ndarray, beta: float
+    edges: np.ndarray, similarities: np.ndarray, queries: np.ndarray, known: np.ndarray, beta: float, highest: float
 ) -> tuple[float, dict[str, float]]:
     """The similarity from which edges join questions, such that the clusters that they make are best.
 
@@ -17,9 +17,9 @@ def best_cluster_threshold(
     `queries` calls every other question of its cluster a duplicate, and `known` (int64, shape (m, 2): a query and
     one of its duplicates) are those that it should. F = (1 + b^2) P R / (b^2 P + R) (van Rijsbergen 1979): a beta
     under 1 weighs precision more. Tried are up to 100 thresholds, from that of the ten best edges to that of all.
-    Returns the threshold, 1.0 if none finds anything, with its precision and recall.
+    Returns the threshold, `highest` if none finds anything, with its precision and recall.
     """
-    best, found = 1.0, {"precision": 0.0, "recall": 0.0, "f": 0.0}
+    best, found = highest, {"precision": 0.0, "recall": 0.0, "f": 0.0}
     for threshold in _candidates(similarities):
         members, clusters = components(edges[similarities >= threshold])
         called = _cluster_sizes(members, clusters, queries).sum() - len(queries)

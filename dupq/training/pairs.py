@@ -1,4 +1,4 @@
-"""Training pairs: linked duplicates, and random questions that are not."""
+"""What is trained on: linked duplicates, and random questions that are not."""
 
 from typing import NamedTuple
 
@@ -13,6 +13,14 @@ class Pairs(NamedTuple):
     left: np.ndarray
     right: np.ndarray
     labels: np.ndarray
+
+
+class Rankings(NamedTuple):
+    """Known duplicates, and for each pair random questions that duplicate neither (int64 keys)."""
+
+    left: np.ndarray  # (n,)
+    right: np.ndarray  # (n,)
+    strangers: np.ndarray  # (n, m)
 
 
 def with_random_negatives(
@@ -32,6 +40,16 @@ def with_random_negatives(
     )
     order = generator.permutation(len(pairs.labels))
     return Pairs(*(column[order] for column in pairs))
+
+
+def with_strangers(
+    links: np.ndarray, pool: np.ndarray, split: Split, strangers: int, generator: np.random.Generator
+) -> Rankings:
+    """Every link with `strangers` random questions (dos Santos et al. 2015, section 2.5). Rows are shuffled."""
+    order = generator.permutation(len(links))
+    left, right = links[order].T
+    drawn = _random_strangers(np.repeat(left, strangers), pool, split, generator)
+    return Rankings(left, right, drawn.reshape(len(links), strangers))
 
 
 def _random_strangers(

@@ -1,45 +1,141 @@
-"""Word vectors of the archive's own text: word2vec skip-gram (Mikolov et al. 2013), by gensim."""
+"""Word vectors of the archive's own text, by gensim (Mikolov et al. 2013), or from a file.
 
-from collections.abc import Iterable
+The words are counted first, by ourselves: so the same words in the same order are there for every source of vectors,
+and what a limit leaves out is counted. Memory: the counts, and two to three tables of the vectors; never the text.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
-from gensim.models import Word2Vec
+import xxhash
 
 from dupq.config import WordVectorSettings
 from dupq.errors import DupqError
-from dupq.text.vocabulary import Vocabulary
+from dupq.training.vector_files import read_vectors
+
+SENTENCE_WORDS = 10_000  # gensim leaves out, without a word, what a longer sentence has beyond
 
 
-def train_word_vectors(
-    sentences: Iterable[list[str]], settings: WordVectorSettings, seed: int
-) -> tuple[Vocabulary, np.ndarray]:
-    """The words met often enough, and the table of their vectors (float32), one row an id.
+class WordVectors(NamedTuple):
+    """Words, most frequent first, and the table of their vectors (float32), one row an id of their vocabulary.
 
-    `sentences` can be iterated several times. The vector of padding is zero, that of unknown words the mean of
-    all. With one worker the same sentences and seed give the same vectors. Raises DupqError if no word is
-    frequent enough.
+    The vector of padding is zero, that of unknown words the mean of all. `caps` says what the limits left out.
     """
-    try:
-        model = Word2Vec(
-            sentences=sentences,
-            vector_size=settings.dimensions,
-            window=settings.window,
-            min_count=settings.minimum_count,
-            negative=settings.negative,
-            epochs=settings.epochs,
-            workers=settings.workers,
-            seed=seed,
-            sg=1,
-        )
-    except RuntimeError as error:
+
+    words: list[str]
+    table: np.ndarray
+    caps: dict[str, int]
+
+
+def make_word_vectors(sentences: Iterable[list[str]], settings: WordVectorSettings, seed: int) -> WordVectors:
+    """The words met often enough, with their vectors, trained or read as `settings` say.
+
+    `sentences` can be iterated several times. With one worker the same sentences and seed give the same vectors.
+    Raises DupqError if no word is frequent enough, or for what is wrong with a file of vectors.
+    """
+    counted = count_words(sentences, settings.counted_words)
+    frequent = {word: count for word, count in counted.counts.items() if count >= settings.minimum_count}
+    if not frequent:
         raise DupqError(
             f"word vectors: no word stands {settings.minimum_count} times in the questions; give more of them, "
             "or lower word_vectors.minimum_count"
-        ) from error
-    order = sorted(
-        range(len(model.wv)),
-        key=lambda index: (-model.wv.expandos["count"][index], model.wv.index_to_key[index]),
+        )
+    words = sorted(frequent, key=lambda word: (-frequent[word], word))[: settings.words]
+    caps = {
+        "cap: rare words dropped at word_vectors.counted_words": counted.dropped,
+        "cap: words over word_vectors.words": len(frequent) - len(words),
+    }
+    if settings.file:
+        vectors, absent = _from_file(words, settings, seed)
+        caps["words absent from word_vectors.file"] = absent
+    else:
+        vectors = _trained(sentences, {word: frequent[word] for word in words}, counted.sentences, settings, seed)
+    mean = vectors.mean(axis=0, keepdims=True, dtype=np.float64).astype(np.float32)
+    table = np.concatenate([np.zeros((1, vectors.shape[1]), np.float32), mean, vectors])
+    return WordVectors(words, table, caps)
+
+
+class WordCounts(NamedTuple):
+    """How often each word stands in some sentences; how many counts were dropped; how many sentences there are."""
+
+    counts: dict[str, int]
+    dropped: int
+    sentences: int
+
+
+def count_words(sentences: Iterable[list[str]], most: int) -> WordCounts:
+    """Count words. Whenever there are more than `most`, the rarest go, each time those of one more occurrence."""
+    counts: Counter[str] = Counter()
+    dropped, too_rare, number = 0, 1, 0
+    for sentence in _pieces(sentences):
+        number += 1
+        counts.update(sentence)
+        while len(counts) > most:
+            before = len(counts)
+            counts = Counter({word: count for word, count in counts.items() if count > too_rare})
+            dropped, too_rare = dropped + before - len(counts), too_rare + 1
+    return WordCounts(counts, dropped, number)
+
+
+def _pieces(sentences: Iterable[list[str]]) -> Iterator[list[str]]:
+    for sentence in sentences:
+        for start in range(0, len(sentence), SENTENCE_WORDS):
+            yield sentence[start : start + SENTENCE_WORDS]
+
+
+class _Pieces:
+    """Sentences as gensim takes them, again and again."""
+
+    def __init__(self, sentences: Iterable[list[str]]) -> None:
+        self._sentences = sentences
+
+    def __iter__(self) -> Iterator[list[str]]:
+        return _pieces(self._sentences)
+
+
+def _trained(
+    sentences: Iterable[list[str]], counts: dict[str, int], number: int, settings: WordVectorSettings, seed: int
+) -> np.ndarray:
+    """word2vec by gensim; rows in the order of `counts`."""
+    from gensim.models import Word2Vec
+
+    model = Word2Vec(
+        vector_size=settings.dimensions,
+        window=settings.window,
+        min_count=1,
+        sg=int(settings.algorithm == "skip-gram"),
+        hs=int(settings.objective != "negative-sampling"),
+        negative=0 if settings.objective == "hierarchical-softmax" else settings.negative,
+        sample=settings.sample,
+        workers=settings.workers,
+        seed=seed,
+        sorted_vocab=0,
     )
-    vectors = model.wv.vectors[order].astype(np.float32)
-    table = np.concatenate([np.zeros((1, vectors.shape[1]), np.float32), vectors.mean(axis=0, keepdims=True), vectors])
-    return Vocabulary([model.wv.index_to_key[index] for index in order]), table
+    model.build_vocab_from_freq(counts, corpus_count=number)
+    model.train(_Pieces(sentences), total_examples=number, epochs=settings.epochs)
+    assert model.wv.index_to_key == list(counts)
+    return model.wv.vectors.astype(np.float32)
+
+
+def _from_file(words: list[str], settings: WordVectorSettings, seed: int) -> tuple[np.ndarray, int]:
+    """The vectors of a file, and how many of `words` it lacks.
+
+    An absent word gets the mean of those that are there, or a random vector of its own: normal, with their mean
+    and standard deviation over all values, and the same for the same word and seed in every archive.
+    """
+    table, is_found = read_vectors(settings.file, words, settings.dimensions)
+    if not is_found.any():
+        raise DupqError(
+            f"{settings.file}: none of the {len(words):,} words of the archive is in it; is it of another language, "
+            "or are its words in other forms than text.word_form gives?"
+        )
+    absent = np.flatnonzero(~is_found)
+    table[absent] = table[is_found].mean(axis=0)
+    if settings.absent == "random":
+        mean, deviation = float(table[is_found].mean()), float(table[is_found].std())
+        for row in absent.tolist():
+            generator = np.random.default_rng(xxhash.xxh3_64_intdigest(words[row].encode(), seed))
+            table[row] = generator.normal(mean, deviation, settings.dimensions)
+    return table, len(absent)

@@ -1,0 +1,97 @@
+"""CNN and BOW-CNN of dos Santos et al. (ACL 2015), section 2."""
+
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from torch import nn
+
+from dupq.encoders.protocol import Embedding, Encoder
+from dupq.encoders.words import inside, windows
+from dupq.text.vocabulary import FIRST_WORD, PADDING
+
+_FIRST_MIX = 0.5  # of beta_1 and beta_2, which the paper does not give: the score starts between -1 and 1
+
+
+class MaxCNN(Encoder):
+    """The CNN path, section 2.3, equation 2: [r_conv]_j = f(max_n [W1 z_n + b1]_j), f = tanh.
+
+    z_n are the k word vectors around word n; those beyond the ends of the question are the padding vector.
+    Alone it is the paper's CNN, scored by the cosine s_conv.
+    """
+
+    def __init__(self, words: nn.Embedding, units: int, window: int) -> None:
+        """`words` is W0, one row an id of the vocabulary; `units` is cl_u; `window` is k, odd."""
+        super().__init__()
+        self.dimensions = units
+        self.window = window
+        self.words = words
+        self.convolution = nn.Linear(window * words.embedding_dim, units)
+
+    def forward(self, ids: torch.Tensor, lengths: torch.Tensor) -> Embedding:
+        """See Encoder."""
+        local = self.convolution(windows(self.words, ids, self.window))
+        highest = local.masked_fill(~inside(ids, lengths)[:, :, None], -torch.inf).amax(dim=1)
+        return Embedding(torch.tanh(torch.where((lengths > 0)[:, None], highest, 0.0)))
+
+
+class BowCNN(MaxCNN):
+    """Both paths: s = beta_1 s_bow + beta_2 s_conv (section 2.4), both cosines, both betas learned.
+
+    The bag of words is r_bow = q_bow * t (equation 1): the frequency of each word of the vocabulary in the
+    question, times its weight in t. Unknown words are in no bag.
+    """
+
+    is_lexical = True
+
+    def __init__(self, words: nn.Embedding, units: int, window: int, start: str, is_updated: bool) -> None:
+        """`start` is what t begins as, "idf" or "ones"; `is_updated` whether t is learned (table 5)."""
+        super().__init__(words, units, window)
+        self.start = start
+        ones = torch.ones(words.num_embeddings, 1)
+        self.word_weights = nn.Embedding.from_pretrained(ones, freeze=not is_updated, sparse=is_updated)
+        self.betas = nn.Parameter(torch.full((2,), _FIRST_MIX))  # beta_1 of the bags, beta_2 of the vectors
+
+    def prepare(self, texts: Iterable[np.ndarray], pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> None:
+        """Start t from the archive (section 3.2): [t]_i = log(|Q| / |q in Q: w_i in q|); see Encoder.
+
+        A word of the vocabulary that no text of `texts` holds counts as being in one.
+        """
+        if self.start == "idf":
+            weights = inverse_document_frequencies(texts, self.words.num_embeddings)
+            self.word_weights.weight.data[:, 0] = torch.from_numpy(weights)
+
+    def mix(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """See Encoder: beta_2 and beta_1."""
+        return self.betas[1], self.betas[0]
+
+    def forward(self, ids: torch.Tensor, lengths: torch.Tensor) -> Embedding:
+        """See Encoder."""
+        words, counts = bags(ids, lengths)
+        weights = counts * self.word_weights(words)[:, :, 0]
+        return Embedding(super().forward(ids, lengths).dense, words, weights)
+
+
+def bags(ids: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """q_bow: the words (B, L) of each text in ascending order, and their frequencies (B, L).
+
+    The frequency stands at the first place of a word, and is 0 at its others and at padding, which comes
+    first. Unknown words count as padding.
+    """
+    known = inside(ids, lengths) & (ids >= FIRST_WORD)
+    words = torch.where(known, ids, PADDING).sort(dim=1).values
+    first = torch.searchsorted(words, words)
+    frequencies = torch.searchsorted(words, words, right=True) - first
+    is_first = first == torch.arange(ids.shape[1], device=ids.device)
+    return words, frequencies * (is_first & (words != PADDING))
+
+
+def inverse_document_frequencies(texts: Iterable[np.ndarray], ids: int) -> np.ndarray:
+    """log(|Q| / |q in Q: w_i in q|) (float32, shape (ids,)), 0 for padding and for unknown words."""
+    questions, holding = 0, np.zeros(ids, np.int64)
+    for text in texts:
+        questions += 1
+        holding[np.unique(text)] += 1
+    frequencies = np.log(max(1, questions) / np.maximum(1, holding))
+    frequencies[:FIRST_WORD] = 0.0
+    return frequencies.astype(np.float32)

@@ -1,0 +1,45 @@
+"""How two embeddings are scored. Apart from the networks, so that it needs no torch."""
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
+
+from dupq.errors import DupqError
+
+Kind = Literal["cosine", "manhattan", "euclidean"]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """score = dense * s_kind(dense vectors) + lexical * cosine(bags of words). Higher is more alike.
+
+    s_kind of two dense vectors a and b is
+    cosine     a b / (|a| |b|), 0 where one of them is zero (Bogdanova et al. 2015, section 4.2)
+    manhattan  exp(-|a - b|_1) (Othman et al. 2021, equation 7)
+    euclidean  exp(-|a - b|_2): Othman et al. compare with it and give no equation; this is theirs with the
+               Euclidean norm, so that it is between 0 and 1 too
+    The two weights are the beta_2 and beta_1 of dos Santos et al. 2015, section 2.4.
+    """
+
+    kind: Kind = "cosine"
+    dense: float = 1.0
+    lexical: float = 0.0  # 0: the encoder has no bag of words
+
+    @property
+    def highest(self) -> float:
+        """No two embeddings score more."""
+        return abs(self.dense) + abs(self.lexical)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For encoder.json."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Any, place: str) -> "Measure":
+        """What `to_dict` gave; raises DupqError naming `place` if it is no measure."""
+        try:
+            measure = cls(values["kind"], float(values["dense"]), float(values["lexical"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise DupqError(f"{place}: 'measure' is not kind, dense and lexical ({error!r}); train it anew") from error
+        if measure.kind not in get_args(Kind):
+            raise DupqError(f"{place}: measure {measure.kind!r} is unknown; there are {', '.join(get_args(Kind))}")
+        return measure

@@ -1,0 +1,61 @@
+"""Smooth inverse frequency: a simple but tough-to-beat baseline for sentence embeddings (Arora et al., ICLR 2017).
+
+It is the system that Hazem et al. 2017 compare MappSent with (Arora and Arora_pca). Nothing is learned by gradients.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from torch import nn
+
+from dupq.encoders.protocol import Embedding, Encoder
+from dupq.encoders.word_sums import (
+    count_ids,
+    full_precision,
+    known,
+    principal_components,
+    vectors_of,
+    weighted_sums,
+    without_components,
+)
+
+
+class SIF(Encoder):
+    """Algorithm 1: v_s = 1/|s| sum_w a/(a + p(w)) v_w, then v_s - U U^T v_s.
+
+    p(w) is the share of a word in the archive's questions as the encoder reads them; the rows of U^T are the first
+    principal components of all their v_s. Unknown words weigh nothing and count for p(w) and |s| only.
+    """
+
+    word_weights: torch.Tensor  # (V,)
+    components: torch.Tensor  # (K, D)
+
+    def __init__(self, words: nn.Embedding, smoothing: float, components: int) -> None:
+        """`smoothing` is a (the paper's 1e-3); `components` are removed: 0, or the paper's 1."""
+        super().__init__()
+        self.dimensions = words.embedding_dim
+        self.smoothing = smoothing
+        self.words = words
+        self.register_buffer("word_weights", known(words.num_embeddings))
+        self.register_buffer("components", torch.zeros(components, self.dimensions))
+
+    def forward(self, ids: torch.Tensor, lengths: torch.Tensor) -> Embedding:
+        """See Encoder."""
+        with full_precision(ids.device):
+            return Embedding(without_components(self._average(ids, lengths), self.components))
+
+    def prepare(self, texts: Iterable[np.ndarray], pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> None:
+        """Take the words' weights and the components from `texts`; `pairs` are not asked for."""
+        counts = count_ids(texts, len(self.word_weights))
+        share = torch.from_numpy(counts / max(1, counts.sum()))
+        weights = (self.smoothing / (self.smoothing + share)).float()
+        self.word_weights.copy_(weights * known(len(counts)))
+        if len(self.components):
+            vectors = vectors_of(self._average, texts, self.words.weight.device)
+            found = principal_components(vectors, self.dimensions, len(self.components))
+            self.components.copy_(torch.from_numpy(found))
+
+    def _average(self, ids: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        sums = weighted_sums(self.words, self.word_weights, ids, lengths)
+        return sums / lengths.clamp_min(1)[:, None]

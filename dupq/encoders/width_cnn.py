@@ -1,0 +1,47 @@
+"""The Siamese CNN of Othman et al. (DKE 2021), section 4."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from dupq.encoders.measure import Kind
+from dupq.encoders.protocol import Embedding, Encoder
+from dupq.encoders.words import inside
+
+
+class WidthCNN(Encoder):
+    """Filters of several widths w side by side, each over all places: f_i = ReLU(T_{i:i+w-1} o F + b) (equation 11).
+
+    T are the word vectors, t_k = 0 behind the end. Of each filter's f_1 ... f_N the maximum stays (section 4.2);
+    dropout and a fully connected layer follow (section 4.3), which makes the embedding. It is linear: ReLU would
+    leave half of the space empty, and the paper names none for it.
+    """
+
+    def __init__(
+        self, words: nn.Embedding, widths: Sequence[int], filters: int, dropout: float, units: int, kind: Kind
+    ) -> None:
+        """`words` are the t_k by id; `filters` is m, of each width; `units` the length of the embedding."""
+        super().__init__()
+        self.dimensions = units
+        self.kind = kind
+        self.words = words
+        self.convolutions = nn.ModuleList(nn.Conv1d(words.embedding_dim, filters, width) for width in widths)
+        self.dropout = nn.Dropout(dropout)
+        self.connected = nn.Linear(len(widths) * filters, units)
+
+    def forward(self, ids: torch.Tensor, lengths: torch.Tensor) -> Embedding:
+        """See Encoder."""
+        tokens = inside(ids, lengths)
+        vectors = (self.words(ids) * tokens[:, :, None]).transpose(1, 2)  # (B, d, L)
+        pooled = [_highest(convolution, vectors, tokens) for convolution in self.convolutions]
+        features = self.dropout(torch.cat(pooled, dim=1))
+        return Embedding(self.connected(features) * (lengths > 0)[:, None])
+
+
+def _highest(convolution: nn.Module, vectors: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    """The maximum (B, m) of each filter over the places of (B, d, L) where `tokens` (B, L) is true."""
+    assert isinstance(convolution, nn.Conv1d)
+    behind = convolution.kernel_size[0] - 1
+    local = torch.relu(convolution(nn.functional.pad(vectors, (0, behind))))  # (B, m, L)
+    return (local * tokens[:, None, :]).amax(dim=2)  # ReLU is never below 0

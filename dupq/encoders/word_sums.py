@@ -1,0 +1,88 @@
+"""What SIF and MappSent share: sums of word vectors, and principal components that are taken out of them."""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+
+import numpy as np
+import torch
+from torch import nn
+
+from dupq.encoders.batches import batches
+from dupq.encoders.words import inside
+from dupq.text.vocabulary import PADDING, UNKNOWN
+
+_TEXTS_AT_ONCE = 4_096
+_ROWS = 64
+
+
+def weighted_sums(words: nn.Embedding, weights: torch.Tensor, ids: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    """The sums (B, D) of the vectors of the first `lengths` (B,) words of each row of `ids` (B, L), times `weights`.
+
+    `weights` has one entry an id of the vocabulary.
+    """
+    return (words(ids) * (weights[ids] * inside(ids, lengths))[:, :, None]).sum(dim=1)
+
+
+def known(size: int) -> torch.Tensor:
+    """Weight 1 (float32) for each word of a vocabulary of `size`, 0 for padding and the unknown word."""
+    weights = torch.ones(size)
+    weights[[PADDING, UNKNOWN]] = 0.0
+    return weights
+
+
+def count_ids(texts: Iterable[np.ndarray], size: int) -> np.ndarray:
+    """How often each id of a vocabulary of `size` stands in `texts` (int64)."""
+    counts = np.zeros(size, np.int64)
+    for some in _chunks(texts):
+        counts += np.bincount(np.concatenate(some), minlength=size)
+    return counts
+
+
+def vectors_of(
+    embed: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], texts: Iterable[np.ndarray], device: torch.device
+) -> Iterator[np.ndarray]:
+    """What `embed` (ids, lengths → (B, D)) makes of texts, some rows at a time (float64), in their order."""
+    with torch.inference_mode():
+        for some in _chunks(texts):
+            rows: np.ndarray | None = None
+            for batch in batches(some, _ROWS):
+                found = embed(torch.from_numpy(batch.ids).to(device), torch.from_numpy(batch.lengths).to(device))
+                if rows is None:
+                    rows = np.zeros((len(some), found.shape[1]))
+                rows[batch.texts] = found[: len(batch.texts)].double().cpu().numpy()
+            if rows is not None:
+                yield rows
+
+
+def _chunks(texts: Iterable[np.ndarray]) -> Iterator[list[np.ndarray]]:
+    remaining = iter(texts)
+    while some := list(islice(remaining, _TEXTS_AT_ONCE)):
+        yield some
+
+
+def principal_components(vectors: Iterable[np.ndarray], dimensions: int, number: int) -> np.ndarray:
+    """The first `number` principal components (float64, shape (number, D)) of vectors that come some rows at a time.
+
+    They are the first right singular vectors of all rows together, not centred, as in the code of Arora et al.
+    2017: the eigenvectors of the D x D matrix of second moments, which is all that is held. Components beyond the
+    rank of the vectors are zero.
+    """
+    moment = np.zeros((dimensions, dimensions))
+    for rows in vectors:
+        moment += rows.T @ rows
+    values, components = np.linalg.eigh(moment)
+    first = components[:, ::-1][:, :number].T.copy()
+    first[values[::-1][:number] <= values[-1] * 1e-12] = 0.0
+    return np.concatenate([first, np.zeros((number - len(first), dimensions))])
+
+
+def without_components(vectors: torch.Tensor, components: torch.Tensor) -> torch.Tensor:
+    """`vectors` (B, D) less their projections on `components` (K, D), which are orthonormal or zero."""
+    if not len(components):
+        return vectors
+    return vectors - (vectors @ components.T) @ components
+
+
+def full_precision(device: torch.device) -> torch.autocast:
+    """A context without half-precision products: a component that most vectors share must go to its last digit."""
+    return torch.autocast(device.type, enabled=False)

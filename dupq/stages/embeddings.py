@@ -1,0 +1,51 @@
+"""The table of embeddings, written and read."""
+
+import numpy as np
+import pyarrow as pa
+from scipy import sparse
+
+from dupq import storage, tables
+from dupq.errors import DupqError
+from dupq.neighbours.embeddings import Embeddings
+from dupq.text.keys import Sites
+
+
+def embeddings_table(embeddings: Embeddings, sites: Sites) -> pa.Table:
+    """The rows of a run's `embeddings/`, in the order that they are given in."""
+    names, ids = sites.unpack(embeddings.keys)
+    dimensions = embeddings.vectors.shape[1]
+    flat = pa.array(embeddings.vectors.ravel(), tables.EMBEDDING_TYPE)
+    columns = [pa.array(names, pa.string()), pa.array(ids), pa.FixedSizeListArray.from_arrays(flat, dimensions)]
+    if embeddings.words is not None:
+        bags = embeddings.words
+        offsets = pa.array(bags.indptr.astype(np.int32))
+        columns += [
+            pa.ListArray.from_arrays(offsets, pa.array(bags.indices.astype(np.int32))),
+            pa.ListArray.from_arrays(offsets, pa.array(bags.data.astype(np.float16))),
+        ]
+    return pa.table(columns, schema=tables.embeddings(dimensions, embeddings.words is not None))
+
+
+def read_embeddings(uri: str, sites: Sites) -> Embeddings:
+    """One file of embeddings; their keys are sorted as in the file."""
+    table = storage.read_table(uri)
+    for name in ("site", "question_id", "embedding"):
+        if name not in table.column_names:
+            raise DupqError(f"{uri}: column '{name}' is missing; it has {', '.join(table.column_names)}")
+    keys = sites.pack_columns(table["site"], table["question_id"], uri)
+    dimensions = table.schema.field("embedding").type.list_size
+    vectors = _values(table["embedding"]).to_numpy(zero_copy_only=False).astype(np.float16).reshape(-1, dimensions)
+    return Embeddings(keys, vectors, _bags(table) if "words" in table.column_names else None)
+
+
+def _values(column: pa.ChunkedArray) -> pa.Array:
+    flat = [chunk.flatten() for chunk in column.chunks]
+    return pa.concat_arrays(flat) if flat else pa.array([], column.type.value_type)
+
+
+def _bags(table: pa.Table) -> sparse.csr_array:
+    lengths = np.concatenate([[0], *(np.asarray(chunk.value_lengths()) for chunk in table["words"].chunks)])
+    words = _values(table["words"]).to_numpy()
+    weights = _values(table["word_weights"]).to_numpy(zero_copy_only=False).astype(np.float32)
+    columns = int(words.max(initial=0)) + 1
+    return sparse.csr_array((weights, words, np.cumsum(lengths, dtype=np.int64)), shape=(len(table), columns))

@@ -1,0 +1,98 @@
+"""What an encoder reads of a stored text: the papers' preprocessing, as TextSettings say.
+
+The stored texts stay as the tokeniser made them, because the lexical filter and the baselines read them too. This step
+stands between them and the ids of the vocabulary, wherever an encoder reads a text; its settings are saved with it.
+
+In this order: dates and numbers are masked, parts of speech and stop words are filtered, words get their form, Arabic
+letters theirs. Word vectors are learnt from texts that are not filtered (Hazem et al. 2017, section 3, step 2), so that
+a word keeps its neighbours. Tokens of code and links are never changed, only kept or left out.
+"""
+
+from collections.abc import Callable
+
+from dupq.config import TextSettings
+from dupq.text import arabic
+from dupq.text.numbers import NUMBER_TOKEN, mask_numbers
+from dupq.text.parts_of_speech import content_words
+from dupq.text.stop_words import is_stop_word
+from dupq.text.tokens import CODE_PREFIX, LINK_TOKEN
+
+
+class Normaliser:
+    """From a stored text to the words that an encoder knows. Same text and settings, same words."""
+
+    def __init__(self, settings: TextSettings) -> None:
+        """`settings.code` and `settings.fields` are of no account here: the stored text follows them already."""
+        self._settings = settings
+        self._form = _form(settings)
+        self._is_masked = settings.dates == "date" or settings.digits == "num"
+        self._is_filtered = (settings.links, settings.stop_words, settings.parts_of_speech) != ("token", "kept", "all")
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether a text is read as it is stored."""
+        return self._form is None and not self._is_masked and not self._is_filtered
+
+    def all_words(self, text: str) -> list[str]:
+        """Every word of a text, in its form: what word vectors are learnt from."""
+        return self._in_form(self._tokens(text))
+
+    def words(self, text: str) -> list[str]:
+        """The words that an encoder reads, in their forms.
+
+        A text of which the filters leave nothing ("how do I do this?") keeps all its words: it would have no embedding.
+        """
+        tokens = self._tokens(text)
+        if self._is_filtered:
+            tokens = self._filtered(tokens) or tokens
+        return self._in_form(tokens)
+
+    def _tokens(self, text: str) -> list[str]:
+        tokens = text.split(" ") if text else []
+        if self._is_masked:
+            return mask_numbers(tokens, self._settings.dates == "date", self._settings.digits == "num")
+        return tokens
+
+    def _filtered(self, tokens: list[str]) -> list[str]:
+        settings = self._settings
+        kept = [True] * len(tokens)
+        if settings.parts_of_speech == "content":
+            kept = [
+                is_content and token not in (LINK_TOKEN, NUMBER_TOKEN)
+                for token, is_content in zip(tokens, content_words(tokens), strict=True)
+            ]
+        if settings.links == "removed":
+            kept = [keep and token != LINK_TOKEN for token, keep in zip(tokens, kept, strict=True)]
+        if settings.stop_words == "removed":
+            language = settings.language
+            kept = [keep and not is_stop_word(token, language) for token, keep in zip(tokens, kept, strict=True)]
+        return [token for token, keep in zip(tokens, kept, strict=True) if keep]
+
+    def _in_form(self, tokens: list[str]) -> list[str]:
+        form = self._form
+        if form is None:
+            return tokens
+        formed = [token if token == LINK_TOKEN or token.startswith(CODE_PREFIX) else form(token) for token in tokens]
+        return [token for token in formed if token]
+
+
+def _form(settings: TextSettings) -> Callable[[str], str] | None:
+    """What is done to each word; None for nothing. Stems and lemmas come before letters: they know correct spelling."""
+    steps: list[Callable[[str], str]] = []
+    if settings.arabic == "normalised":
+        steps.append(arabic.bare)
+    if settings.word_form != "written":
+        from dupq.text.word_forms import lemmas, stems
+
+        steps.append((stems if settings.word_form == "stems" else lemmas)(settings.language))
+    if settings.arabic == "normalised":
+        steps.append(arabic.normalised)
+    if not steps:
+        return None
+
+    def form(word: str) -> str:
+        for step in steps:
+            word = step(word) if word else word
+        return word
+
+    return form

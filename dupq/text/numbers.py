@@ -1,0 +1,71 @@
+"""Dates to the token `date` and numbers to the token `num` (Othman et al. 2021, section 3.1).
+
+The tokeniser has dropped the punctuation by now, so "12/05/2014" is three tokens. A date is a year, a month and a day
+in any of the usual orders, the month as a number or by its English or Arabic name, or a named month with a day or a
+year. A year has four digits and lies in 1900 to 2099. A date with two digits for the year is not told from other
+numbers.
+"""
+
+from collections.abc import Sequence
+
+DATE_TOKEN = "date"
+NUMBER_TOKEN = "num"
+
+_ENGLISH = (
+    "january february march april may june july august september october november december "
+    "jan feb mar apr jun jul aug sep sept oct nov dec"
+)
+_ARABIC = (
+    "يناير فبراير مارس أبريل ابريل إبريل مايو يونيو يونيه يوليو يوليه أغسطس اغسطس سبتمبر أكتوبر اكتوبر نوفمبر ديسمبر "
+    "شباط آذار نيسان أيار حزيران تموز آب أيلول"
+)
+_MONTHS = frozenset(f"{_ENGLISH} {_ARABIC}".split())
+_VERBS_TOO = frozenset({"may", "march", "mar"})  # a month only beside a year, or beside both day and year
+_ORDINALS = ("st", "nd", "rd", "th")
+# d: day, m: month as a number, n: month by name, y: year, o: "of"; the longest first
+_PATTERNS = ("dony", "dny", "ndy", "ynd", "ymd", "dmy", "mdy", "don", "ny", "yn", "dn", "nd")
+
+
+def mask_numbers(tokens: Sequence[str], dates: bool, digits: bool) -> list[str]:
+    """`tokens` with each date as one `date` and each token of digits as one `num`, as far as they are asked for."""
+    result, place = [], 0
+    while place < len(tokens):
+        length = _date_length(tokens, place) if dates else 0
+        if length:
+            result.append(DATE_TOKEN)
+            place += length
+            continue
+        token = tokens[place]
+        result.append(NUMBER_TOKEN if digits and token.isdecimal() else token)
+        place += 1
+    return result
+
+
+def _date_length(tokens: Sequence[str], place: int) -> int:
+    """How many tokens from `place` on are one date; 0 if none begins there."""
+    first = tokens[place]
+    if first not in _MONTHS and not first[:1].isdecimal():
+        return 0
+    roles = [_roles(token) for token in tokens[place : place + 4]]
+    for pattern in _PATTERNS:
+        if len(pattern) <= len(roles) and all(role in roles[at] for at, role in enumerate(pattern)):
+            named = [tokens[place + at] for at, role in enumerate(pattern) if role == "n"]
+            if "y" in pattern or not _VERBS_TOO.intersection(named):
+                return len(pattern)
+    return 0
+
+
+def _roles(token: str) -> str:
+    if token in _MONTHS:
+        return "n"
+    if token == "of":
+        return "o"
+    digits = token[:-2] if token.endswith(_ORDINALS) else token
+    if not digits.isdecimal() or len(digits) not in (1, 2, 4):
+        return ""
+    number = int(digits)
+    if len(token) == 4 and 1900 <= number <= 2099:
+        return "y"
+    if len(digits) > 2 or not 1 <= number <= 31:
+        return ""
+    return "dm" if number <= 12 and digits == token else "d"

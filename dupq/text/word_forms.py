@@ -1,0 +1,41 @@
+"""Words to their stems (the Snowball stemmers) or lemmas (simplemma's word lists). Nothing is fetched.
+
+Neither looks at the words around: "left" has one lemma. A lemma that is not in the list is found by simplemma's rules
+for endings, or is the word itself.
+"""
+
+import functools
+from collections.abc import Callable
+
+import Stemmer
+
+_CODES = {
+    "arabic": "ar",
+    "english": "en",
+    "french": "fr",
+    "german": "de",
+    "italian": "it",
+    "portuguese": "pt",
+    "russian": "ru",
+    "spanish": "es",
+}
+_CACHED_WORDS = 1 << 18
+
+
+def stems(language: str) -> Callable[[str], str]:
+    """The function from a word to its stem."""
+    stemmer = Stemmer.Stemmer(language)
+    return lambda word: stemmer.stemWord(word) or word
+
+
+def lemmas(language: str) -> Callable[[str], str]:
+    """The function from a word to its lemma, in lower case as all tokens are."""
+    import simplemma
+
+    code = _CODES[language]
+
+    @functools.lru_cache(_CACHED_WORDS)
+    def lemma(word: str) -> str:
+        return simplemma.lemmatize(word, code).lower() or word
+
+    return lemma

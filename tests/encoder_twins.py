@@ -1,0 +1,123 @@
+"""Slow twins of the networks: numpy in float64, text by text and word by word, written from the papers' equations."""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+Weights = dict[str, np.ndarray]
+
+
+def weights_of(network: Any) -> Weights:
+    """All parameters of a network by name, in float64."""
+    return {name: value.detach().numpy().astype(np.float64) for name, value in network.state_dict().items()}
+
+
+def windows(words: np.ndarray, ids: list[int], window: int) -> list[np.ndarray]:
+    """z_n of Bogdanova et al. 2015 and dos Santos et al. 2015, with the padding vector beyond the ends."""
+    reach = (window - 1) // 2
+    padded = [0] * reach + ids + [0] * reach
+    return [np.concatenate([words[i] for i in padded[n : n + window]]) for n in range(len(ids))]
+
+
+def cnn(weights: Weights, ids: list[int], window: int, pooling: str) -> np.ndarray:
+    """Equation 2 of Bogdanova et al. 2015."""
+    w1, b1 = weights["convolution.weight"], weights["convolution.bias"]
+    local = [np.tanh(w1 @ z_n + b1) for z_n in windows(weights["words.weight"], ids, window)]
+    return np.tanh(np.sum(local, axis=0) if pooling == "sum" else np.max(local, axis=0))
+
+
+def max_cnn(weights: Weights, ids: list[int], window: int) -> np.ndarray:
+    """Equation 2 of dos Santos et al. 2015."""
+    w1, b1 = weights["convolution.weight"], weights["convolution.bias"]
+    return np.tanh(np.max([w1 @ z_n + b1 for z_n in windows(weights["words.weight"], ids, window)], axis=0))
+
+
+def bag(weights: Weights, ids: list[int]) -> np.ndarray:
+    """r_bow of equation 1 of dos Santos et al. 2015, over the whole vocabulary; ids 0 and 1 are no words."""
+    result = np.zeros(len(weights["words.weight"]))
+    for word, frequency in Counter(ids).items():
+        if word >= 2:
+            result[word] = frequency * weights["word_weights.weight"][word, 0]
+    return result
+
+
+def sigmoid(values: np.ndarray) -> np.ndarray:
+    """1 / (1 + exp(-x))."""
+    return 1 / (1 + np.exp(-values))
+
+
+def lstm_states(weights: Weights, ids: list[int]) -> list[np.ndarray]:
+    """Equations 1 to 6 of Othman et al. 2021: h_1 ... h_T."""
+    w_i, w_f, w_c, w_o = np.split(weights["cell.weight_ih_l0"], 4)
+    u_i, u_f, u_c, u_o = np.split(weights["cell.weight_hh_l0"], 4)
+    b_i, b_f, b_c, b_o = np.split(weights["cell.bias_ih_l0"], 4)
+    h = c = np.zeros(len(b_i))
+    states = []
+    for word in ids:
+        x = weights["words.weight"][word]
+        i = sigmoid(w_i @ x + u_i @ h + b_i)
+        f = sigmoid(w_f @ x + u_f @ h + b_f)
+        candidate = np.tanh(w_c @ x + u_c @ h + b_c)
+        c = i * candidate + f * c
+        o = sigmoid(w_o @ x + u_o @ h + b_o)
+        h = o * np.tanh(c)
+        states.append(h)
+    return states
+
+
+def gru_states(weights: Weights, ids: list[int]) -> list[np.ndarray]:
+    """The GRU of Cho et al. 2014 as torch documents it: the reset gate works on U h + b."""
+    w_r, w_z, w_n = np.split(weights["cell.weight_ih_l0"], 3)
+    u_r, u_z, u_n = np.split(weights["cell.weight_hh_l0"], 3)
+    b_r, b_z, b_n = np.split(weights["cell.bias_ih_l0"], 3)
+    d_r, d_z, d_n = np.split(weights["cell.bias_hh_l0"], 3)
+    h = np.zeros(len(b_r))
+    states = []
+    for word in ids:
+        x = weights["words.weight"][word]
+        r = sigmoid(w_r @ x + b_r + u_r @ h + d_r)
+        z = sigmoid(w_z @ x + b_z + u_z @ h + d_z)
+        candidate = np.tanh(w_n @ x + b_n + r * (u_n @ h + d_n))
+        h = (1 - z) * candidate + z * h
+        states.append(h)
+    return states
+
+
+def recurrent(weights: Weights, ids: list[int], cell: str, pooling: str) -> np.ndarray:
+    """The final state, or equations 8 to 10 of Othman et al. 2021."""
+    states = (lstm_states if cell == "lstm" else gru_states)(weights, ids)
+    if pooling == "final":
+        return states[-1]
+    w_h, b_h = weights["attention.projection.weight"], weights["attention.projection.bias"]
+    exponents = [np.exp(np.tanh(w_h @ h_i + b_h) @ weights["attention.context"]) for h_i in states]
+    return sum(exponent / sum(exponents) * h_i for exponent, h_i in zip(exponents, states, strict=True))
+
+
+def width_cnn(weights: Weights, ids: list[int], widths: tuple[int, ...]) -> np.ndarray:
+    """Equation 11 of Othman et al. 2021, the maximum of each feature map, and the fully connected layer."""
+    features = []
+    for place, width in enumerate(widths):
+        filters = weights[f"convolutions.{place}.weight"]  # (m, d, w)
+        vectors = [weights["words.weight"][i] for i in ids] + [np.zeros(filters.shape[1])] * (width - 1)
+        for filter_matrix, b in zip(filters, weights[f"convolutions.{place}.bias"], strict=True):
+            feature_map = [
+                max(0.0, float(np.sum(np.array(vectors[i : i + width]) * filter_matrix.T) + b)) for i in range(len(ids))
+            ]
+            features.append(max(feature_map))
+    return weights["connected.weight"] @ np.array(features) + weights["connected.bias"]
+
+
+def cosine(left: np.ndarray, right: np.ndarray) -> float:
+    """0 where a vector is zero."""
+    lengths = np.linalg.norm(left) * np.linalg.norm(right)
+    return float(left @ right / lengths) if lengths else 0.0
+
+
+def similarity(kind: str, left: np.ndarray, right: np.ndarray) -> float:
+    """Equation 7 of Othman et al. 2021, the same with the Euclidean norm, or the cosine."""
+    if kind == "manhattan":
+        return float(np.exp(-np.sum(np.abs(left - right))))
+    if kind == "euclidean":
+        return float(np.exp(-np.sqrt(np.sum((left - right) ** 2))))
+    return cosine(left, right)

@@ -1,0 +1,329 @@
+"""Each network against its slow twin; what must hold for every one of them."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import encoder_twins as twins
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dupq import config, storage
+from dupq.config import EncoderSettings
+from dupq.encoders.batches import batches
+from dupq.encoders.bow_cnn import BowCNN
+from dupq.encoders.build import build, rebuild
+from dupq.encoders.decision import Decision
+from dupq.encoders.encode import Encoded, encode
+from dupq.encoders.measure import Measure
+from dupq.encoders.protocol import Embedding, Encoder, similarity
+from dupq.encoders.saved import SavedEncoder, load, read_weights, save, weights
+from dupq.errors import DupqError
+from dupq.neighbours.embeddings import Embeddings
+from dupq.stages.embeddings import embeddings_table, read_embeddings
+from dupq.text.keys import Sites
+from dupq.text.vocabulary import Vocabulary
+from dupq.training.losses import logistic_ranking, squared_error, sum_of_squares
+
+Twin = Callable[[twins.Weights, list[int]], np.ndarray]
+WORDS, DIMENSIONS = 20, 6
+
+NETWORKS: dict[str, tuple[EncoderSettings, Twin]] = {
+    "bogdanova sum": (
+        EncoderSettings(kind="cnn", pooling="sum", units=5),
+        lambda weights, ids: twins.cnn(weights, ids, 3, "sum"),
+    ),
+    "bogdanova max": (
+        EncoderSettings(kind="cnn", pooling="max", units=5, window=5),
+        lambda weights, ids: twins.cnn(weights, ids, 5, "max"),
+    ),
+    "dos santos cnn": (
+        EncoderSettings(kind="max_cnn", units=7),
+        lambda weights, ids: twins.max_cnn(weights, ids, 3),
+    ),
+    "dos santos bow-cnn": (
+        EncoderSettings(kind="bow_cnn", units=7, window=1),
+        lambda weights, ids: twins.max_cnn(weights, ids, 1),
+    ),
+    "othman lstm": (
+        EncoderSettings(kind="lstm", units=5, pooling="final", similarity="manhattan"),
+        lambda weights, ids: twins.recurrent(weights, ids, "lstm", "final"),
+    ),
+    "othman gru": (
+        EncoderSettings(kind="gru", units=5, pooling="final", similarity="euclidean"),
+        lambda weights, ids: twins.recurrent(weights, ids, "gru", "final"),
+    ),
+    "othman attentive lstm": (
+        EncoderSettings(kind="lstm", units=5, pooling="attention", similarity="manhattan"),
+        lambda weights, ids: twins.recurrent(weights, ids, "lstm", "attention"),
+    ),
+    "othman attentive gru": (
+        EncoderSettings(kind="gru", units=5, pooling="attention", similarity="cosine"),
+        lambda weights, ids: twins.recurrent(weights, ids, "gru", "attention"),
+    ),
+    "othman cnn": (
+        EncoderSettings(kind="width_cnn", units=5, widths=(2, 3, 4), filters=3, similarity="manhattan"),
+        lambda weights, ids: twins.width_cnn(weights, ids, (2, 3, 4)),
+    ),
+}
+every_network = pytest.mark.parametrize("name", NETWORKS)
+
+
+def small_network(name: str) -> Encoder:
+    """In float64, every parameter drawn anew, so that none is zero; torch's second bias of an LSTM stays so."""
+    generator = np.random.default_rng(1)
+    vectors = generator.normal(size=(WORDS, DIMENSIONS)).astype(np.float32)
+    network = build(NETWORKS[name][0], vectors, seed=1).double()
+    for parameter in network.parameters():
+        if parameter.requires_grad and parameter is not network.words.weight:
+            parameter.data = torch.from_numpy(generator.normal(size=parameter.shape) * 0.7)
+    return network.eval()
+
+
+def forward(network: Encoder, texts: list[list[int]], padding: int = 0) -> Embedding:
+    longest = max(map(len, texts)) + padding
+    ids = torch.tensor([text + [0] * (longest - len(text)) for text in texts])
+    return network(ids, torch.tensor([len(text) for text in texts]))
+
+
+TEXTS = st.lists(st.lists(st.integers(1, WORDS - 1), min_size=1, max_size=20), min_size=1, max_size=5)
+
+
+@every_network
+@settings(max_examples=15, deadline=None)
+@given(texts=TEXTS)
+def test_a_network_is_its_equations(name: str, texts: list[list[int]]) -> None:
+    network = small_network(name)
+    parameters = twins.weights_of(network)
+    expected = [NETWORKS[name][1](parameters, text) for text in texts]
+    for batch in batches([np.array(text, np.int32) for text in texts], rows=4):
+        found = network(torch.from_numpy(batch.ids), torch.from_numpy(batch.lengths)).dense.detach().numpy()
+        for row, text in enumerate(batch.texts):
+            assert found[row] == pytest.approx(expected[text], abs=1e-12)
+    single = forward(network.float(), texts).dense.detach().numpy()
+    assert single == pytest.approx(np.array(expected), abs=1e-5)
+
+
+@settings(max_examples=40, deadline=None)
+@given(texts=TEXTS)
+def test_a_bag_of_words_is_equation_1_of_dos_santos(texts: list[list[int]]) -> None:
+    network = small_network("dos santos bow-cnn")
+    found = forward(network, texts)
+    assert found.words is not None
+    assert found.weights is not None
+    for row, text in enumerate(texts):
+        whole = np.zeros(WORDS)
+        for word, weight in zip(found.words[row].tolist(), found.weights[row].tolist(), strict=True):
+            whole[word] += weight
+        assert whole == pytest.approx(twins.bag(twins.weights_of(network), text), abs=1e-12)
+        assert (found.words[row].diff() >= 0).all()
+
+
+@every_network
+@settings(max_examples=15, deadline=None)
+@given(texts=TEXTS)
+def test_a_score_is_its_equation(name: str, texts: list[list[int]]) -> None:
+    network, (encoder, twin) = small_network(name), NETWORKS[name]
+    parameters = twins.weights_of(network)
+    others = texts[1:] + texts[:1]
+    found = network.score(forward(network, texts), forward(network, others)).tolist()
+    for score, left, right in zip(found, texts, others, strict=True):
+        expected = twins.similarity(encoder.similarity, twin(parameters, left), twin(parameters, right))
+        if isinstance(network, BowCNN):
+            beta_1, beta_2 = parameters["betas"]
+            expected *= beta_2
+            expected += beta_1 * twins.cosine(twins.bag(parameters, left), twins.bag(parameters, right))
+        assert score == pytest.approx(expected, abs=1e-9)
+
+
+def test_losses_are_their_equations() -> None:
+    scores, labels = torch.tensor([0.9, 0.4]), torch.tensor([1.0, 0.0])
+    assert float(squared_error(scores, labels)) == pytest.approx(0.5 * (0.1**2 + 0.4**2))
+    assert float(sum_of_squares(scores, labels)) == pytest.approx(0.1**2 + 0.4**2)
+    found = logistic_ranking(torch.tensor([0.9, 0.1]), torch.tensor([0.4, 0.5]), 10.0)
+    assert float(found) == pytest.approx(np.log(1 + np.exp(-10 * 0.5)) + np.log(1 + np.exp(10 * 0.4)))
+    assert float(logistic_ranking(torch.tensor([-1.0]), torch.tensor([1.0]), 1e4)) == pytest.approx(2e4)
+
+
+@every_network
+@pytest.mark.parametrize("loss", ["squared_error", "mean_squared_error", "logistic_ranking"])
+def test_gradients_of_the_network_the_score_and_the_loss_are_right(name: str, loss: str) -> None:
+    network = small_network(name)
+    network.words.sparse = False
+    if isinstance(network, BowCNN):
+        network.word_weights.sparse = False
+    names = [key for key, parameter in network.named_parameters() if parameter.requires_grad]
+    generator = np.random.default_rng(2)
+    texts = [generator.integers(1, WORDS, length).tolist() for length in (8, 5, 3, 1, 6, 4)]
+    labels = torch.tensor([1.0, 0.0], dtype=torch.float64)
+
+    def whole(*values: torch.Tensor) -> torch.Tensor:
+        found = torch.func.functional_call(network, dict(zip(names, values, strict=True)), _batch(texts))
+        mixed = values[names.index("betas")] if "betas" in names else None
+        network.mix = lambda: (1.0, 0.0) if mixed is None else (mixed[1], mixed[0])  # type: ignore[method-assign]
+        scores = network.score(found.rows(0, 2), found.rows(2, 4))
+        if loss == "logistic_ranking":
+            return logistic_ranking(scores, network.score(found.rows(0, 2), found.rows(4, 6)), 10.0)
+        return (squared_error if loss == "squared_error" else sum_of_squares)(scores, labels)
+
+    parameters = dict(network.named_parameters())
+    inputs = [parameters[key].detach().clone().requires_grad_() for key in names]
+    assert torch.autograd.gradcheck(whole, inputs, fast_mode=True)
+
+
+def _batch(texts: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+    longest = max(map(len, texts))
+    ids = torch.tensor([text + [0] * (longest - len(text)) for text in texts])
+    return ids, torch.tensor([len(text) for text in texts])
+
+
+@pytest.mark.parametrize("kind", ["cosine", "manhattan", "euclidean"])
+def test_equal_and_zero_embeddings_have_finite_gradients(kind: str) -> None:
+    left = torch.tensor([[1.0, 2.0], [0.0, 0.0]], requires_grad=True)
+    scores = similarity(kind, left, left.detach().clone())  # type: ignore[arg-type]
+    scores.sum().backward()
+    assert left.grad is not None
+    assert left.grad.isfinite().all()
+    assert scores[0].item() == pytest.approx(1)
+
+
+@every_network
+def test_training_mode_gives_gradients_to_all_that_is_learned_and_to_the_words_of_the_batch_only(name: str) -> None:
+    network = small_network(name).train()
+    found = forward(network, [[2, 3, 4], [3, 5]])
+    network.score(found.rows(0, 1), found.rows(1, 2)).sum().backward()
+    for key, parameter in network.named_parameters():
+        assert (parameter.grad is not None) == parameter.requires_grad, key
+    gradient = network.words.weight.grad
+    assert gradient is not None
+    assert gradient.is_sparse
+    assert set(gradient.coalesce().indices()[0].tolist()) <= {0, 2, 3, 4, 5}
+
+
+def test_word_vectors_that_are_fixed_and_weights_that_are_fixed_are_not_learned() -> None:
+    vectors = np.ones((4, 3), np.float32)
+    chosen = EncoderSettings(kind="bow_cnn", units=2, word_vectors="fixed", word_weights="fixed")
+    learned = [name for name, parameter in build(chosen, vectors, 1).named_parameters() if parameter.requires_grad]
+    assert learned == ["betas", "convolution.weight", "convolution.bias"]
+
+
+def test_dropout_is_for_training_only() -> None:
+    network = small_network("othman cnn")
+    text = [[2, 3, 4, 5]]
+    assert (forward(network, text).dense == forward(network, text).dense).all()
+    torch.manual_seed(1)
+    drawn = {tuple(forward(network.train(), text).dense[0].tolist()) for _ in range(9)}
+    assert len(drawn) > 1
+
+
+@every_network
+def test_padding_does_not_matter(name: str) -> None:
+    network, texts = small_network(name), [[2, 3, 4], [5], [], [7, 7, 2, 1, 1]]
+    close, wide = forward(network, texts), forward(network, texts, padding=13)
+    assert close.dense.detach().numpy() == pytest.approx(wide.dense.detach().numpy(), abs=1e-12)
+    assert network.score(close, close).tolist() == pytest.approx(network.score(close, wide).tolist())
+
+
+@every_network
+def test_an_empty_text_has_a_zero_embedding(name: str) -> None:
+    network = small_network(name).float()
+    found = Embeddings(np.arange(2), *encode(network, [np.zeros(0, np.int32), np.array([3], np.int32)], rows=4))
+    assert found.is_empty.tolist() == [True, False]
+    if network.kind == "cosine":
+        assert np.linalg.norm(found.vectors[1].astype(float)) == pytest.approx(1, abs=1e-3)
+
+
+def same_bits(left: Encoded, right: Encoded) -> bool:
+    if (left.words is None) != (right.words is None):
+        return False
+    if left.words is not None and right.words is not None:
+        bags = [(bag.data.tobytes(), bag.indices.tolist(), bag.indptr.tolist()) for bag in (left.words, right.words)]
+        if bags[0] != bags[1]:
+            return False
+    return left.vectors.tobytes() == right.vectors.tobytes()
+
+
+@every_network
+def test_an_embedding_has_the_same_bits_whatever_its_company(name: str) -> None:
+    generator = np.random.default_rng(1)
+    sequences = [generator.integers(1, 500, generator.integers(0, 150)).astype(np.int32) for _ in range(200)]
+    vectors = generator.normal(size=(500, 50)).astype(np.float32)
+    network = build(dataclasses.replace(NETWORKS[name][0], units=50), vectors, seed=1)
+    whole = Embeddings(np.arange(200), *encode(network, sequences, rows=64))
+    some = generator.permutation(200)[:70]
+    again = encode(network, [sequences[i] for i in some], rows=64)
+    expected = whole.take(some)
+    assert same_bits(again, Encoded(expected.vectors, expected.words))
+
+
+def test_the_weights_of_words_start_as_their_idf_or_as_ones() -> None:
+    vectors = np.ones((6, 3), np.float32)
+    texts = [np.array(text, np.int32) for text in ([2, 2, 3], [2, 1], [4, 3, 0], [])]
+    network = build(EncoderSettings(kind="bow_cnn", units=2), vectors, 1)
+    network.prepare(texts, [])
+    idf = network.state_dict()["word_weights.weight"][:, 0].tolist()
+    assert idf == pytest.approx([0, 0, np.log(4 / 2), np.log(4 / 2), np.log(4 / 1), np.log(4 / 1)])
+    network = build(EncoderSettings(kind="bow_cnn", units=2, first_word_weights="ones"), vectors, 1)
+    network.prepare(texts, [])
+    assert set(network.state_dict()["word_weights.weight"][:, 0].tolist()) == {1.0}
+
+
+def test_a_network_that_gives_no_numbers_is_an_error() -> None:
+    network = small_network("othman cnn").float()
+    network.words.weight.data[3] = torch.nan
+    with pytest.raises(DupqError, match="no numbers"):
+        encode(network, [np.array([3], np.int32)], rows=2)
+
+
+@every_network
+def test_a_saved_network_is_the_same_when_opened(name: str, tmp_path: Path) -> None:
+    network = small_network(name).float()
+    chosen = dataclasses.replace(config.Settings(), encoder=NETWORKS[name][0])
+    words = Vocabulary([f"w{i}" for i in range(WORDS - 2)])
+    save(str(tmp_path), SavedEncoder(network, words, chosen, Decision(0.5, 0.4, 3.0, -1.0), {}), run_id="r")
+    opened = load(str(tmp_path))
+    assert opened.settings == chosen
+    assert opened.network.measure == network.measure
+    assert weights(opened.network) == weights(network)
+    texts = [np.array([2, 3, 3], np.int32), np.array([1, 9], np.int32)]
+    assert same_bits(encode(opened.network, texts, 4), encode(network, texts, 4))
+
+
+def test_a_learned_mix_is_saved() -> None:
+    network = small_network("dos santos bow-cnn")
+    beta_1, beta_2 = twins.weights_of(network)["betas"]
+    assert network.measure == Measure("cosine", dense=beta_2, lexical=beta_1)
+    assert Measure.from_dict(network.measure.to_dict(), "x") == network.measure
+
+
+@pytest.mark.parametrize("values", [None, {}, {"kind": "guess", "dense": 1, "lexical": 0}, {"kind": "cosine"}])
+def test_a_measure_that_is_none_is_an_error(values: object) -> None:
+    with pytest.raises(DupqError, match="measure"):
+        Measure.from_dict(values, "encoder.json")
+
+
+def test_weights_of_another_network_are_an_error_that_names_the_file() -> None:
+    tensors = read_weights(weights(small_network("othman lstm")), "a")
+    with pytest.raises(DupqError, match=r"place.*not the weights of a network of kind gru"):
+        rebuild(NETWORKS["othman gru"][0], tensors, "place")
+    del tensors["words.weight"]
+    with pytest.raises(DupqError, match=r"place.*words\.weight"):
+        rebuild(NETWORKS["othman lstm"][0], tensors, "place")
+    with pytest.raises(DupqError, match=r"place.*not readable"):
+        read_weights(b"\x80\x04pickle", "place")
+
+
+@pytest.mark.parametrize("name", ["othman lstm", "dos santos bow-cnn"])
+def test_embeddings_are_written_and_read_without_loss(name: str, tmp_path: Path) -> None:
+    texts = [np.array(text, np.int32) for text in ([2, 3, 3], [], [9, 1, 2, 5])]
+    sites = Sites(["a", "b"])
+    found = Embeddings(np.array([3, 9, 2**40], np.int64), *encode(small_network(name).float(), texts, 4))
+    table = embeddings_table(found, sites)
+    place = str(tmp_path / "part.parquet")
+    storage.write_table(place, table, table.schema)
+    read = read_embeddings(place, sites)
+    assert read.keys.tolist() == found.keys.tolist()
+    assert same_bits(Encoded(read.vectors, read.words), Encoded(found.vectors, found.words))

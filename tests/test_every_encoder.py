@@ -1,0 +1,53 @@
+"""Encoders that are not scored by cosine alone, from the archive to clusters and figures, with real Ray."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from trained import TrainedSample
+
+from dupq import storage
+from dupq.encoders.description import read_measure
+from dupq.evaluation_pipeline import EvaluationJob, evaluate
+from dupq.neighbours.embeddings import gathered
+from dupq.neighbours.scores import pair_scores
+from dupq.pipeline import DedupJob, dedup
+from dupq.stages.embeddings import read_embeddings
+from dupq.text.keys import Sites
+from dupq.training_pipeline import TrainingJob, train
+
+QUICK = ("training.epochs=1", "training.negatives=3", "word_vectors.dimensions=30", "word_vectors.epochs=1")
+
+
+@pytest.mark.parametrize(
+    ("preset", "assignments"),
+    [
+        ("dos-santos-bow-cnn", ("encoder.units=20",)),
+        ("othman-alstm", ()),
+        ("othman-cnn", ("encoder.similarity=euclidean",)),
+    ],
+)
+def test_an_encoder_is_trained_finds_pairs_and_is_evaluated(
+    preset: str, assignments: tuple[str, ...], trained_sample: TrainedSample, tmp_path: Path
+) -> None:
+    archive, encoder = (trained_sample.questions, trained_sample.links), str(tmp_path / "encoder")
+    train(TrainingJob(*archive, encoder, preset=preset, assignments=(*QUICK, *assignments)))
+    measure = read_measure(encoder)
+    assert (measure.lexical != 0) == (preset == "dos-santos-bow-cnn")
+    run = dedup(DedupJob(archive[0], encoder, str(tmp_path / "runs"), archive[1]))
+    assert storage.read_json(run.path("metrics.json"))["known_duplicates"]["retrieval"]["encoder"]["map"] > 0
+    assert "encoder" in evaluate(EvaluationJob(*archive, str(tmp_path / "evaluation"), encoder))
+
+    pairs = pq.read_table(run.path("pairs"))
+    pairs = pairs.filter(pc.equal(pairs["source"], "encoder"))
+    (site,) = set(pairs["site_left"].to_pylist())  # so that keys are ids
+    files = storage.list_files(run.path("embeddings"), ".parquet")
+    embedded = gathered([read_embeddings(file.uri, Sites([site])) for file in files])
+    sides = [
+        embedded.take(np.searchsorted(embedded.keys, pairs[column].to_numpy()))
+        for column in ("question_id_left", "question_id_right")
+    ]
+    assert len(pairs) > 1000
+    assert pairs["similarity"].to_numpy() == pytest.approx(pair_scores(measure, *sides), rel=1e-4, abs=1e-6)

@@ -1,0 +1,93 @@
+"""Encoders that nothing is learned of by gradients, from dump to clusters; word vectors from answers and from files."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dupq import config, storage
+from dupq.encoders.mappsent import MappSent
+from dupq.encoders.saved import load
+from dupq.encoders.sif import SIF
+from dupq.errors import DupqError
+from dupq.ingest_pipeline import IngestJob, ingest
+from dupq.pipeline import DedupJob, dedup
+from dupq.stages.training import Sentences
+from dupq.tables import TEXTS
+from dupq.training_pipeline import TrainingJob, train
+
+QUICK = ("word_vectors.dimensions=8", "word_vectors.epochs=1", "word_vectors.minimum_count=1")
+TOPICS = ("bread ovens", "train tickets", "graph theory", "bicycle chains", "visa rules", "coffee beans")
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory, ray_started: None) -> str:
+    """Two questions on each topic, linked, and an answer that alone says "sourdough"."""
+    folder = tmp_path_factory.mktemp("small") / "small.example.com"
+    folder.mkdir()
+    rows, links = [], []
+    for number, topic in enumerate(TOPICS):
+        for copy, title in enumerate((f"How do I choose {topic}?", f"Choosing {topic} on 12/05/2014")):
+            rows.append(f'<row Id="{2 * number + copy + 1}" PostTypeId="1" Title="{title}" Body="about {topic}" />')
+        links.append(f'<row Id="{number}" PostId="{2 * number + 2}" RelatedPostId="{2 * number + 1}" LinkTypeId="3" />')
+    rows.append('<row Id="99" PostTypeId="2" ParentId="1" Body="Use sourdoughs" />')
+    for name, element, content in (("Posts", "posts", rows), ("PostLinks", "postlinks", links)):
+        text = f'<?xml version="1.0" encoding="utf-8"?>\n<{element}>\n' + "\n".join(content) + f"\n</{element}>\n"
+        (folder / f"{name}.xml").write_text(text)
+    output = str(folder.parent / "archive")
+    ingest(IngestJob((str(folder),), output, answers=True))
+    return output
+
+
+def trained(archive: str, output: Path, preset: str, *assignments: str) -> str:
+    train(TrainingJob(f"{archive}/questions", f"{archive}/links", str(output), preset, (*QUICK, *assignments)))
+    return str(output)
+
+
+def test_mappsent_goes_from_dump_to_clusters_and_reads_the_answers(archive: str, tmp_path: Path) -> None:
+    encoder = trained(archive, tmp_path / "encoder", "mappsent-pca", "text.dates=date")
+    saved = load(encoder)
+    assert isinstance(saved.network, MappSent)
+    assert {"sourdough", "date", "choose", "do"} <= set(saved.vocabulary.words)
+    assert len(saved.metrics["learning_curve"]) == 1
+    unused = [saved.vocabulary.words.index(word) + 2 for word in ("how", "do", "on")]
+    text = "how do i choose bread ovens on 12 05 2014"
+    assert not set(unused).intersection(saved.vocabulary.ids(text, 99).tolist())
+    run = dedup(DedupJob(f"{archive}/questions", encoder, str(tmp_path / "runs"), f"{archive}/links"))
+    assert len(pq.read_table(run.path("clusters"))) == 2 * len(TOPICS)
+
+
+def test_sif_over_vectors_that_a_user_brings(archive: str, tmp_path: Path) -> None:
+    words = sorted({word for topic in TOPICS for word in topic.split(" ")})
+    generator = np.random.default_rng(1)
+    lines = [f"{word} {' '.join(f'{value:.4f}' for value in generator.normal(size=8))}" for word in words]
+    (tmp_path / "glove.txt").write_text("\n".join(lines) + "\n")
+    vectors = f"word_vectors.file={tmp_path}/glove.txt"
+    written = ("text.word_form=written", "text.parts_of_speech=all")
+    saved = load(trained(archive, tmp_path / "encoder", "arora-sif-pca", vectors, *written))
+    assert isinstance(saved.network, SIF)
+    assert "sourdoughs" not in saved.vocabulary.words
+    row = saved.network.words.weight[saved.vocabulary.words.index("bread") + 2]
+    assert row.tolist() == pytest.approx([float(value) for value in lines[words.index("bread")].split(" ")[1:]])
+    assert saved.network.components.norm(dim=1).tolist() == pytest.approx([1])
+
+
+def test_a_file_of_vectors_that_is_not_there_is_said_before_any_work(archive: str, tmp_path: Path) -> None:
+    with pytest.raises(DupqError, match=r"word_vectors\.file=/nowhere/glove\.txt: no such file"):
+        trained(archive, tmp_path / "encoder", "mappsent", "word_vectors.file=/nowhere/glove.txt")
+    assert not (tmp_path / "encoder").exists()
+
+
+def test_sentences_are_those_of_all_folders_or_of_some_texts_of_each(tmp_path: Path) -> None:
+    for folder, texts in (("questions", ["breads rise", "", "trains run"]), ("answers", ["ovens are hot"])):
+        columns = [pa.array(range(len(texts)), pa.int64()), pa.array([""] * len(texts)), pa.array(texts)]
+        storage.write_table(str(tmp_path / folder / "part-0.parquet"), pa.table(columns, schema=TEXTS), TEXTS)
+    folders = [str(tmp_path / "questions"), str(tmp_path / "answers")]
+    settings = config.load(assignments=["text.word_form=stems", "text.stop_words=removed"])
+    sentences = Sentences(folders, settings)
+    assert list(sentences) == list(sentences) == [["bread", "rise"], ["train", "run"], ["oven", "are", "hot"]]
+    some = Sentences(folders, config.load(assignments=["word_vectors.sentences=2"]))
+    assert len(list(some)) in (2, 3)
+    assert ["ovens", "are", "hot"] in list(some)
