@@ -95,18 +95,25 @@ class TrainingSettings:
     """Pairs, the split, and gradient descent."""
 
     epochs: int = 10
-    batch_size: int = 16  # pairs, of all workers together; logistic_ranking: positive pairs
-    loss: Literal["squared_error", "mean_squared_error", "logistic_ranking"] = "squared_error"
+    patience: int = 0  # epochs without a better development MAP after which training stops; 0: it never does
+    batch_size: int = 16  # pairs, of all workers together; logistic_ranking, softmax: positive pairs
+    loss: Literal["squared_error", "mean_squared_error", "logistic_ranking", "softmax"] = "squared_error"
     gamma: float = 10.0  # of logistic_ranking
+    temperature: float = 0.05  # of softmax, which scores are divided by
     optimizer: Literal["sgd", "adagrad", "adadelta", "adam"] = "sgd"
     learning_rate: float = 0.005
     gradient_clipping: float = 0.0  # the gradient's greatest length, all parameters together; 0: not clipped
-    negatives: int = 1  # random questions per positive pair; logistic_ranking uses the hardest of them
+    positives: Literal["closed", "links"] = "closed"  # closed: every pair of a set of duplicates
+    set_pairs: int = 1_000  # pairs of one set at most; of a larger one some are drawn, and the others counted
+    pairs: int = 0  # positive pairs trained on at most, chosen by a hash of their keys; 0: all
+    negatives: int = 1  # random questions per positive pair; logistic_ranking uses the hardest; 0 if others are there
     negatives_drawn: Literal["each-epoch", "once"] = "each-epoch"
+    mined_negatives: int = 0  # per positive pair: the encoder's own nearest questions that are no known duplicates
+    mined_epochs: int = 1  # they are mined anew each so many epochs
     development_share: float = 0.2  # of the duplicate clusters
     test_share: float = 0.2
     development_pool: int = 2_000  # questions that an epoch's development MAP is measured over
-    negative_pool: int = 100_000  # questions that random negatives are drawn from
+    negative_pool: int = 100_000  # questions that random and mined negatives are from
     calibration_pool: int = 50_000  # questions that the threshold is chosen over
     beta: float = 0.5  # of the F-measure that the threshold is chosen by: under 1, precision weighs more
     gpu: Literal["auto", "always", "never"] = "auto"  # auto: if the cluster has one for each worker now
@@ -296,7 +303,8 @@ _AT_LEAST_ONE = {
     "training": [
         "epochs",
         "batch_size",
-        "negatives",
+        "set_pairs",
+        "mined_epochs",
         "development_pool",
         "negative_pool",
         "calibration_pool",
@@ -327,6 +335,25 @@ def _check_encoder(encoder: EncoderSettings) -> None:
     similarities = _SIMILARITIES.get(encoder.kind, ("cosine",))
     rule = f"encoder.kind={encoder.kind} is scored by cosine"
     _require(encoder.similarity in similarities, "encoder.similarity", repr(encoder.similarity), rule)
+
+
+def _check_training(training: TrainingSettings) -> None:
+    for entry in ("learning_rate", "beta", "gamma", "temperature"):
+        value = getattr(training, entry)
+        _require(value > 0, f"training.{entry}", value, "more than 0 expected")
+    for entry in ("gradient_clipping", "patience", "pairs", "negatives", "mined_negatives"):
+        value = getattr(training, entry)
+        _require(value >= 0, f"training.{entry}", value, "0 or more expected")
+    has_negatives = training.negatives + training.mined_negatives > 0 or training.loss == "softmax"
+    rule = "at least 1 expected, unless there are mined ones or the loss is softmax"
+    _require(has_negatives, "training.negatives", training.negatives, rule)
+    shares = training.development_share + training.test_share
+    _require(
+        training.development_share > 0 and training.test_share >= 0 and shares < 1,
+        "training.development_share",
+        training.development_share,
+        "more than 0 expected, and with test_share less than 1",
+    )
 
 
 def check(settings: Settings) -> Settings:
@@ -361,18 +388,7 @@ def check(settings: Settings) -> Settings:
         "only English texts can be tagged; 'all' expected for text.language=" + settings.text.language,
     )
     _check_encoder(settings.encoder)
-    _require(training.learning_rate > 0, "training.learning_rate", training.learning_rate, "more than 0 expected")
-    _require(training.beta > 0, "training.beta", training.beta, "more than 0 expected")
-    _require(training.gamma > 0, "training.gamma", training.gamma, "more than 0 expected")
-    clipping = training.gradient_clipping
-    _require(clipping >= 0, "training.gradient_clipping", clipping, "0 or more expected")
-    shares = training.development_share + training.test_share
-    _require(
-        training.development_share > 0 and training.test_share >= 0 and shares < 1,
-        "training.development_share",
-        training.development_share,
-        "more than 0 expected, and with test_share less than 1",
-    )
+    _check_training(training)
     _require(settings.encode.actors >= 0, "encode.actors", settings.encode.actors, "0 or more expected")
     _require(settings.encode.gpus >= 0, "encode.gpus", settings.encode.gpus, "0 or more expected")
     share = settings.ingest.maximum_reject_share

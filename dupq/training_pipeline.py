@@ -1,6 +1,7 @@
 """The training job, stage after stage: questions and links in, an encoder out.
 
 questions     ──texts──▶      tokens; answers too, if they were ingested
+pair files    ──pairs──▶      what else is known of pairs, if there are any
 texts, links  ──prepare──▶    split by sets of known duplicates, word vectors
 pairs         ──fit──▶        the network, by Ray Train
 development   ──calibrate──▶  threshold, probability; the saved encoder
@@ -12,10 +13,13 @@ from dataclasses import dataclass
 from dupq import config, runs, storage
 from dupq.encoders.description import saved_by
 from dupq.errors import DupqError, SettingError
+from dupq.report import learning_curve
 from dupq.stages.calibration import calibrate
+from dupq.stages.fit import fit
 from dupq.stages.shards import answer_shards, link_files, question_shards
 from dupq.stages.texts import make_answer_texts, make_texts
-from dupq.stages.training import TrainingFiles, fit, prepare
+from dupq.stages.training import TrainingFiles, gather_pairs, prepare
+from dupq.training.pair_files import read_pairs
 
 
 @dataclass(frozen=True)
@@ -23,16 +27,22 @@ class TrainingJob:
     """What `jobs/train.py` was asked for. All are URIs but the preset's name."""
 
     questions: str
-    links: str
+    links: str | None
     output: str
     preset: str = config.DEFAULT_PRESET
     assignments: tuple[str, ...] = ()
     workers: int = 1
+    pairs: tuple[str, ...] = ()
 
     def check(self) -> config.Settings:
         """The settings; raises DupqError for what is wrong, before any work."""
-        question_shards(self.questions)
-        link_files(self.links)
+        sites = question_shards(self.questions)[1]
+        if self.links is not None:
+            link_files(self.links)
+        elif not self.pairs:
+            raise SettingError("neither --links nor --pairs: known duplicates are what an encoder is trained on")
+        for uri in self.pairs:
+            read_pairs(storage.read_bytes(uri), sites, uri)
         if self.workers < 1:
             raise SettingError(f"--workers {self.workers}: at least 1 expected")
         settings = config.load(self.preset, list(self.assignments))
@@ -57,10 +67,15 @@ def train(job: TrainingJob) -> runs.Run:
     vectors = settings.word_vectors.file
     # answers are read for word vectors only, so not where those are there already
     answers = [] if vectors or settings.word_vectors.answers == "ignored" else answer_shards(job.questions, sites)
-    inputs = {"questions": storage.absolute(job.questions), "links": storage.absolute(job.links)}
+    inputs = {
+        "questions": storage.absolute(job.questions),
+        "links": storage.absolute(job.links) if job.links is not None else None,
+        "pairs": [storage.absolute(uri) for uri in job.pairs],
+    }
     made_from = {
         "questions": runs.content_of(job.questions),
-        "links": runs.content_of(job.links),
+        "links": runs.content_of(job.links) if job.links is not None else None,
+        "pairs": [storage.checksum(uri) for uri in job.pairs],
         "answers": [[shard.site, storage.checksum(shard.uri)] for shard in answers],
         "word_vectors": storage.checksum(vectors) if vectors else None,
     }
@@ -70,11 +85,16 @@ def train(job: TrainingJob) -> runs.Run:
     if answers:
         files = dataclasses.replace(files, answers=run.path("answer_texts"))
         run.stage("answer_texts", lambda: make_answer_texts(answers, sites, settings.text, str(files.answers)))
+    if job.pairs:
+        files = dataclasses.replace(files, pairs=run.path("pairs.parquet"))
+        run.stage("pairs", lambda: gather_pairs(job.pairs, files, sites))
     run.stage("prepare", lambda: prepare(files, sites, settings))
     run.stage("fit", lambda: fit(files, sites, settings, job.workers))
     if saved_by(output) != run.run_id:
         storage.delete(run.path("stages", "calibrate.json"))
     run.stage("calibrate", lambda: calibrate(files, sites, settings, run.run_id))
+    picture = learning_curve.picture(storage.read_json(files.curve))
+    storage.write_bytes(storage.join(output, "learning_curve.svg"), picture.encode())
     run.describe()
     storage.create(run.path("_SUCCESS"), b"")
     return run

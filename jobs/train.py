@@ -12,7 +12,18 @@ def main() -> None:
     """Parse, connect, train, and say how good it became."""
     parser = command_line.parser("Train an encoder on an archive's own text and duplicate links, with Ray Train.")
     parser.add_argument("--questions", required=True, metavar="URI", type=command_line.uri, help="the questions table")
-    parser.add_argument("--links", required=True, metavar="URI", type=command_line.uri, help="the links table")
+    parser.add_argument(
+        "--links", metavar="URI", type=command_line.uri, help="the links table; not needed where there are --pairs"
+    )
+    parser.add_argument(
+        "--pairs",
+        action="append",
+        default=[],
+        metavar="URI",
+        type=command_line.uri,
+        help="more known pairs: lines of two questions (site/question_id, or with one site the id) and 1 (duplicates, "
+        "also if nothing stands there) or 0, with tabs between; may be repeated",
+    )
     parser.add_argument("--output", required=True, metavar="URI", type=command_line.uri, help="the encoder's folder")
     parser.add_argument(
         "--preset",
@@ -39,6 +50,7 @@ def main() -> None:
         arguments.preset,
         tuple(arguments.set),
         arguments.workers,
+        tuple(arguments.pairs),
     )
     job.check()
     cluster.connect(arguments.ray)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dupq import config
 from dupq.encoders.build import build
-from dupq.errors import DupqError
+from dupq.errors import DupqError, SettingError
 from dupq.training.calibration import best_cluster_threshold, fit_probability
 from dupq.training.loop import epoch_examples, pad, train_epoch
 from dupq.training.optimizers import optimizer_for
@@ -85,7 +85,7 @@ def quick(preset: str, *assignments: str) -> config.Settings:
 
 @pytest.mark.parametrize("preset", PAPERS)
 def test_several_workers_take_the_steps_of_one(preset: str) -> None:
-    """The gradients of three processes, averaged as DistributedDataParallel does, against those of one."""
+    """The gradients of three workers, summed, against those of one."""
     chosen = quick(preset, "training.batch_size=7", "training.negatives=2", "training.gradient_clipping=0")
     split = split_links(DUPLICATES, chosen.training)
     examples = epoch_examples(DUPLICATES[:7], np.arange(40), split, chosen.training, 1)
@@ -102,7 +102,7 @@ def test_several_workers_take_the_steps_of_one(preset: str) -> None:
     shares = [gradients(rank, 3) for rank in range(3)]
     assert whole
     for index, gradient in enumerate(whole):
-        assert torch.allclose(sum(share[index] for share in shares) / 3, gradient, atol=1e-5)  # type: ignore[arg-type]
+        assert torch.allclose(sum(share[index] for share in shares), gradient, atol=1e-5)  # type: ignore[arg-type]
 
 
 def half_shared() -> dict[int, np.ndarray]:
@@ -130,7 +130,7 @@ def test_each_paper_brings_duplicates_together(preset: str) -> None:
     losses = []
     for epoch in range(25):
         examples = epoch_examples(DUPLICATES, np.arange(40), split, training, epoch)
-        losses.append(train_epoch(network, optimizer, sequences, examples, training))
+        losses.append(train_epoch(network, optimizer, sequences, examples, training).mean)
     assert np.mean(losses[-3:]) < losses[0] * 0.8
 
 
@@ -148,13 +148,13 @@ def test_the_stranger_that_scores_highest_is_the_one_that_is_used() -> None:
         return network.score(found.rows(0, 1), found.rows(1, 2)).item()
 
     expected = 0.0
-    for left, right, strangers in zip(*(column[:3].tolist() for column in examples), strict=True):
+    for left, right, strangers, _ in zip(*(column[:3].tolist() for column in examples), strict=True):
         for anchor in (left, right):
             hardest = max(score(anchor, stranger) for stranger in strangers)
             expected += np.log1p(np.exp(-10 * (score(left, right) - hardest)))
     three = Rankings(*(column[:3] for column in examples))
     still = torch.optim.SGD(network.parameters(), lr=0.0)
-    assert train_epoch(network, still, SEQUENCES, three, chosen) == pytest.approx(expected / 3, rel=1e-4)
+    assert train_epoch(network, still, SEQUENCES, three, chosen).mean == pytest.approx(expected / 3, rel=1e-4)
 
 
 def test_strangers_are_drawn_once_or_each_epoch() -> None:
@@ -165,6 +165,27 @@ def test_strangers_are_drawn_once_or_each_epoch() -> None:
     anew = dataclasses.replace(chosen, negatives_drawn="each-epoch")
     first, second = (epoch_examples(DUPLICATES, np.arange(40), split, anew, epoch) for epoch in (1, 2))
     assert not all((a == b).all() for a, b in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("assignment", "rule"),
+    [
+        ("training.negatives=0", "at least 1 expected"),
+        ("training.temperature=0", "more than 0 expected"),
+        ("training.patience=-1", "0 or more expected"),
+        ("training.pairs=-1", "0 or more expected"),
+        ("training.mined_epochs=0", "at least 1 expected"),
+        ("training.set_pairs=0", "at least 1 expected"),
+    ],
+)
+def test_a_setting_out_of_its_range_is_named(assignment: str, rule: str) -> None:
+    with pytest.raises(SettingError, match=f"'{assignment.partition('=')[0]}'.*{rule}"):
+        config.load("bogdanova-sum", [assignment])
+
+
+@pytest.mark.parametrize("other", ["training.loss=softmax", "training.mined_negatives=2"])
+def test_there_may_be_no_random_negatives_where_there_are_others(other: str) -> None:
+    assert config.load("bogdanova-sum", [other, "training.negatives=0"]).training.negatives == 0
 
 
 @given(

@@ -1,51 +1,117 @@
-"""Real DistributedDataParallel processes, without Ray."""
+"""Real gloo processes, without Ray."""
 
-import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import distributed, multiprocessing
-from torch.nn.parallel import DistributedDataParallel
 
 from dupq import config
 from dupq.encoders.build import build
-from dupq.training.loop import epoch_examples, train_epoch
+from dupq.encoders.protocol import Encoder
+from dupq.training.loop import embed, epoch_examples, train_epoch
+from dupq.training.losses import score_matrix
 from dupq.training.optimizers import optimizer_for
 from dupq.training.split import split_links
 
-DUPLICATES = np.array([(2 * i, 2 * i + 1) for i in range(9)])
+DUPLICATES = np.array([*((3 * i, 3 * i + 1) for i in range(36)), *((3 * i, 3 * i + 2) for i in range(9))])
+SOFTMAX = ("training.loss=softmax", "training.temperature=0.3")
 
 
-def learned(preset: str, worker: tuple[int, int]) -> dict[str, torch.Tensor]:
-    """The weights after two epochs of some steps, as worker (rank, workers)."""
-    chosen = config.load(preset, ["encoder.units=6", "encoder.dropout=0", "encoder.word_vectors=learned"])
-    training = dataclasses.replace(chosen.training, batch_size=5, negatives=2)
+def start(preset: str, assignments: tuple[str, ...]) -> tuple[config.Settings, Encoder, dict[int, np.ndarray]]:
+    chosen = config.load(
+        preset,
+        [
+            "encoder.units=6",
+            "encoder.dropout=0",
+            "encoder.word_vectors=learned",
+            "training.batch_size=4",
+            "training.negatives=2",
+            *assignments,
+        ],
+    )
     generator = np.random.default_rng(1)
-    sequences = {key: generator.integers(1, 30, 9).astype(np.int32) for key in range(20)}
-    network = build(chosen.encoder, generator.normal(size=(30, 8)).astype(np.float32), seed=1)
-    model = network if worker[1] == 1 else DistributedDataParallel(network)
+    sequences = {key: generator.integers(1, 60, 3 + key % 30).astype(np.int32) for key in range(120)}
+    network = build(chosen.encoder, generator.normal(size=(60, 8)).astype(np.float32), seed=1)
+    return chosen, network, sequences
+
+
+# 45 pairs in batches of 4: in the last one is one pair, and nothing for the second worker
+def learned(preset: str, assignments: tuple[str, ...], worker: tuple[int, int]) -> tuple[dict[str, Any], np.ndarray]:
+    """The weights after three epochs as worker (rank, workers), and the loss of each step."""
+    chosen, network, sequences = start(preset, assignments)
+    training = chosen.training
     optimizer = optimizer_for(network, training)
     split = split_links(DUPLICATES, training)
-    for epoch in (1, 2):
-        examples = epoch_examples(DUPLICATES, np.arange(20), split, training, epoch)
-        train_epoch(model, optimizer, sequences, examples, training, worker)
-    return network.state_dict()
+    losses = []
+    for epoch in (1, 2, 3):
+        examples = epoch_examples(DUPLICATES, np.arange(120), split, training, epoch)
+        losses.append(train_epoch(network, optimizer, sequences, examples, training, worker).each)
+    return network.state_dict(), np.concatenate(losses)
 
 
-def one_worker(rank: int, workers: int, preset: str, folder: str) -> None:
+def one_worker(rank: int, workers: int, preset: str, assignments: tuple[str, ...], folder: str) -> None:
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", f"file://{folder}/meeting", rank=rank, world_size=workers)
-    torch.save(learned(preset, (rank, workers)), f"{folder}/{rank}.pt")
+    torch.save(learned(preset, assignments, (rank, workers)), f"{folder}/{rank}.pt")
     distributed.destroy_process_group()
 
 
-@pytest.mark.parametrize("preset", ["dos-santos-bow-cnn", "othman-alstm"])
-def test_two_processes_learn_what_one_learns(preset: str, tmp_path: Path) -> None:
-    multiprocessing.spawn(one_worker, args=(2, preset, str(tmp_path)), nprocs=2)
-    alone = learned(preset, (0, 1))
-    both = [torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1)]
-    for name, expected in alone.items():
-        assert torch.equal(both[0][name], both[1][name]), name
-        assert torch.allclose(both[0][name], expected, atol=1e-4), name
+CASES = [
+    ("bogdanova-sum", ("training.learning_rate=0.005",)),
+    ("dos-santos-bow-cnn", ()),
+    ("othman-alstm", ()),
+    ("bogdanova-max", SOFTMAX),
+    ("dos-santos-bow-cnn", (*SOFTMAX, "training.negatives=1")),
+    ("othman-cnn", (*SOFTMAX, "training.negatives=0", "training.batch_size=11", "training.optimizer=sgd")),
+]
+
+
+@pytest.mark.parametrize(("preset", "assignments"), CASES)
+def test_two_processes_take_the_steps_of_one(preset: str, assignments: tuple[str, ...], tmp_path: Path) -> None:
+    multiprocessing.spawn(one_worker, args=(2, preset, assignments, str(tmp_path)), nprocs=2)
+    alone, losses = learned(preset, assignments, (0, 1))
+    both = [torch.load(tmp_path / f"{rank}.pt", weights_only=False) for rank in (0, 1)]
+    for weights, shared_losses in both:
+        assert len(losses) >= 12
+        assert shared_losses[:20] == pytest.approx(losses[:20], abs=1e-4)
+        for name, expected in alone.items():
+            assert torch.equal(both[0][0][name], weights[name]), name
+            assert torch.allclose(weights[name], expected, atol=1e-4), name
+    assert losses.std() > 0
+
+
+@pytest.mark.parametrize("preset", ["bogdanova-max", "dos-santos-bow-cnn", "othman-lstm", "othman-cnn"])
+def test_a_softmax_step_is_that_of_its_definition(preset: str) -> None:
+    """Pair by pair, with the score of one pair at a time."""
+    chosen, network, sequences = start(preset, (*SOFTMAX, "training.batch_size=9", "training.negatives=2"))
+    split = split_links(DUPLICATES, chosen.training)
+    examples = epoch_examples(DUPLICATES[[0, 1, 2, 36, 37, 20, 21, 22, 23]], np.arange(120), split, chosen.training, 1)
+
+    def score(left: int, right: int) -> float:
+        found = embed(network, sequences, np.array([left, right]))
+        return network.score(found.rows(0, 1), found.rows(1, 2)).item()
+
+    expected = 0.0
+    for left, right, strangers in zip(examples.left, examples.right, examples[2], strict=True):
+        others = [other for other in examples.right if other // 3 != left // 3]
+        scores = np.array([score(left, other) for other in [right, *others, *strangers]]) / 0.3
+        expected += np.log(np.exp(scores).sum()) - scores[0]
+    still = torch.optim.SGD([parameter for parameter in network.parameters() if parameter.requires_grad], lr=0.0)
+    found = train_epoch(network, still, sequences, examples, chosen.training)
+    assert found.sums == pytest.approx([expected], rel=1e-4)
+
+
+@pytest.mark.parametrize("preset", ["bogdanova-max", "dos-santos-bow-cnn", "othman-lstm", "othman-cnn"])
+def test_texts_that_are_grouped_by_length_have_the_embeddings_of_each_alone(preset: str) -> None:
+    _, network, sequences = start(preset, ())
+    network.eval()
+    keys = np.array([31, 4, 119, 4, 60, 7])
+    together = embed(network, sequences, keys)
+    for row, key in enumerate(keys):
+        alone = embed(network, sequences, keys[row : row + 1])
+        assert torch.allclose(together.dense[row], alone.dense[0], atol=1e-6), key
+        scores = score_matrix(network, together, alone)[row]
+        assert scores.item() == pytest.approx(network.score(together.rows(row, row + 1), alone).item(), abs=1e-5)

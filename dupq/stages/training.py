@@ -1,21 +1,18 @@
-"""The Ray side of training: what the trainer reads, and the TorchTrainer. The threshold follows in calibration.py.
+"""What training reads and writes, and the task that gathers it. fit.py has the trainer, calibration.py the threshold.
 
+pairs      here          pairs of files, as keys
 prepare    one task      split, word vectors, and the texts that training needs
 fit        N workers     TorchTrainer; each takes its share of every batch
 calibrate  one task      threshold and probability on development links; the saved encoder
 """
 
-import contextlib
-import threading
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from dupq import config, storage
-from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import chosen
 from dupq.stages.links import known_duplicates
 from dupq.stages.tasks import Counts, Report, run_tasks
@@ -23,9 +20,11 @@ from dupq.tables import TEXTS
 from dupq.text.keys import Sites
 from dupq.text.normalisation import Normaliser
 from dupq.text.vocabulary import Vocabulary
+from dupq.training.pair_files import read_pairs
+from dupq.training.pairs import positives
 from dupq.training.split import Split, split_links
 
-_POLL_SECONDS = 2.0
+_PAIRS = pa.schema([("left", pa.int64()), ("right", pa.int64()), ("duplicates", pa.bool_())])
 
 
 @dataclass(frozen=True)
@@ -33,10 +32,11 @@ class TrainingFiles:
     """Where training reads and writes."""
 
     texts: str
-    links: str
+    links: str | None
     work: str
     output: str
     answers: str | None = None  # texts that only word vectors are learnt from
+    pairs: str | None = None  # what pair files held
 
     @property
     def vocabulary(self) -> str:
@@ -67,6 +67,43 @@ class TrainingFiles:
     def training(self) -> str:
         """What the trainer read and took."""
         return storage.join(self.work, "training.json")
+
+    @property
+    def checkpoints(self) -> str:
+        """The folder of the state after the last epoch, and after the best one."""
+        return storage.join(self.work, "checkpoints")
+
+    @property
+    def progress(self) -> str:
+        """How far the epoch is that runs now."""
+        return storage.join(self.work, "progress.json")
+
+    @property
+    def tensorboard(self) -> str:
+        """The folder of TensorBoard's event files."""
+        return storage.join(self.work, "tensorboard")
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of pairs of questions of the archive (int64, shape (m, 2), left < right)."""
+
+    links: np.ndarray  # duplicates, by links and by files
+    split: Split
+    wrong: np.ndarray  # no duplicates, by files; no question of the development and test parts among them
+    counts: Counts
+
+
+def gather_pairs(uris: tuple[str, ...], files: TrainingFiles, sites: Sites) -> Report:
+    """Read the pair files into one table that every worker can reach."""
+    found = [read_pairs(storage.read_bytes(uri), sites, uri) for uri in uris]
+    duplicates, others = (np.unique(np.concatenate(sides), axis=0) for sides in zip(*found, strict=True))
+    pairs = np.concatenate([duplicates, others])
+    labels = np.arange(len(pairs)) < len(duplicates)
+    table = pa.table([pa.array(pairs[:, 0]), pa.array(pairs[:, 1]), pa.array(labels)], schema=_PAIRS)
+    storage.write_table(str(files.pairs), table, _PAIRS)
+    read = sum(len(side) for sides in found for side in sides)
+    return Report(tasks=1, rows_in=read, rows_out=len(pairs), counts={"duplicates": len(duplicates)})
 
 
 def prepare(files: TrainingFiles, sites: Sites, settings: config.Settings) -> Report:
@@ -126,9 +163,41 @@ def all_keys(folder: str) -> np.ndarray:
 
 
 def read_links(files: TrainingFiles, sites: Sites, keys: np.ndarray) -> np.ndarray:
-    """The known duplicates whose questions are both among `keys`."""
-    links = known_duplicates(files.links, sites)
-    return links[np.isin(links, keys).all(axis=1)]
+    """The known duplicates, by links and by pair files, whose questions are both among `keys`."""
+    found = _pairs_of_files(files, duplicates=True)
+    if files.links is not None:
+        found = np.concatenate([found, known_duplicates(files.links, sites)])
+    return np.unique(found[np.isin(found, keys).all(axis=1)], axis=0)
+
+
+def _pairs_of_files(files: TrainingFiles, duplicates: bool) -> np.ndarray:
+    if files.pairs is None:
+        return np.zeros((0, 2), np.int64)
+    table = storage.read_table(files.pairs, _PAIRS)
+    pairs = np.stack([table["left"].to_numpy(), table["right"].to_numpy()], axis=1)
+    return pairs[table["duplicates"].to_numpy() == duplicates]
+
+
+def read_known(files: TrainingFiles, sites: Sites, keys: np.ndarray, settings: config.TrainingSettings) -> Known:
+    """All that links and pair files say of the questions among `keys`, and their split.
+
+    A pair said to be wrong whose questions are of one set of duplicates is not: it is left out, and counted.
+    """
+    links = read_links(files, sites, keys)
+    split = split_links(links, settings)
+    said = np.concatenate([_pairs_of_files(files, duplicates) for duplicates in (True, False)])
+    absent = int((~np.isin(said, keys).all(axis=1)).sum())
+    wrong = _pairs_of_files(files, duplicates=False)
+    wrong = wrong[np.isin(wrong, keys).all(axis=1)]
+    sets = split.set_of(wrong.ravel()).reshape(-1, 2)
+    contradicted = (sets[:, 0] == sets[:, 1]) & (sets[:, 0] >= 0)
+    kept_for_later = np.concatenate([split.questions_of(part) for part in ("development", "test")])
+    of_training = ~np.isin(wrong, kept_for_later).any(axis=1)
+    counts = {
+        "pairs of files not in the archive": absent,
+        "pairs of files labelled 0 within a set of duplicates": int(contradicted.sum()),
+    }
+    return Known(links, split, wrong[~contradicted & of_training], counts)
 
 
 def _prepare(files: TrainingFiles, site_names: list[str], settings: config.Settings) -> Counts:
@@ -136,27 +205,30 @@ def _prepare(files: TrainingFiles, site_names: list[str], settings: config.Setti
 
     sites = Sites(site_names)
     keys = all_keys(files.texts)
-    links = read_links(files, sites, keys)
-    split = split_links(links, settings.training)
-    _write_examples(files, keys, split, settings.training)
+    known = read_known(files, sites, keys, settings.training)
+    trained_on = positives(known.links, known.split, settings.training)
+    _write_examples(files, keys, known, settings.training)
     folders = [files.texts] if files.answers is None else [files.texts, files.answers]
     sentences = Sentences(folders, settings)
     vectors = make_word_vectors(sentences, settings.word_vectors, settings.training.seed)
     vocabulary = Vocabulary(vectors.words, settings.text)
     storage.write_bytes(files.vocabulary, vocabulary.to_bytes())
-    _write_start(files, vocabulary, vectors.table, split.links_of("train", links), settings)
+    _write_start(files, vocabulary, vectors.table, trained_on.pairs, settings)
     most = settings.word_vectors.sentences
     return {
         "rows_in": len(keys),
         "rows_out": len(vectors.words),
         "cap: questions over word_vectors.sentences": max(0, len(keys) - most) if most else 0,
+        "cap: pairs over training.set_pairs": trained_on.over_set_pairs,
+        "cap: pairs over training.pairs": trained_on.over_pairs,
+        **known.counts,
         **vectors.caps,
     }
 
 
-def _write_examples(files: TrainingFiles, keys: np.ndarray, split: Split, settings: config.TrainingSettings) -> None:
-    wanted = np.union1d(split.questions, chosen(keys, settings.negative_pool))
-    wanted = np.setdiff1d(wanted, split.questions_of("test"))
+def _write_examples(files: TrainingFiles, keys: np.ndarray, known: Known, settings: config.TrainingSettings) -> None:
+    wanted = np.union1d(known.split.questions, chosen(keys, settings.negative_pool))
+    wanted = np.setdiff1d(np.union1d(wanted, known.wrong), known.split.questions_of("test"))
     tables = [texts_among(file.uri, wanted) for file in storage.list_files(files.texts, ".parquet")]
     schema = pa.schema([TEXTS.field("key"), TEXTS.field("text")])
     storage.write_table(files.examples, pa.concat_tables(tables).sort_by("key"), schema)
@@ -182,139 +254,3 @@ def read_examples(files: TrainingFiles, vocabulary: Vocabulary, maximum: int) ->
     examples = storage.read_table(files.examples)
     texts = zip(examples["key"].to_pylist(), examples["text"].to_pylist(), strict=True)
     return {key: vocabulary.ids(text, maximum) for key, text in texts}
-
-
-def fit(files: TrainingFiles, sites: Sites, settings: config.Settings, workers: int) -> Report:
-    """Train with Ray Train; the best epoch's weights and the learning curve are left in the work folder."""
-    from ray.train import FailureConfig, RunConfig, ScalingConfig, WorkerGroupError
-    from ray.train.torch import TorchTrainer
-
-    filesystem, path = storage.filesystem(storage.join(files.work, "ray_train"))
-    trainer = TorchTrainer(
-        train_worker,
-        train_loop_config={
-            "files": asdict(files),
-            "sites": sites.names,
-            "settings": config.to_dict(settings),
-        },
-        scaling_config=ScalingConfig(
-            num_workers=workers, use_gpu=_use_gpu(settings.training.gpu, workers), resources_per_worker={"CPU": 1}
-        ),
-        run_config=RunConfig(
-            name="fit",
-            storage_path=path,
-            storage_filesystem=filesystem,
-            failure_config=FailureConfig(max_failures=0),
-        ),
-    )
-    storage.delete(files.curve)  # of an attempt that was cut off
-    try:
-        with _curve_printed(files.curve):
-            trainer.fit()
-    except WorkerGroupError as error:
-        causes = [cause for cause in error.worker_failures.values() if isinstance(cause, DupqError)]
-        raise causes[0] if causes else error from error
-    curve = storage.read_json(files.curve)
-    done = storage.read_json(files.training)
-    return Report(tasks=workers, rows_in=done["pairs"], rows_out=len(curve), peak_memory_mb=done["peak_memory_mb"])
-
-
-def _use_gpu(wish: str, workers: int) -> bool:
-    from dupq.stages import cluster
-
-    return wish == "always" or (wish == "auto" and cluster.gpus() >= workers)
-
-
-@contextlib.contextmanager
-def _curve_printed(uri: str) -> Iterator[None]:
-    """Print each epoch as it ends: the workers may be on other machines, but the curve is a file."""
-    ended = threading.Event()
-
-    def follow() -> None:
-        shown = 0
-        while not ended.wait(_POLL_SECONDS):
-            shown = _print_epochs(uri, shown)
-        _print_epochs(uri, shown)
-
-    thread = threading.Thread(target=follow, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-
-
-def _print_epochs(uri: str, shown: int) -> int:
-    """Print the epochs after the first `shown`; returns how many there are."""
-    curve = storage.read_json(uri) if storage.exists(uri) else []
-    for row in curve[shown:]:
-        before = [other["development_map"] for other in curve if other["epoch"] < row["epoch"]]
-        mark = "  best so far" if row["development_map"] > max(before, default=-1.0) else ""
-        print(
-            f"  epoch {row['epoch']:3}  loss {row['loss']:.4f}  development MAP {row['development_map']:.3f}{mark}",
-            flush=True,
-        )
-    return len(curve)
-
-
-def train_worker(loop_config: dict[str, Any]) -> None:
-    """One worker of the trainer: all epochs over its share of every batch. The first one measures and saves."""
-    import ray.train
-    import ray.train.torch
-    import torch
-
-    from dupq.encoders.build import rebuild
-    from dupq.encoders.saved import read_weights, weights
-    from dupq.stages.memory import peak_mb, reset_peak
-    from dupq.training.loop import epoch_examples, train_epoch
-    from dupq.training.optimizers import optimizer_for
-
-    reset_peak()
-    torch.set_num_threads(1)
-    files, sites = TrainingFiles(**loop_config["files"]), Sites(loop_config["sites"])
-    settings = config.from_dict(loop_config["settings"])
-    context = ray.train.get_context()
-    rank, workers = context.get_world_rank(), context.get_world_size()
-    vocabulary = Vocabulary.from_bytes(storage.read_bytes(files.vocabulary), settings.text)
-    sequences = read_examples(files, vocabulary, settings.encoder.maximum_tokens)
-    archive = all_keys(files.texts)
-    links = read_links(files, sites, archive)
-    split = split_links(links, settings.training)
-    pool = chosen(np.array(list(sequences), np.int64), settings.training.negative_pool)
-
-    network = rebuild(settings.encoder, read_weights(storage.read_bytes(files.start), files.start), files.start)
-    model = ray.train.torch.prepare_model(network) if network.trainable else network
-    optimizer = optimizer_for(network, settings.training) if network.trainable else None
-    torch.manual_seed(settings.training.seed + rank)  # of dropout
-    curve: list[dict[str, Any]] = []
-    for epoch in range(1, (settings.training.epochs if network.trainable else 1) + 1):
-        examples = epoch_examples(split.links_of("train", links), pool, split, settings.training, epoch)
-        loss = 0.0
-        if optimizer is not None:
-            loss = train_epoch(model, optimizer, sequences, examples, settings.training, (rank, workers))
-        if rank == 0:
-            measured = _development_map(network, sequences, split, settings)
-            best = all(measured > row["development_map"] for row in curve)
-            curve.append({"epoch": epoch, "loss": loss, "development_map": measured})
-            if best:
-                storage.write_bytes(files.weights, weights(network))
-            storage.write_json(files.curve, curve)
-            storage.write_json(files.training, {"pairs": len(examples.left) * epoch, "peak_memory_mb": peak_mb()})
-        ray.train.report({"epoch": epoch, "loss": loss})
-
-
-def _development_map(network: Any, sequences: dict[int, np.ndarray], split: Split, settings: config.Settings) -> float:
-    """MAP of the development questions over a pool of the archive."""
-    from dupq.encoders.encode import encode
-    from dupq.evaluation.known_duplicates import retrieval
-    from dupq.evaluation.rankers import EncoderRanker
-    from dupq.neighbours.embeddings import Embeddings
-
-    everything = np.array(sorted(sequences), np.int64)
-    pool = np.union1d(chosen(everything, settings.training.development_pool), split.questions_of("development"))
-    encoded = encode(network, [sequences[int(key)] for key in pool], settings.encode.batch_size)
-    ranker = EncoderRanker(Embeddings(pool, *encoded), network.measure)
-    as_test = Split(split.questions, split.sets, np.where(split.parts == "development", "test", "train"))
-    measured = retrieval({"encoder": ranker}, as_test, len(pool), settings.evaluation)
-    return measured["retrieval"]["encoder"]["map"]

@@ -2,6 +2,9 @@
 
 import torch
 
+from dupq.encoders.measure import Kind
+from dupq.encoders.protocol import Embedding, Encoder, bag_cosine
+
 
 def squared_error(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Bogdanova et al. 2015, equation 3: the sum over pairs of 1/2 (y - s)^2. Shapes (B,), (B,) to a scalar."""
@@ -19,3 +22,32 @@ def logistic_ranking(positive: torch.Tensor, negative: torch.Tensor, gamma: floa
     `positive` and `negative` (B,) are the scores of the two pairs of each round.
     """
     return torch.nn.functional.softplus(-gamma * (positive - negative)).sum()
+
+
+def softmax(scores: torch.Tensor, right: torch.Tensor, temperature: float) -> torch.Tensor:
+    """The sum of -log(exp(s_r / t) / sum over c of exp(s_c / t)), c all candidates (Henderson et al. 2017, section 4).
+
+    `scores` (B, C) are those of each left question with its candidates, -inf where one may not count; `right` (B,)
+    is the place of the true one.
+    """
+    return torch.nn.functional.cross_entropy(scores / temperature, right, reduction="sum")
+
+
+def score_matrix(network: Encoder, left: Embedding, right: Embedding) -> torch.Tensor:
+    """The scores (n, m) of every left with every right embedding: those of `network.score`."""
+    dense, lexical = network.mix()
+    scores = dense * _similarities(network.kind, left.dense, right.dense)
+    if left.words is None:
+        return scores
+    rows, columns = len(left.dense), len(right.dense)
+    places = torch.arange(rows * columns, device=scores.device)
+    bags = bag_cosine(left.take(places // columns), right.take(places % columns))
+    return scores + lexical * bags.reshape(rows, columns)
+
+
+def _similarities(kind: Kind, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    if kind == "cosine":
+        normal = torch.nn.functional.normalize
+        return normal(left, dim=-1, eps=1e-12) @ normal(right, dim=-1, eps=1e-12).T
+    order = 1.0 if kind == "manhattan" else 2.0
+    return torch.exp(-torch.cdist(left, right, p=order, compute_mode="donot_use_mm_for_euclid_dist"))

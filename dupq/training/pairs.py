@@ -1,10 +1,15 @@
-"""What is trained on: linked duplicates, and random questions that are not."""
+"""What is trained on: known duplicates, and questions that duplicate them not: random, mined, or said to be none."""
 
 from typing import NamedTuple
 
 import numpy as np
+import xxhash
 
+from dupq.config import TrainingSettings
+from dupq.errors import DupqError
 from dupq.training.split import Split
+
+_NO_PAIRS = np.zeros((0, 2), np.int64)
 
 
 class Pairs(NamedTuple):
@@ -16,40 +21,147 @@ class Pairs(NamedTuple):
 
 
 class Rankings(NamedTuple):
-    """Known duplicates, and for each pair random questions that duplicate neither (int64 keys)."""
+    """Known duplicates, and for each pair questions that duplicate neither (int64 keys)."""
 
     left: np.ndarray  # (n,)
     right: np.ndarray  # (n,)
     strangers: np.ndarray  # (n, m)
+    sets: np.ndarray  # (n,), the set of duplicates that a pair belongs to
+
+
+class Positives(NamedTuple):
+    """The pairs (int64, shape (m, 2), left < right, sorted) that are trained on, and how many limits left out."""
+
+    pairs: np.ndarray
+    over_set_pairs: int
+    over_pairs: int
+
+
+def positives(links: np.ndarray, split: Split, settings: TrainingSettings) -> Positives:
+    """The known duplicates of the training part: closed under their sets, unless only the links are wanted.
+
+    With a smaller `training.pairs` they are some of those of a larger one.
+    """
+    own = split.links_of("train", links)
+    left_out = 0
+    if settings.positives == "closed":
+        own, left_out = closed(own, split, settings)
+    kept = chosen_pairs(own, settings.pairs or len(own), settings.seed)
+    return Positives(kept, left_out, len(own) - len(kept))
+
+
+def closed(links: np.ndarray, split: Split, settings: TrainingSettings) -> tuple[np.ndarray, int]:
+    """Every pair of every set of training questions, and how many more there are of sets over `training.set_pairs`.
+
+    Of those sets it is links first, and then pairs that are drawn: a set of 10,000 questions has 50 million.
+    """
+    questions = split.questions_of("train")
+    sets = split.set_of(questions)
+    order = np.argsort(sets, kind="stable")
+    members = np.split(questions[order], np.flatnonzero(np.diff(sets[order])) + 1)
+    found, left_out = [_NO_PAIRS], 0
+    for group in members:
+        total = len(group) * (len(group) - 1) // 2
+        pairs = _all_pairs(group) if total <= settings.set_pairs else _some_pairs(group, links, settings)
+        found.append(pairs)
+        left_out += total - len(pairs)
+    return np.unique(np.concatenate(found), axis=0), left_out
+
+
+def _all_pairs(group: np.ndarray) -> np.ndarray:
+    left, right = np.triu_indices(len(group), 1)
+    return np.stack([group[left], group[right]], axis=1)
+
+
+def _some_pairs(group: np.ndarray, links: np.ndarray, settings: TrainingSettings) -> np.ndarray:
+    linked = chosen_pairs(links[np.isin(links[:, 0], group)], settings.set_pairs, settings.seed)
+    generator = np.random.default_rng([settings.seed, int(group[0])])
+    drawn = np.sort(generator.choice(group, (settings.set_pairs, 2)), axis=1)
+    drawn = np.unique(drawn[drawn[:, 0] != drawn[:, 1]], axis=0)
+    drawn = drawn[~_among(drawn, linked)]
+    room = settings.set_pairs - len(linked)
+    return np.concatenate([linked, chosen_pairs(drawn, room, settings.seed)])
+
+
+def _among(pairs: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Which rows of `pairs` are rows of `others`."""
+    known = set(map(tuple, others.tolist()))
+    return np.array([tuple(pair) in known for pair in pairs.tolist()], bool)
+
+
+def chosen_pairs(pairs: np.ndarray, most: int, seed: int) -> np.ndarray:
+    """At most `most` of the pairs (int64, shape (m, 2)), by a hash of their keys, in the order that they have."""
+    if len(pairs) <= most:
+        return pairs
+    hashes = [xxhash.xxh3_64_intdigest(pair.tobytes(), seed=seed) for pair in pairs.astype("<i8")]
+    return pairs[np.sort(np.argsort(np.array(hashes, np.uint64), kind="stable")[:most])]
 
 
 def with_random_negatives(
-    links: np.ndarray, pool: np.ndarray, split: Split, negatives: int, generator: np.random.Generator
+    links: np.ndarray,
+    pool: np.ndarray,
+    split: Split,
+    negatives: int,
+    generator: np.random.Generator,
+    others: np.ndarray = _NO_PAIRS,
 ) -> Pairs:
     """Every link as a positive pair, and `negatives` times as many pairs of a linked and a random question.
 
     A negative is never one question with itself or with one of its known duplicates (Bogdanova et al. 2015,
-    section 5.1: balanced sets have one negative a positive). Rows are shuffled.
+    section 5.1: balanced sets have one negative a positive). `others` are more negatives. Rows are shuffled.
     """
-    left = np.tile(links.ravel(), -(-negatives // 2))[: len(links) * negatives] if negatives > 1 else links[:, 0]
+    left = np.tile(links.ravel(), -(-negatives // 2))[: len(links) * negatives] if negatives != 1 else links[:, 0]
     right = _random_strangers(left, pool, split, generator)
+    wrong = len(left) + len(others)
     pairs = Pairs(
-        np.concatenate([links[:, 0], left]),
-        np.concatenate([links[:, 1], right]),
-        np.concatenate([np.ones(len(links), np.float32), np.zeros(len(left), np.float32)]),
+        np.concatenate([links[:, 0], left, others[:, 0]]),
+        np.concatenate([links[:, 1], right, others[:, 1]]),
+        np.concatenate([np.ones(len(links), np.float32), np.zeros(wrong, np.float32)]),
     )
     order = generator.permutation(len(pairs.labels))
     return Pairs(*(column[order] for column in pairs))
 
 
 def with_strangers(
-    links: np.ndarray, pool: np.ndarray, split: Split, strangers: int, generator: np.random.Generator
+    links: np.ndarray,
+    pool: np.ndarray,
+    split: Split,
+    strangers: int,
+    generator: np.random.Generator,
+    mined: np.ndarray | None = None,
+    wrong: np.ndarray = _NO_PAIRS,
 ) -> Rankings:
-    """Every link with `strangers` random questions (dos Santos et al. 2015, section 2.5). Rows are shuffled."""
+    """Every link with `strangers` random questions (dos Santos et al. 2015, section 2.5). Rows are shuffled.
+
+    Behind them stand those of `mined` (int64, shape (links, any)); and if there are pairs that are known to be
+    `wrong` (int64, shape (m, 2)), a partner of either question in one of those, or else one more random question.
+    """
     order = generator.permutation(len(links))
     left, right = links[order].T
-    drawn = _random_strangers(np.repeat(left, strangers), pool, split, generator)
-    return Rankings(left, right, drawn.reshape(len(links), strangers))
+    columns = [_random_strangers(np.repeat(left, strangers), pool, split, generator).reshape(len(links), strangers)]
+    if mined is not None:
+        columns.append(mined[order])
+    if len(wrong):
+        random = _random_strangers(left, pool, split, generator)
+        columns.append(_partners(left, right, random, wrong, generator)[:, None])
+    return Rankings(left, right, np.concatenate(columns, axis=1), split.set_of(left))
+
+
+def _partners(
+    left: np.ndarray, right: np.ndarray, otherwise: np.ndarray, wrong: np.ndarray, generator: np.random.Generator
+) -> np.ndarray:
+    """For each pair one of the questions that `wrong` pairs with either side, or else that of `otherwise`."""
+    partners: dict[int, list[int]] = {}
+    for one, other in wrong.tolist():
+        partners.setdefault(one, []).append(other)
+        partners.setdefault(other, []).append(one)
+    chances = generator.random(len(left))
+    found = otherwise.copy()
+    for row, (one, other) in enumerate(zip(left.tolist(), right.tolist(), strict=True)):
+        known = partners.get(one, []) + partners.get(other, [])
+        if known:
+            found[row] = known[int(chances[row] * len(known))]
+    return found
 
 
 def _random_strangers(
@@ -62,6 +174,24 @@ def _random_strangers(
         drawn = split.set_of(strangers)
         wrong = (strangers == questions) | ((drawn == own) & (own >= 0))
         if not wrong.any():
-            break
+            return strangers
         strangers[wrong] = generator.choice(pool, int(wrong.sum()))
+    for row in np.flatnonzero(wrong):  # nearly all of the pool duplicates it
+        strangers[row] = generator.choice(_strangers_of(int(questions[row]), pool, split))
     return strangers
+
+
+def _strangers_of(question: int, pool: np.ndarray, split: Split) -> np.ndarray:
+    own = int(split.set_of(np.array([question]))[0])
+    allowed = pool[(pool != question) & ((split.set_of(pool) != own) | (own < 0))]
+    if not len(allowed):
+        raise DupqError(
+            f"training.negative_pool: all its {len(pool)} questions are known duplicates of one another, so that "
+            "there are no negatives; take a larger pool, or an archive with more questions"
+        )
+    return allowed
+
+
+def random_strangers(questions: np.ndarray, pool: np.ndarray, split: Split, seed: list[int]) -> np.ndarray:
+    """A random question of `pool` for each of `questions`, the same for a seed, that is no known duplicate of it."""
+    return _random_strangers(questions, pool, split, np.random.default_rng(seed))

@@ -1,0 +1,323 @@
+"""The trainer: Ray Train's workers, what they leave after each epoch, and what is seen of it meanwhile.
+
+After each epoch the first worker writes a checkpoint. A worker that dies is replaced by Ray Train, and a job that dies
+is started again by hand; either way all workers begin at the newest checkpoint, and take the steps that they would
+have taken.
+"""
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dupq import config, storage
+from dupq.errors import DupqError
+from dupq.evaluation.known_duplicates import chosen
+from dupq.stages.tasks import Report
+from dupq.stages.training import Known, TrainingFiles, all_keys, read_examples, read_known
+from dupq.text.keys import Sites
+from dupq.text.vocabulary import Vocabulary
+from dupq.training.pairs import positives
+from dupq.training.split import Split
+
+if TYPE_CHECKING:
+    import torch
+
+    from dupq.encoders.protocol import Encoder
+    from dupq.training.checkpoints import Progress
+    from dupq.training.loop import Losses
+
+DEATHS = 3  # of workers that Ray Train recovers from in one job; each time training goes on at the newest checkpoint
+_POLL_SECONDS = 2.0
+
+
+def fit(files: TrainingFiles, sites: Sites, settings: config.Settings, workers: int) -> Report:
+    """Train with Ray Train; the best epoch's weights and the learning curve are left in the work folder."""
+    from ray.train import FailureConfig, RunConfig, ScalingConfig, WorkerGroupError
+    from ray.train.torch import TorchTrainer
+
+    filesystem, path = storage.filesystem(storage.join(files.work, "ray_train"))
+    trainer = TorchTrainer(
+        train_worker,
+        train_loop_config={
+            "files": asdict(files),
+            "sites": sites.names,
+            "settings": config.to_dict(settings),
+            "is_watched": sys.stderr.isatty(),
+        },
+        scaling_config=ScalingConfig(
+            num_workers=workers, use_gpu=_use_gpu(settings.training.gpu, workers), resources_per_worker={"CPU": 1}
+        ),
+        run_config=RunConfig(
+            name="fit",
+            storage_path=path,
+            storage_filesystem=filesystem,
+            failure_config=FailureConfig(max_failures=DEATHS),
+        ),
+    )
+    try:
+        with _shown(files):
+            trainer.fit()
+    except WorkerGroupError as error:
+        causes = [cause for cause in error.worker_failures.values() if isinstance(cause, DupqError)]
+        raise causes[0] if causes else error from error
+    curve = storage.read_json(files.curve)
+    return Report(
+        tasks=workers,
+        rows_in=sum(row["examples"] for row in curve),
+        rows_out=len(curve),
+        peak_memory_mb=storage.read_json(files.training)["peak_memory_mb"],
+    )
+
+
+def _use_gpu(wish: str, workers: int) -> bool:
+    from dupq.stages import cluster
+
+    return wish == "always" or (wish == "auto" and cluster.gpus() >= workers)
+
+
+@contextlib.contextmanager
+def _shown(files: TrainingFiles) -> Iterator[None]:
+    """Print each epoch as it ends, and on a terminal how far the next one is.
+
+    The workers may be on other machines, but what they tell is in files.
+    """
+    ended = threading.Event()
+
+    def follow() -> None:
+        shown = _epochs_before(files.curve)
+        while not ended.wait(_POLL_SECONDS):
+            shown = _print_epochs(files.curve, shown)
+            _print_progress(files.progress)
+        _print_epochs(files.curve, shown)
+
+    storage.delete(files.progress)
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        storage.delete(files.progress)
+
+
+def _epochs_before(uri: str) -> int:
+    """The epochs of an earlier attempt."""
+    done = len(storage.read_json(uri)) if storage.exists(uri) else 0
+    if done:
+        print(f"  going on after epoch {done}", flush=True)
+    return done
+
+
+def _print_epochs(uri: str, shown: int) -> int:
+    """Print the epochs after the first `shown`; returns how many there are."""
+    curve = storage.read_json(uri) if storage.exists(uri) else []
+    for row in curve[shown:]:
+        before = [other["development_map"] for other in curve if other["epoch"] < row["epoch"]]
+        mark = "  best so far" if row["development_map"] > max(before, default=-1.0) else ""
+        start = "\r\033[K" if sys.stderr.isatty() else ""
+        print(
+            f"{start}  epoch {row['epoch']:3}  loss {row['loss']:.4f}  "
+            f"development MAP {row['development_map']:.3f}{mark}",
+            flush=True,
+        )
+    return len(curve)
+
+
+def _print_progress(uri: str) -> None:
+    if sys.stderr.isatty() and storage.exists(uri):
+        print("\r\033[K" + progress_line(storage.read_json(uri)), end="\r", file=sys.stderr, flush=True)
+
+
+def progress_line(progress: dict[str, Any]) -> str:
+    """What there is to say of an epoch that runs."""
+    return (
+        f"fit: epoch {progress['epoch']} of {progress['epochs']}, step {progress['step']:,} of "
+        f"{progress['steps']:,}, loss {progress['loss']:.4f}, {progress['seconds_left']:.0f} s left in it"
+    )
+
+
+@dataclass
+class _Task:
+    """What a worker works with: the same for all but its rank and device."""
+
+    files: TrainingFiles
+    settings: config.Settings
+    sequences: dict[int, np.ndarray]
+    known: Known
+    positives: np.ndarray
+    pool: np.ndarray
+    worker: tuple[int, int]
+    is_watched: bool
+
+
+def train_worker(loop_config: dict[str, Any]) -> None:
+    """One worker of the trainer: all epochs over its share of every batch. The first one measures and saves."""
+    import ray.train
+    import ray.train.torch
+    import torch
+
+    from dupq.stages.memory import peak_mb, reset_peak
+    from dupq.training import exchange
+    from dupq.training.checkpoints import Checkpoints
+    from dupq.training.optimizers import optimizer_for
+
+    reset_peak()
+    torch.set_num_threads(1)
+    task = _task(loop_config)
+    training, is_first = task.settings.training, task.worker[0] == 0
+    device = ray.train.torch.get_device()
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # where nccl works
+    network = _start(task).to(device)
+    optimizer = optimizer_for(network, training) if network.trainable else None
+    checkpoints = Checkpoints(task.files.checkpoints)
+    progress = checkpoints.resume(network, optimizer)
+    exchange.meet()  # so that no worker resumes at what another one has written since
+    if is_first:
+        storage.write_json(task.files.curve, progress.curve)  # an attempt that died may have left another one
+    epochs = training.epochs if network.trainable else 1
+    while not progress.is_over(epochs, training.patience):
+        _one_epoch(task, network, optimizer, progress)
+        if is_first:
+            checkpoints.save(network, optimizer, progress)
+            storage.write_json(task.files.curve, progress.curve)
+        ray.train.report({"epoch": len(progress.curve)})
+    if is_first:
+        _finish(task, network, checkpoints, progress)
+        storage.write_json(task.files.training, {"peak_memory_mb": peak_mb()})
+
+
+def _task(loop_config: dict[str, Any]) -> _Task:
+    import ray.train
+
+    files, sites = TrainingFiles(**loop_config["files"]), Sites(loop_config["sites"])
+    settings = config.from_dict(loop_config["settings"])
+    context = ray.train.get_context()
+    vocabulary = Vocabulary.from_bytes(storage.read_bytes(files.vocabulary), settings.text)
+    sequences = read_examples(files, vocabulary, settings.encoder.maximum_tokens)
+    known = read_known(files, sites, all_keys(files.texts), settings.training)
+    return _Task(
+        files,
+        settings,
+        sequences,
+        known,
+        positives(known.links, known.split, settings.training).pairs,
+        chosen(np.array(list(sequences), np.int64), settings.training.negative_pool),
+        (context.get_world_rank(), context.get_world_size()),
+        loop_config["is_watched"],
+    )
+
+
+def _start(task: _Task) -> "Encoder":
+    from dupq.encoders.build import rebuild
+    from dupq.encoders.saved import read_weights
+
+    place = task.files.start
+    return rebuild(task.settings.encoder, read_weights(storage.read_bytes(place), place), place)
+
+
+def _one_epoch(
+    task: _Task, network: "Encoder", optimizer: "torch.optim.Optimizer | None", progress: "Progress"
+) -> None:
+    """Train the next epoch, and measure it: its row is added to the curve of all workers alike."""
+    import torch
+
+    from dupq.training import exchange
+    from dupq.training.loop import Losses, epoch_examples, train_epoch
+
+    settings, epoch, device = task.settings, len(progress.curve) + 1, network.words.weight.device
+    progress.mined = _mined(task, network, progress, epoch)
+    examples = epoch_examples(
+        task.positives, task.pool, task.known.split, settings.training, epoch, progress.mined, task.known.wrong
+    )
+    torch.manual_seed(_seed(settings.training.seed, epoch, task.worker[0]))  # of dropout
+    losses = Losses(np.zeros(0), np.zeros(0, np.int64))
+    if optimizer is not None:
+        watch = _watch(task, epoch, len(examples.left))
+        losses = train_epoch(network, optimizer, task.sequences, examples, settings.training, task.worker, watch)
+    found = _development_map(task, network) if task.worker[0] == 0 else 0.0
+    measured = float(exchange.from_first(np.array([found]), device)[0])
+    if task.worker[0] == 0:
+        _log(task.files, epoch, losses, measured)
+    progress.curve.append(
+        {"epoch": epoch, "loss": losses.mean, "development_map": measured, "examples": len(examples.left)}
+    )
+
+
+def _seed(*parts: int) -> int:
+    """A seed of its own for each combination."""
+    return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0])
+
+
+def _mined(task: _Task, network: "Encoder", progress: "Progress", epoch: int) -> np.ndarray | None:
+    """The mined negatives of an epoch: those of the one before, or found by the first worker for all."""
+    from dupq.training import exchange
+    from dupq.training.mining import mine
+
+    training = task.settings.training
+    if not (training.mined_negatives and network.trainable) or (epoch - 1) % training.mined_epochs:
+        return progress.mined
+    found = np.zeros((len(task.positives), training.mined_negatives), np.int64)
+    if task.worker[0] == 0:
+        found = mine(network, task.sequences, task.positives, task.pool, task.known.split, task.settings, epoch)
+    return exchange.from_first(found, network.words.weight.device)
+
+
+def _watch(task: _Task, epoch: int, examples: int) -> Callable[["Losses"], None]:
+    """What the first worker calls after each step: every now and then it tells how far it is, if anybody looks."""
+    if not task.is_watched or task.worker[0]:
+        return lambda losses: None
+    training = task.settings.training
+    steps = -(-examples // training.batch_size)
+    start = told = time.monotonic()
+
+    def tell(losses: "Losses") -> None:
+        nonlocal told
+        now, step = time.monotonic(), len(losses.sums)
+        if now - told < _POLL_SECONDS:
+            return
+        told = now
+        row = {"epoch": epoch, "epochs": training.epochs, "step": step, "steps": steps, "loss": losses.mean}
+        storage.write_json(task.files.progress, {**row, "seconds_left": (now - start) / step * (steps - step)})
+
+    return tell
+
+
+def _log(files: TrainingFiles, epoch: int, losses: "Losses", development_map: float) -> None:
+    from dupq.training.events import epoch_scalars, event_file, file_name
+
+    content = event_file(epoch_scalars(epoch, losses, development_map))
+    storage.write_bytes(storage.join(files.tensorboard, file_name(epoch)), content)
+
+
+def _finish(task: _Task, network: "Encoder", checkpoints: Any, progress: "Progress") -> None:
+    """Leave the weights of the best epoch, and the curve, also where an earlier attempt did all epochs."""
+    from dupq.encoders.saved import weights
+
+    checkpoints.restore_best(network, progress)
+    storage.write_bytes(task.files.weights, weights(network))
+    storage.write_json(task.files.curve, progress.curve)
+
+
+def _development_map(task: _Task, network: "Encoder") -> float:
+    """MAP of the development questions over a pool of the archive."""
+    from dupq.encoders.encode import encode
+    from dupq.evaluation.known_duplicates import retrieval
+    from dupq.evaluation.rankers import EncoderRanker
+    from dupq.neighbours.embeddings import Embeddings
+
+    settings, split, sequences = task.settings, task.known.split, task.sequences
+    everything = np.array(sorted(sequences), np.int64)
+    pool = np.union1d(chosen(everything, settings.training.development_pool), split.questions_of("development"))
+    encoded = encode(network, [sequences[int(key)] for key in pool], settings.encode.batch_size)
+    ranker = EncoderRanker(Embeddings(pool, *encoded), network.measure)
+    as_test = Split(split.questions, split.sets, np.where(split.parts == "development", "test", "train"))
+    measured = retrieval({"encoder": ranker}, as_test, len(pool), settings.evaluation)
+    return measured["retrieval"]["encoder"]["map"]

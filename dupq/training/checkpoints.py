@@ -1,0 +1,131 @@
+"""The state of a training after an epoch, on disk: safetensors and JSON, nothing in it is ever pickled.
+
+epoch-00003.safetensors   what is learned of the network, the optimizer's memory, the mined negatives
+latest.json               the epoch of the newest one, and the learning curve up to it; written after it
+
+There is no state of random generators: each epoch's are seeded by its number, so that an epoch that was cut off is
+repeated exactly.
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+import torch
+
+from dupq import storage
+from dupq.errors import DupqError
+
+_FILE = re.compile(r"epoch-(\d{5,})\.safetensors")
+
+
+@dataclass
+class Progress:
+    """How far a training is: the curve has one row an epoch."""
+
+    curve: list[dict[str, Any]] = field(default_factory=list)
+    mined: np.ndarray | None = None  # int64, the mined negatives of the last epoch
+
+    @property
+    def best(self) -> int:
+        """The epoch of the best development MAP, the first of equal ones; 0 before any."""
+        best = max((row["development_map"] for row in self.curve), default=0.0)
+        return next((row["epoch"] for row in self.curve if row["development_map"] == best), 0)
+
+    def is_over(self, epochs: int, patience: int) -> bool:
+        """Whether all epochs are done, or the last `patience` ones (if it is not 0) brought nothing better."""
+        return len(self.curve) >= epochs or (patience > 0 and len(self.curve) - self.best >= patience)
+
+
+class Checkpoints:
+    """The checkpoints of one training: the newest one, and that of the best epoch."""
+
+    def __init__(self, folder: str) -> None:
+        """`folder` is local or on S3."""
+        self._folder = folder
+
+    def save(self, network: torch.nn.Module, optimizer: torch.optim.Optimizer | None, progress: Progress) -> None:
+        """Write the state after the last epoch of the curve, then remove what is no longer wanted.
+
+        Older ones only: an attempt that was thought dead takes nothing from one that has overtaken it.
+        """
+        epoch = len(progress.curve)
+        tensors = {f"network/{name}": tensor for name, tensor in learned(network).items()}
+        if optimizer is not None:
+            tensors |= {f"optimizer/{name}": value for name, value in _memory(optimizer).items()}
+        if progress.mined is not None:
+            tensors["mined"] = progress.mined
+        storage.write_bytes(self._file(epoch), safetensors.numpy.save(tensors))
+        storage.write_json(storage.join(self._folder, "latest.json"), {"epoch": epoch, "curve": progress.curve})
+        for file in storage.list_files(self._folder, ".safetensors"):
+            number = _FILE.fullmatch(file.relative)
+            if number and int(number[1]) < epoch and int(number[1]) != progress.best:
+                storage.delete(file.uri)
+
+    def resume(self, network: torch.nn.Module, optimizer: torch.optim.Optimizer | None) -> Progress:
+        """Bring network and optimizer to the newest state, and tell how far it is; without one nothing is changed."""
+        pointer = storage.join(self._folder, "latest.json")
+        if not storage.exists(pointer):
+            return Progress()
+        progress = Progress(storage.read_json(pointer)["curve"])
+        if not all(storage.exists(self._file(epoch)) for epoch in (len(progress.curve), progress.best)):
+            return Progress()  # removed by a later attempt whose pointer an older one has overwritten
+        tensors = self._read(len(progress.curve))
+        restore(network, _below("network/", tensors))
+        if optimizer is not None:
+            _remember(optimizer, _below("optimizer/", tensors))
+        progress.mined = tensors.get("mined")
+        return progress
+
+    def restore_best(self, network: torch.nn.Module, progress: Progress) -> None:
+        """Bring the network to its best epoch."""
+        restore(network, _below("network/", self._read(progress.best)))
+
+    def _file(self, epoch: int) -> str:
+        return storage.join(self._folder, f"epoch-{epoch:05d}.safetensors")
+
+    def _read(self, epoch: int) -> dict[str, np.ndarray]:
+        uri = self._file(epoch)
+        try:
+            return safetensors.numpy.load(storage.read_bytes(uri))
+        except safetensors.SafetensorError as error:
+            raise DupqError(f"{uri}: not readable ({error}); remove it to start the training anew") from error
+
+
+def learned(network: torch.nn.Module) -> dict[str, np.ndarray]:
+    """The tensors of a network that training changes; the others, among them fixed word vectors, stay as they were."""
+    fixed = {name for name, parameter in network.named_parameters() if not parameter.requires_grad}
+    return {name: tensor.detach().cpu().numpy() for name, tensor in network.state_dict().items() if name not in fixed}
+
+
+def restore(network: torch.nn.Module, tensors: dict[str, np.ndarray]) -> None:
+    """Set the tensors of a network that are named."""
+    network.load_state_dict({name: torch.from_numpy(value) for name, value in tensors.items()}, strict=False)
+
+
+def _below(prefix: str, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def _memory(optimizer: torch.optim.Optimizer) -> dict[str, np.ndarray]:
+    """What an optimizer remembers of each parameter, by the parameter's number and the entry's name."""
+    state = optimizer.state_dict()["state"]
+    return {
+        f"{number}/{name}": value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.array(value)
+        for number, entries in state.items()
+        for name, value in entries.items()
+        if value is not None  # SGD without momentum
+    }
+
+
+def _remember(optimizer: torch.optim.Optimizer, memory: dict[str, np.ndarray]) -> None:
+    state: dict[int, dict[str, Any]] = {}
+    for place, value in memory.items():
+        number, _, name = place.partition("/")
+        is_count = value.ndim == 0 and value.dtype == np.int64  # torch's own counts are of float32
+        state.setdefault(int(number), {})[name] = int(value) if is_count else torch.from_numpy(value)
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": state, "param_groups": groups})

@@ -1,0 +1,87 @@
+"""Hard negatives: the encoder's own nearest neighbours that are no duplicates (as in Xiong et al. 2021, ANCE)."""
+
+import numpy as np
+
+from dupq.config import Settings
+from dupq.encoders.encode import encode
+from dupq.encoders.protocol import Encoder
+from dupq.near_duplicates.shingles import Shingles
+from dupq.near_duplicates.verification import jaccard
+from dupq.neighbours.embeddings import Embeddings, Neighbours, blocks
+from dupq.neighbours.search import top_k
+from dupq.training.loop import Sequences
+from dupq.training.pairs import random_strangers
+from dupq.training.split import Split
+
+_SPARE = 10  # neighbours looked at beyond those wanted, as some are duplicates
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+
+
+def mine(
+    network: Encoder,
+    sequences: Sequences,
+    pairs: np.ndarray,
+    pool: np.ndarray,
+    split: Split,
+    settings: Settings,
+    epoch: int,
+) -> np.ndarray:
+    """The nearest questions of `pool` to the left side of each pair (int64, shape (pairs, `training.mined_negatives`)).
+
+    A known duplicate is none of them, nor is a near duplicate by the lexical filter's measure, which is one whether
+    anybody linked it or not. Where too few are left, random questions stand in.
+    """
+    wanted = settings.training.mined_negatives
+    anchors, rows = np.unique(pairs[:, 0], return_inverse=True)
+    found = _neighbours(network, sequences, anchors, pool, 2 * wanted + _SPARE, settings)
+    is_own = split.set_of(found.queries) == split.set_of(found.neighbours)
+    found = Neighbours(*(column[~is_own] for column in found))
+    found = Neighbours(*(column[~_near_duplicates(sequences, found, settings)] for column in found))
+    random = random_strangers(np.repeat(anchors, wanted), pool, split, [settings.training.seed, epoch, 1])
+    return _table(anchors, found, random.reshape(-1, wanted))[rows]
+
+
+def _neighbours(
+    network: Encoder, sequences: Sequences, anchors: np.ndarray, pool: np.ndarray, k: int, settings: Settings
+) -> Neighbours:
+    keys = np.union1d(anchors, pool)
+    encoded = encode(network, [sequences[int(key)] for key in keys], settings.encode.batch_size)
+    everything = Embeddings(keys, *encoded)
+    queries, targets = (everything.take(np.isin(keys, wanted)) for wanted in (anchors, pool))
+    size = settings.neighbours.block_rows
+    pieces = [top_k(piece, blocks(targets, size), k, network.measure) for piece in blocks(queries, size)]
+    return Neighbours(*(np.concatenate(columns) for columns in zip(*pieces, strict=True)))
+
+
+def _near_duplicates(sequences: Sequences, found: Neighbours, settings: Settings) -> np.ndarray:
+    keys = np.union1d(found.queries, found.neighbours)
+    sets = id_shingles([sequences[int(key)] for key in keys], settings.near_duplicates.shingle_size)
+    left, right = (np.searchsorted(keys, side) for side in (found.queries, found.neighbours))
+    return jaccard(sets, left, right) >= settings.near_duplicates.threshold
+
+
+def id_shingles(texts: list[np.ndarray], size: int) -> Shingles:
+    """The sets of runs of `size` words of texts that are token ids; a shorter text is one run, an empty one none."""
+    sets = [_runs(text.astype(np.uint64), size) for text in texts]
+    offsets = np.concatenate([[0], np.cumsum([len(found) for found in sets])])
+    return Shingles(np.concatenate([np.zeros(0, np.uint64), *sets]), offsets.astype(np.int64))
+
+
+def _runs(ids: np.ndarray, size: int) -> np.ndarray:
+    count = max(1, len(ids) - size + 1) if len(ids) else 0
+    hashes = np.zeros(count, np.uint64)
+    for place in range(min(size, len(ids))):
+        hashes = (hashes + ids[place : place + count] + np.uint64(1)) * _ODD
+        hashes ^= hashes >> np.uint64(29)
+    return np.unique(hashes)
+
+
+def _table(anchors: np.ndarray, found: Neighbours, table: np.ndarray) -> np.ndarray:
+    """`table` with the nearest of each anchor in front; the rows of `found` are sorted by query and rank."""
+    wanted = table.shape[1]
+    starts = np.searchsorted(found.queries, anchors)
+    stops = np.searchsorted(found.queries, anchors, side="right")
+    for row, (start, stop) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
+        nearest = found.neighbours[start : min(stop, start + wanted)]
+        table[row, : len(nearest)] = nearest
+    return table

@@ -1,0 +1,54 @@
+"""Pairs of questions from a file: two ids a line, and whether they are duplicates."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from dupq.errors import DupqError
+from dupq.text.keys import MAXIMUM_ID, Sites
+
+_LABELS = {"1": True, "0": False}
+
+
+def read_pairs(content: bytes, sites: Sites, place: str) -> tuple[np.ndarray, np.ndarray]:
+    """The duplicates and the others (int64, shape (m, 2), left < right, each pair once) of tab-separated lines.
+
+    A line is two questions and 1 (duplicates, also if nothing stands there) or 0. A question is
+    `site/question_id`, or with a single site its id alone. Raises DupqError naming `place` and the line.
+    """
+    found: dict[bool, list[tuple[int, int]]] = {True: [], False: []}
+    for where, fields in _lines(content, place):
+        if len(fields) not in (2, 3):
+            raise DupqError(f"{where}: {len(fields)} columns; two questions and 1 or 0 expected, with tabs between")
+        label = fields[2] if len(fields) == 3 else "1"
+        if label not in _LABELS:
+            raise DupqError(f"{where}: label '{label[:50]}'; 1 (duplicates) or 0 expected")
+        left, right = (_key(field, sites, where) for field in fields[:2])
+        if left == right:
+            raise DupqError(f"{where}: question '{fields[0][:50]}' is paired with itself")
+        found[_LABELS[label]].append((min(left, right), max(left, right)))
+    duplicates, others = (np.unique(np.array(rows, np.int64).reshape(-1, 2), axis=0) for rows in found.values())
+    return duplicates, others
+
+
+def _lines(content: bytes, place: str) -> Iterator[tuple[str, list[str]]]:
+    """The place and the fields of every line that is not blank."""
+    try:
+        lines = content.decode("utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise DupqError(f"{place}: not a text in UTF-8 ({error})") from error
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            yield f"{place}, line {number}", [field.strip() for field in line.split("\t")]
+
+
+def _key(text: str, sites: Sites, where: str) -> int:
+    site, slash, question_id = text.rpartition("/")
+    if not slash and len(sites.names) > 1:
+        raise DupqError(f"{where}: question '{text[:50]}' has no site, and there are {len(sites.names)}")
+    site = site if slash else sites.names[0]
+    if site not in sites.names:
+        raise DupqError(f"{where}: site '{site[:50]}' is not among those of the questions")
+    if not (question_id.isascii() and question_id.isdigit() and int(question_id[:20]) <= MAXIMUM_ID):
+        raise DupqError(f"{where}: '{question_id[:50]}' is no question id; a whole number expected")
+    return int(sites.pack(site, np.array([int(question_id)]), where)[0])

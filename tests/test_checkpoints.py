@@ -1,0 +1,180 @@
+"""A training that is cut off goes on as if nothing had happened; and what is seen of one."""
+
+import struct
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tensorboardX.proto.event_pb2 import Event
+from tensorboardX.record_writer import masked_crc32c
+
+from dupq import config, storage
+from dupq.encoders.build import build
+from dupq.encoders.protocol import Encoder
+from dupq.errors import DupqError
+from dupq.report.learning_curve import picture
+from dupq.stages.fit import progress_line
+from dupq.training.checkpoints import Checkpoints, Progress
+from dupq.training.events import epoch_scalars, event_file, file_name
+from dupq.training.loop import Losses, epoch_examples, train_epoch
+from dupq.training.optimizers import optimizer_for
+from dupq.training.split import split_links
+
+DUPLICATES = np.array([(2 * i, 2 * i + 1) for i in range(20)])
+
+
+def start(optimizer: str, vectors: str = "learned") -> tuple[config.Settings, Encoder, torch.optim.Optimizer]:
+    chosen = config.load(
+        "dos-santos-bow-cnn",
+        [
+            "encoder.units=6",
+            f"encoder.word_vectors={vectors}",
+            f"training.optimizer={optimizer}",
+            "training.batch_size=4",
+            "training.negatives=2",
+            "training.negatives_drawn=each-epoch",
+        ],
+    )
+    network = build(chosen.encoder, np.random.default_rng(1).normal(size=(30, 8)).astype(np.float32), seed=1)
+    return chosen, network, optimizer_for(network, chosen.training)
+
+
+def go_on(folder: str, optimizer: str, epochs: int, maps: list[float]) -> dict[str, torch.Tensor]:
+    """Train until there are `epochs`, from the newest checkpoint on; `maps` stand for what is measured."""
+    chosen, network, rule = start(optimizer)
+    sequences = {key: np.random.default_rng(key).integers(1, 30, 9).astype(np.int32) for key in range(40)}
+    split = split_links(DUPLICATES, chosen.training)
+    checkpoints = Checkpoints(folder)
+    progress = checkpoints.resume(network, rule)
+    while len(progress.curve) < epochs:
+        epoch = len(progress.curve) + 1
+        progress.mined = np.full((20, 1), epoch)
+        examples = epoch_examples(DUPLICATES, np.arange(40), split, chosen.training, epoch)
+        loss = train_epoch(network, rule, sequences, examples, chosen.training).mean
+        progress.curve.append({"epoch": epoch, "loss": loss, "development_map": maps[epoch - 1]})
+        checkpoints.save(network, rule, progress)
+    assert progress.mined is not None
+    assert (progress.mined == epochs).all()
+    return network.state_dict()
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adagrad", "adadelta", "adam"])
+def test_a_training_in_pieces_is_that_in_one(optimizer: str, tmp_path: Path) -> None:
+    maps = [0.1, 0.4, 0.2, 0.3]
+    whole = go_on(str(tmp_path / "whole"), optimizer, 4, maps)
+    for epochs in (1, 3, 4):
+        pieces = go_on(str(tmp_path / "pieces"), optimizer, epochs, maps)
+    assert all(torch.equal(whole[name], pieces[name]) for name in whole)
+    files = sorted(path.name for path in (tmp_path / "pieces").iterdir())
+    assert files == ["epoch-00002.safetensors", "epoch-00004.safetensors", "latest.json"]
+    for name in files:
+        assert (tmp_path / "pieces" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_a_training_goes_on_from_s3(s3: str) -> None:
+    maps = [0.1, 0.2]
+    go_on(f"{s3}/checkpoints", "adagrad", 1, maps)
+    pieces = go_on(f"{s3}/checkpoints", "adagrad", 2, maps)
+    whole = go_on(f"{s3}/undisturbed", "adagrad", 2, maps)
+    assert all(torch.equal(whole[name], pieces[name]) for name in whole)
+
+
+def test_word_vectors_that_are_fixed_are_in_no_checkpoint(tmp_path: Path) -> None:
+    _, network, rule = start("sgd", "fixed")
+    Checkpoints(str(tmp_path)).save(network, rule, Progress([{"epoch": 1, "development_map": 0.1}]))
+    held = safetensors.numpy.load((tmp_path / "epoch-00001.safetensors").read_bytes())
+    assert "network/convolution.weight" in held
+    assert "network/words.weight" not in held
+
+
+def test_the_best_epoch_is_found_again(tmp_path: Path) -> None:
+    maps = [0.1, 0.4, 0.2]
+    second = go_on(str(tmp_path / "two"), "sgd", 2, maps)
+    go_on(str(tmp_path / "three"), "sgd", 3, maps)
+    _, network, rule = start("sgd")
+    checkpoints = Checkpoints(str(tmp_path / "three"))
+    checkpoints.restore_best(network, checkpoints.resume(network, rule))
+    assert all(torch.equal(network.state_dict()[name], second[name]) for name in second)
+
+
+def test_a_checkpoint_that_is_gone_starts_anew_and_one_that_is_damaged_is_an_error(tmp_path: Path) -> None:
+    go_on(str(tmp_path), "sgd", 2, [0.1, 0.2])
+    file = tmp_path / "epoch-00002.safetensors"
+    file.write_bytes(file.read_bytes()[:100])
+    _, network, rule = start("sgd")
+    with pytest.raises(DupqError, match=r"epoch-00002\.safetensors: not readable"):
+        Checkpoints(str(tmp_path)).resume(network, rule)
+    file.unlink()
+    assert Checkpoints(str(tmp_path)).resume(network, rule) == Progress()
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 3), max_size=12), st.integers(0, 3))
+def test_patience_ends_a_training_that_gets_no_better(maps: list[int], patience: int) -> None:
+    progress = Progress([{"epoch": epoch, "development_map": value / 3} for epoch, value in enumerate(maps, 1)])
+    since_best = len(maps) - 1 - maps.index(max(maps)) if maps else 0
+    assert progress.is_over(100, patience) == (patience > 0 and since_best >= patience)
+    assert progress.is_over(len(maps), patience)
+    assert progress.best == (maps.index(max(maps)) + 1 if maps else 0)
+
+
+def events_of(content: bytes) -> list[Event]:
+    """What TensorBoard reads: each record with both of its checksums right."""
+    found, place = [], 0
+    while place < len(content):
+        (length,) = struct.unpack_from("<Q", content, place)
+        assert struct.unpack_from("<I", content, place + 8)[0] == masked_crc32c(content[place : place + 8])
+        body = content[place + 12 : place + 12 + length]
+        assert struct.unpack_from("<I", content, place + 12 + length)[0] == masked_crc32c(body)
+        found.append(Event.FromString(body))
+        place += length + 16
+    return found
+
+
+def test_an_event_file_has_every_step_of_an_epoch_or_the_means_of_many() -> None:
+    losses = Losses(np.array([2.0, 6.0, 1.0]), np.array([2, 2, 1]))
+    events = events_of(event_file(epoch_scalars(3, losses, 0.25)))
+    assert events[0].file_version == "brain.Event:2"
+    points = [(event.summary.value[0].tag, event.step, event.summary.value[0].simple_value) for event in events[1:]]
+    steps = [("loss/step", 7, 1.0), ("loss/step", 8, 3.0), ("loss/step", 9, 1.0)]
+    assert points == [*steps, ("loss/epoch", 3, pytest.approx(1.8)), ("development_map", 3, 0.25)]
+    many = Losses(np.arange(5_000.0), np.ones(5_000, int))
+    thinned = [point for point in epoch_scalars(2, many, 0.5) if point.tag == "loss/step"]
+    assert len(thinned) == 1_000
+    assert thinned[-1] == ("loss/step", 10_000, pytest.approx(4_997.0))
+    assert "tfevents" in file_name(1) < file_name(10)
+    nothing = Losses(np.zeros(0), np.zeros(0, int))  # of an encoder that learns nothing by gradients
+    assert [point.tag for point in epoch_scalars(1, nothing, 0.5)] == ["loss/epoch", "development_map"]
+
+
+def test_the_learning_curve_is_a_picture_that_stands_alone() -> None:
+    maps = [0.1, 0.4, 0.2]
+    curve = [{"epoch": i, "development_map": value, "loss": 1 / i} for i, value in enumerate(maps, 1)]
+    tree = ET.fromstring(picture(curve))
+    name = "{http://www.w3.org/2000/svg}"
+    assert tree.tag == f"{name}svg"
+    assert tree.findtext(f"{name}desc") == "3 epochs; the best is epoch 2, development MAP 0.400."
+    dots = [(dot.get("class"), dot.findtext(f"{name}title")) for dot in tree.iter(f"{name}circle")]
+    assert len(dots) == 6
+    assert ("best", "epoch 2: 0.4000") in dots
+    assert len(list(ET.fromstring(picture(curve[:1])).iter(f"{name}circle"))) == 2
+
+
+def test_the_live_line_says_how_far_an_epoch_is() -> None:
+    row = {"epoch": 2, "epochs": 10, "step": 50, "steps": 1200, "loss": 0.25, "seconds_left": 61.4}
+    assert progress_line(row) == "fit: epoch 2 of 10, step 50 of 1,200, loss 0.2500, 61 s left in it"
+
+
+def test_what_is_left_half_written_is_no_checkpoint(tmp_path: Path) -> None:
+    """Killed between a checkpoint and its pointer: the epoch is done again, and its file replaced."""
+    maps = [0.1, 0.2, 0.3]
+    whole = go_on(str(tmp_path / "whole"), "adam", 3, maps)
+    go_on(str(tmp_path / "cut"), "adam", 2, maps)
+    storage.write_bytes(f"{tmp_path}/cut/epoch-00003.safetensors", b"of a dead attempt")
+    pieces = go_on(str(tmp_path / "cut"), "adam", 3, maps)
+    assert all(torch.equal(whole[name], pieces[name]) for name in whole)

@@ -1,0 +1,168 @@
+"""Which pairs are trained on."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dupq import config
+from dupq.encoders.build import build
+from dupq.errors import DupqError
+from dupq.text.keys import Sites
+from dupq.training.loop import epoch_examples
+from dupq.training.mining import id_shingles, mine
+from dupq.training.pair_files import read_pairs
+from dupq.training.pairs import Pairs, Rankings, chosen_pairs, positives
+from dupq.training.split import split_links
+
+SETTINGS = config.TrainingSettings(development_share=0.1, test_share=0.0)
+TREES = np.array([(10 * i, 10 * i + j) for i in range(10) for j in range(1, 6)])  # ten stars of six questions
+
+
+def test_positives_are_all_pairs_of_a_set_and_of_training_sets_only() -> None:
+    split = split_links(TREES, SETTINGS)
+    found = positives(TREES, split, SETTINGS)
+    trained = set(split.questions_of("train").tolist())
+    expected = {(a, b) for a in trained for b in trained if a < b and a // 10 == b // 10}
+    assert set(map(tuple, found.pairs.tolist())) == expected
+    assert len(found.pairs) == len(expected) == 9 * 15
+    linked = positives(TREES, split, dataclasses.replace(SETTINGS, positives="links"))
+    assert len(linked.pairs) == 9 * 5
+
+
+def test_a_large_set_gives_its_links_first_and_counts_what_it_leaves_out() -> None:
+    links = np.array([*((0, i) for i in range(1, 200)), (300, 301), (302, 303), (304, 305)])
+    few = dataclasses.replace(SETTINGS, set_pairs=400, development_share=0.25)
+    for seed in range(1, 9):  # until the large set is in the training part
+        few = dataclasses.replace(few, seed=seed)
+        split = split_links(links, few)
+        if 0 in split.questions_of("train"):
+            break
+    found = positives(links, split, few)
+    large = found.pairs[found.pairs[:, 1] < 200]
+    assert len(large) == len(np.unique(large, axis=0)) <= 400
+    assert (large[:, 0] < large[:, 1]).all()
+    assert {(0, i) for i in range(1, 200)} <= set(map(tuple, large.tolist()))
+    assert found.over_set_pairs == 200 * 199 // 2 - len(large)
+
+
+@settings(deadline=None)
+@given(st.integers(1, 60), st.integers(0, 60), st.randoms())
+def test_a_smaller_training_set_is_part_of_a_larger_one_whatever_the_order(few: int, more: int, order) -> None:  # type: ignore[no-untyped-def]
+    rows = TREES.tolist()
+    order.shuffle(rows)
+    small, large = (chosen_pairs(TREES, most, 1).tolist() for most in (few, few + more))
+    assert len(small) == min(few, len(TREES))
+    assert all(pair in large for pair in small)
+    assert sorted(chosen_pairs(np.array(rows), few, 1).tolist()) == sorted(small)
+
+
+def test_the_size_of_the_training_set_is_a_setting_and_counted() -> None:
+    split = split_links(TREES, SETTINGS)
+    found = positives(TREES, split, dataclasses.replace(SETTINGS, pairs=20))
+    assert (len(found.pairs), found.over_pairs) == (20, 9 * 15 - 20)
+
+
+@pytest.mark.parametrize("loss", ["squared_error", "logistic_ranking", "softmax"])
+def test_no_negative_of_any_kind_is_a_known_duplicate(loss: str) -> None:
+    training = config.load("bogdanova-max", [f"training.loss={loss}", "training.negatives=3"]).training
+    split = split_links(TREES, training)
+    used = positives(TREES, split, training).pairs
+    mined = np.stack([(used[:, 0] + 10) % 100, (used[:, 0] + 21) % 100], axis=1)
+    wrong = np.array([(1, 12), (23, 99)])
+    for epoch in range(1, 6):
+        examples = epoch_examples(used, np.unique(TREES), split, training, epoch, mined, wrong)
+        if isinstance(examples, Pairs):
+            is_wrong = examples.labels == 0
+            assert is_wrong.sum() == len(used) * (3 + 2) + 2
+            assert (examples.left // 10 != examples.right // 10)[is_wrong].all()
+            assert (examples.left // 10 == examples.right // 10)[~is_wrong].all()
+        else:
+            assert isinstance(examples, Rankings)
+            assert examples.strangers.shape == (len(used), 3 + 2 + 1)
+            assert (examples.strangers // 10 != examples.left[:, None] // 10).all()
+            has_one = np.isin(examples.left, [1]) | np.isin(examples.right, [1])
+            assert (examples.strangers[has_one, 5] == 12).all()
+
+
+def test_a_pool_of_nearly_only_duplicates_gives_the_one_that_is_none_and_of_nothing_else_an_error() -> None:
+    split = split_links(np.array([*TREES, (0, 1000)]), SETTINGS)
+    own = np.array([0, 1, 2, 3, 4, 5, 1000])
+    links = np.array([(0, 1), (0, 2)])
+    pool = np.concatenate([np.repeat(own, 3000), [77]])
+    found = epoch_examples(links, pool, split, SETTINGS, 1)
+    assert (found.right[found[2] == 0] == 77).all()
+    with pytest.raises(DupqError, match="no negatives"):
+        epoch_examples(links, own, split, SETTINGS, 1)
+
+
+def test_mined_negatives_are_the_nearest_that_duplicate_neither_by_link_nor_by_words() -> None:
+    """Texts of ten words; question 10 i + 7 is a copy of question 10 i that nobody linked."""
+    generator = np.random.default_rng(1)
+    sequences = {key: generator.integers(2, 40, 12).astype(np.int32) for key in range(100)}
+    for tree in range(10):
+        sequences[10 * tree + 7] = sequences[10 * tree].copy()
+    chosen = config.load("bogdanova-max", ["encoder.units=8", "training.mined_negatives=3"])
+    network = build(chosen.encoder, generator.normal(size=(40, 8)).astype(np.float32), seed=1)
+    split = split_links(TREES, chosen.training)
+    used = positives(TREES, split, chosen.training).pairs
+    pool = np.arange(100)
+    found = mine(network, sequences, used, pool, split, chosen, 1)
+    assert found.shape == (len(used), 3)
+    assert (found == mine(network, sequences, used, pool, split, chosen, 1)).all()
+
+    from dupq.encoders.encode import encode
+
+    vectors = encode(network, [sequences[key] for key in range(100)], 64).vectors.astype(np.float64)
+    for (left, _), strangers in zip(used.tolist(), found.tolist(), strict=True):
+        allowed = [key for key in range(100) if key != left and not (key // 10 == left // 10 and key % 10 < 6)]
+        allowed = [key for key in allowed if (sequences[key] != sequences[left]).any()]
+        nearest = sorted(allowed, key=lambda key, left=left: (-vectors[left] @ vectors[key], key))[:3]  # type: ignore[misc]
+        assert vectors[left] @ vectors[strangers].T == pytest.approx(vectors[left] @ vectors[nearest].T, abs=2e-3)
+
+
+def test_shingles_of_ids_are_runs() -> None:
+    texts = [np.array([1, 2, 3, 4]), np.array([2, 3, 4, 9, 2, 3, 4]), np.array([5]), np.zeros(0, int)]
+    sets = id_shingles(texts, 3)
+    found = [set(sets.hashes[a:b].tolist()) for a, b in zip(sets.offsets, sets.offsets[1:], strict=False)]
+    assert [len(each) for each in found] == [2, 4, 1, 0]
+    assert len(found[0] & found[1]) == 1
+
+
+SITES = Sites(["a.example.com", "b.example.com"])
+
+
+def test_a_pair_file_names_questions_by_site_or_by_id_alone() -> None:
+    content = "\ufeffa.example.com/7\ta.example.com/3\r\n\nb.example.com/1\ta.example.com/3\t0\n"
+    content += "a.example.com/3\ta.example.com/7\t1\n"
+    duplicates, others = read_pairs(content.encode(), SITES, "f.tsv")
+    first = SITES.pack("a.example.com", np.array([3, 7]), "")
+    assert duplicates.tolist() == [first.tolist()]
+    assert others.tolist() == [[first[0], SITES.pack("b.example.com", np.array([1]), "")[0]]]
+    alone = read_pairs(b"7\t3\n5\t6\t0\n", Sites(["one.example.com"]), "f.tsv")
+    assert [side.tolist() for side in alone] == [[[3, 7]], [[5, 6]]]
+    assert [side.shape for side in read_pairs(b"", SITES, "f.tsv")] == [(0, 2), (0, 2)]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("1\t2", "no site"),
+        ("a.example.com/1", "1 columns"),
+        ("a.example.com/1\ta.example.com/2\tyes", "label 'yes'"),
+        ("a.example.com/1\ta.example.com/1", "with itself"),
+        ("c.example.com/1\ta.example.com/1", "site 'c.example.com'"),
+        ("a.example.com/-1\ta.example.com/1", "no question id"),
+        ("a.example.com/99999999999999999999999\ta.example.com/1", "no question id"),
+    ],
+)
+def test_a_wrong_line_is_an_error_that_names_it(line: str, reason: str) -> None:
+    with pytest.raises(DupqError, match=rf"f\.tsv, line 2: .*{reason}"):
+        read_pairs(f"a.example.com/1\ta.example.com/2\n{line}\n".encode(), SITES, "f.tsv")
+
+
+def test_a_pair_file_that_is_no_text_is_an_error() -> None:
+    with pytest.raises(DupqError, match=r"f\.tsv: not a text in UTF-8"):
+        read_pairs(b"\xff\xfe1\t2", SITES, "f.tsv")

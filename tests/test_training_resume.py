@@ -1,0 +1,194 @@
+"""Workers and jobs that are killed at random moments, and a training of everything that it can be given."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from dupq import storage
+from dupq.dump.sample import write_sample
+from dupq.encoders.saved import load
+from dupq.errors import DupqError, SettingError
+from dupq.ingest_pipeline import IngestJob, ingest
+from dupq.training_pipeline import TrainingJob, train
+
+ROOT = Path(__file__).parents[1]
+SETTINGS = (
+    "training.epochs=6",
+    "training.learning_rate=0.05",
+    "training.batch_size=2",
+    "training.optimizer=adagrad",
+    "training.mined_negatives=1",
+    "training.mined_epochs=3",
+    "word_vectors.dimensions=40",
+    "word_vectors.epochs=1",
+    "encoder.units=50",
+    "encoder.kind=width_cnn",  # it has dropout
+)
+
+
+class Archive(NamedTuple):
+    questions: str
+    links: str
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory, ray_started: None) -> Archive:
+    folder = tmp_path_factory.mktemp("small")
+    sample = write_sample(folder / "dump", questions=400)
+    ingest(IngestJob((str(sample.archive),), str(folder)))
+    return Archive(str(folder / "questions"), str(folder / "links"))
+
+
+def epochs_done(output: Path) -> int:
+    found = list(output.glob("work/*/checkpoints/latest.json"))
+    return storage.read_json(str(found[0]))["epoch"] if found else 0
+
+
+def start_job(archive: Archive, output: Path) -> "subprocess.Popen[str]":
+    command = [sys.executable, str(ROOT / "jobs" / "train.py"), "--questions", archive.questions]
+    command += ["--links", archive.links, "--output", str(output), "--preset", "bogdanova-max"]
+    for assignment in SETTINGS:
+        command += ["--set", assignment]
+    environment = {**os.environ, "RAY_ADDRESS": "local"}
+    return subprocess.Popen(command, text=True, stdout=subprocess.PIPE, env=environment, start_new_session=True)
+
+
+def test_a_job_that_is_killed_and_rerun_ends_with_the_encoder_of_one_that_was_not(
+    archive: Archive, tmp_path: Path
+) -> None:
+    undisturbed = tmp_path / "undisturbed"
+    train(TrainingJob(archive.questions, archive.links, str(undisturbed), "bogdanova-max", SETTINGS))
+    seed = random.randrange(1_000_000)
+    output = tmp_path / "output"
+    print("seed", seed)  # shown if the test fails
+    generator = random.Random(seed)
+    epochs = generator.randrange(1, 4)
+    job = start_job(archive, output)
+    while epochs_done(output) < epochs and job.poll() is None:
+        time.sleep(0.02)
+    time.sleep(generator.random() * 0.5)
+    os.killpg(job.pid, signal.SIGKILL)
+    job.communicate()
+    assert epochs_done(output) >= 1
+    assert not (output / "encoder.json").exists()
+    job = start_job(archive, output)
+    shown = job.communicate()[0]
+    assert job.returncode == 0
+    assert "going on after epoch" in shown
+    for name in ("model.safetensors", "vocabulary.txt", "split.parquet", "learning_curve.svg"):
+        assert (output / name).read_bytes() == (undisturbed / name).read_bytes(), name
+    whole, again = (storage.read_json(f"{folder}/encoder.json") for folder in (undisturbed, output))
+    assert whole["fingerprint"] == again["fingerprint"]
+    assert whole["metrics"] == again["metrics"]
+    assert [row["epoch"] for row in whole["metrics"]["learning_curve"]] == list(range(1, 7))
+    logs = [path.name for path in sorted(output.glob("work/*/tensorboard/*"))]
+    assert logs == [f"events.out.tfevents.{epoch:010d}" for epoch in range(1, 7)]
+
+
+def workers_of_this_process() -> Iterator[int]:
+    """The pids of Ray Train's workers that descend from this process: other sessions may have some too."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and b"ray::RayTrainWorker" in _read(entry / "cmdline"):
+            above = int(entry.name)
+            while above > 1 and above != os.getpid():
+                fields = _read(Path(f"/proc/{above}/stat")).rpartition(b")")[2].split()
+                above = int(fields[1]) if fields else 0
+            if above == os.getpid():
+                yield int(entry.name)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def test_a_worker_that_is_killed_is_replaced_and_goes_on(
+    archive: Archive, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of two workers, whose losses and weights are those of two that nobody killed."""
+    settings = (*SETTINGS, "encoder.dropout=0", "training.optimizer=sgd")
+    killed: list[int] = []
+
+    def kill() -> None:
+        while not epochs_done(tmp_path / "killed"):
+            time.sleep(0.02)
+        time.sleep(random.random())
+        victim = random.choice([*workers_of_this_process()])
+        os.kill(victim, signal.SIGKILL)
+        killed.append(victim)
+
+    killer = threading.Thread(target=kill, daemon=True)
+    killer.start()
+    for name, workers in (("killed", 2), ("alone", 1)):
+        output = str(tmp_path / name)
+        train(TrainingJob(archive.questions, archive.links, output, "bogdanova-max", settings, workers))
+    killer.join()
+    assert killed
+    one, two = (storage.read_json(f"{tmp_path}/{name}/encoder.json")["metrics"] for name in ("alone", "killed"))
+    assert [row["epoch"] for row in two["learning_curve"]] == [1, 2, 3, 4, 5, 6]
+    for row, other in zip(one["learning_curve"], two["learning_curve"], strict=True):
+        assert row["loss"] == pytest.approx(other["loss"], abs=1e-4)
+    tensors = (
+        safetensors.numpy.load((tmp_path / name / "model.safetensors").read_bytes()) for name in ("alone", "killed")
+    )
+    whole, again = tensors
+    for tensor, values in whole.items():
+        assert values == pytest.approx(again[tensor], abs=1e-3), tensor
+    assert capsys.readouterr().out.count("development MAP") == 12
+
+
+def test_an_encoder_is_trained_on_a_pair_file_alone_with_hard_negatives_and_stops_early(
+    archive: Archive, tmp_path: Path
+) -> None:
+    from dupq.stages.links import known_duplicates
+    from dupq.stages.shards import question_shards
+
+    sites = question_shards(archive.questions)[1]
+    pairs = known_duplicates(archive.links, sites)
+    lines = [f"{sites.label(left)}\t{right & ((1 << 48) - 1)}" for left, right in pairs.tolist()]
+    lines += [f"{pairs[0, 0] & ((1 << 48) - 1)}\t{pairs[1, 0] & ((1 << 48) - 1)}\t0", "1\t999999999"]
+    (tmp_path / "pairs.tsv").write_text("\n".join(lines) + "\n")
+    settings = (
+        *SETTINGS[5:],
+        "training.epochs=40",
+        "training.patience=1",
+        "training.pairs=20",
+        "training.loss=softmax",
+        "training.negatives=0",
+        "training.optimizer=adam",
+        "training.learning_rate=0.01",
+    )
+    job = TrainingJob(
+        archive.questions, None, str(tmp_path / "encoder"), "bogdanova-max", settings, 1, (str(tmp_path / "pairs.tsv"),)
+    )
+    run = train(job)
+    curve = load(str(tmp_path / "encoder")).metrics["learning_curve"]
+    maps = [row["development_map"] for row in curve]
+    assert len(maps) - 1 - int(np.argmax(maps)) == 1
+    assert len(maps) < 40
+    assert {row["examples"] for row in curve} == {20}
+    prepared = next(record for record in run.records if record["name"] == "prepare")
+    assert prepared["counts"]["pairs of files not in the archive"] == 1
+    assert prepared["caps"]["pairs over training.pairs"] > 0
+    assert "<polyline" in (tmp_path / "encoder" / "learning_curve.svg").read_text()
+
+
+def test_neither_links_nor_pairs_and_a_wrong_pair_file_are_clear_errors(archive: Archive, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="neither --links nor --pairs"):
+        TrainingJob(archive.questions, None, str(tmp_path)).check()
+    (tmp_path / "pairs.tsv").write_text("1\t2\tmaybe\n")
+    with pytest.raises(DupqError, match=r"pairs\.tsv, line 1: label 'maybe'"):
+        TrainingJob(archive.questions, None, str(tmp_path), pairs=(str(tmp_path / "pairs.tsv"),)).check()
