@@ -18,7 +18,6 @@ QUICK = ("training.epochs=2", "word_vectors.dimensions=50", "word_vectors.epochs
 
 
 def train_sample(sample: TrainedSample, output: Path, workers: int) -> dict[str, np.ndarray]:
-    # the sum: the maximum may jump from one window to another at the smallest difference
     settings = (*QUICK, "training.batch_size=16", "training.learning_rate=0.005")
     train(TrainingJob(sample.questions, sample.links, str(output), "bogdanova-sum", settings, workers))
     return safetensors.numpy.load((output / "model.safetensors").read_bytes())
@@ -29,8 +28,13 @@ def test_two_workers_learn_what_one_learns_and_a_rerun_does_nothing(
 ) -> None:
     one = train_sample(trained_sample, tmp_path / "one", workers=1)
     two = train_sample(trained_sample, tmp_path / "two", workers=2)
+    curves = [
+        storage.read_json(f"{tmp_path}/{name}/encoder.json")["metrics"]["learning_curve"] for name in ("one", "two")
+    ]
+    assert [row["loss"] for row in curves[0]] == pytest.approx([row["loss"] for row in curves[1]], abs=1e-4)
+    # sums that saturate tanh are ill-conditioned: one worker at a learning rate of 0.0050000005 differs by 1.1e-4
     for name, values in one.items():
-        assert values == pytest.approx(two[name], abs=1e-4), name
+        assert values == pytest.approx(two[name], abs=1e-3), name
     before = (tmp_path / "one" / "encoder.json").stat().st_mtime_ns
     train_sample(trained_sample, tmp_path / "one", workers=1)
     assert (tmp_path / "one" / "encoder.json").stat().st_mtime_ns == before

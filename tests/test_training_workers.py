@@ -56,6 +56,7 @@ def one_worker(rank: int, workers: int, preset: str, assignments: tuple[str, ...
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", f"file://{folder}/meeting", rank=rank, world_size=workers)
     torch.save(learned(preset, assignments, (rank, workers)), f"{folder}/{rank}.pt")
+    distributed.barrier()  # a worker that leaves while the other is still connected to it may abort
     distributed.destroy_process_group()
 
 
