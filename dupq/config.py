@@ -20,6 +20,7 @@ class TextSettings:
     code: Literal["removed", "kept", "prefixed"] = "removed"
     fields: Literal["title+body", "title"] = "title+body"
     # what only the encoder reads, made from that
+    title_times: int = 1  # the title stands so many times before the body
     language: Language = "english"  # of stop words, stems and lemmas
     word_form: Literal["written", "stems", "lemmas"] = "written"
     stop_words: Literal["kept", "removed"] = "kept"
@@ -50,7 +51,7 @@ class NearDuplicateSettings:
 class WordVectorSettings:
     """gensim word2vec on the archive's own text, or vectors that are there already."""
 
-    algorithm: Literal["skip-gram", "cbow"] = "skip-gram"
+    algorithm: Literal["skip-gram", "cbow", "random"] = "skip-gram"  # random: normal, of length 1 on average
     dimensions: int = 200
     window: int = 5
     epochs: int = 5
@@ -72,14 +73,14 @@ class EncoderSettings:
     """The network."""
 
     # dupq/encoders/: cnn.py, bow_cnn.py (max_cnn: without the bag of words), recurrent.py (lstm, gru), width_cnn.py,
-    # sif.py, mappsent.py
-    kind: Literal["cnn", "max_cnn", "bow_cnn", "lstm", "gru", "width_cnn", "sif", "mappsent"] = "cnn"
+    # sif.py, mappsent.py, word_bag.py
+    kind: Literal["cnn", "max_cnn", "bow_cnn", "lstm", "gru", "width_cnn", "sif", "mappsent", "word_bag"] = "cnn"
     units: int = 300  # length of an embedding
     window: int = 3  # words; cnn, max_cnn, bow_cnn
     pooling: Literal["sum", "max", "final", "attention"] = "max"  # sum, max: cnn; final, attention: lstm, gru
     widths: tuple[int, ...] = (2, 3, 4)  # words; width_cnn
     filters: int = 32  # of each width; width_cnn
-    dropout: float = 0.5  # width_cnn
+    dropout: float = 0.5  # width_cnn; word_bag: of whole words
     similarity: Literal["cosine", "manhattan", "euclidean"] = "cosine"  # lstm, gru, width_cnn; others are by cosine
     word_vectors: Literal["learned", "fixed"] = "learned"  # learned: further, with the network
     first_word_weights: Literal["idf", "ones"] = "idf"  # bow_cnn
@@ -88,6 +89,18 @@ class EncoderSettings:
     mapping: Literal["orthogonal", "none"] = "orthogonal"  # none: the paper's MappSent-; mappsent
     removed_components: int = 0  # first principal components; sif, mappsent
     maximum_tokens: int = 512  # longer questions are cut, and counted
+
+
+@dataclass(frozen=True)
+class TitleBodySettings:
+    """Training before that on known duplicates: which body belongs to which title. Every archive has such pairs."""
+
+    epochs: int = 0
+    questions: int = 200_000  # at most, chosen by a hash of their key
+    batch_size: int = 512  # pairs, of one site as far as there are enough
+    span: int = 12  # words: pieces of this length are dealt out where two halves of a body are told from others
+    learning_rate: float = 0.002  # at the first step, from which it falls to 0
+    temperature: float = 0.05
 
 
 @dataclass(frozen=True)
@@ -102,6 +115,7 @@ class TrainingSettings:
     temperature: float = 0.05  # of softmax, which scores are divided by
     optimizer: Literal["sgd", "adagrad", "adadelta", "adam"] = "sgd"
     learning_rate: float = 0.005
+    decay: Literal["none", "linear"] = "none"  # linear: the learning rate falls to 0 at the last step
     gradient_clipping: float = 0.0  # the gradient's greatest length, all parameters together; 0: not clipped
     positives: Literal["closed", "links"] = "closed"  # closed: every pair of a set of duplicates
     set_pairs: int = 1_000  # pairs of one set at most; of a larger one some are drawn, and the others counted
@@ -173,6 +187,7 @@ class Settings:
     near_duplicates: NearDuplicateSettings = field(default_factory=NearDuplicateSettings)
     word_vectors: WordVectorSettings = field(default_factory=WordVectorSettings)
     encoder: EncoderSettings = field(default_factory=EncoderSettings)
+    title_body: TitleBodySettings = field(default_factory=TitleBodySettings)
     training: TrainingSettings = field(default_factory=TrainingSettings)
     encode: EncodeSettings = field(default_factory=EncodeSettings)
     neighbours: NeighbourSettings = field(default_factory=NeighbourSettings)
@@ -288,6 +303,8 @@ def _require(condition: bool, path: str, value: Any, rule: str) -> None:
 
 
 _AT_LEAST_ONE = {
+    "text": ["title_times"],
+    "title_body": ["questions", "batch_size", "span"],
     "near_duplicates": ["shingle_size", "permutations", "chain_links", "bucket_limit"],
     "word_vectors": [
         "dimensions",

@@ -21,6 +21,7 @@ from dupq.encoders.encode import Encoded, encode
 from dupq.encoders.measure import Measure
 from dupq.encoders.protocol import Embedding, Encoder, similarity
 from dupq.encoders.saved import SavedEncoder, load, read_weights, save, weights
+from dupq.encoders.word_bag import WordBag
 from dupq.errors import DupqError
 from dupq.neighbours.embeddings import Embeddings
 from dupq.stages.embeddings import embeddings_table, read_embeddings
@@ -68,6 +69,7 @@ NETWORKS: dict[str, tuple[EncoderSettings, Twin]] = {
         EncoderSettings(kind="width_cnn", units=5, widths=(2, 3, 4), filters=3, similarity="manhattan"),
         lambda weights, ids: twins.width_cnn(weights, ids, (2, 3, 4)),
     ),
+    "word bag": (EncoderSettings(kind="word_bag", dropout=0.2), twins.word_bag_vector),
 }
 every_network = pytest.mark.parametrize("name", NETWORKS)
 
@@ -79,7 +81,9 @@ def small_network(name: str) -> Encoder:
     network = build(NETWORKS[name][0], vectors, seed=1).double()
     for parameter in network.parameters():
         if parameter.requires_grad and parameter is not network.words.weight:
-            parameter.data = torch.from_numpy(generator.normal(size=parameter.shape) * 0.7)
+            parameter.data = torch.from_numpy(np.asarray(generator.normal(size=parameter.shape) * 0.7))
+    if isinstance(network, WordBag):
+        network.lexical.fill_(0.3)
     return network.eval()
 
 
@@ -136,6 +140,10 @@ def test_a_score_is_its_equation(name: str, texts: list[list[int]]) -> None:
             beta_1, beta_2 = parameters["betas"]
             expected *= beta_2
             expected += beta_1 * twins.cosine(twins.bag(parameters, left), twins.bag(parameters, right))
+        if isinstance(network, WordBag):
+            bags = (twins.word_bag(parameters, text) for text in (left, right))
+            sides = [np.array([bag.get(word, 0.0) for word in range(WORDS)]) for bag in bags]
+            expected += parameters["lexical"] * twins.cosine(*sides)
         assert score == pytest.approx(expected, abs=1e-9)
 
 
@@ -152,9 +160,9 @@ def test_losses_are_their_equations() -> None:
 @pytest.mark.parametrize("loss", ["squared_error", "mean_squared_error", "logistic_ranking"])
 def test_gradients_of_the_network_the_score_and_the_loss_are_right(name: str, loss: str) -> None:
     network = small_network(name)
-    network.words.sparse = False
-    if isinstance(network, BowCNN):
-        network.word_weights.sparse = False
+    for part in network.children():
+        if isinstance(part, torch.nn.Embedding):
+            part.sparse = False
     names = [key for key, parameter in network.named_parameters() if parameter.requires_grad]
     generator = np.random.default_rng(2)
     texts = [generator.integers(1, WORDS, length).tolist() for length in (8, 5, 3, 1, 6, 4)]
@@ -269,6 +277,17 @@ def test_the_weights_of_words_start_as_their_idf_or_as_ones() -> None:
     network = build(EncoderSettings(kind="bow_cnn", units=2, first_word_weights="ones"), vectors, 1)
     network.prepare(texts, [])
     assert set(network.state_dict()["word_weights.weight"][:, 0].tolist()) == {1.0}
+
+
+def test_a_bag_is_the_sum_of_its_words_by_weight_and_its_mix_is_what_ranks_best() -> None:
+    network = build(EncoderSettings(kind="word_bag"), np.ones((6, 3), np.float32), 1)
+    texts = [np.array(text, np.int32) for text in ([2, 2, 3], [2, 1], [4, 3, 2], [2])]
+    network.prepare(texts, [])
+    starts = network.state_dict()["log_weights.weight"][2:, 0].exp().tolist()
+    assert starts == pytest.approx([0.1, np.log(4 / 2), np.log(4 / 1), np.log(4 / 1)])
+    assert isinstance(network, WordBag)
+    network.tune(lambda: -abs(network.lexical.item() - 0.45))
+    assert network.measure == Measure("cosine", 1.0, pytest.approx(0.5))
 
 
 def test_a_network_that_gives_no_numbers_is_an_error() -> None:

@@ -13,6 +13,7 @@ from dupq.encoders.protocol import Encoder
 from dupq.encoders.recurrent import Recurrent
 from dupq.encoders.sif import SIF
 from dupq.encoders.width_cnn import WidthCNN
+from dupq.encoders.word_bag import WordBag
 from dupq.encoders.words import word_table
 from dupq.errors import DupqError
 
@@ -40,6 +41,8 @@ def _network(settings: EncoderSettings, word_vectors: np.ndarray) -> Encoder:
             return Recurrent(words, settings.kind, units, settings.pooling, kind)
         case "width_cnn":
             return WidthCNN(words, settings.widths, settings.filters, settings.dropout, units, kind)
+        case "word_bag":
+            return WordBag(words, settings.dropout)
         case "sif":
             return SIF(words, settings.smoothing, settings.removed_components)
         case "mappsent":

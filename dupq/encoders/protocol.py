@@ -1,7 +1,7 @@
 """What every encoder is: token ids in, one embedding a text out, and how two embeddings are scored."""
 
 import abc
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -73,7 +73,7 @@ class Encoder(nn.Module, abc.ABC):
         """The scores (B,) of pairs of embeddings by `measure`; differentiable, also by the mix."""
         dense, lexical = self.mix()
         scores = dense * similarity(self.kind, left.dense, right.dense)
-        if left.words is None:
+        if is_nothing(lexical):
             return scores
         return scores + lexical * bag_cosine(left, right)
 
@@ -84,10 +84,21 @@ class Encoder(nn.Module, abc.ABC):
         `pairs` those of the known duplicates of the training part. By default nothing is taken.
         """
 
+    def tune(self, quality: Callable[[], float]) -> None:
+        """Choose, after training, what has no gradient; `quality` is the development MAP as the network is now.
+
+        By default there is nothing to choose.
+        """
+
     @property
     def trainable(self) -> bool:
         """Whether anything is learned by gradients."""
         return any(parameter.requires_grad for parameter in self.parameters())
+
+
+def is_nothing(weight: torch.Tensor | float) -> bool:
+    """Whether a weight of a mix is 0, and not learned: what it weighs need not be computed."""
+    return not isinstance(weight, torch.Tensor) and weight == 0.0
 
 
 def similarity(kind: Kind, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:

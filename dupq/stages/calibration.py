@@ -15,6 +15,7 @@ from dupq.evaluation.known_duplicates import chosen
 from dupq.stages.tasks import Counts, Report, run_tasks
 from dupq.stages.training import TrainingFiles, all_keys, read_links, texts_among
 from dupq.text.keys import Sites
+from dupq.text.questions import encoder_texts
 from dupq.training.split import Split, split_links
 
 
@@ -43,7 +44,8 @@ def _calibrate(files: TrainingFiles, site_names: list[str], settings: config.Set
     pieces = []
     for file in storage.list_files(files.texts, ".parquet"):
         table = texts_among(file.uri, pool)
-        sequences = [vocabulary.ids(text, settings.encoder.maximum_tokens) for text in table["text"].to_pylist()]
+        texts = encoder_texts(table, settings.text).to_pylist()
+        sequences = [vocabulary.ids(text, settings.encoder.maximum_tokens) for text in texts]
         pieces.append(Embeddings(table["key"].to_numpy(), *encode(network, sequences, settings.encode.batch_size)))
     links = read_links(files, sites, keys)
     decision, measured = decide(files, gathered(pieces), network.measure, split, links, settings)

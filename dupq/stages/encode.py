@@ -22,6 +22,7 @@ from dupq.stages.memory import measured
 from dupq.stages.tasks import Counts, Progress, Report, skip_or, summarise
 from dupq.tables import REPRESENTATIVES, TEXTS
 from dupq.text.keys import Sites
+from dupq.text.questions import encoder_texts
 
 _RESTARTS = 3  # of an actor that died; a shard that kills its actor again and again ends the run
 
@@ -107,10 +108,11 @@ class EncodeShard:
     def _encode(self, texts: str, output: str) -> Counts:
         from dupq.encoders.encode import encode
 
-        table = storage.read_table(texts, TEXTS, ["key", "text"])
+        table = storage.read_table(texts, TEXTS)
         table = table.filter(pa.array(~np.isin(table["key"].to_numpy(), self._represented)))
         maximum = self._saved.settings.encoder.maximum_tokens
-        sequences, cut = self._saved.vocabulary.sequences(table["text"].to_pylist(), maximum)
+        read = encoder_texts(table, self._saved.settings.text)
+        sequences, cut = self._saved.vocabulary.sequences(read.to_pylist(), maximum)
         encoded = encode(self._saved.network, sequences, self._batch_size)
         counts = {"rows_in": len(table), "cap: texts cut at encoder.maximum_tokens": cut}
         found = embeddings_table(Embeddings(table["key"].to_numpy(), *encoded), self._sites)

@@ -6,12 +6,13 @@ have taken.
 """
 
 import contextlib
+import dataclasses
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +20,14 @@ from dupq import config, storage
 from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import chosen
 from dupq.stages.tasks import Report
-from dupq.stages.training import Known, TrainingFiles, all_keys, read_examples, read_known
+from dupq.stages.training import (
+    Known,
+    TrainingFiles,
+    all_keys,
+    read_examples,
+    read_known,
+    read_titles_and_bodies,
+)
 from dupq.text.keys import Sites
 from dupq.text.vocabulary import Vocabulary
 from dupq.training.pairs import positives
@@ -30,7 +38,9 @@ if TYPE_CHECKING:
 
     from dupq.encoders.protocol import Encoder
     from dupq.training.checkpoints import Progress
-    from dupq.training.loop import Losses
+    from dupq.training.loop import Losses, Sequences
+    from dupq.training.pairs import Pairs, Rankings
+    from dupq.training.title_body import TitlesAndBodies
 
 DEATHS = 3  # of workers that Ray Train recovers from in one job; each time training goes on at the newest checkpoint
 _POLL_SECONDS = 2.0
@@ -153,6 +163,7 @@ class _Task:
     known: Known
     positives: np.ndarray
     pool: np.ndarray
+    titles: "TitlesAndBodies | None"  # where they are trained on
     worker: tuple[int, int]
     is_watched: bool
 
@@ -182,8 +193,9 @@ def train_worker(loop_config: dict[str, Any]) -> None:
     exchange.meet()  # so that no worker resumes at what another one has written since
     if is_first:
         storage.write_json(task.files.curve, progress.curve)  # an attempt that died may have left another one
-    epochs = training.epochs if network.trainable else 1
-    while not progress.is_over(epochs, training.patience):
+    first = task.settings.title_body.epochs if network.trainable else 0
+    epochs = first + (training.epochs if network.trainable else 1)
+    while not progress.is_over(epochs, training.patience, first):
         _one_epoch(task, network, optimizer, progress)
         if is_first:
             checkpoints.save(network, optimizer, progress)
@@ -201,7 +213,8 @@ def _task(loop_config: dict[str, Any]) -> _Task:
     settings = config.from_dict(loop_config["settings"])
     context = ray.train.get_context()
     vocabulary = Vocabulary.from_bytes(storage.read_bytes(files.vocabulary), settings.text)
-    sequences = read_examples(files, vocabulary, settings.encoder.maximum_tokens)
+    sequences = read_examples(files, vocabulary, settings)
+    titles = read_titles_and_bodies(files, vocabulary, settings) if settings.title_body.epochs else None
     known = read_known(files, sites, all_keys(files.texts), settings.training)
     return _Task(
         files,
@@ -210,6 +223,7 @@ def _task(loop_config: dict[str, Any]) -> _Task:
         known,
         positives(known.links, known.split, settings.training).pairs,
         chosen(np.array(list(sequences), np.int64), settings.training.negative_pool),
+        titles,
         (context.get_world_rank(), context.get_world_size()),
         loop_config["is_watched"],
     )
@@ -230,25 +244,68 @@ def _one_epoch(
     import torch
 
     from dupq.training import exchange
-    from dupq.training.loop import Losses, epoch_examples, train_epoch
+    from dupq.training.loop import Losses, train_epoch
 
     settings, epoch, device = task.settings, len(progress.curve) + 1, network.words.weight.device
-    progress.mined = _mined(task, network, progress, epoch)
-    examples = epoch_examples(
-        task.positives, task.pool, task.known.split, settings.training, epoch, progress.mined, task.known.wrong
+    lesson = (
+        _title_body_lesson(task, epoch) if task.titles is not None and epoch <= settings.title_body.epochs else None
     )
+    lesson = lesson or _known_lesson(task, network, progress, epoch)
     torch.manual_seed(_seed(settings.training.seed, epoch, task.worker[0]))  # of dropout
     losses = Losses(np.zeros(0), np.zeros(0, np.int64))
     if optimizer is not None:
-        watch = _watch(task, epoch, len(examples.left))
-        losses = train_epoch(network, optimizer, task.sequences, examples, settings.training, task.worker, watch)
+        watch = _watch(task, epoch, -(-len(lesson.examples.left) // lesson.settings.batch_size))
+        losses = train_epoch(network, optimizer, *lesson[:3], task.worker, watch, lesson.rates)
     found = _development_map(task, network) if task.worker[0] == 0 else 0.0
     measured = float(exchange.from_first(np.array([found]), device)[0])
     if task.worker[0] == 0:
         _log(task.files, epoch, losses, measured)
     progress.curve.append(
-        {"epoch": epoch, "loss": losses.mean, "development_map": measured, "examples": len(examples.left)}
+        {"epoch": epoch, "loss": losses.mean, "development_map": measured, "examples": len(lesson.examples.left)}
     )
+
+
+class _Lesson(NamedTuple):
+    """What an epoch is trained on, and how; see train_epoch."""
+
+    sequences: "Sequences"
+    examples: "Pairs | Rankings"
+    settings: config.TrainingSettings
+    rates: tuple[float, float]
+
+
+def _title_body_lesson(task: _Task, epoch: int) -> _Lesson:
+    from dupq.training.title_body import title_body_examples
+
+    settings = task.settings.title_body
+    assert task.titles is not None
+    sequences, examples = title_body_examples(task.titles, settings, task.settings.training.seed, epoch)
+    training = dataclasses.replace(
+        task.settings.training,
+        loss="softmax",
+        batch_size=settings.batch_size,
+        learning_rate=settings.learning_rate,
+        temperature=settings.temperature,
+    )
+    return _Lesson(sequences, examples, training, _falling(epoch, settings.epochs))
+
+
+def _known_lesson(task: _Task, network: "Encoder", progress: "Progress", epoch: int) -> _Lesson:
+    from dupq.training.loop import epoch_examples
+
+    training = task.settings.training
+    epoch -= task.settings.title_body.epochs if network.trainable else 0
+    progress.mined = _mined(task, network, progress, epoch)
+    examples = epoch_examples(
+        task.positives, task.pool, task.known.split, training, epoch, progress.mined, task.known.wrong
+    )
+    rates = _falling(epoch, training.epochs) if training.decay == "linear" else (1.0, 1.0)
+    return _Lesson(task.sequences, examples, training, rates)
+
+
+def _falling(epoch: int, epochs: int) -> tuple[float, float]:
+    """The shares of the learning rate at the ends of an epoch, if it falls to 0 over all."""
+    return 1.0 - (epoch - 1) / epochs, 1.0 - epoch / epochs
 
 
 def _seed(*parts: int) -> int:
@@ -270,12 +327,11 @@ def _mined(task: _Task, network: "Encoder", progress: "Progress", epoch: int) ->
     return exchange.from_first(found, network.words.weight.device)
 
 
-def _watch(task: _Task, epoch: int, examples: int) -> Callable[["Losses"], None]:
+def _watch(task: _Task, epoch: int, steps: int) -> Callable[["Losses"], None]:
     """What the first worker calls after each step: every now and then it tells how far it is, if anybody looks."""
     if not task.is_watched or task.worker[0]:
         return lambda losses: None
-    training = task.settings.training
-    steps = -(-examples // training.batch_size)
+    epochs = task.settings.title_body.epochs + task.settings.training.epochs
     start = told = time.monotonic()
 
     def tell(losses: "Losses") -> None:
@@ -284,7 +340,7 @@ def _watch(task: _Task, epoch: int, examples: int) -> Callable[["Losses"], None]
         if now - told < _POLL_SECONDS:
             return
         told = now
-        row = {"epoch": epoch, "epochs": training.epochs, "step": step, "steps": steps, "loss": losses.mean}
+        row = {"epoch": epoch, "epochs": epochs, "step": step, "steps": steps, "loss": losses.mean}
         storage.write_json(task.files.progress, {**row, "seconds_left": (now - start) / step * (steps - step)})
 
     return tell
@@ -302,6 +358,7 @@ def _finish(task: _Task, network: "Encoder", checkpoints: Any, progress: "Progre
     from dupq.encoders.saved import weights
 
     checkpoints.restore_best(network, progress)
+    network.tune(lambda: _development_map(task, network))
     storage.write_bytes(task.files.weights, weights(network))
     storage.write_json(task.files.curve, progress.curve)
 

@@ -8,6 +8,7 @@ calibrate  one task      threshold and probability on development links; the sav
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -17,12 +18,16 @@ from dupq.evaluation.known_duplicates import chosen
 from dupq.stages.links import known_duplicates
 from dupq.stages.tasks import Counts, Report, run_tasks
 from dupq.tables import TEXTS
-from dupq.text.keys import Sites
+from dupq.text.keys import ID_BITS, Sites
 from dupq.text.normalisation import Normaliser
+from dupq.text.questions import encoder_texts
 from dupq.text.vocabulary import Vocabulary
 from dupq.training.pair_files import read_pairs
 from dupq.training.pairs import positives
 from dupq.training.split import Split, split_links
+
+if TYPE_CHECKING:
+    from dupq.training.title_body import TitlesAndBodies
 
 _PAIRS = pa.schema([("left", pa.int64()), ("right", pa.int64()), ("duplicates", pa.bool_())])
 
@@ -139,20 +144,21 @@ class Sentences:
 class Sequences:
     """The token ids of the questions of an archive, file by file; can be iterated again and again."""
 
-    def __init__(self, folder: str, vocabulary: Vocabulary, maximum: int) -> None:
-        """The texts in `folder`, of each at most `maximum` tokens."""
-        self._folder, self._vocabulary, self._maximum = folder, vocabulary, maximum
+    def __init__(self, folder: str, vocabulary: Vocabulary, settings: config.Settings) -> None:
+        """The texts in `folder`, as an encoder with these settings reads them."""
+        self._folder, self._vocabulary, self._settings = folder, vocabulary, settings
 
     def __iter__(self) -> Iterator[np.ndarray]:
         """One array (int32) a text, empty ones too."""
         for file in storage.list_files(self._folder, ".parquet"):
-            for text in storage.read_table(file.uri, TEXTS, ["text"])["text"].to_pylist():
-                yield self._vocabulary.ids(text, self._maximum)
+            texts = encoder_texts(storage.read_table(file.uri, TEXTS, ["title", "text"]), self._settings.text)
+            for text in texts.to_pylist():
+                yield self._vocabulary.ids(text, self._settings.encoder.maximum_tokens)
 
 
 def texts_among(uri: str, keys: np.ndarray) -> pa.Table:
-    """The keys and texts of one file of texts, of the questions among `keys` only."""
-    table = storage.read_table(uri, TEXTS, ["key", "text"])
+    """The rows of one file of texts whose questions are among `keys`."""
+    table = storage.read_table(uri, TEXTS)
     return table.filter(pa.array(np.isin(table["key"].to_numpy(), keys)))
 
 
@@ -230,8 +236,7 @@ def _write_examples(files: TrainingFiles, keys: np.ndarray, known: Known, settin
     wanted = np.union1d(known.split.questions, chosen(keys, settings.negative_pool))
     wanted = np.setdiff1d(np.union1d(wanted, known.wrong), known.split.questions_of("test"))
     tables = [texts_among(file.uri, wanted) for file in storage.list_files(files.texts, ".parquet")]
-    schema = pa.schema([TEXTS.field("key"), TEXTS.field("text")])
-    storage.write_table(files.examples, pa.concat_tables(tables).sort_by("key"), schema)
+    storage.write_table(files.examples, pa.concat_tables(tables).sort_by("key"), TEXTS)
 
 
 def _write_start(
@@ -241,16 +246,36 @@ def _write_start(
     from dupq.encoders.build import build
     from dupq.encoders.saved import weights
 
-    maximum = settings.encoder.maximum_tokens
-    sequences = read_examples(files, vocabulary, maximum)
+    sequences = read_examples(files, vocabulary, settings)
     pairs = [(sequences[left], sequences[right]) for left, right in links.tolist()]
     network = build(settings.encoder, vectors, settings.training.seed)
-    network.prepare(Sequences(files.texts, vocabulary, maximum), pairs)
+    network.prepare(Sequences(files.texts, vocabulary, settings), pairs)
     storage.write_bytes(files.start, weights(network))
 
 
-def read_examples(files: TrainingFiles, vocabulary: Vocabulary, maximum: int) -> dict[int, np.ndarray]:
+def read_examples(files: TrainingFiles, vocabulary: Vocabulary, settings: config.Settings) -> dict[int, np.ndarray]:
     """The token ids of the questions that training reads, by key, in the order of the keys."""
     examples = storage.read_table(files.examples)
-    texts = zip(examples["key"].to_pylist(), examples["text"].to_pylist(), strict=True)
-    return {key: vocabulary.ids(text, maximum) for key, text in texts}
+    texts = zip(examples["key"].to_pylist(), encoder_texts(examples, settings.text).to_pylist(), strict=True)
+    return {key: vocabulary.ids(text, settings.encoder.maximum_tokens) for key, text in texts}
+
+
+def read_titles_and_bodies(
+    files: TrainingFiles, vocabulary: Vocabulary, settings: config.Settings
+) -> "TitlesAndBodies":
+    """The questions that have both, in the order of the files; at most `title_body.questions` of the archive."""
+    from dupq.training.title_body import TitlesAndBodies
+
+    keys = chosen(all_keys(files.texts), settings.title_body.questions)
+    maximum = settings.encoder.maximum_tokens
+    sites: list[int] = []
+    titles: list[np.ndarray] = []
+    bodies: list[np.ndarray] = []
+    for file in storage.list_files(files.texts, ".parquet"):
+        table = texts_among(file.uri, keys)
+        for key, title, text in zip(*(table[name].to_pylist() for name in ("key", "title", "text")), strict=True):
+            if title and len(text) > len(title):
+                sites.append(key >> ID_BITS)
+                titles.append(vocabulary.ids(title, maximum))
+                bodies.append(vocabulary.ids(text[len(title) + 1 :], maximum))
+    return TitlesAndBodies(np.array(sites, np.int64), titles, bodies)

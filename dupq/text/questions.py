@@ -32,6 +32,14 @@ def texts_table(keys: pa.Array, titles: pa.Array, bodies: pa.Array, settings: Te
     return pa.table([keys, shown.cast(pa.string()), texts.cast(pa.string())], schema=TEXTS)
 
 
+def encoder_texts(table: pa.Table, settings: TextSettings) -> pa.ChunkedArray:
+    """What an encoder reads of rows of TEXTS: the stored texts, with their titles `title_times` - 1 more times."""
+    texts = table["text"]
+    for _ in range(settings.title_times - 1):
+        texts = pc.binary_join_element_wise(table["title"], texts, " ")
+    return texts if settings.title_times == 1 else pc.ascii_trim(texts, " ")
+
+
 def answer_texts_table(keys: pa.Array, bodies: pa.Array, settings: TextSettings) -> pa.Table:
     """The TEXTS table of answers, which have no title, row by row in the order given."""
     texts = _tokens_of_html(bodies, settings).cast(pa.string())

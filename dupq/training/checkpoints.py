@@ -35,9 +35,10 @@ class Progress:
         best = max((row["development_map"] for row in self.curve), default=0.0)
         return next((row["epoch"] for row in self.curve if row["development_map"] == best), 0)
 
-    def is_over(self, epochs: int, patience: int) -> bool:
-        """Whether all epochs are done, or the last `patience` ones (if it is not 0) brought nothing better."""
-        return len(self.curve) >= epochs or (patience > 0 and len(self.curve) - self.best >= patience)
+    def is_over(self, epochs: int, patience: int, least: int = 0) -> bool:
+        """Whether all epochs are done, or the last `patience` (if it is not 0) after `least` brought nothing better."""
+        waited = len(self.curve) - max(self.best, least)
+        return len(self.curve) >= epochs or (patience > 0 and waited >= patience)
 
 
 class Checkpoints:

@@ -88,12 +88,14 @@ def train_epoch(
     settings: TrainingSettings,
     worker: tuple[int, int] = (0, 1),
     watch: Callable[[Losses], None] = lambda losses: None,
+    rates: tuple[float, float] = (1.0, 1.0),
 ) -> Losses:
     """One pass over `examples` in their order.
 
     `worker` is (rank, number of workers): a worker takes every n-th example of each batch, and gradients are summed
     over the workers. So n of them take the same steps as one, but for dropout, which each draws for itself. `watch`
-    is called after each step with this worker's own losses so far.
+    is called after each step with this worker's own losses so far. `rates` are the shares of the learning rate at the
+    epoch's first step and after its last one; between them it changes evenly.
     """
     network.train()
     starts = range(0, len(examples.left), settings.batch_size)
@@ -106,6 +108,8 @@ def train_epoch(
         exchange.sum_gradients(network)
         if settings.gradient_clipping:
             clip_gradients(network, settings.gradient_clipping)
+        for group in optimizer.param_groups:
+            group["lr"] = settings.learning_rate * float(np.interp(step / len(starts), (0, 1), rates))
         optimizer.step()
         own.sums[step], own.examples[step] = float(loss.detach()), len(share.places)
         watch(Losses(own.sums[: step + 1], own.examples[: step + 1]))

@@ -3,7 +3,7 @@
 import torch
 
 from dupq.encoders.measure import Kind
-from dupq.encoders.protocol import Embedding, Encoder, bag_cosine
+from dupq.encoders.protocol import Embedding, Encoder, bag_cosine, is_nothing
 
 
 def squared_error(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -37,7 +37,7 @@ def score_matrix(network: Encoder, left: Embedding, right: Embedding) -> torch.T
     """The scores (n, m) of every left with every right embedding: those of `network.score`."""
     dense, lexical = network.mix()
     scores = dense * _similarities(network.kind, left.dense, right.dense)
-    if left.words is None:
+    if is_nothing(lexical):
         return scores
     rows, columns = len(left.dense), len(right.dense)
     places = torch.arange(rows * columns, device=scores.device)

@@ -30,7 +30,7 @@ class WordVectors(NamedTuple):
 
 
 def make_word_vectors(sentences: Iterable[list[str]], settings: WordVectorSettings, seed: int) -> WordVectors:
-    """The words met often enough, with their vectors, trained or read as `settings` say.
+    """The words met often enough, with their vectors, trained, drawn or read as `settings` say.
 
     `sentences` can be iterated several times. With one worker the same sentences and seed give the same vectors.
     Raises DupqError if no word is frequent enough, or for what is wrong with a file of vectors.
@@ -50,6 +50,9 @@ def make_word_vectors(sentences: Iterable[list[str]], settings: WordVectorSettin
     if settings.file:
         vectors, absent = _from_file(words, settings, seed)
         caps["words absent from word_vectors.file"] = absent
+    elif settings.algorithm == "random":
+        generator = np.random.default_rng(seed)
+        vectors = generator.normal(0, settings.dimensions**-0.5, (len(words), settings.dimensions)).astype(np.float32)
     else:
         vectors = _trained(sentences, {word: frequent[word] for word in words}, counted.sentences, settings, seed)
     mean = vectors.mean(axis=0, keepdims=True, dtype=np.float64).astype(np.float32)

@@ -1,0 +1,80 @@
+"""dupq's own encoder: a weighted bag of words, dense and lexical at once, made to be learned from titles and bodies."""
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+import torch
+from torch import nn
+
+from dupq.encoders.bow_cnn import bags, inverse_document_frequencies
+from dupq.encoders.protocol import Embedding, Encoder
+
+_LEAST_FREQUENCY_WEIGHT = 0.1  # of a word in nearly every question: its logarithm is what is learned
+_FIRST_POWER = 0.5
+_LEXICAL_WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.8, 1.2)  # that are tried
+
+
+class WordBag(Encoder):
+    """A text is the bag of its words, each with weight a_w n^p; n is how often it stands there.
+
+    The dense vector is the weighted sum of the words' vectors, the lexical part the weighted bag itself:
+    s = cos(dense) + beta cos(bags), the sum of dos Santos et al. 2015, section 2.4. Learned are the vectors, a_w
+    (from IDF on, as in their equation 1) and p (from 1/2 on; BM25 dampens n likewise); beta is the one of some that
+    ranks the development questions best, as it has no gradient that is worth its cost. Unknown words are left out.
+
+    In training each word is left out with probability `dropout`, so that no single one decides.
+    """
+
+    is_lexical = True
+    lexical: torch.Tensor  # beta, a scalar
+
+    def __init__(self, words: nn.Embedding, dropout: float) -> None:
+        """`words` has one row an id of the vocabulary."""
+        super().__init__()
+        self.dimensions = words.embedding_dim
+        self.words = words
+        self.dropout = dropout
+        self.log_weights = nn.Embedding.from_pretrained(
+            torch.zeros(words.num_embeddings, 1), freeze=not words.weight.requires_grad, sparse=True
+        )
+        self.power = nn.Parameter(torch.tensor(_FIRST_POWER), requires_grad=words.weight.requires_grad)
+        self.register_buffer("lexical", torch.tensor(_LEXICAL_WEIGHTS[0]))
+
+    def prepare(self, texts: Iterable[np.ndarray], pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> None:
+        """Start a_w as the inverse document frequency; see Encoder."""
+        frequencies = inverse_document_frequencies(texts, self.words.num_embeddings)
+        self.log_weights.weight.data[:, 0] = torch.from_numpy(np.log(np.maximum(frequencies, _LEAST_FREQUENCY_WEIGHT)))
+
+    def mix(self) -> tuple[float, float]:
+        """See Encoder."""
+        return 1.0, self.lexical.item()
+
+    def tune(self, quality: Callable[[], float]) -> None:
+        """See Encoder: choose beta."""
+        measured = []
+        for weight in _LEXICAL_WEIGHTS:
+            self.lexical.fill_(weight)
+            measured.append(quality())
+        self.lexical.fill_(_LEXICAL_WEIGHTS[int(np.argmax(measured))])
+
+    def forward(self, ids: torch.Tensor, lengths: torch.Tensor) -> Embedding:
+        """See Encoder."""
+        words, counts = bags(ids, lengths)
+        is_there = counts > 0
+        weights = self.log_weights(words)[:, :, 0].exp() * counts.clamp_min(1).pow(self.power) * is_there
+        if self.training and self.dropout:
+            weights = weights * (torch.rand_like(weights) >= self.dropout)
+        return Embedding(self._sums(words[is_there], weights[is_there], is_there), words, weights)
+
+    def _sums(self, words: torch.Tensor, weights: torch.Tensor, is_there: torch.Tensor) -> torch.Tensor:
+        """The weighted sums (B, D) of the vectors of the words of each text, without padding."""
+        sizes = is_there.sum(dim=1)
+        with torch.autocast(words.device.type, enabled=False):
+            return nn.functional.embedding_bag(
+                words,
+                self.words.weight,
+                sizes.cumsum(0) - sizes,
+                mode="sum",
+                sparse=self.words.sparse,
+                per_sample_weights=weights.to(self.words.weight),
+            )

@@ -1,0 +1,78 @@
+"""Titles and bodies as free training data: which body belongs to which title, in every archive and without any link.
+
+Also two halves of a body are told from the halves of others, which is nearer to what the encoder is for: two texts of
+the same kind. Batches are of one site, as another site's questions would be told apart by their subject alone.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dupq.config import TitleBodySettings
+from dupq.training.loop import Sequences
+from dupq.training.pairs import Rankings
+
+_LEAST_BATCH = 64  # pairs: smaller rests are too easy, and wait for the next epoch
+
+
+class TitlesAndBodies(NamedTuple):
+    """Questions that have both; token ids (int32)."""
+
+    sites: np.ndarray  # (n,), a number each
+    titles: list[np.ndarray]
+    bodies: list[np.ndarray]
+
+
+def title_body_examples(
+    texts: TitlesAndBodies, settings: TitleBodySettings, seed: int, epoch: int
+) -> tuple[Sequences, Rankings]:
+    """The pairs of texts of one epoch, in batches, and their token ids by keys that hold for this epoch only.
+
+    With even odds the title is paired with the body, or (if it has two spans of words) one half of the body's spans,
+    with even odds behind the title, with the other half. Which side is asked for the other changes from batch to batch.
+    """
+    generator = np.random.default_rng([seed, epoch])
+    sequences: dict[int, np.ndarray] = {}
+    left, right = [], []
+    for batch in _batches(texts.sites, settings.batch_size, generator):
+        keys = 2 * batch + generator.integers(0, 2)
+        left.append(keys)
+        right.append(keys ^ 1)
+        for row, key in zip(batch.tolist(), keys.tolist(), strict=True):
+            sequences[key], sequences[key ^ 1] = _views(texts.titles[row], texts.bodies[row], settings.span, generator)
+    rows = np.concatenate([np.zeros(0, np.int64), *left])
+    return sequences, Rankings(
+        rows,
+        np.concatenate([np.zeros(0, np.int64), *right]),
+        np.zeros((len(rows), 0), np.int64),
+        np.arange(len(rows)),
+    )
+
+
+def _batches(sites: np.ndarray, size: int, generator: np.random.Generator) -> list[np.ndarray]:
+    """Rows in whole batches, each of one site; what is left over of all sites makes batches of many."""
+    order = generator.permutation(len(sites))
+    whole, rests = [], []
+    for site in np.unique(sites):
+        rows = order[sites[order] == site]
+        end = len(rows) - len(rows) % size
+        whole += [rows[start : start + size] for start in range(0, end, size)]
+        rests.append(rows[end:])
+    rest = np.concatenate([np.zeros(0, np.int64), *rests])
+    batches = [whole[place] for place in generator.permutation(len(whole))]
+    batches += [rest[start : start + size] for start in range(0, len(rest), size)]
+    if len(batches) > 1 and len(batches[-1]) < min(_LEAST_BATCH, size):
+        batches.pop()
+    return batches
+
+
+def _views(
+    title: np.ndarray, body: np.ndarray, span: int, generator: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    if len(body) <= span or generator.random() < 0.5:
+        return title, body
+    pieces = [body[start : start + span] for start in range(0, len(body), span)]
+    order = generator.permutation(len(pieces)).tolist()
+    half = len(pieces) // 2
+    first, second = (np.concatenate([pieces[place] for place in part]) for part in (order[:half], order[half:]))
+    return (np.concatenate([title, first]) if generator.random() < 0.5 else first), second

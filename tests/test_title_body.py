@@ -1,0 +1,66 @@
+"""Titles and bodies as training data."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dupq.config import TitleBodySettings
+from dupq.training.title_body import TitlesAndBodies, title_body_examples
+
+SIZE = 70
+
+
+def texts(sites: list[int]) -> TitlesAndBodies:
+    """Every word of every text is another one, so that each tells where it is from."""
+    generator = np.random.default_rng(1)
+    titles, bodies, word = [], [], 2
+    for _ in sites:
+        lengths = generator.integers(1, 6), generator.integers(1, 40)
+        titles.append(np.arange(word, word + lengths[0], dtype=np.int32))
+        bodies.append(np.arange(word + 100, word + 100 + lengths[1], dtype=np.int32))
+        word += 1_000
+    return TitlesAndBodies(np.array(sites, np.int64), titles, bodies)
+
+
+@given(st.lists(st.integers(0, 2), max_size=400), st.integers(1, 3))
+def test_each_pair_is_of_one_question_and_shares_no_word(sites: list[int], epoch: int) -> None:
+    archive = texts(sites)
+    sequences, examples = title_body_examples(archive, TitleBodySettings(batch_size=SIZE, span=4), 1, epoch)
+    asked = [question // 2 for question in examples.left.tolist()]
+    assert asked == [question // 2 for question in examples.right.tolist()]
+    assert len(set(asked)) == len(asked) >= min(len(sites), len(sites) - 63)
+    for left, right in zip(examples.left.tolist(), examples.right.tolist(), strict=True):
+        row = left // 2
+        title, body = archive.titles[row].tolist(), archive.bodies[row].tolist()
+        one, other = sequences[left].tolist(), sequences[right].tolist()
+        assert len(one) > 0
+        assert len(other) > 0
+        assert not set(one) & set(other)
+        words = Counter(one) + Counter(other)
+        assert words <= Counter(title) + Counter(body)
+        assert Counter(body) <= words
+    for start in range(0, len(asked) - len(asked) % SIZE, SIZE):
+        batch = {sites[row] for row in asked[start : start + SIZE]}
+        whole = {site: sites.count(site) // SIZE for site in set(sites)}
+        assert len(batch) == 1 or start // SIZE >= sum(whole.values())
+
+
+def test_epochs_differ_and_the_same_one_does_not() -> None:
+    archive, settings = texts([0] * 200), TitleBodySettings(batch_size=SIZE, span=4)
+    runs = [title_body_examples(archive, settings, 1, epoch) for epoch in (1, 1, 2)]
+    assert runs[0][1].left.tolist() == runs[1][1].left.tolist()
+    assert all(np.array_equal(runs[0][0][key], runs[1][0][key]) for key in runs[0][0])
+    assert runs[0][1].left.tolist() != runs[2][1].left.tolist()
+
+
+@pytest.mark.parametrize("span", [4, 1_000])
+def test_titles_and_halves_of_bodies_are_both_asked(span: int) -> None:
+    archive = texts([0] * 400)
+    sequences, examples = title_body_examples(archive, TitleBodySettings(batch_size=SIZE, span=span), 1, 1)
+    titles = [archive.titles[key // 2].tolist() for key in examples.left.tolist()]
+    pairs = zip(examples.left.tolist(), examples.right.tolist(), titles, strict=True)
+    whole = sum(title in (sequences[left].tolist(), sequences[right].tolist()) for left, right, title in pairs)
+    assert whole == len(titles) if span == 1_000 else 0.4 < whole / len(titles) < 0.7
