@@ -3,10 +3,13 @@
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from dupq import config, runs, storage
 from dupq.encoders.description import read_description
 from dupq.errors import DupqError
-from dupq.evaluation.tables import TABLES
+from dupq.evaluation.labels import Labels, usable
+from dupq.evaluation.tables import TABLES, left_out
 from dupq.stages.encode import encode_texts
 from dupq.stages.evaluate import measure_known, read_archive
 from dupq.stages.links import known_duplicates
@@ -14,11 +17,15 @@ from dupq.stages.shards import link_files, question_shards
 from dupq.stages.tasks import Counts, run_tasks
 from dupq.stages.texts import make_texts
 from dupq.text.keys import Sites
+from dupq.training.pair_files import read_lines
 
 
 @dataclass(frozen=True)
 class EvaluationJob:
-    """What `jobs/evaluate.py` was asked for; URIs, and the names of tables to show."""
+    """What `jobs/evaluate.py` was asked for; URIs, and the names of tables to show.
+
+    `links` is a table of links, or a file of labelled pairs.
+    """
 
     questions: str
     links: str
@@ -29,8 +36,11 @@ class EvaluationJob:
 
     def check(self) -> config.Settings:
         """The settings; raises DupqError for what is wrong, before any work."""
-        question_shards(self.questions)
-        link_files(self.links)
+        sites = question_shards(self.questions)[1]
+        if _is_pair_file(self.links):
+            read_lines(storage.read_bytes(self.links), sites, self.links)
+        else:
+            link_files(self.links)
         if self.encoder is None:
             return config.load(assignments=list(self.assignments))
         trained = config.from_dict(read_description(self.encoder)["settings"])
@@ -56,7 +66,7 @@ def evaluate(job: EvaluationJob) -> str:
     result = storage.join(output, "metrics.json")
     run_tasks("measure", _measure, [(job, settings, sites.names, (texts, embeddings), result)])
     metrics = storage.read_json(result)
-    return "\n\n".join(f"{name}: {TABLES[name](metrics)}" for name in job.tables)
+    return "\n\n".join([*(f"{name}: {TABLES[name](metrics)}" for name in job.tables), left_out(metrics)])
 
 
 def _measure(
@@ -68,10 +78,25 @@ def _measure(
 ) -> Counts:
     sites = Sites(site_names)
     archive = read_archive(*folders, job.encoder, sites)
-    known: dict[str, Any] | None = measure_known(
-        archive, known_duplicates(job.links, sites), job.encoder, sites, settings
-    )
+    labels = _read_labels(job.links, sites, archive.keys) if _is_pair_file(job.links) else None
+    links = known_duplicates(job.links, sites) if labels is None else labels.duplicates
+    others = None if labels is None else labels.others
+    known: dict[str, Any] | None = measure_known(archive, links, job.encoder, sites, settings, others)
     if known is None:
-        raise DupqError(f"{job.links}: no duplicate link has both questions in the archive; nothing to measure")
-    storage.write_json(output, known)
+        raise DupqError(f"{job.links}: no known duplicates have both questions in the archive; nothing to measure")
+    if not known["test_queries"]:
+        seen = sum(known["left_out"].values())
+        raise DupqError(
+            f"{job.links}: all {seen} questions with known duplicates were seen when the encoder was trained; nothing "
+            "to measure. Give links or pairs that it has not seen"
+        )
+    storage.write_json(output, known if labels is None else {**known, "labels": labels.counts})
     return {"rows_in": len(archive.keys), "rows_out": known["test_queries"]}
+
+
+def _is_pair_file(links: str) -> bool:
+    return storage.kind(links) == "file" and not links.endswith(".parquet")
+
+
+def _read_labels(uri: str, sites: Sites, keys: np.ndarray) -> Labels:
+    return usable(*read_lines(storage.read_bytes(uri), sites, uri), keys)

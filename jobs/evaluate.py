@@ -2,6 +2,7 @@ r"""Measure an encoder, BM25 and shingle-Jaccard on an archive's known duplicate
 
 python jobs/evaluate.py --questions out/cs/questions --links out/cs/links --encoder out/cs/encoder \
         --output out/cs/quality
+python jobs/evaluate.py --questions out/cs/questions --links labels.tsv --encoder out/cs/encoder --output out/cs/quality
 """
 
 from dupq import command_line
@@ -15,7 +16,14 @@ def main() -> None:
 
     parser = command_line.parser("Measure an encoder beside BM25 and shingle-Jaccard on known duplicates.")
     parser.add_argument("--questions", required=True, metavar="URI", type=command_line.uri, help="the questions table")
-    parser.add_argument("--links", required=True, metavar="URI", type=command_line.uri, help="the links table")
+    parser.add_argument(
+        "--links",
+        required=True,
+        metavar="URI",
+        type=command_line.uri,
+        help="the links table, or a file of labelled pairs: lines of two questions (site/question_id, or with one site "
+        "the id) and 1 (duplicates, also if nothing stands there) or 0, with tabs between",
+    )
     parser.add_argument("--output", required=True, metavar="URI", type=command_line.uri, help="where metrics.json goes")
     parser.add_argument(
         "--encoder",

@@ -7,11 +7,26 @@ from hypothesis import strategies as st
 
 from dupq import config
 from dupq.encoders.measure import Measure
-from dupq.evaluation.known_duplicates import balanced_pairs, chosen, retrieval, unseen_split
-from dupq.evaluation.measures import accuracy, average_precision, best_threshold, retrieval_measures
+from dupq.evaluation.known_duplicates import (
+    balanced_pairs,
+    chosen,
+    labelled_pairs,
+    pair_thresholds,
+    retrieval,
+    unseen_split,
+)
+from dupq.evaluation.measures import (
+    accuracy,
+    average_precision,
+    best_threshold,
+    pair_average_precision,
+    retrieval_measures,
+    roc_auc,
+)
 from dupq.evaluation.planted import Planted, found_at_10
 from dupq.evaluation.rankers import BM25Ranker, EncoderRanker, ShingleRanker
 from dupq.neighbours.embeddings import Embeddings
+from dupq.training.pairs import Pairs
 
 TEXTS = ["flat bread rises", "bread that rises flat", "blue sails tear", "sails of blue", "", "flat bread rises"]
 KEYS = np.array([10, 20, 30, 40, 50, 60])
@@ -28,6 +43,48 @@ def test_retrieval_measures_by_hand() -> None:
     measures = retrieval_measures([[1, 2, 3, 4, 5, 6], [7, 8]], [{6}, {7}], 100)
     assert (measures["accuracy_at_1"], measures["accuracy_at_5"], measures["accuracy_at_10"]) == (0.5, 0.5, 1.0)
     assert measures["map"] == pytest.approx((1 / 6 + 1) / 2)
+
+
+@given(
+    st.lists(st.tuples(st.permutations(range(12)), st.sets(st.integers(0, 14), min_size=1)), min_size=1, max_size=5),
+    st.integers(1, 12),
+)
+def test_recall_is_the_share_of_the_known_duplicates_that_are_found(
+    queries: list[tuple[list[int], set[int]]], k: int
+) -> None:
+    measures = retrieval_measures([ranked[:k] for ranked, _ in queries], [wanted for _, wanted in queries], k)
+    ranks = [n for n in (1, 5, 10, 100) if n <= k]
+    assert [name for name in measures if name.startswith("recall")] == [f"recall_at_{n}" for n in ranks]
+    for n in ranks:
+        total = 0.0
+        for ranked, wanted in queries:
+            total += sum(question in ranked[:n] for question in wanted) / len(wanted)
+        assert measures[f"recall_at_{n}"] == pytest.approx(total / len(queries))
+
+
+BOTH_LABELS = st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=2, max_size=25).filter(
+    lambda rows: len({label for _, label in rows}) == 2
+)
+
+
+@given(BOTH_LABELS)
+def test_the_area_under_the_roc_curve_is_how_often_a_duplicate_scores_over_another_pair(
+    rows: list[tuple[int, bool]],
+) -> None:
+    wins = [(a > b) + (a == b) / 2 for a, label in rows if label for b, other in rows if not other]
+    scores, labels = np.array([score for score, _ in rows]), np.array([float(label) for _, label in rows])
+    assert roc_auc(scores, labels) == pytest.approx(np.mean(wins))
+
+
+@given(BOTH_LABELS)
+def test_average_precision_of_pairs_adds_up_every_threshold(rows: list[tuple[int, bool]]) -> None:
+    total, recall, positives = 0.0, 0.0, sum(label for _, label in rows)
+    for threshold in sorted({score for score, _ in rows}, reverse=True):
+        called = [label for score, label in rows if score >= threshold]
+        total += (sum(called) / positives - recall) * sum(called) / len(called)
+        recall = sum(called) / positives
+    scores, labels = np.array([score for score, _ in rows]), np.array([float(label) for _, label in rows])
+    assert pair_average_precision(scores, labels) == pytest.approx(total)
 
 
 @given(st.lists(st.tuples(st.integers(0, 8), st.booleans()), min_size=1, max_size=30))
@@ -97,7 +154,10 @@ def test_a_perfect_system_gets_full_marks_and_a_sample_is_counted() -> None:
     known = retrieval({"oracle": Oracle()}, split, 20, config.EvaluationSettings(queries=6))
     assert (known["test_queries"], known["test_queries_available"]) == (6, 14)
     assert known["retrieval"]["oracle"]["map"] > 0.7
-    measured = balanced_pairs({"oracle": Oracle(), "given": Oracle()}, {"given": -1.0}, split, links, np.arange(20))
+    systems = {"oracle": Oracle(), "given": Oracle()}
+    thresholds = pair_thresholds(systems, {"given": -1.0}, split, links, np.arange(20))
+    assert thresholds["given"] == -1.0
+    measured = balanced_pairs(systems, thresholds, split, links, np.arange(20))
     assert measured["pairs"] == 14
     assert measured["given"] >= 13 / 14
 
@@ -114,3 +174,11 @@ def test_planted_pairs_are_counted_once_over_all_and_once_over_the_unseen() -> N
     assert measured["oracle_at_10"] == pytest.approx(2 / 3)
     assert measured["oracle_at_10_never_trained_on"] == pytest.approx(1 / 2)
     assert measured["pairs_never_trained_on"] == 2
+
+
+def test_labelled_pairs_are_measured_with_and_without_a_threshold() -> None:
+    pairs = Pairs(np.array([0, 2, 4, 6]), np.array([1, 3, 9, 8]), np.array([1, 1, 0, 0], np.float32))
+    found = labelled_pairs({"given": Oracle(), "bare": Oracle()}, {"given": -2.5}, pairs)
+    assert (found["duplicates"], found["others"]) == (2, 2)
+    assert found["systems"]["given"] == {"accuracy": 0.75, "average_precision": 1.0, "roc_auc": 1.0}
+    assert found["systems"]["bare"] == {"average_precision": 1.0, "roc_auc": 1.0}

@@ -13,7 +13,7 @@ from dupq.errors import DupqError
 from dupq.text.keys import Sites
 from dupq.training.loop import epoch_examples
 from dupq.training.mining import id_shingles, mine
-from dupq.training.pair_files import read_pairs
+from dupq.training.pair_files import read_lines, read_pairs
 from dupq.training.pairs import Pairs, Rankings, chosen_pairs, positives
 from dupq.training.split import split_links
 
@@ -144,6 +144,14 @@ def test_a_pair_file_names_questions_by_site_or_by_id_alone() -> None:
     alone = read_pairs(b"7\t3\n5\t6\t0\n", Sites(["one.example.com"]), "f.tsv")
     assert [side.tolist() for side in alone] == [[[3, 7]], [[5, 6]]]
     assert [side.shape for side in read_pairs(b"", SITES, "f.tsv")] == [(0, 2), (0, 2)]
+
+
+def test_a_heading_is_passed_over_and_lines_keep_their_order() -> None:
+    content = b"qid1\tqid2\tis_duplicate\n7\t3\n5\t6\t0\n7\t3\t0\n"
+    pairs, labels = read_lines(content, Sites(["one.example.com"]), "f.tsv")
+    assert (pairs.tolist(), labels.tolist()) == ([[3, 7], [5, 6], [3, 7]], [True, False, False])
+    with pytest.raises(DupqError, match="line 2"):
+        read_lines(b"qid1\tqid2\nqid1\tqid2\n", Sites(["one.example.com"]), "f.tsv")
 
 
 @pytest.mark.parametrize(

@@ -56,3 +56,16 @@ def read_split(uri: str, sites: Sites) -> dict[str, np.ndarray]:
     keys = sites.pack_columns(table["site"], table["question_id"], uri)
     parts = table["part"].to_numpy(zero_copy_only=False)
     return {part: keys[parts == part] for part in PARTS}
+
+
+def read_development_links(uri: str, sites: Sites) -> np.ndarray:
+    """Pairs of known duplicates (int64, shape (m, 2), left < right) that an encoder was tuned on.
+
+    Each question of a set with the next one: what connects the set, not all that was linked.
+    """
+    table = storage.read_table(storage.join(uri, "split.parquet"), SPLIT)
+    table = table.filter(pc.is_in(table["site"], pa.array(sites.names)) & pc.equal(table["part"], "development"))
+    keys, sets = sites.pack_columns(table["site"], table["question_id"], uri), table["duplicates"].to_numpy()
+    order = np.lexsort((keys, sets))
+    keys, sets = keys[order], sets[order]
+    return np.stack([keys[:-1], keys[1:]], axis=1)[sets[:-1] == sets[1:]]

@@ -10,7 +10,7 @@ import xxhash
 
 from dupq.clusters.components import components
 from dupq.config import EvaluationSettings
-from dupq.evaluation.measures import accuracy, best_threshold, retrieval_measures
+from dupq.evaluation.measures import accuracy, best_threshold, pair_average_precision, retrieval_measures, roc_auc
 from dupq.evaluation.protocol import Ranker
 from dupq.training.pairs import Pairs, with_random_negatives
 from dupq.training.split import Split
@@ -35,7 +35,7 @@ def unseen_split(links: np.ndarray, trained_on: np.ndarray, tuned_on: np.ndarray
 def retrieval(
     rankers: dict[str, Ranker], split: Split, archive_questions: int, settings: EvaluationSettings
 ) -> dict[str, Any]:
-    """Accuracy@1/@5/@10 and MAP of each system: every test question against the whole archive.
+    """Accuracy, recall and MAP of each system: every test question against the whole archive.
 
     What counts are the other questions of its set of known duplicates.
     """
@@ -62,31 +62,51 @@ def chosen(keys: np.ndarray, most: int) -> np.ndarray:
     return np.sort(keys[np.argsort(np.array(hashes, np.uint64), kind="stable")[:most]])
 
 
+def pair_thresholds(
+    rankers: dict[str, Ranker], given: dict[str, float], split: Split, links: np.ndarray, keys: np.ndarray
+) -> dict[str, float]:
+    """The score from which each system calls a pair duplicates: the `given` one, or the best on development pairs.
+
+    Those are balanced, see `balanced_pairs`. Without any, a system that is given none has none.
+    """
+    pairs = _balanced(split, "development", links, keys)
+    if not len(pairs.labels):
+        return given
+    left = [name for name in rankers if name not in given]
+    return given | {name: best_threshold(rankers[name].score(pairs.left, pairs.right), pairs.labels) for name in left}
+
+
 def balanced_pairs(
-    rankers: dict[str, Ranker],
-    thresholds: dict[str, float],
-    split: Split,
-    links: np.ndarray,
-    keys: np.ndarray,
+    rankers: dict[str, Ranker], thresholds: dict[str, float], split: Split, links: np.ndarray, keys: np.ndarray
 ) -> dict[str, Any]:
     """Accuracy on as many linked test pairs as random ones (Bogdanova et al. 2015, section 5.1).
 
-    A system that has no threshold in `thresholds` gets the best one on development pairs; one that has neither
-    is left out.
+    A system without a threshold is left out.
     """
     test = _balanced(split, "test", links, keys)
-    development = _balanced(split, "development", links, keys)
     measured: dict[str, Any] = {"pairs": len(test.labels)}
     for name, ranker in rankers.items():
-        if name in thresholds:
-            threshold = thresholds[name]
-        elif len(development.labels):
-            threshold = best_threshold(ranker.score(development.left, development.right), development.labels)
-        else:
-            continue
-        if len(test.labels):
-            measured[name] = accuracy(ranker.score(test.left, test.right), test.labels, threshold)
+        if name in thresholds and len(test.labels):
+            measured[name] = accuracy(ranker.score(test.left, test.right), test.labels, thresholds[name])
     return measured
+
+
+def labelled_pairs(rankers: dict[str, Ranker], thresholds: dict[str, float], pairs: Pairs) -> dict[str, Any]:
+    """Accuracy, average precision and area under the ROC curve of each system on `pairs` of both labels.
+
+    Negatives that people chose are alike, and harder than the random ones of `balanced_pairs`, which the thresholds
+    come from; the last two measures need no threshold, and a system without one has them only.
+    """
+    duplicates = int(pairs.labels.sum())
+    systems: dict[str, Any] = {}
+    for name, ranker in rankers.items():
+        scores = ranker.score(pairs.left, pairs.right)
+        systems[name] = {
+            **({"accuracy": accuracy(scores, pairs.labels, thresholds[name])} if name in thresholds else {}),
+            "average_precision": pair_average_precision(scores, pairs.labels),
+            "roc_auc": roc_auc(scores, pairs.labels),
+        }
+    return {"duplicates": duplicates, "others": len(pairs.labels) - duplicates, "systems": systems}
 
 
 def _balanced(split: Split, part: str, links: np.ndarray, keys: np.ndarray) -> Pairs:

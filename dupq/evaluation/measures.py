@@ -4,6 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from scipy.stats import rankdata
+
+_ACCURACY_RANKS = (1, 5, 10)
+_RANKS = (*_ACCURACY_RANKS, 100)
 
 
 def average_precision(ranked: Sequence[int], relevant: set[int], k: int) -> float:
@@ -17,15 +21,20 @@ def average_precision(ranked: Sequence[int], relevant: set[int], k: int) -> floa
 
 
 def retrieval_measures(rankings: Sequence[Sequence[int]], relevant: list[set[int]], k: int) -> dict[str, Any]:
-    """Accuracy@1, @5, @10 (a known duplicate among the first n) and MAP@k, means over the queries."""
-    measures: dict[str, Any] = {
-        f"accuracy_at_{n}": float(
-            np.mean([bool(wanted.intersection(ranked[:n])) for ranked, wanted in zip(rankings, relevant, strict=True)])
-        )
-        for n in (1, 5, 10)
+    """Accuracy@n (a known duplicate among the first n), recall@n (the share of them there) and MAP@k.
+
+    Means over the queries. Each has at least one question in `relevant`; `rankings` reach to k, so there is no
+    recall beyond it.
+    """
+    answers = list(zip(rankings, relevant, strict=True))
+    found = {n: np.array([len(wanted.intersection(ranked[:n])) for ranked, wanted in answers]) for n in _RANKS}
+    sizes = np.array([len(wanted) for wanted in relevant])
+    return {
+        **{f"accuracy_at_{n}": float(np.mean(found[n] > 0)) for n in _ACCURACY_RANKS},
+        **{f"recall_at_{n}": float(np.mean(found[n] / sizes)) for n in _RANKS if n <= k},
+        "map": float(np.mean([average_precision(ranked, wanted, k) for ranked, wanted in answers])),
+        "map_cut": k,
     }
-    precisions = [average_precision(ranked, wanted, k) for ranked, wanted in zip(rankings, relevant, strict=True)]
-    return {**measures, "map": float(np.mean(precisions)), "map_cut": k}
 
 
 def best_threshold(scores: np.ndarray, labels: np.ndarray) -> float:
@@ -47,3 +56,28 @@ def best_threshold(scores: np.ndarray, labels: np.ndarray) -> float:
 def accuracy(scores: np.ndarray, labels: np.ndarray, threshold: float) -> float:
     """The share of pairs on the right side of `threshold`."""
     return float(np.mean((scores >= threshold) == (labels > 0.5)))
+
+
+def pair_average_precision(scores: np.ndarray, labels: np.ndarray) -> float:
+    """The area under the steps of precision over recall, as every score is taken for the threshold in turn.
+
+    AP = sum_n (R_n - R_(n-1)) P_n (Manning, Raghavan and Schuetze 2008, section 8.4, with tied pairs called
+    together). `labels` are 1 for duplicates, and there is at least one.
+    """
+    order = np.argsort(-scores, kind="stable")
+    ordered, positive = scores[order], labels[order] > 0.5
+    last = np.append(ordered[1:] != ordered[:-1], True)  # of the pairs with the same score
+    hits = np.cumsum(positive)[last]
+    precision = hits / (np.flatnonzero(last) + 1)
+    return float(np.sum(np.diff(hits, prepend=0) * precision) / hits[-1])
+
+
+def roc_auc(scores: np.ndarray, labels: np.ndarray) -> float:
+    """How often a duplicate scores over another pair, a tie counting half: the area under the ROC curve.
+
+    It is the Mann-Whitney statistic (Hanley and McNeil 1982). `labels` hold both 1 and 0.
+    """
+    positive = labels > 0.5
+    count, others = positive.sum(), (~positive).sum()
+    wins = rankdata(scores)[positive].sum() - count * (count + 1) / 2
+    return float(wins / (count * others))

@@ -3,22 +3,61 @@
 from collections.abc import Callable
 from typing import Any
 
+_RETRIEVAL = {
+    "accuracy_at_1": "Acc@1",
+    "accuracy_at_5": "Acc@5",
+    "accuracy_at_10": "Acc@10",
+    "map": "MAP",
+    "recall_at_1": "R@1",
+    "recall_at_5": "R@5",
+    "recall_at_10": "R@10",
+    "recall_at_100": "R@100",
+}
+_LABELLED = {"accuracy": "Acc", "average_precision": "AP", "roc_auc": "AUC"}
+
 
 def retrieval_table(known: dict[str, Any]) -> str:
-    """One row a system: Accuracy@1, @5, @10 and MAP, in per cent."""
+    """One row a system: Accuracy@1, @5, @10, MAP and recall@k as far as the ranking goes, in per cent."""
     head = f"{known['test_queries']} test questions against {known['archive_questions']:,} questions"
-    rows = [f"{'':24}{'Acc@1':>8}{'Acc@5':>8}{'Acc@10':>8}{'MAP':>8}"]
-    for name, measures in known["retrieval"].items():
-        values = [measures[key] for key in ("accuracy_at_1", "accuracy_at_5", "accuracy_at_10", "map")]
-        rows.append(f"{name:24}" + "".join(f"{100 * value:8.1f}" for value in values))
-    return "\n".join([head, *rows])
+    return "\n".join([head, *_rows(known["retrieval"], _RETRIEVAL)])
 
 
 def pairs_table(known: dict[str, Any]) -> str:
-    """One row a system: accuracy on balanced pairs, in per cent."""
+    """One row a system: accuracy on balanced pairs, and the measures on labelled ones if there are any; in per cent."""
     measures = dict(known["balanced_pairs"])
     head = f"{measures.pop('pairs')} test pairs, half of them linked, half random"
-    return "\n".join([head, *(f"{name:24}{100 * value:8.1f}" for name, value in measures.items())])
+    rows = [head, *(f"{name:24}{100 * value:8.1f}" for name, value in measures.items())]
+    labelled = known.get("labelled_pairs")
+    if labelled:
+        rows.append(f"{labelled['duplicates']} test pairs labelled 1, {labelled['others']} labelled 0")
+        rows += _rows(labelled["systems"], _LABELLED)
+    return "\n".join(rows)
+
+
+def left_out(known: dict[str, Any]) -> str:
+    """What was not measured on, and why, in one or two lines."""
+    seen = known["left_out"]
+    lines = [
+        f"not measured: {seen['train']:,} questions with known duplicates, for training, and {seen['development']:,}, "
+        "for tuning"
+    ]
+    labels = known.get("labels")
+    if labels:
+        lines.append(
+            f"of {labels['lines']:,} labelled pairs {labels['not_in_archive']:,} are not in the archive, "
+            f"{labels['repeated']:,} repeated, {labels['contradictory']:,} labelled 0 within a set of duplicates"
+        )
+    return "\n".join(lines)
+
+
+def _rows(systems: dict[str, dict[str, float]], columns: dict[str, str]) -> list[str]:
+    """A heading, and a row a system with what it has of the columns, in per cent."""
+    there = {key: label for key, label in columns.items() if any(key in measures for measures in systems.values())}
+    rows = [f"{'':24}" + "".join(f"{label:>8}" for label in there.values())]
+    for name, measures in systems.items():
+        cells = (f"{100 * measures[key]:8.1f}" if key in measures else f"{'-':>8}" for key in there)
+        rows.append(f"{name:24}" + "".join(cells))
+    return rows
 
 
 TABLES: dict[str, Callable[[dict[str, Any]], str]] = {"pairs": pairs_table, "retrieval": retrieval_table}

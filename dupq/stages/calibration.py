@@ -13,10 +13,10 @@ from dupq import config, storage
 from dupq.encoders.measure import Measure
 from dupq.evaluation.known_duplicates import chosen
 from dupq.stages.tasks import Counts, Report, run_tasks
-from dupq.stages.training import TrainingFiles, all_keys, read_links, texts_among
+from dupq.stages.training import TrainingFiles, all_keys, read_known, texts_among
 from dupq.text.keys import Sites
 from dupq.text.questions import encoder_texts
-from dupq.training.split import Split, split_links
+from dupq.training.split import Split
 
 
 def calibrate(files: TrainingFiles, sites: Sites, settings: config.Settings, run_id: str) -> Report:
@@ -39,7 +39,8 @@ def _calibrate(files: TrainingFiles, site_names: list[str], settings: config.Set
     tensors = read_weights(storage.read_bytes(files.weights), files.weights)
     network = rebuild(settings.encoder, tensors, files.weights)
     keys = all_keys(files.texts)
-    split = split_links(read_links(files, sites, keys), settings.training)
+    known = read_known(files, sites, keys, settings.training)
+    split, links = known.split, known.links
     pool = np.union1d(chosen(keys, settings.training.calibration_pool), split.questions_of("development"))
     pieces = []
     for file in storage.list_files(files.texts, ".parquet"):
@@ -47,7 +48,6 @@ def _calibrate(files: TrainingFiles, site_names: list[str], settings: config.Set
         texts = encoder_texts(table, settings.text).to_pylist()
         sequences = [vocabulary.ids(text, settings.encoder.maximum_tokens) for text in texts]
         pieces.append(Embeddings(table["key"].to_numpy(), *encode(network, sequences, settings.encode.batch_size)))
-    links = read_links(files, sites, keys)
     decision, measured = decide(files, gathered(pieces), network.measure, split, links, settings)
     metrics = {
         **measured,
@@ -55,7 +55,7 @@ def _calibrate(files: TrainingFiles, site_names: list[str], settings: config.Set
         "archive_questions": len(keys),
         "learning_curve": storage.read_json(files.curve),
     }
-    _write_split(files.output, split, sites)
+    _write_split(files.output, split, known.wrong, sites)
     save(files.output, SavedEncoder(network, vocabulary, settings, decision, metrics), run_id)
     return {"rows_in": len(pool), "rows_out": 1, "cap: questions over training.calibration_pool": len(keys) - len(pool)}
 
@@ -128,15 +128,17 @@ def _near_duplicates(
     return jaccard(sets, np.searchsorted(keys, left), np.searchsorted(keys, right)) >= settings.threshold
 
 
-def _write_split(output: str, split: Split, sites: Sites) -> None:
+def _write_split(output: str, split: Split, wrong: np.ndarray, sites: Sites) -> None:
+    """Write which question is of which part; those known from `wrong` pairs only, too: they were trained on."""
     from dupq.encoders.description import SPLIT
 
-    names, ids = sites.unpack(split.questions)
-    numbers = np.unique(split.sets, return_inverse=True)[1]
+    alone = np.setdiff1d(wrong, split.questions)
+    names, ids = sites.unpack(np.concatenate([split.questions, alone]))
+    numbers = np.unique(np.concatenate([split.sets, alone]), return_inverse=True)[1]
     columns = [
         pa.array(names, pa.string()),
         pa.array(ids),
         pa.array(numbers),
-        pa.array(split.parts.tolist(), pa.string()),
+        pa.array([*split.parts.tolist(), *["train"] * len(alone)], pa.string()),
     ]
     storage.write_table(storage.join(output, "split.parquet"), pa.table(columns, schema=SPLIT), SPLIT)

@@ -18,15 +18,23 @@ import pyarrow.compute as pc
 from dupq import storage
 from dupq.config import Settings
 from dupq.encoders.decision import Decision
-from dupq.encoders.description import read_description, read_measure, read_split
+from dupq.encoders.description import read_description, read_development_links, read_measure, read_split
 from dupq.errors import DupqError
-from dupq.evaluation.known_duplicates import balanced_pairs, retrieval, unseen_split
+from dupq.evaluation.known_duplicates import (
+    balanced_pairs,
+    labelled_pairs,
+    pair_thresholds,
+    retrieval,
+    unseen_split,
+)
+from dupq.evaluation.labels import unseen
 from dupq.evaluation.planted import Planted, found_at_10, same_cluster
 from dupq.evaluation.protocol import Ranker
 from dupq.stages.links import known_duplicates
 from dupq.stages.tasks import Counts, Report, run_tasks
 from dupq.tables import CLUSTER_STATS, CLUSTERS, PAIRS, TEXTS
 from dupq.text.keys import Sites
+from dupq.training.pairs import Pairs
 from dupq.training.split import split_links
 
 SHINGLE_SIZES = (1, 2, 3, 4)  # Bogdanova et al. 2015, section 5.2
@@ -156,30 +164,54 @@ def _all_embeddings(keys: np.ndarray, texts: list[str], embeddings: str, encoder
 
 
 def measure_known(
-    archive: Archive, links: np.ndarray, encoder: str | None, sites: Sites, settings: Settings
+    archive: Archive,
+    links: np.ndarray,
+    encoder: str | None,
+    sites: Sites,
+    settings: Settings,
+    others: np.ndarray | None = None,
 ) -> dict[str, Any] | None:
     """The quality of all systems on duplicate links (keys); None without links.
 
     Measured are the links that the encoder never saw. Without an encoder they are the test part of the split that
-    one trained with these settings would have.
+    one trained with these settings would have. `others` (int64, shape (m, 2)) are pairs that people said to be no
+    duplicates, of questions of the archive.
     """
     links = links[np.isin(links, archive.keys).all(axis=1)]
     if not len(links):
         return None
-    thresholds = {}
+    given, tuned_links, seen = {}, links[:0], links[:0].ravel()
     if encoder is None:
         split = split_links(links, settings.training)
+        tuning = split
     else:
         parts = read_split(encoder, sites)
+        seen = np.concatenate([parts["train"], parts["development"]])
         split = unseen_split(links, parts["train"], parts["development"])
-        thresholds["encoder"] = read_description(encoder)["decision"]["pair_threshold"]
+        given["encoder"] = read_description(encoder)["decision"]["pair_threshold"]
+        if others is not None:  # labels of the user's own: few of them, if any, are of development questions
+            tuned_links = read_development_links(encoder, sites)
+            tuned_links = tuned_links[np.isin(tuned_links, archive.keys).all(axis=1)]
+        tuning = unseen_split(np.concatenate([links, tuned_links]), parts["train"], parts["development"])
     compared: dict[str, Ranker] = {
         name: archive.rankers[name] for name in ("encoder", "bm25") if name in archive.rankers
     }
+    thresholds = pair_thresholds(archive.rankers, given, tuning, np.concatenate([links, tuned_links]), archive.keys)
     return {
         **retrieval(compared, split, len(archive.keys), settings.evaluation),
+        "left_out": {name: len(split.questions_of(name)) for name in ("train", "development")},
         "balanced_pairs": balanced_pairs(archive.rankers, thresholds, split, links, archive.keys),
+        **(
+            {}
+            if others is None
+            else {"labelled_pairs": _labelled(archive, thresholds, unseen(links, others, split, seen))}
+        ),
     }
+
+
+def _labelled(archive: Archive, thresholds: dict[str, float], pairs: Pairs) -> dict[str, Any] | None:
+    """The measures on labelled pairs; None if they are all of one label."""
+    return labelled_pairs(archive.rankers, thresholds, pairs) if len(np.unique(pairs.labels)) == 2 else None
 
 
 def _measure_planted(archive: Archive, files: EvaluationFiles, sites: Sites) -> dict[str, Any]:

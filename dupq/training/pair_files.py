@@ -11,12 +11,19 @@ _LABELS = {"1": True, "0": False}
 
 
 def read_pairs(content: bytes, sites: Sites, place: str) -> tuple[np.ndarray, np.ndarray]:
-    """The duplicates and the others (int64, shape (m, 2), left < right, each pair once) of tab-separated lines.
+    """The duplicates and the others (int64, shape (m, 2), left < right, sorted, each pair once) of `read_lines`."""
+    pairs, labels = read_lines(content, sites, place)
+    return np.unique(pairs[labels], axis=0), np.unique(pairs[~labels], axis=0)
+
+
+def read_lines(content: bytes, sites: Sites, place: str) -> tuple[np.ndarray, np.ndarray]:
+    """The pairs (int64, shape (m, 2), left < right) of tab-separated lines, and which are duplicates (bool, (m,)).
 
     A line is two questions and 1 (duplicates, also if nothing stands there) or 0. A question is
-    `site/question_id`, or with a single site its id alone. Raises DupqError naming `place` and the line.
+    `site/question_id`, or with a single site its id alone. A first line of names is a heading. Raises DupqError
+    naming `place` and the line.
     """
-    found: dict[bool, list[tuple[int, int]]] = {True: [], False: []}
+    pairs, labels = [], []
     for where, fields in _lines(content, place):
         if len(fields) not in (2, 3):
             raise DupqError(f"{where}: {len(fields)} columns; two questions and 1 or 0 expected, with tabs between")
@@ -26,20 +33,22 @@ def read_pairs(content: bytes, sites: Sites, place: str) -> tuple[np.ndarray, np
         left, right = (_key(field, sites, where) for field in fields[:2])
         if left == right:
             raise DupqError(f"{where}: question '{fields[0][:50]}' is paired with itself")
-        found[_LABELS[label]].append((min(left, right), max(left, right)))
-    duplicates, others = (np.unique(np.array(rows, np.int64).reshape(-1, 2), axis=0) for rows in found.values())
-    return duplicates, others
+        pairs.append((min(left, right), max(left, right)))
+        labels.append(_LABELS[label])
+    return np.array(pairs, np.int64).reshape(-1, 2), np.array(labels, bool)
 
 
 def _lines(content: bytes, place: str) -> Iterator[tuple[str, list[str]]]:
-    """The place and the fields of every line that is not blank."""
+    """The place and the fields of every line that is not blank, without the heading."""
     try:
         lines = content.decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise DupqError(f"{place}: not a text in UTF-8 ({error})") from error
     for number, line in enumerate(lines, 1):
-        if line.strip():
-            yield f"{place}, line {number}", [field.strip() for field in line.split("\t")]
+        fields = [field.strip() for field in line.split("\t")]
+        is_heading = number == 1 and all(field.isidentifier() for field in fields)  # no id is: those begin with a digit
+        if line.strip() and not is_heading:
+            yield f"{place}, line {number}", fields
 
 
 def _key(text: str, sites: Sites, where: str) -> int:

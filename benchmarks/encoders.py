@@ -1,0 +1,233 @@
+"""How good each preset's encoder is on real archives, beside BM25 and shingle-Jaccard.
+
+    python benchmarks/encoders.py [--quick] [--json FILE] [--sets travel quora] [--presets NAME …] [--work FOLDER]
+
+- `travel`: Travel Stack Exchange, title and body, 4,919 questions, trained and measured on its duplicate links;
+- `quora`: 103,765 questions of about 11 words, trained and measured on 63,831 labelled pairs, mostly positives.
+
+Every preset in dupq/presets is trained by the jobs' own functions with its own settings, unless `--epochs` or `--set`
+change them, and measured as `jobs/evaluate.py` does: test questions, of sets of duplicates that no training saw,
+against the whole archive. All systems of a data set are asked the same questions. `training_s` are the seconds of all
+stages of training, with one worker; on quora reading and word vectors are most of it for the presets that learn
+nothing else. Shingle-Jaccard is that of single words (`shingle_jaccard_1`) and of two in a row.
+
+What is measured stays in the work folder, one file a system, and is not measured again unless its settings are other
+ones: a benchmark that was cut off goes on. Remove the folder after a change of code. With --json the figures go to FILE
+and a chart of them beside it, .svg. Reads DUPQ_SHARED_DATA (default: ../shared/data).
+"""
+
+import argparse
+import json
+import os
+import platform
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dupq import config, storage
+from dupq.evaluation.known_duplicates import balanced_pairs, pair_thresholds, retrieval
+from dupq.evaluation_pipeline import EvaluationJob, evaluate
+from dupq.ingest_pipeline import IngestJob, ingest
+from dupq.report import charts
+from dupq.stages import cluster
+from dupq.stages.evaluate import read_archive
+from dupq.stages.links import known_duplicates
+from dupq.stages.shards import question_shards
+from dupq.stages.texts import make_texts
+from dupq.training.pair_files import read_pairs
+from dupq.training.split import split_links
+from dupq.training_pipeline import TrainingJob, train
+
+BASELINES = ("bm25", "shingle_jaccard_1", "shingle_jaccard_2")
+MEASURES = ("accuracy_at_1", "accuracy_at_5", "accuracy_at_10", "map")
+QUICK = ("training.epochs=1", "word_vectors.epochs=1", "training.pairs=100")
+STYLE = (
+    "<style>svg { background: #fff; font: 13px system-ui, sans-serif; } text { fill: #333; } "
+    ".one { fill: #0b6bcb; } .two { fill: #c25e00; }</style>"
+)
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """An archive to be ingested, and its known duplicates: the links table, or a file of pairs."""
+
+    name: str
+    dump: Path
+    site: str
+    columns: str | None = None
+    pairs: Path | None = None
+
+
+@dataclass(frozen=True)
+class Archive:
+    """An ingested data set: URIs."""
+
+    questions: str
+    links: str | None
+    pairs: str | None
+
+    @property
+    def known(self) -> str:
+        """Where its known duplicates are."""
+        return str(self.links or self.pairs)
+
+
+def main() -> None:
+    """Measure what is not measured yet, print a table, write the JSON and the chart."""
+    options = arguments()
+    assignments = [*options.set, *([f"training.epochs={options.epochs}"] if options.epochs else [])]
+    assignments += QUICK if options.quick else []
+    cluster.connect("local")
+    figures: dict[str, Any] = {}
+    for data_set in data_sets(options.data):
+        if data_set.name in options.sets:
+            figures[data_set.name] = measure(data_set, options.presets, assignments, options.work / data_set.name)
+            print(table(data_set.name, figures[data_set.name]), flush=True)
+    if options.json:
+        about = {"date": time.strftime("%Y-%m-%d"), "machine": f"{platform.machine()}, {os.cpu_count()} cores"}
+        Path(options.json).write_text(json.dumps({**figures, **about}, indent=2) + "\n")
+        Path(options.json).with_suffix(".svg").write_text(picture(figures))
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="one epoch on a hundred pairs: does it run?")
+    parser.add_argument("--json", metavar="FILE", help="where the figures go")
+    parser.add_argument("--sets", nargs="+", metavar="NAME", choices=("travel", "quora"), default=["travel", "quora"])
+    names = config.preset_names()
+    parser.add_argument("--presets", nargs="*", metavar="NAME", choices=names, default=names, help="default: all")
+    parser.add_argument("--epochs", type=int, metavar="N", help="of training, in place of each preset's own")
+    parser.add_argument(
+        "--set", action="append", metavar="SECTION.NAME=VALUE", default=[], help="a setting of all; may be repeated"
+    )
+    parser.add_argument("--work", type=Path, metavar="FOLDER", default=Path("out/encoders"), help="goes on here")
+    shared = os.environ.get("DUPQ_SHARED_DATA", Path(__file__).parents[2] / "shared" / "data")
+    parser.add_argument("--data", default=shared, type=Path, help="the folder of data (default: %(default)s)")
+    return parser.parse_args()
+
+
+def data_sets(data: Path) -> list[DataSet]:
+    quora = data / "quora"
+    return [
+        DataSet("travel", data / "dumps" / "travel.stackexchange.com.7z", "travel.stackexchange.com"),
+        DataSet("quora", quora / "questions.tsv.xz", "quora", "id=id,title=question", quora / "pairs.tsv"),
+    ]
+
+
+def measure(data_set: DataSet, presets: list[str], assignments: list[str], work: Path) -> dict[str, Any]:
+    """The figures of the baselines and of each preset, from the work folder where they are there."""
+    archive = ingested(data_set, work)
+    figures: dict[str, Any] = {}
+    missing = [name for name in BASELINES if not is_done(work / f"{name}.json", [])]
+    if missing:
+        say(f"{data_set.name}: {', '.join(BASELINES)}")
+        for name, measures in baselines(archive, work).items():
+            keep(work / f"{name}.json", measures)
+    for preset in presets:
+        place = work / f"{preset}.json"
+        if not is_done(place, assignments):
+            say(f"{data_set.name}: {preset}")
+            keep(place, trained(archive, preset, assignments, work / preset))
+    for name in (*BASELINES, *presets):
+        figures[name] = json.loads((work / f"{name}.json").read_text())
+    return figures
+
+
+def is_done(place: Path, assignments: list[str]) -> bool:
+    return place.exists() and json.loads(place.read_text())["set"] == assignments
+
+
+def keep(place: Path, measures: dict[str, Any]) -> None:
+    storage.write_json(str(place.absolute()), measures)
+    say("  " + ", ".join(f"{name} {value}" for name, value in measures.items()))
+
+
+def ingested(data_set: DataSet, work: Path) -> Archive:
+    folder = str((work / "archive").absolute())
+    ingest(IngestJob((str(data_set.dump),), folder, data_set.site, data_set.columns))
+    links = None if data_set.pairs else f"{folder}/links"
+    return Archive(f"{folder}/questions", links, str(data_set.pairs) if data_set.pairs else None)
+
+
+def trained(archive: Archive, preset: str, assignments: list[str], work: Path) -> dict[str, Any]:
+    """Train a preset's encoder and measure it."""
+    encoder, output = str((work / "encoder").absolute()), str((work / "evaluation").absolute())
+    pairs = (archive.pairs,) if archive.pairs else ()
+    run = train(TrainingJob(archive.questions, archive.links, encoder, preset, tuple(assignments), 1, pairs))
+    evaluate(EvaluationJob(archive.questions, archive.known, output, encoder))
+    known = storage.read_json(f"{output}/metrics.json")
+    seconds = {record["name"]: record["seconds"] for record in run.records}
+    return {
+        **figures_of(known, "encoder"),
+        "training_s": round(sum(seconds.values()), 1),
+        "fit_s": round(seconds["fit"], 1),
+        "epochs": len(storage.read_json(f"{encoder}/encoder.json")["metrics"]["learning_curve"]),
+        "set": assignments,
+    }
+
+
+def baselines(archive: Archive, work: Path) -> dict[str, dict[str, Any]]:
+    """The figures of the systems that learn nothing, on the questions that the presets are asked."""
+    settings, (shards, sites) = config.load(), question_shards(archive.questions)
+    texts = str((work / "texts").absolute())
+    make_texts(shards, sites, settings.text, texts)
+    whole = read_archive(texts, texts, None, sites)
+    if archive.pairs:
+        links = read_pairs(storage.read_bytes(archive.pairs), sites, archive.pairs)[0]
+    else:
+        links = known_duplicates(str(archive.links), sites)
+    links = links[np.isin(links, whole.keys).all(axis=1)]
+    split = split_links(links, settings.training)
+    rankers = {name: whole.rankers[name] for name in BASELINES}
+    thresholds = pair_thresholds(rankers, {}, split, links, whole.keys)
+    known = {
+        **retrieval(rankers, split, len(whole.keys), settings.evaluation),
+        "balanced_pairs": balanced_pairs(rankers, thresholds, split, links, whole.keys),
+    }
+    return {name: {**figures_of(known, name), "training_s": 0.0, "set": []} for name in BASELINES}
+
+
+def figures_of(known: dict[str, Any], system: str) -> dict[str, Any]:
+    measured, pairs = known["retrieval"][system], known["balanced_pairs"]
+    recalls = {name: value for name, value in measured.items() if name.startswith("recall")}
+    return {
+        **{name: round(measured[name], 4) for name in MEASURES},
+        **{name: round(value, 4) for name, value in recalls.items()},
+        "pair_accuracy": round(pairs[system], 4),
+        "test_queries": known["test_queries"],
+        "test_pairs": pairs["pairs"],
+    }
+
+
+def table(name: str, systems: dict[str, Any]) -> str:
+    columns = {**dict.fromkeys((*MEASURES, "pair_accuracy"), 100), "training_s": 1}
+    rows = [f"{name:22}" + "".join(f"{column:>16}" for column in columns)]
+    for system, measures in systems.items():
+        cells = (f"{scale * measures[column]:16.1f}" for column, scale in columns.items())
+        rows.append(f"{system:22}" + "".join(cells))
+    return "\n".join(rows)
+
+
+def picture(figures: dict[str, Any]) -> str:
+    """Accuracy@10 and MAP of every system as an SVG file."""
+    records = [
+        charts.Bar(f"{data_set}, {system}: {label}", measures[measure], f"{100 * measures[measure]:.1f} %", tone)
+        for data_set, systems in figures.items()
+        for system, measures in systems.items()
+        for measure, label, tone in (("accuracy_at_10", "Acc@10", "one"), ("map", "MAP", "two"))
+    ]
+    drawn = str(charts.bars("Known duplicates found", "Accuracy@10 and MAP of each system.", records, 1))
+    return drawn.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1).replace(
+        "<title>", STYLE + "<title>", 1
+    )
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
