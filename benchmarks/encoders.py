@@ -97,8 +97,15 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="one epoch on a hundred pairs: does it run?")
     parser.add_argument("--json", metavar="FILE", help="where the figures go")
     parser.add_argument("--sets", nargs="+", metavar="NAME", choices=("travel", "quora"), default=["travel", "quora"])
-    names = config.preset_names()
-    parser.add_argument("--presets", nargs="*", metavar="NAME", choices=names, default=names, help="default: all")
+    names = [name for name in config.preset_names() if config.load(name).encoder.kind != "sentence_transformers"]
+    parser.add_argument(
+        "--presets",
+        nargs="*",
+        metavar="NAME",
+        choices=config.preset_names(),
+        default=names,
+        help="default: all that need nothing else; sentence-transformers needs --set encoder.model=FOLDER",
+    )
     parser.add_argument("--epochs", type=int, metavar="N", help="of training, in place of each preset's own")
     parser.add_argument(
         "--set", action="append", metavar="SECTION.NAME=VALUE", default=[], help="a setting of all; may be repeated"

@@ -73,8 +73,11 @@ class EncoderSettings:
     """The network."""
 
     # dupq/encoders/: cnn.py, bow_cnn.py (max_cnn: without the bag of words), recurrent.py (lstm, gru), width_cnn.py,
-    # sif.py, mappsent.py, word_bag.py
-    kind: Literal["cnn", "max_cnn", "bow_cnn", "lstm", "gru", "width_cnn", "sif", "mappsent", "word_bag"] = "cnn"
+    # sif.py, mappsent.py, word_bag.py, pretrained.py (sentence_transformers)
+    kind: Literal[
+        "cnn", "max_cnn", "bow_cnn", "lstm", "gru", "width_cnn", "sif", "mappsent", "word_bag", "sentence_transformers"
+    ] = "cnn"
+    model: str = ""  # local folder of a model, the same on every machine; sentence_transformers
     units: int = 300  # length of an embedding
     window: int = 3  # words; cnn, max_cnn, bow_cnn
     pooling: Literal["sum", "max", "final", "attention"] = "max"  # sum, max: cnn; final, attention: lstm, gru

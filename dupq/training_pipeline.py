@@ -46,6 +46,12 @@ class TrainingJob:
         if self.workers < 1:
             raise SettingError(f"--workers {self.workers}: at least 1 expected")
         settings = config.load(self.preset, list(self.assignments))
+        if settings.encoder.kind == "sentence_transformers":
+            from dupq.encoders.pretrained import check_model
+
+            folder = storage.absolute(settings.encoder.model) if settings.encoder.model else ""
+            check_model(folder)
+            settings = dataclasses.replace(settings, encoder=dataclasses.replace(settings.encoder, model=folder))
         vectors = settings.word_vectors.file
         if not vectors:
             return settings

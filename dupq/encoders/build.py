@@ -9,6 +9,7 @@ from dupq.config import EncoderSettings
 from dupq.encoders.bow_cnn import BowCNN, MaxCNN
 from dupq.encoders.cnn import CNN
 from dupq.encoders.mappsent import MappSent
+from dupq.encoders.pretrained import Pretrained
 from dupq.encoders.protocol import Encoder
 from dupq.encoders.recurrent import Recurrent
 from dupq.encoders.sif import SIF
@@ -26,7 +27,7 @@ def build(settings: EncoderSettings, word_vectors: np.ndarray, seed: int) -> Enc
 
 
 def _network(settings: EncoderSettings, word_vectors: np.ndarray) -> Encoder:
-    is_prepared = settings.kind in ("sif", "mappsent")  # and nothing is learned by gradients
+    is_prepared = settings.kind in ("sif", "mappsent", "sentence_transformers")  # and nothing is learned by gradients
     words = word_table(word_vectors, is_updated=settings.word_vectors == "learned" and not is_prepared)
     units, window, kind = settings.units, settings.window, settings.similarity
     match settings.kind:
@@ -47,6 +48,8 @@ def _network(settings: EncoderSettings, word_vectors: np.ndarray) -> Encoder:
             return SIF(words, settings.smoothing, settings.removed_components)
         case "mappsent":
             return MappSent(words, settings.mapping == "orthogonal", settings.removed_components)
+        case "sentence_transformers":
+            return Pretrained(words, settings.model)
 
 
 def rebuild(settings: EncoderSettings, tensors: Mapping[str, np.ndarray], place: str) -> Encoder:

@@ -64,7 +64,8 @@ def read_development_links(uri: str, sites: Sites) -> np.ndarray:
     Each question of a set with the next one: what connects the set, not all that was linked.
     """
     table = storage.read_table(storage.join(uri, "split.parquet"), SPLIT)
-    table = table.filter(pc.is_in(table["site"], pa.array(sites.names)) & pc.equal(table["part"], "development"))
+    is_wanted = pc.and_(pc.is_in(table["site"], pa.array(sites.names)), pc.equal(table["part"], "development"))
+    table = table.filter(is_wanted)
     keys, sets = sites.pack_columns(table["site"], table["question_id"], uri), table["duplicates"].to_numpy()
     order = np.lexsort((keys, sets))
     keys, sets = keys[order], sets[order]

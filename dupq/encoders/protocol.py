@@ -77,6 +77,12 @@ class Encoder(nn.Module, abc.ABC):
             return scores
         return scores + lexical * bag_cosine(left, right)
 
+    def spell(self, words: list[str]) -> None:
+        """Take note of the words of the vocabulary, in the order of their ids; before any other call.
+
+        By default they are of no account: an encoder knows ids.
+        """
+
     def prepare(self, texts: Iterable[np.ndarray], pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> None:
         """What is taken from the archive before any gradient: start values, or for some encoders everything.
 

@@ -78,6 +78,7 @@ def load(uri: str) -> SavedEncoder:
         raise DupqError(
             f"{uri}: {network.words.num_embeddings} word vectors, but {len(vocabulary)} ids; train the encoder anew"
         )
+    network.spell(vocabulary.words)
     decision = Decision(**description["decision"])
     return SavedEncoder(network, vocabulary, settings, decision, description["metrics"])
 

@@ -38,6 +38,7 @@ def _calibrate(files: TrainingFiles, site_names: list[str], settings: config.Set
     vocabulary = Vocabulary.from_bytes(storage.read_bytes(files.vocabulary), settings.text)
     tensors = read_weights(storage.read_bytes(files.weights), files.weights)
     network = rebuild(settings.encoder, tensors, files.weights)
+    network.spell(vocabulary.words)
     keys = all_keys(files.texts)
     known = read_known(files, sites, keys, settings.training)
     split, links = known.split, known.links

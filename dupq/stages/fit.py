@@ -159,6 +159,7 @@ class _Task:
 
     files: TrainingFiles
     settings: config.Settings
+    vocabulary: Vocabulary
     sequences: dict[int, np.ndarray]
     known: Known
     positives: np.ndarray
@@ -219,6 +220,7 @@ def _task(loop_config: dict[str, Any]) -> _Task:
     return _Task(
         files,
         settings,
+        vocabulary,
         sequences,
         known,
         positives(known.links, known.split, settings.training).pairs,
@@ -234,7 +236,9 @@ def _start(task: _Task) -> "Encoder":
     from dupq.encoders.saved import read_weights
 
     place = task.files.start
-    return rebuild(task.settings.encoder, read_weights(storage.read_bytes(place), place), place)
+    network = rebuild(task.settings.encoder, read_weights(storage.read_bytes(place), place), place)
+    network.spell(task.vocabulary.words)
+    return network
 
 
 def _one_epoch(

@@ -1,0 +1,118 @@
+"""A sentence-transformers model from a local folder, as it is: what a large model reaches on an archive.
+
+The package is no part of dupq: `pip install 'dupq[teacher]'` on every machine that encodes, and the folder at the same
+path on each. Only safetensors are read, and no code that lies beside them.
+"""
+
+import importlib.util
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import xxhash
+from torch import nn
+
+from dupq.encoders.protocol import Embedding, Encoder
+from dupq.errors import DupqError
+from dupq.text.vocabulary import FIRST_WORD
+
+_PIECE = 1 << 20
+
+
+class Pretrained(Encoder):
+    """The model reads texts, and this network is given ids: it spells them out by the vocabulary.
+
+    What is lost on the way is what the tokeniser does not keep (case, punctuation, code, addresses) and words that
+    are not in the vocabulary. Texts longer than the model takes are cut by it, which is not counted. The model's
+    weights are not saved with the encoder, but a hash of its files is, and another model in their place is an error.
+    """
+
+    fingerprint: torch.Tensor  # int64, (): the hash; 0 before `prepare`
+
+    def __init__(self, words: nn.Embedding, folder: str) -> None:
+        """`folder` holds the model. Raises DupqError if it does not, or the package is missing."""
+        super().__init__()
+        self.words = words  # their vectors are not read
+        self._folder = folder
+        self._spelling: list[str] = []
+        self._models = {"cpu": _load(folder)}  # in a dict, so that its weights are none of this network's
+        self.dimensions = len(self._models["cpu"].encode("text", show_progress_bar=False))
+        self.register_buffer("fingerprint", torch.zeros((), dtype=torch.int64))
+        self._is_checked = False
+
+    def spell(self, words: list[str]) -> None:
+        """See Encoder."""
+        self._spelling = words
+
+    def prepare(self, texts: Iterable[np.ndarray], pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> None:
+        """Remember which model it is; neither `texts` nor `pairs` are asked for."""
+        self.fingerprint.fill_(model_fingerprint(self._folder))
+
+    def forward(self, ids: torch.Tensor, lengths: torch.Tensor) -> Embedding:
+        """See Encoder. The model pads together what it gets at once, so its last bits depend on the batch."""
+        self._check()
+        texts = [self._text(row[:length]) for row, length in zip(ids.tolist(), lengths.tolist(), strict=True)]
+        rows = [row for row, text in enumerate(texts) if text]
+        dense = torch.zeros(len(texts), self.dimensions, device=ids.device)
+        if rows:
+            some = [texts[row] for row in rows]
+            found = self._model(str(ids.device)).encode(
+                some, batch_size=len(some), convert_to_tensor=True, show_progress_bar=False
+            )
+            dense[rows] = found.to(dense.device, dense.dtype)
+        return Embedding(dense)
+
+    def _text(self, ids: list[int]) -> str:
+        return " ".join(self._spelling[number - FIRST_WORD] for number in ids if number >= FIRST_WORD)
+
+    def _model(self, device: str) -> Any:
+        if device not in self._models:
+            self._models = {device: next(iter(self._models.values())).to(device)}
+        return self._models[device]
+
+    def _check(self) -> None:
+        if not self._is_checked and int(self.fingerprint) != model_fingerprint(self._folder):
+            raise DupqError(f"{self._folder}: not the model that the encoder was made with; train it anew")
+        self._is_checked = True
+
+
+def check_model(folder: str) -> None:
+    """Raise DupqError if the package or the model is missing, without loading either."""
+    if importlib.util.find_spec("sentence_transformers") is None:
+        raise DupqError(
+            "encoder.kind=sentence_transformers: the package sentence-transformers is missing; "
+            "install it with pip install 'dupq[teacher]'"
+        )
+    if not folder or not (Path(folder) / "modules.json").is_file():
+        raise DupqError(
+            f"encoder.model={folder}: the local folder of a sentence-transformers model expected (modules.json)"
+        )
+
+
+def model_fingerprint(folder: str) -> int:
+    """A hash of the names and contents of all files in `folder`, from 1 to 2**63 - 1."""
+    digest = xxhash.xxh3_64()
+    for file in sorted(file for file in Path(folder).rglob("*") if file.is_file()):
+        digest.update(f"{file.relative_to(folder).as_posix()}\0{file.stat().st_size}\0".encode())
+        with file.open("rb") as stream:
+            while piece := stream.read(_PIECE):
+                digest.update(piece)
+    return (digest.intdigest() >> 1) or 1
+
+
+def _load(folder: str) -> Any:
+    check_model(folder)
+    from sentence_transformers import SentenceTransformer
+
+    try:
+        return SentenceTransformer(
+            folder,
+            device="cpu",
+            local_files_only=True,
+            trust_remote_code=False,
+            model_kwargs={"use_safetensors": True},
+        )
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise DupqError(f"{folder}: not a readable sentence-transformers model ({error})") from error
