@@ -45,7 +45,8 @@ def left_out(known: dict[str, Any]) -> str:
     if labels:
         lines.append(
             f"of {labels['lines']:,} labelled pairs {labels['not_in_archive']:,} are not in the archive, "
-            f"{labels['repeated']:,} repeated, {labels['contradictory']:,} labelled 0 within a set of duplicates"
+            f"{labels['repeated']:,} repeated, {labels['contradictory']:,} labelled 0 within a set of duplicates, "
+            f"{seen['labelled_pairs']:,} seen in training"
         )
     return "\n".join(lines)
 

@@ -34,7 +34,6 @@ from dupq.stages.links import known_duplicates
 from dupq.stages.tasks import Counts, Report, run_tasks
 from dupq.tables import CLUSTER_STATS, CLUSTERS, PAIRS, TEXTS
 from dupq.text.keys import Sites
-from dupq.training.pairs import Pairs
 from dupq.training.split import split_links
 
 SHINGLE_SIZES = (1, 2, 3, 4)  # Bogdanova et al. 2015, section 5.2
@@ -197,21 +196,18 @@ def measure_known(
         name: archive.rankers[name] for name in ("encoder", "bm25") if name in archive.rankers
     }
     thresholds = pair_thresholds(archive.rankers, given, tuning, np.concatenate([links, tuned_links]), archive.keys)
-    return {
+    left_out = {name: len(split.questions_of(name)) for name in ("train", "development")}
+    known = {
         **retrieval(compared, split, len(archive.keys), settings.evaluation),
-        "left_out": {name: len(split.questions_of(name)) for name in ("train", "development")},
+        "left_out": left_out,
         "balanced_pairs": balanced_pairs(archive.rankers, thresholds, split, links, archive.keys),
-        **(
-            {}
-            if others is None
-            else {"labelled_pairs": _labelled(archive, thresholds, unseen(links, others, split, seen))}
-        ),
     }
-
-
-def _labelled(archive: Archive, thresholds: dict[str, float], pairs: Pairs) -> dict[str, Any] | None:
-    """The measures on labelled pairs; None if they are all of one label."""
-    return labelled_pairs(archive.rankers, thresholds, pairs) if len(np.unique(pairs.labels)) == 2 else None
+    if others is not None:
+        pairs = unseen(links, others, split, seen)
+        left_out["labelled_pairs"] = len(links) + len(others) - len(pairs.labels)
+        has_both = len(np.unique(pairs.labels)) == 2
+        known["labelled_pairs"] = labelled_pairs(archive.rankers, thresholds, pairs) if has_both else None
+    return known
 
 
 def _measure_planted(archive: Archive, files: EvaluationFiles, sites: Sites) -> dict[str, Any]:
