@@ -85,7 +85,7 @@ def _measure(
     if known is None:
         raise DupqError(f"{job.links}: no known duplicates have both questions in the archive; nothing to measure")
     if not known["test_queries"]:
-        seen = sum(known["left_out"].values())
+        seen = known["left_out"]["train"] + known["left_out"]["development"]
         raise DupqError(
             f"{job.links}: all {seen} questions with known duplicates were seen when the encoder was trained; nothing "
             "to measure. Give links or pairs that it has not seen"
