@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -192,9 +193,9 @@ def test_a_vocabulary_reads_texts_as_its_settings_say_and_counts_those_it_cuts()
     settings = TextSettings(stop_words="removed", word_form="stems")
     vocabulary = Vocabulary.from_bytes(Vocabulary(["visa", "flight"]).to_bytes(), settings)
     assert vocabulary.ids("the flights and the visas", 9).tolist() == [3, 2]
-    sequences, cut = vocabulary.sequences(["the flights and the visas", "visas", ""], 1)
+    sequences, cut = vocabulary.sequences(pa.array(["the flights and the visas", "visas", ""]), 1)
     assert [ids.tolist() for ids in sequences] == [[3], [2], []]
     assert cut == 1
-    plain, cut = Vocabulary(["visa"]).sequences(["visa visa x", "visa x"], 2)
+    plain, cut = Vocabulary(["visa"]).sequences(pa.array(["visa visa x", "visa x"]), 2)
     assert [ids.tolist() for ids in plain] == [[2, 2], [2, UNKNOWN]]
     assert cut == 1

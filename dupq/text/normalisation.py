@@ -33,6 +33,25 @@ class Normaliser:
         """Whether a text is read as it is stored."""
         return self._form is None and not self._is_masked and not self._is_filtered
 
+    @property
+    def is_by_word(self) -> bool:
+        """Whether each word is treated without a look at its neighbours, save that dates are masked first."""
+        return self._settings.parts_of_speech == "all"
+
+    @property
+    def masks_dates(self) -> bool:
+        """Whether dates are masked."""
+        return self._settings.dates == "date"
+
+    def each_word(self, words: list[str]) -> tuple[list[str | None], list[bool]]:
+        """For words one by one, where `is_by_word` and none is part of a date: their forms, and which are not filtered.
+
+        The form of a word that its form leaves nothing of is None.
+        """
+        tokens = mask_numbers(words, dates=False, digits=self._settings.digits == "num")
+        forms = [form if form or self._form is None else None for form in self._forms(tokens)]
+        return forms, self._kept(tokens)
+
     def all_words(self, text: str) -> list[str]:
         """Every word of a text, in its form: what word vectors are learnt from."""
         return self._in_form(self._tokens(text))
@@ -54,6 +73,9 @@ class Normaliser:
         return tokens
 
     def _filtered(self, tokens: list[str]) -> list[str]:
+        return [token for token, keep in zip(tokens, self._kept(tokens), strict=True) if keep]
+
+    def _kept(self, tokens: list[str]) -> list[bool]:
         settings = self._settings
         kept = [True] * len(tokens)
         if settings.parts_of_speech == "content":
@@ -66,14 +88,16 @@ class Normaliser:
         if settings.stop_words == "removed":
             language = settings.language
             kept = [keep and not is_stop_word(token, language) for token, keep in zip(tokens, kept, strict=True)]
-        return [token for token, keep in zip(tokens, kept, strict=True) if keep]
+        return kept
 
     def _in_form(self, tokens: list[str]) -> list[str]:
+        return [token for token in self._forms(tokens) if token] if self._form else tokens
+
+    def _forms(self, tokens: list[str]) -> list[str]:
         form = self._form
         if form is None:
             return tokens
-        formed = [token if token == LINK_TOKEN or token.startswith(CODE_PREFIX) else form(token) for token in tokens]
-        return [token for token in formed if token]
+        return [token if token == LINK_TOKEN or token.startswith(CODE_PREFIX) else form(token) for token in tokens]
 
 
 def _form(settings: TextSettings) -> Callable[[str], str] | None:

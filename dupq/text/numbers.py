@@ -20,10 +20,10 @@ _ARABIC = (
     "شباط آذار نيسان أيار حزيران تموز آب أيلول"
 )
 _MONTHS = frozenset(f"{_ENGLISH} {_ARABIC}".split())
-_VERBS_TOO = frozenset({"may", "march", "mar"})  # a month only beside a year, or beside both day and year
+VERBS_TOO = frozenset({"may", "march", "mar"})  # a month only beside a year, or beside both day and year
 _ORDINALS = ("st", "nd", "rd", "th")
 # d: day, m: month as a number, n: month by name, y: year, o: "of"; the longest first
-_PATTERNS = ("dony", "dny", "ndy", "ynd", "ymd", "dmy", "mdy", "don", "ny", "yn", "dn", "nd")
+PATTERNS = ("dony", "dny", "ndy", "ynd", "ymd", "dmy", "mdy", "don", "ny", "yn", "dn", "nd")
 
 
 def mask_numbers(tokens: Sequence[str], dates: bool, digits: bool) -> list[str]:
@@ -46,16 +46,17 @@ def _date_length(tokens: Sequence[str], place: int) -> int:
     first = tokens[place]
     if first not in _MONTHS and not first[:1].isdecimal():
         return 0
-    roles = [_roles(token) for token in tokens[place : place + 4]]
-    for pattern in _PATTERNS:
-        if len(pattern) <= len(roles) and all(role in roles[at] for at, role in enumerate(pattern)):
+    found = [roles(token) for token in tokens[place : place + 4]]
+    for pattern in PATTERNS:
+        if len(pattern) <= len(found) and all(role in found[at] for at, role in enumerate(pattern)):
             named = [tokens[place + at] for at, role in enumerate(pattern) if role == "n"]
-            if "y" in pattern or not _VERBS_TOO.intersection(named):
+            if "y" in pattern or not VERBS_TOO.intersection(named):
                 return len(pattern)
     return 0
 
 
-def _roles(token: str) -> str:
+def roles(token: str) -> str:
+    """What a token can be in a date, as the letters of the patterns."""
     if token in _MONTHS:
         return "n"
     if token == "of":

@@ -1,16 +1,24 @@
 """Words and their ids. Id 0 is padding, id 1 every unknown word, words follow from id 2."""
 
-from collections.abc import Iterable
+import functools
 
+import numba
 import numpy as np
+import pyarrow as pa
 
 from dupq.config import TextSettings
 from dupq.errors import DupqError
+from dupq.text.date_columns import mask_dates, role_bits
 from dupq.text.normalisation import Normaliser
+from dupq.text.numbers import DATE_TOKEN
+from dupq.text.strings import Strings, strings_of
+from dupq.text.token_ids import TokenIds
+from dupq.text.word_table import WordTable, distinct_words, look_up, table_of
 
 PADDING = 0
 UNKNOWN = 1
 FIRST_WORD = 2
+_NO_ID = -1  # of a word that is left out
 
 
 class Vocabulary:
@@ -29,13 +37,46 @@ class Vocabulary:
         return len(self.words) + FIRST_WORD
 
     def ids(self, text: str, maximum: int) -> np.ndarray:
-        """The ids (int32) of the first `maximum` words that the encoder reads of a stored text."""
+        """The ids (int32) of the first `maximum` words that the encoder reads of a stored text.
+
+        This is the plain definition, text by text; `sequences` does the same to whole columns, compiled.
+        """
         return self._read(text, maximum)[0]
 
-    def sequences(self, texts: Iterable[str], maximum: int) -> tuple[list[np.ndarray], int]:
-        """The ids of each text, and how many texts were cut at `maximum` words."""
-        read = [self._read(text, maximum) for text in texts]
-        return [ids for ids, _ in read], sum(is_cut for _, is_cut in read)
+    def sequences(self, texts: pa.StringArray | pa.ChunkedArray, maximum: int) -> tuple[TokenIds, int]:
+        """The `ids` of each text, and how many texts were cut at `maximum` words. An absent text is an empty one.
+
+        Normalisation meets each distinct word of the texts once. Where it looks at the words around (parts of speech),
+        the texts go through Python one by one.
+        """
+        if isinstance(texts, pa.ChunkedArray):
+            texts = texts.combine_chunks()
+        if not self._normaliser.is_by_word:
+            read = [self._read(text or "", maximum) for text in texts.to_pylist()]
+            return TokenIds.of(ids for ids, _ in read), sum(is_cut for _, is_cut in read)
+        column = strings_of(texts)
+        if self._normaliser.is_identity:
+            numbers, begins = look_up(column, self._table)
+            ids = np.append(np.arange(FIRST_WORD, len(self), dtype=np.int32), np.int32(UNKNOWN))
+            kept = np.ones(len(ids), np.bool_)
+        else:
+            numbers, begins, ids, kept = self._normalised(column)
+        chosen, offsets, cut = _choose(numbers, begins, ids, kept, maximum)
+        return TokenIds(chosen, offsets), cut
+
+    def _normalised(self, column: Strings) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """What `_choose` reads: texts as numbers of distinct words, and the ids and fates of those."""
+        numbers, begins, table = distinct_words(column)
+        words = [*table.words(), DATE_TOKEN]
+        if self._normaliser.masks_dates:
+            numbers, begins = mask_dates(numbers, begins, role_bits(words), np.int32(len(words) - 1))
+        forms, kept = self._normaliser.each_word(words)
+        ids = [self._ids.get(form, UNKNOWN) if form is not None else _NO_ID for form in forms]
+        return numbers, begins, np.array(ids, np.int32), np.array(kept, np.bool_)
+
+    @functools.cached_property
+    def _table(self) -> WordTable:
+        return table_of(strings_of(pa.array(self.words, pa.large_string())))
 
     def _read(self, text: str, maximum: int) -> tuple[np.ndarray, bool]:
         if self._normaliser.is_identity:
@@ -53,3 +94,28 @@ class Vocabulary:
     def from_bytes(cls, content: bytes, settings: TextSettings | None = None) -> "Vocabulary":
         """What `to_bytes` wrote."""
         return cls(content.decode().split("\n")[:-1], settings)
+
+
+@numba.njit(nogil=True, cache=True)
+def _choose(numbers, begins, ids, kept, maximum):  # type: ignore[no-untyped-def]
+    """The ids of texts that are numbers of words, where each text's begin, and how many texts are cut at `maximum`.
+
+    The words of text i are `numbers[begins[i]:begins[i + 1]]`; `ids` and `kept` are of words by their numbers, the last
+    of them of number -1. Words that are not `kept` are left out unless the text has no others, those of _NO_ID always.
+    """
+    chosen, offsets, end, cut = np.empty_like(numbers), np.zeros_like(begins), np.int64(0), 0
+    for text in range(len(begins) - 1):
+        is_filtered = False
+        for place in range(begins[text], begins[text + 1]):
+            is_filtered |= kept[numbers[place]]
+        for place in range(begins[text], begins[text + 1]):
+            number = numbers[place]
+            if ids[number] == _NO_ID or (is_filtered and not kept[number]):
+                continue
+            if end - offsets[text] == maximum:
+                cut += 1
+                break
+            chosen[end] = ids[number]
+            end += 1
+        offsets[text + 1] = end
+    return chosen[:end], offsets, cut

@@ -1,0 +1,115 @@
+"""Texts to ids: the compiled way is the plain one, text by text."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from real_texts import real_texts
+
+from dupq.config import TextSettings
+from dupq.text.date_columns import mask_dates, role_bits
+from dupq.text.numbers import DATE_TOKEN, mask_numbers
+from dupq.text.strings import strings_of
+from dupq.text.token_columns import token_texts
+from dupq.text.token_ids import TokenIds
+from dupq.text.vocabulary import Vocabulary
+from dupq.text.word_table import distinct_words, look_up, table_of
+
+SETTINGS = [
+    {},
+    {"links": "removed"},
+    {"digits": "num"},
+    {"dates": "date"},
+    {"stop_words": "removed"},
+    {"word_form": "stems"},
+    {"word_form": "lemmas"},
+    {"arabic": "normalised", "language": "arabic"},
+    {"arabic": "normalised", "language": "arabic", "stop_words": "removed", "word_form": "stems"},
+    {"parts_of_speech": "content"},
+    {"word_form": "stems", "stop_words": "removed", "dates": "date", "digits": "num", "links": "removed"},
+]
+with_every_setting = pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: "-".join(settings.values()))
+
+WORDS = [
+    *("visa", "visas", "c++", "don’t", "internationalisation", "internationalise", "eightfor", "CODE_files", "LINK"),
+    *("how", "do", "i", "😀", "日", "الـ", "الكـتاب", "من", "ـ", "2014", "12", "5", "may", "june", "4th", "of", "42", "٤"),
+    *("seven77", "", "num", "date", "a" * 300),
+]
+
+
+def assert_is_plain(vocabulary: Vocabulary, texts: list[str], maximum: int) -> None:
+    """`sequences` against `ids` of each text; what is cut against what more words would give."""
+    found, cut = vocabulary.sequences(pa.array(texts, pa.string()), maximum)
+    expected = [vocabulary.ids(text, maximum) for text in texts]
+    assert [ids.tolist() for ids in found] == [ids.tolist() for ids in expected]
+    assert cut == sum(len(vocabulary.ids(text, len(text) + 1)) > maximum for text in texts)
+    assert found.ids.dtype == np.int32
+
+
+@with_every_setting
+@given(
+    texts=st.lists(st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join), max_size=8),
+    known=st.sets(st.sampled_from([*WORDS, "chang", "internationalis", "كتب", "ال", "visa"])),
+    maximum=st.integers(1, 14),
+)
+@example(texts=["how do i do", "ـ", "how ـ", "", " "], known={"how"}, maximum=2)
+def test_ids_of_columns_are_those_of_the_texts(
+    settings: dict[str, Any], texts: list[str], known: set[str], maximum: int
+) -> None:
+    assert_is_plain(Vocabulary(sorted(known), TextSettings(**settings)), texts, maximum)
+
+
+@given(
+    texts=st.lists(st.text(st.sampled_from(" ab\0é日😀"), max_size=30), max_size=5),
+    words=st.lists(st.text(st.sampled_from(" ab\0é日😀"), max_size=20), unique=True),
+)
+def test_words_of_any_bytes_are_told_apart(texts: list[str], words: list[str]) -> None:
+    assert_is_plain(Vocabulary(words), texts, 99)
+
+
+def test_a_table_grows_and_finds_every_word_again() -> None:
+    words = [f"{prefix}{number}" for prefix in ("", "word-number-") for number in range(20_000)]
+    texts = pa.array([" ".join(words[start : start + 7]) for start in range(len(words) - 6)])
+    numbers, begins, table = distinct_words(strings_of(texts))
+    assert table.words() == words
+    assert begins.tolist() == list(range(0, 7 * len(texts) + 1, 7))
+    assert numbers.reshape(-1, 7).tolist() == [list(range(start, start + 7)) for start in range(len(texts))]
+    again, _ = look_up(strings_of(texts), table_of(strings_of(pa.array(words[:30_000]))))
+    assert (again == np.where(numbers < 30_000, numbers, -1)).all()
+
+
+def test_a_slice_of_a_column_and_absent_texts_are_read_as_they_should() -> None:
+    vocabulary = Vocabulary(["a", "b"])
+    column = pa.chunked_array([pa.array(["b", "a b", None]), pa.array(["b b", "a"])])
+    found, cut = vocabulary.sequences(column.slice(1, 3), 9)
+    assert [ids.tolist() for ids in found] == [[2, 3], [], [3, 3]]
+    assert (len(found), cut) == (3, 0)
+    assert [ids.tolist() for ids in TokenIds.of(found)] == [[2, 3], [], [3, 3]]
+    assert TokenIds.of([]).lengths.tolist() == []
+
+
+@given(st.lists(st.sampled_from(["12", "5", "2014", "may", "march", "june", "4th", "of", "to", "99", "٤"]), max_size=20))
+def test_dates_of_columns_are_those_of_the_texts(tokens: list[str]) -> None:
+    words = sorted({*tokens, DATE_TOKEN})
+    numbers = np.array([words.index(token) for token in [*tokens, *tokens]], np.int32)
+    begins = np.array([0, len(tokens), 2 * len(tokens)])  # a date does not reach into the next text
+    masked, ends = mask_dates(numbers, begins, role_bits(words), np.int32(words.index(DATE_TOKEN)))
+    expected = mask_numbers(tokens, dates=True, digits=False)
+    assert [words[number] for number in masked] == [*expected, *expected]
+    assert ends.tolist() == [0, len(expected), 2 * len(expected)]
+
+
+@pytest.mark.realdata
+@with_every_setting
+def test_ids_of_real_texts_are_those_of_the_texts(settings: dict[str, Any], shared_data: Path) -> None:
+    """Of each source some texts; the vocabulary is every other of their words, as normalised."""
+    most = 40 if "parts_of_speech" in settings else 300
+    for _, raw in real_texts(shared_data):
+        texts = token_texts(pa.array(raw[:most])).to_pylist()
+        normaliser = Vocabulary([], TextSettings(**settings))._normaliser
+        words = sorted({word for text in texts for word in normaliser.words(text)})
+        assert_is_plain(Vocabulary(words[::2], TextSettings(**settings)), texts, 60)
