@@ -18,6 +18,7 @@ from dupq.encoders.bow_cnn import BowCNN
 from dupq.encoders.build import build, rebuild
 from dupq.encoders.decision import Decision
 from dupq.encoders.encode import Encoded, encode
+from dupq.encoders.flat import pieces
 from dupq.encoders.measure import Measure
 from dupq.encoders.protocol import Embedding, Encoder, similarity
 from dupq.encoders.saved import SavedEncoder, load, read_weights, save, weights
@@ -26,6 +27,7 @@ from dupq.errors import DupqError
 from dupq.neighbours.embeddings import Embeddings
 from dupq.stages.embeddings import embeddings_table, read_embeddings
 from dupq.text.keys import Sites
+from dupq.text.token_ids import TokenIds
 from dupq.text.vocabulary import Vocabulary
 from dupq.training.losses import logistic_ranking, squared_error, sum_of_squares
 
@@ -103,7 +105,7 @@ def test_a_network_is_its_equations(name: str, texts: list[list[int]]) -> None:
     network = small_network(name)
     parameters = twins.weights_of(network)
     expected = [NETWORKS[name][1](parameters, text) for text in texts]
-    for batch in batches([np.array(text, np.int32) for text in texts], rows=4):
+    for batch in batches(TokenIds.of(np.array(text, np.int32) for text in texts), rows=4):
         found = network(torch.from_numpy(batch.ids), torch.from_numpy(batch.lengths)).dense.detach().numpy()
         for row, text in enumerate(batch.texts):
             assert found[row] == pytest.approx(expected[text], abs=1e-12)
@@ -265,6 +267,26 @@ def test_an_embedding_has_the_same_bits_whatever_its_company(name: str) -> None:
     again = encode(network, [sequences[i] for i in some], rows=64)
     expected = whole.take(some)
     assert same_bits(again, Encoded(expected.vectors, expected.words))
+
+
+@every_network
+@settings(max_examples=15, deadline=None)
+@given(texts=st.lists(st.lists(st.integers(0, WORDS - 1), max_size=20), max_size=6))
+def test_without_padding_a_network_is_the_same(name: str, texts: list[list[int]]) -> None:
+    network = small_network(name)
+    with torch.inference_mode():
+        flat = network.dense_of(TokenIds.of(np.array(text, np.int32) for text in texts))
+    assert (flat is None) == (NETWORKS[name][0].kind in ("lstm", "gru"))
+    if flat is not None and texts:
+        assert flat.numpy() == pytest.approx(forward(network, texts, padding=1).dense.detach().numpy(), abs=1e-12)
+
+
+def test_pieces_are_all_texts_in_their_order_and_no_larger_than_they_must() -> None:
+    offsets = np.array([0, 3, 3, 7, 30, 31, 31, 36])
+    assert list(pieces(offsets, 7)) == [slice(0, 3), slice(3, 4), slice(4, 7)]
+    sizes = [stop - start for start, stop, _ in (some.indices(7) for some in pieces(offsets, 1))]
+    assert sum(sizes) == 7
+    assert list(pieces(offsets[:1], 7)) == []
 
 
 def test_the_weights_of_words_start_as_their_idf_or_as_ones() -> None:

@@ -12,6 +12,7 @@ from dupq.encoders.build import build
 from dupq.encoders.decision import Decision
 from dupq.encoders.saved import SavedEncoder, load, save
 from dupq.errors import DupqError
+from dupq.text.token_ids import TokenIds
 from dupq.text.vocabulary import Vocabulary
 
 
@@ -25,7 +26,7 @@ def test_padding_wastes_at_most_a_third_of_a_long_text(length: int) -> None:
 def test_batches_hold_every_text_once_and_unharmed(lengths: list[int], rows: int) -> None:
     sequences = [np.arange(1, length + 1, dtype=np.int32) for length in lengths]
     seen = []
-    for batch in batches(sequences, rows):
+    for batch in batches(TokenIds.of(sequences), rows):
         assert batch.ids.shape[0] == rows
         for row, text in enumerate(batch.texts.tolist()):
             seen.append(text)

@@ -36,7 +36,26 @@ with_every_setting = pytest.mark.parametrize("settings", SETTINGS, ids=lambda se
 
 WORDS = [
     *("visa", "visas", "c++", "don’t", "internationalisation", "internationalise", "eightfor", "CODE_files", "LINK"),
-    *("how", "do", "i", "😀", "日", "الـ", "الكـتاب", "من", "ـ", "2014", "12", "5", "may", "june", "4th", "of", "42", "٤"),
+    *(
+        "how",
+        "do",
+        "i",
+        "😀",
+        "日",
+        "الـ",
+        "الكـتاب",
+        "من",
+        "ـ",
+        "2014",
+        "12",
+        "5",
+        "may",
+        "june",
+        "4th",
+        "of",
+        "42",
+        "٤",
+    ),
     *("seven77", "", "num", "date", "a" * 300),
 ]
 
@@ -92,7 +111,9 @@ def test_a_slice_of_a_column_and_absent_texts_are_read_as_they_should() -> None:
     assert TokenIds.of([]).lengths.tolist() == []
 
 
-@given(st.lists(st.sampled_from(["12", "5", "2014", "may", "march", "june", "4th", "of", "to", "99", "٤"]), max_size=20))
+@given(
+    st.lists(st.sampled_from(["12", "5", "2014", "may", "march", "june", "4th", "of", "to", "99", "٤"]), max_size=20)
+)
 def test_dates_of_columns_are_those_of_the_texts(tokens: list[str]) -> None:
     words = sorted({*tokens, DATE_TOKEN})
     numbers = np.array([words.index(token) for token in [*tokens, *tokens]], np.int32)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dupq.text.token_ids import TokenIds
 from dupq.text.vocabulary import PADDING
 
 
@@ -27,17 +28,24 @@ def padded_length(length: int) -> int:
     return max(8, -(-length // step) * step)
 
 
-def batches(sequences: list[np.ndarray], rows: int) -> Iterator[Batch]:
-    """All `sequences` (ids, int32), grouped by padded length; the last batch of a length has empty rows."""
-    lengths = np.array([len(sequence) for sequence in sequences], np.int64)
-    padded = np.array([padded_length(length) for length in lengths.tolist()], np.int64)
-    for length in np.unique(padded):
+def batches(texts: TokenIds, rows: int) -> Iterator[Batch]:
+    """All `texts`, grouped by padded length; the last batch of a length has empty rows."""
+    lengths = texts.lengths
+    steps = np.array([padded_length(length) for length in range(int(lengths.max(initial=0)) + 1)], np.int64)
+    padded = steps[lengths]
+    for length in np.unique(padded).tolist():
         members = np.flatnonzero(padded == length)
         for start in range(0, len(members), rows):
-            texts = members[start : start + rows]
-            ids = np.full((rows, length), PADDING, np.int64)
-            for row, text in enumerate(texts):
-                ids[row, : lengths[text]] = sequences[text]
+            some = members[start : start + rows]
             row_lengths = np.zeros(rows, np.int64)
-            row_lengths[: len(texts)] = lengths[texts]
-            yield Batch(ids, row_lengths, texts)
+            row_lengths[: len(some)] = lengths[some]
+            yield Batch(_padded(texts, some, rows, length), row_lengths, some)
+
+
+def _padded(texts: TokenIds, some: np.ndarray, rows: int, length: int) -> np.ndarray:
+    """The ids of some texts, shape (rows, length)."""
+    ids = np.full((rows, length), PADDING, np.int64)
+    is_token = np.arange(length) < texts.lengths[some][:, None]
+    places = (texts.offsets[some][:, None] + np.arange(length))[is_token]
+    ids[: len(some)][is_token] = texts.ids[places]
+    return ids

@@ -6,8 +6,10 @@ import numpy as np
 import torch
 from torch import nn
 
+from dupq.encoders.flat import highest_windows
 from dupq.encoders.protocol import Embedding, Encoder
-from dupq.encoders.words import inside, windows
+from dupq.encoders.words import inside, window_products, windows
+from dupq.text.token_ids import TokenIds
 from dupq.text.vocabulary import FIRST_WORD, PADDING
 
 _FIRST_MIX = 0.5  # of beta_1 and beta_2, which the paper does not give: the score starts between -1 and 1
@@ -33,6 +35,12 @@ class MaxCNN(Encoder):
         local = self.convolution(windows(self.words, ids, self.window))
         highest = local.masked_fill(~inside(ids, lengths)[:, :, None], -torch.inf).amax(dim=1)
         return Embedding(torch.tanh(torch.where((lengths > 0)[:, None], highest, 0.0)))
+
+    def dense_of(self, texts: TokenIds) -> torch.Tensor:
+        """See Encoder."""
+        highest = highest_windows(window_products(self.words, self.convolution, self.window, texts))
+        is_empty = torch.from_numpy(texts.lengths == 0)[:, None]
+        return torch.tanh(torch.where(is_empty, 0.0, highest + self.convolution.bias))
 
 
 class BowCNN(MaxCNN):
@@ -67,9 +75,12 @@ class BowCNN(MaxCNN):
 
     def forward(self, ids: torch.Tensor, lengths: torch.Tensor) -> Embedding:
         """See Encoder."""
+        return Embedding(super().forward(ids, lengths).dense, *self.bag_of(ids, lengths))
+
+    def bag_of(self, ids: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """See Encoder."""
         words, counts = bags(ids, lengths)
-        weights = counts * self.word_weights(words)[:, :, 0]
-        return Embedding(super().forward(ids, lengths).dense, words, weights)
+        return words, counts * self.word_weights(words)[:, :, 0]
 
 
 def bags(ids: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

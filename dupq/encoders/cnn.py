@@ -3,8 +3,10 @@
 import torch
 from torch import nn
 
+from dupq.encoders.flat import highest_windows, sums_of_rows, window_sums
 from dupq.encoders.protocol import Embedding, Encoder
-from dupq.encoders.words import inside, windows
+from dupq.encoders.words import inside, window_products, windows
+from dupq.text.token_ids import TokenIds
 
 
 class CNN(Encoder):
@@ -32,3 +34,16 @@ class CNN(Encoder):
         else:
             pooled = local.masked_fill(~tokens, -1.0).amax(dim=1) * (lengths > 0)[:, None]
         return Embedding(torch.tanh(pooled))
+
+    def dense_of(self, texts: TokenIds) -> torch.Tensor:
+        """See Encoder. As tanh(x) = 2 sigmoid(2 x) - 1, which is six times as fast in torch, is summed as that."""
+        products = window_products(self.words, self.convolution, self.window, texts)
+        lengths = torch.from_numpy(texts.lengths)[:, None]
+        if self.pooling == "max":
+            highest = torch.tanh(highest_windows(products) + self.convolution.bias)
+            return torch.tanh(torch.where(lengths > 0, highest, 0.0))
+        pooled = products.table.new_empty(len(texts), self.dimensions)
+        for some, local, begins in window_sums(products):
+            sigmoids = local.add_(self.convolution.bias).mul_(2).sigmoid_()
+            pooled[some] = sums_of_rows(sigmoids, begins)
+        return torch.tanh(2 * pooled - lengths)

@@ -1,5 +1,6 @@
 """Texts to embeddings: float16, row by row in the order of the texts."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -7,10 +8,14 @@ import torch
 from scipy import sparse
 
 from dupq.encoders.batches import batches
-from dupq.encoders.protocol import Embedding, Encoder
+from dupq.encoders.flat import pieces
+from dupq.encoders.protocol import Encoder
 from dupq.errors import DupqError
+from dupq.text.token_ids import TokenIds
 
 _LARGEST = float(np.finfo(np.float16).max)
+_WORDS_AT_ONCE = 1 << 19  # of 20,000 to 30,000 distinct ones: 100 MB of products at 300 units and a window of 3
+_Entries = tuple[np.ndarray, np.ndarray, np.ndarray]  # text, word, weight
 
 
 class Encoded(NamedTuple):
@@ -20,43 +25,84 @@ class Encoded(NamedTuple):
     words: sparse.csr_array | None  # float32 that are float16 numbers, (n, ids); None without a lexical part
 
 
-def encode(network: Encoder, sequences: list[np.ndarray], rows: int) -> Encoded:
-    """Embeddings of token ids, on the device that the network is on.
+def encode(network: Encoder, texts: TokenIds | Sequence[np.ndarray], rows: int) -> Encoded:
+    """Embeddings of token ids (int32), on the device that the network is on.
 
     Vectors that are scored by cosine, and bags of words, have length 1 before they are rounded to float16. The
     row of an empty text is zero. `rows` is the size of a batch and bounds memory. On a GPU products are of bfloat16.
+    Raises DupqError if the network gives no numbers.
     """
-    vectors = np.zeros((len(sequences), network.dimensions), np.float16)
-    bags: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []  # text, word, weight
+    texts = texts if isinstance(texts, TokenIds) else TokenIds.of(texts)
     device = next(network.parameters()).device
     network.eval()
     with torch.inference_mode(), torch.autocast("cuda", torch.bfloat16, enabled=device.type == "cuda"):
-        for batch in batches(sequences, rows):
-            found = network(torch.from_numpy(batch.ids).to(device), torch.from_numpy(batch.lengths).to(device))
-            dense = found.dense.float()
-            if network.kind == "cosine":
-                dense = _of_length_one(dense)
-            vectors[batch.texts] = dense[: len(batch.texts)].clamp(-_LARGEST, _LARGEST).half().cpu().numpy()
-            if network.is_lexical:
-                bags.append(_bags(found, batch.texts))
-    if np.isnan(vectors).any():
+        flat = _flat(network, texts) if device.type == "cpu" else None
+        encoded = (
+            _in_batches(network, texts, rows, device) if flat is None else Encoded(flat, _words(network, texts, rows))
+        )
+    if np.isnan(encoded.vectors).any():
         raise DupqError("the encoder gives embeddings that are no numbers; train it anew, at a lower learning rate")
-    return Encoded(vectors, _matrix(bags, len(sequences)) if network.is_lexical else None)
+    return encoded
+
+
+def _flat(network: Encoder, texts: TokenIds) -> np.ndarray | None:
+    """The vectors of texts without padding, many at a time; None if the network has no way to."""
+    vectors = np.zeros((len(texts), network.dimensions), np.float16)
+    for some in pieces(texts.offsets, _WORDS_AT_ONCE):
+        dense = network.dense_of(texts[some])
+        if dense is None:
+            return None
+        vectors[some] = _rounded(network, dense)
+    return vectors
+
+
+def _words(network: Encoder, texts: TokenIds, rows: int) -> sparse.csr_array | None:
+    """The bags of words alone."""
+    if not network.is_lexical:
+        return None
+    bags = []
+    for batch in batches(texts, rows):
+        found = network.bag_of(torch.from_numpy(batch.ids), torch.from_numpy(batch.lengths))
+        bags.append(_entries(*found, batch.texts))
+    return _matrix(bags, len(texts))
+
+
+def _in_batches(network: Encoder, texts: TokenIds, rows: int, device: torch.device) -> Encoded:
+    vectors = np.zeros((len(texts), network.dimensions), np.float16)
+    bags: list[_Entries] = []
+    for batch in batches(texts, rows):
+        found = network(_moved(batch.ids, device), _moved(batch.lengths, device))
+        vectors[batch.texts] = _rounded(network, found.dense[: len(batch.texts)])
+        if network.is_lexical:
+            bags.append(_entries(*found.bag, batch.texts))
+    return Encoded(vectors, _matrix(bags, len(texts)) if network.is_lexical else None)
+
+
+def _moved(values: np.ndarray, device: torch.device) -> torch.Tensor:
+    """To a GPU from pinned memory, so that the processor goes on meanwhile."""
+    tensor = torch.from_numpy(values)
+    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
+
+
+def _rounded(network: Encoder, dense: torch.Tensor) -> np.ndarray:
+    dense = dense.float()
+    if network.kind == "cosine":
+        dense = _of_length_one(dense)
+    return dense.clamp(-_LARGEST, _LARGEST).half().cpu().numpy()
 
 
 def _of_length_one(rows: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.normalize(rows, dim=-1, eps=1e-12)
 
 
-def _bags(found: Embedding, texts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The entries of the bags of a batch, as text, word and weight."""
-    words, weights = (part[: len(texts)] for part in found.bag)
-    rounded = _of_length_one(weights.float()).half().cpu().numpy()
+def _entries(words: torch.Tensor, weights: torch.Tensor, texts: np.ndarray) -> _Entries:
+    """The entries of the bags (B, W) of a batch, of which the first rows are `texts`."""
+    rounded = _of_length_one(weights[: len(texts)].float()).half().cpu().numpy()
     rows, places = np.nonzero(rounded)
     return texts[rows], words.cpu().numpy()[rows, places], rounded[rows, places].astype(np.float32)
 
 
-def _matrix(bags: list[tuple[np.ndarray, np.ndarray, np.ndarray]], texts: int) -> sparse.csr_array:
+def _matrix(bags: list[_Entries], texts: int) -> sparse.csr_array:
     rows, words, weights = (np.concatenate(parts) for parts in zip(*bags, strict=True)) if bags else [np.zeros(0)] * 3
     order = np.lexsort((words, rows))
     offsets = np.concatenate([[0], np.cumsum(np.bincount(rows.astype(np.int64), minlength=texts))])

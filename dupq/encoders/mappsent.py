@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from dupq.encoders.flat import in_blocks, sums_of_words
 from dupq.encoders.protocol import Embedding, Encoder
 from dupq.encoders.word_sums import (
     full_precision,
@@ -18,6 +19,7 @@ from dupq.encoders.word_sums import (
     weighted_sums,
     without_components,
 )
+from dupq.text.token_ids import TokenIds
 
 
 class MappSent(Encoder):
@@ -54,6 +56,11 @@ class MappSent(Encoder):
         with full_precision(ids.device):
             return Embedding(without_components(self._mapped(ids, lengths), self.components))
 
+    def dense_of(self, texts: TokenIds) -> torch.Tensor:
+        """See Encoder."""
+        sums = sums_of_words(self.words, self.word_weights, texts)
+        return in_blocks(lambda some: without_components(self._map(some), self.components), sums)
+
     def prepare(self, texts: Iterable[np.ndarray], pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> None:
         """Take the mean and the components from `texts`, the mapping from `pairs`."""
         device = self.words.weight.device
@@ -69,7 +76,9 @@ class MappSent(Encoder):
             self.components.copy_(torch.from_numpy(found))
 
     def _mapped(self, ids: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        sums = weighted_sums(self.words, self.word_weights, ids, lengths)
+        return self._map(weighted_sums(self.words, self.word_weights, ids, lengths))
+
+    def _map(self, sums: torch.Tensor) -> torch.Tensor:
         if not self.mapped:
             return sums
         norms = torch.linalg.vector_norm(sums, dim=1, keepdim=True)

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from dupq.encoders.measure import Kind, Measure
+from dupq.text.token_ids import TokenIds
 
 
 class Embedding(NamedTuple):
@@ -58,6 +59,19 @@ class Encoder(nn.Module, abc.ABC):
         An embedding depends on its own row only, not on the padding or on its neighbours; that of an empty
         text is zero, and its bag empty.
         """
+
+    def dense_of(self, texts: TokenIds) -> torch.Tensor | None:
+        """The dense vectors (n, D) of texts on the CPU without padding, those of `forward` up to rounding.
+
+        None where there is no way that is faster than `forward` on batches. An embedding's bits depend on its own text
+        only. It has no gradients, and is to be called in torch's inference mode.
+        """
+        return None
+
+    def bag_of(self, ids: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The words and weights of `forward` alone, where there is a lexical part."""
+        words, weights = self.forward(ids, lengths).bag
+        return words, weights
 
     def mix(self) -> tuple[torch.Tensor | float, torch.Tensor | float]:
         """The weights of the dense and of the lexical score; parameters of the network where they are learned."""

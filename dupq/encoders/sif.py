@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from dupq.encoders.flat import in_blocks, sums_of_words
 from dupq.encoders.protocol import Embedding, Encoder
 from dupq.encoders.word_sums import (
     count_ids,
@@ -19,6 +20,7 @@ from dupq.encoders.word_sums import (
     weighted_sums,
     without_components,
 )
+from dupq.text.token_ids import TokenIds
 
 
 class SIF(Encoder):
@@ -44,6 +46,12 @@ class SIF(Encoder):
         """See Encoder."""
         with full_precision(ids.device):
             return Embedding(without_components(self._average(ids, lengths), self.components))
+
+    def dense_of(self, texts: TokenIds) -> torch.Tensor:
+        """See Encoder."""
+        sums = sums_of_words(self.words, self.word_weights, texts)
+        averages = sums / torch.from_numpy(texts.lengths).clamp_min(1)[:, None]
+        return in_blocks(lambda some: without_components(some, self.components), averages)
 
     def prepare(self, texts: Iterable[np.ndarray], pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> None:
         """Take the words' weights and the components from `texts`; `pairs` are not asked for."""

@@ -5,9 +5,11 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
+from dupq.encoders.flat import highest_windows, in_blocks, word_products
 from dupq.encoders.measure import Kind
 from dupq.encoders.protocol import Embedding, Encoder
 from dupq.encoders.words import inside
+from dupq.text.token_ids import TokenIds
 
 
 class WidthCNN(Encoder):
@@ -37,6 +39,20 @@ class WidthCNN(Encoder):
         pooled = [_highest(convolution, vectors, tokens) for convolution in self.convolutions]
         features = self.dropout(torch.cat(pooled, dim=1))
         return Embedding(self.connected(features) * (lengths > 0)[:, None])
+
+    def dense_of(self, texts: TokenIds) -> torch.Tensor:
+        """See Encoder."""
+        pooled = [_highest_of(convolution, self.words, texts) for convolution in self.convolutions]
+        is_text = torch.from_numpy(texts.lengths > 0)[:, None]
+        return in_blocks(self.connected, torch.cat(pooled, dim=1)) * is_text
+
+
+def _highest_of(convolution: nn.Module, words: nn.Embedding, texts: TokenIds) -> torch.Tensor:
+    """As `_highest`, of texts without padding. The maximum of ReLUs is the ReLU of the maximum."""
+    assert isinstance(convolution, nn.Conv1d)
+    assert convolution.bias is not None
+    products = word_products(words, convolution.weight.permute(2, 1, 0), 0, None, texts)
+    return torch.relu(highest_windows(products) + convolution.bias)
 
 
 def _highest(convolution: nn.Module, vectors: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:

@@ -9,6 +9,7 @@ from torch import nn
 
 from dupq.encoders.batches import batches
 from dupq.encoders.words import inside
+from dupq.text.token_ids import TokenIds
 from dupq.text.vocabulary import PADDING, UNKNOWN
 
 _TEXTS_AT_ONCE = 4_096
@@ -45,7 +46,7 @@ def vectors_of(
     with torch.inference_mode():
         for some in _chunks(texts):
             rows: np.ndarray | None = None
-            for batch in batches(some, _ROWS):
+            for batch in batches(TokenIds.of(some), _ROWS):
                 found = embed(torch.from_numpy(batch.ids).to(device), torch.from_numpy(batch.lengths).to(device))
                 if rows is None:
                     rows = np.zeros((len(some), found.shape[1]))

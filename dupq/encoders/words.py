@@ -4,6 +4,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from dupq.encoders.flat import WordProducts, word_products
+from dupq.text.token_ids import TokenIds
 from dupq.text.vocabulary import PADDING
 
 
@@ -29,3 +31,9 @@ def windows(words: nn.Embedding, ids: torch.Tensor, window: int) -> torch.Tensor
     reach = (window - 1) // 2
     vectors = words(nn.functional.pad(ids, (reach, reach), value=PADDING))
     return vectors.unfold(1, window, 1).transpose(2, 3).flatten(2)
+
+
+def window_products(words: nn.Embedding, convolution: nn.Linear, window: int, texts: TokenIds) -> WordProducts:
+    """What the W1 z_n of `texts` are sums of, with the same z_n as `windows`; without the bias."""
+    matrix = convolution.weight.view(-1, window, words.embedding_dim).permute(1, 2, 0)
+    return word_products(words, matrix, -((window - 1) // 2), PADDING, texts)

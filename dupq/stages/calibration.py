@@ -46,8 +46,7 @@ def _calibrate(files: TrainingFiles, site_names: list[str], settings: config.Set
     pieces = []
     for file in storage.list_files(files.texts, ".parquet"):
         table = texts_among(file.uri, pool)
-        texts = encoder_texts(table, settings.text).to_pylist()
-        sequences = [vocabulary.ids(text, settings.encoder.maximum_tokens) for text in texts]
+        sequences, _ = vocabulary.sequences(encoder_texts(table, settings.text), settings.encoder.maximum_tokens)
         pieces.append(Embeddings(table["key"].to_numpy(), *encode(network, sequences, settings.encode.batch_size)))
     decision, measured = decide(files, gathered(pieces), network.measure, split, links, settings)
     metrics = {

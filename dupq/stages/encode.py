@@ -112,7 +112,7 @@ class EncodeShard:
         table = table.filter(pa.array(~np.isin(table["key"].to_numpy(), self._represented)))
         maximum = self._saved.settings.encoder.maximum_tokens
         read = encoder_texts(table, self._saved.settings.text)
-        sequences, cut = self._saved.vocabulary.sequences(read.to_pylist(), maximum)
+        sequences, cut = self._saved.vocabulary.sequences(read, maximum)
         encoded = encode(self._saved.network, sequences, self._batch_size)
         counts = {"rows_in": len(table), "cap: texts cut at encoder.maximum_tokens": cut}
         found = embeddings_table(Embeddings(table["key"].to_numpy(), *encoded), self._sites)

@@ -158,7 +158,8 @@ def _all_embeddings(keys: np.ndarray, texts: list[str], embeddings: str, encoder
     saved = load(encoder)
     pieces = [read_embeddings(file.uri, sites) for file in storage.list_files(embeddings, ".parquet")]
     rows = np.flatnonzero(~np.isin(keys, np.concatenate([piece.keys for piece in pieces] or [keys[:0]])))
-    sequences = [saved.vocabulary.ids(texts[row], saved.settings.encoder.maximum_tokens) for row in rows]
+    missing = pa.array([texts[row] for row in rows], pa.string())
+    sequences, _ = saved.vocabulary.sequences(missing, saved.settings.encoder.maximum_tokens)
     return gathered([*pieces, Embeddings(keys[rows], *encode(saved.network, sequences, rows=64))])
 
 

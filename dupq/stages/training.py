@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dupq import config, storage
 from dupq.evaluation.known_duplicates import chosen
@@ -152,8 +153,7 @@ class Sequences:
         """One array (int32) a text, empty ones too."""
         for file in storage.list_files(self._folder, ".parquet"):
             texts = encoder_texts(storage.read_table(file.uri, TEXTS, ["title", "text"]), self._settings.text)
-            for text in texts.to_pylist():
-                yield self._vocabulary.ids(text, self._settings.encoder.maximum_tokens)
+            yield from self._vocabulary.sequences(texts, self._settings.encoder.maximum_tokens)[0]
 
 
 def texts_among(uri: str, keys: np.ndarray) -> pa.Table:
@@ -257,8 +257,8 @@ def _write_start(
 def read_examples(files: TrainingFiles, vocabulary: Vocabulary, settings: config.Settings) -> dict[int, np.ndarray]:
     """The token ids of the questions that training reads, by key, in the order of the keys."""
     examples = storage.read_table(files.examples)
-    texts = zip(examples["key"].to_pylist(), encoder_texts(examples, settings.text).to_pylist(), strict=True)
-    return {key: vocabulary.ids(text, settings.encoder.maximum_tokens) for key, text in texts}
+    sequences, _ = vocabulary.sequences(encoder_texts(examples, settings.text), settings.encoder.maximum_tokens)
+    return dict(zip(examples["key"].to_pylist(), sequences, strict=True))
 
 
 def read_titles_and_bodies(
@@ -268,15 +268,16 @@ def read_titles_and_bodies(
     from dupq.training.title_body import TitlesAndBodies
 
     keys = chosen(all_keys(files.texts), settings.title_body.questions)
-    maximum = settings.encoder.maximum_tokens
-    sites: list[int] = []
+    sites: list[np.ndarray] = []
     titles: list[np.ndarray] = []
     bodies: list[np.ndarray] = []
     for file in storage.list_files(files.texts, ".parquet"):
         table = texts_among(file.uri, keys)
-        for key, title, text in zip(*(table[name].to_pylist() for name in ("key", "title", "text")), strict=True):
-            if title and len(text) > len(title):
-                sites.append(key >> ID_BITS)
-                titles.append(vocabulary.ids(title, maximum))
-                bodies.append(vocabulary.ids(text[len(title) + 1 :], maximum))
-    return TitlesAndBodies(np.array(sites, np.int64), titles, bodies)
+        has_both = pc.and_(pc.not_equal(table["title"], ""), pc.not_equal(table["title"], table["text"]))
+        table = table.filter(has_both)
+        rows = zip(table["title"].to_pylist(), table["text"].to_pylist(), strict=True)
+        rests = pa.chunked_array([[text[len(title) + 1 :] for title, text in rows]], pa.string())
+        sites.append(table["key"].to_numpy() >> ID_BITS)
+        for found, texts in ((titles, table["title"]), (bodies, rests)):
+            found += vocabulary.sequences(texts, settings.encoder.maximum_tokens)[0]
+    return TitlesAndBodies(np.concatenate(sites), titles, bodies)

@@ -23,6 +23,13 @@ class TokenIds:
         """The number of texts."""
         return len(self.offsets) - 1
 
+    def __getitem__(self, texts: slice) -> "TokenIds":
+        """Some texts that follow each other, their ids not copied."""
+        start, stop, step = texts.indices(len(self))
+        assert step == 1
+        offsets = self.offsets[start : max(start, stop) + 1]
+        return TokenIds(self.ids[offsets[0] : offsets[-1]], offsets - offsets[0])
+
     def __iter__(self) -> Iterator[np.ndarray]:
         """One array a text, none copied."""
         for start, end in zip(self.offsets[:-1].tolist(), self.offsets[1:].tolist(), strict=True):

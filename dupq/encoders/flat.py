@@ -1,0 +1,137 @@
+"""Texts one after the other, without padding and without batches: how a CPU encodes.
+
+A window's product is linear in its words: W1 z_n = sum_j W1_j r_{n+j}, W1_j being the columns of W1 for place j of the
+window. So each distinct word of many texts is multiplied once, and a window is a sum of k rows of that table. English
+has some thirty times as many words as distinct ones in 5,000 questions; the matrix products nearly go away, and what
+is left is bound by memory (`benchmarks/encode.py` has the figures).
+
+Nothing here depends on a text's neighbours: rows are summed text by text, and matrices are always multiplied in blocks
+of the same shape, so that a row gets the same bits wherever it stands. T words, n texts, W distinct words, d
+dimensions of a word, k words a window, U units.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numba
+import numpy as np
+import torch
+from torch import nn
+
+from dupq.text.token_ids import TokenIds
+
+_BLOCK = 512  # rows of a matrix that are multiplied at once
+_PIECE_WORDS = 2_048  # whose windows' sums stay in the cache: 2.4 MB at 300 units
+
+
+class WordProducts(NamedTuple):
+    """The products of W distinct words with each W1_j, the last row being zero, and texts made of them."""
+
+    table: torch.Tensor  # (W + 1, k, U)
+    places: np.ndarray  # int64, (T,): rows of the table
+    offsets: np.ndarray  # int64, (n + 1,)
+    first: int  # the place in a text, from the word itself, of a window's first word: 0 or negative
+    outside: int  # the row for places beyond the ends of a text
+
+
+def in_blocks(work: Callable[..., torch.Tensor], *rows: torch.Tensor) -> torch.Tensor:
+    """`work` on a block of rows after the other, the last one filled up with zeros: it always sees the same shapes."""
+    parts = []
+    for start in range(0, len(rows[0]), _BLOCK):
+        some = [part[start : start + _BLOCK] for part in rows]
+        missing = _BLOCK - len(some[0])
+        whole = [torch.cat([part, part.new_zeros(missing, *part.shape[1:])]) if missing else part for part in some]
+        parts.append(work(*whole)[: len(some[0])])
+    return torch.cat(parts) if parts else work(*rows)
+
+
+def word_products(
+    words: nn.Embedding, matrix: torch.Tensor, first: int, outside: int | None, texts: TokenIds
+) -> WordProducts:
+    """Multiply each distinct word of `texts` once. `matrix` is W1 as (k, d, U).
+
+    Beyond the ends of a text stands the word `outside`, or zero if it is None.
+    """
+    is_used = np.zeros(words.num_embeddings, np.bool_)
+    is_used[texts.ids] = True
+    if outside is not None:
+        is_used[outside] = True
+    row_of = np.cumsum(is_used) - 1
+    distinct = torch.from_numpy(np.flatnonzero(is_used))
+    window, dimensions, units = matrix.shape
+    flat = matrix.transpose(0, 1).reshape(dimensions, window * units)
+    table = matrix.new_zeros(len(distinct) + 1, window, units)
+    table[:-1] = in_blocks(lambda some: words(some) @ flat, distinct).view(-1, window, units)
+    row = len(distinct) if outside is None else int(row_of[outside])
+    return WordProducts(table, row_of[texts.ids], texts.offsets, first, row)
+
+
+def window_sums(products: WordProducts) -> Iterator[tuple[slice, torch.Tensor, torch.Tensor]]:
+    """For some texts after the other which they are, W1 z_n (T', U) of their windows, and where each text's begin."""
+    rows, offsets = products.table.flatten(0, 1), products.offsets
+    window = products.table.shape[1]
+    windows = torch.from_numpy(_windows(products.places, offsets, window, products.first, products.outside))
+    for texts in pieces(offsets, _PIECE_WORDS):
+        begins = offsets[texts.start : texts.stop + 1]
+        local = nn.functional.embedding_bag(windows[begins[0] : begins[-1]], rows, mode="sum")
+        yield texts, local, torch.from_numpy(begins[:-1] - begins[0])
+
+
+def highest_windows(products: WordProducts) -> torch.Tensor:
+    """max_n [W1 z_n]_j of each text (n, U); -inf for a text without words."""
+    table = products.table.numpy()
+    highest = np.empty((len(products.offsets) - 1, table.shape[2]), table.dtype)
+    _highest(table, products.places, products.offsets, products.first, products.outside, highest)
+    return torch.from_numpy(highest)
+
+
+def sums_of_rows(rows: torch.Tensor, begins: torch.Tensor) -> torch.Tensor:
+    """The sum (n, U) of the rows (T, U) of each text, of which `begins` (n,) are the first."""
+    return nn.functional.embedding_bag(torch.arange(len(rows)), rows, begins, mode="sum")
+
+
+def sums_of_words(words: nn.Embedding, weights: torch.Tensor, texts: TokenIds) -> torch.Tensor:
+    """The sum (n, d) of each text's word vectors, times `weights`, one an id of the vocabulary."""
+    ids, begins = torch.from_numpy(texts.ids), torch.from_numpy(texts.offsets[:-1].astype(np.int32))
+    return nn.functional.embedding_bag(ids, words.weight, begins, mode="sum", per_sample_weights=weights[ids])
+
+
+def pieces(offsets: np.ndarray, size: int) -> Iterator[slice]:
+    """All texts, some after the other: as many as have `size` words together, at least one."""
+    start = 0
+    while start < len(offsets) - 1:
+        stop = max(start + 1, int(np.searchsorted(offsets, offsets[start] + size, side="right")) - 1)
+        yield slice(start, stop)
+        start = stop
+
+
+@numba.njit(nogil=True, cache=True)
+def _windows(places, offsets, window, first, outside):  # type: ignore[no-untyped-def]
+    """The rows (T, k) of a table of (W + 1) * k rows that each window is the sum of."""
+    windows = np.empty((len(places), window), np.int64)
+    for text in range(len(offsets) - 1):
+        for word in range(offsets[text], offsets[text + 1]):
+            for j in range(window):
+                at = word + first + j
+                row = places[at] if offsets[text] <= at < offsets[text + 1] else outside
+                windows[word, j] = row * window + j
+    return windows
+
+
+@numba.njit(nogil=True, cache=True)
+def _highest(table, places, offsets, first, outside, highest):  # type: ignore[no-untyped-def]
+    _, window, units = table.shape
+    local = np.empty(units, table.dtype)
+    for text in range(len(offsets) - 1):
+        most = highest[text]
+        most[:] = -np.inf
+        for word in range(offsets[text], offsets[text + 1]):
+            for j in range(window):
+                at = word + first + j
+                product = table[places[at] if offsets[text] <= at < offsets[text + 1] else outside, j]
+                if j == 0:
+                    local[:] = product
+                else:
+                    local += product
+            for unit in range(units):  # what is no number stays
+                most[unit] = most[unit] if most[unit] >= local[unit] or most[unit] != most[unit] else local[unit]
