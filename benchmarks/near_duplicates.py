@@ -105,6 +105,12 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 def question_texts(data: Path, site: str) -> Iterator[str]:
     """Title and text of each question of a dump."""
+    for title, body in posts(data, site):
+        yield f"{title}\n{html_to_text(body, 'removed')}"
+
+
+def posts(data: Path, site: str) -> Iterator[tuple[str, str]]:
+    """Title and HTML of each question of a dump."""
     import py7zr
     from lxml import etree
 
@@ -113,7 +119,7 @@ def question_texts(data: Path, site: str) -> Iterator[str]:
         name = next(name for name in packed.getnames() if name.endswith("Posts.xml"))
         packed.extract(targets=[name], factory=factory)
     for _, row in etree.iterparse(io.BytesIO(factory.products[name].read()), tag="row"):
-        yield f"{row.attrib.get('Title', '')}\n{html_to_text(row.attrib.get('Body', ''), 'removed')}"
+        yield row.attrib.get("Title", ""), row.attrib.get("Body", "")
 
 
 def quora_texts(data: Path) -> list[str]:

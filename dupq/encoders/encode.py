@@ -37,9 +37,10 @@ def encode(network: Encoder, texts: TokenIds | Sequence[np.ndarray], rows: int) 
     network.eval()
     with torch.inference_mode(), torch.autocast("cuda", torch.bfloat16, enabled=device.type == "cuda"):
         flat = _flat(network, texts) if device.type == "cpu" else None
-        encoded = (
-            _in_batches(network, texts, rows, device) if flat is None else Encoded(flat, _words(network, texts, rows))
-        )
+        if flat is not None:
+            encoded = Encoded(flat, _words(network, texts, rows))
+        else:
+            encoded = _in_batches(network, texts, rows, device)
     if np.isnan(encoded.vectors).any():
         raise DupqError("the encoder gives embeddings that are no numbers; train it anew, at a lower learning rate")
     return encoded
@@ -62,8 +63,8 @@ def _words(network: Encoder, texts: TokenIds, rows: int) -> sparse.csr_array | N
         return None
     bags = []
     for batch in batches(texts, rows):
-        found = network.bag_of(torch.from_numpy(batch.ids), torch.from_numpy(batch.lengths))
-        bags.append(_entries(*found, batch.texts))
+        words, weights = network.bag_of(torch.from_numpy(batch.ids), torch.from_numpy(batch.lengths))
+        bags.append(_entries(words, weights, batch.texts))
     return _matrix(bags, len(texts))
 
 
@@ -74,7 +75,8 @@ def _in_batches(network: Encoder, texts: TokenIds, rows: int, device: torch.devi
         found = network(_moved(batch.ids, device), _moved(batch.lengths, device))
         vectors[batch.texts] = _rounded(network, found.dense[: len(batch.texts)])
         if network.is_lexical:
-            bags.append(_entries(*found.bag, batch.texts))
+            words, weights = found.bag
+            bags.append(_entries(words, weights, batch.texts))
     return Encoded(vectors, _matrix(bags, len(texts)) if network.is_lexical else None)
 
 

@@ -30,7 +30,7 @@ def role_bits(words: Sequence[str]) -> np.ndarray:
 def mask_dates(numbers, begins, bits, date):  # type: ignore[no-untyped-def]
     """The words with each date as the one word `date`, and where each text's begin.
 
-    The words of text i are `numbers[begins[i]:begins[i + 1]]`; `bits` are the `role_bits` of the words by their numbers.
+    The words of text i are `numbers[begins[i]:begins[i + 1]]`; `bits` are the `role_bits` of words by their numbers.
     """
     masked, ends, end = np.empty_like(numbers), np.zeros_like(begins), np.int64(0)
     for text in range(len(begins) - 1):

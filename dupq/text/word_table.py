@@ -195,14 +195,14 @@ def _key(data, start, end):  # type: ignore[no-untyped-def]
 
 @numba.njit(nogil=True, cache=True)
 def _key_of(value, word, left, is_long):  # type: ignore[no-untyped-def]
-    """The key of a word whose last `left` bytes, fewer than eight, are in `word`, `value` being made of those before."""
+    """The key of a word whose last `left` bytes, under eight, are in `word`, `value` being made of those before."""
     word &= (_U(1) << _U(8 * left)) - _U(1)
     return _mix(value ^ word) | _LONG if is_long else word | _U(left) << _U(56)
 
 
 @numba.njit(nogil=True, cache=True)
 def _before_space(word):  # type: ignore[no-untyped-def]
-    """How many of eight bytes come before the first space (int64, 8 if there is none). Lamport's search for a zero byte."""
+    """How many of eight bytes come before the first space (int64, 8 if there is none); Lamport's search."""
     other = word ^ _SPACES
     return lowest_bit((other - _ONES) & ~other & _HIGH_BITS) >> 3
 
