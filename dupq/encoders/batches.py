@@ -32,18 +32,18 @@ def batches(texts: TokenIds, rows: int) -> Iterator[Batch]:
     """All `texts`, grouped by padded length; the last batch of a length has empty rows."""
     lengths = texts.lengths
     steps = np.array([padded_length(length) for length in range(int(lengths.max(initial=0)) + 1)], np.int64)
-    padded = steps[lengths]
-    for length in np.unique(padded).tolist():
-        members = np.flatnonzero(padded == length)
+    found = steps[lengths]
+    for length in np.unique(found).tolist():
+        members = np.flatnonzero(found == length)
         for start in range(0, len(members), rows):
             some = members[start : start + rows]
             row_lengths = np.zeros(rows, np.int64)
             row_lengths[: len(some)] = lengths[some]
-            yield Batch(_padded(texts, some, rows, length), row_lengths, some)
+            yield Batch(padded(texts, some, rows, length), row_lengths, some)
 
 
-def _padded(texts: TokenIds, some: np.ndarray, rows: int, length: int) -> np.ndarray:
-    """The ids of some texts, shape (rows, length)."""
+def padded(texts: TokenIds, some: np.ndarray, rows: int, length: int) -> np.ndarray:
+    """The ids (int64, shape (rows, length)) of some texts, padding behind."""
     ids = np.full((rows, length), PADDING, np.int64)
     is_token = np.arange(length) < texts.lengths[some][:, None]
     places = (texts.offsets[some][:, None] + np.arange(length))[is_token]
