@@ -143,7 +143,7 @@ class EncodeSettings:
 
     actors: int = 0  # 0: one a GPU, or one for every two CPUs
     gpus: int = 0  # one an actor; 0: those that the cluster has now. More make an autoscaling cluster start them
-    batch_size: int = 64  # questions
+    batch_size: int = 64  # questions; on a GPU, and of bags of words: a CPU does the rest without batches
 
 
 @dataclass(frozen=True)

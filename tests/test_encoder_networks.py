@@ -17,7 +17,7 @@ from dupq.encoders.batches import batches
 from dupq.encoders.bow_cnn import BowCNN
 from dupq.encoders.build import build, rebuild
 from dupq.encoders.decision import Decision
-from dupq.encoders.encode import Encoded, encode
+from dupq.encoders.encode import Encoded, _in_batches, encode
 from dupq.encoders.flat import pieces
 from dupq.encoders.measure import Measure
 from dupq.encoders.protocol import Embedding, Encoder, similarity
@@ -256,17 +256,38 @@ def same_bits(left: Encoded, right: Encoded) -> bool:
     return left.vectors.tobytes() == right.vectors.tobytes()
 
 
-@every_network
-def test_an_embedding_has_the_same_bits_whatever_its_company(name: str) -> None:
+def in_batches(network: Encoder, texts: list[np.ndarray], rows: int) -> Encoded:
+    """As a GPU encodes."""
+    with torch.inference_mode():
+        return _in_batches(network.eval(), TokenIds.of(texts), rows, torch.device("cpu"))
+
+
+def network_and_texts(name: str, count: int) -> tuple[Encoder, list[np.ndarray]]:
     generator = np.random.default_rng(1)
-    sequences = [generator.integers(1, 500, generator.integers(0, 150)).astype(np.int32) for _ in range(200)]
-    vectors = generator.normal(size=(500, 50)).astype(np.float32)
-    network = build(dataclasses.replace(NETWORKS[name][0], units=50), vectors, seed=1)
-    whole = Embeddings(np.arange(200), *encode(network, sequences, rows=64))
-    some = generator.permutation(200)[:70]
-    again = encode(network, [sequences[i] for i in some], rows=64)
-    expected = whole.take(some)
-    assert same_bits(again, Encoded(expected.vectors, expected.words))
+    texts = [generator.integers(1, 1_500, generator.integers(0, 150)).astype(np.int32) for _ in range(count)]
+    vectors = generator.normal(size=(1_500, 50)).astype(np.float32)
+    return build(dataclasses.replace(NETWORKS[name][0], units=50), vectors, seed=1), texts
+
+
+@every_network
+@pytest.mark.parametrize("way", [encode, in_batches])
+def test_an_embedding_has_the_same_bits_whatever_its_company(name: str, way: Callable[..., Encoded]) -> None:
+    network, texts = network_and_texts(name, 600)
+    whole = Embeddings(np.arange(600), *way(network, texts, rows=64))
+    for count in (1, 70, 290):
+        some = np.random.default_rng(count).permutation(600)[:count]
+        again = way(network, [texts[i] for i in some], rows=64)
+        expected = whole.take(some)
+        assert same_bits(again, Encoded(expected.vectors, expected.words))
+
+
+@every_network
+def test_a_cpu_and_batches_give_the_same_embeddings(name: str) -> None:
+    network, texts = network_and_texts(name, 200)
+    flat, batched = encode(network, texts, rows=64), in_batches(network, texts, rows=64)
+    assert flat.vectors.astype(float) == pytest.approx(batched.vectors.astype(float), abs=2e-3)
+    if flat.words is not None:
+        assert (flat.words != batched.words).nnz == 0
 
 
 @every_network

@@ -17,9 +17,9 @@ from dupq.text.vocabulary import Vocabulary
 
 
 @given(st.integers(0, 5000))
-def test_padding_wastes_at_most_a_third_of_a_long_text(length: int) -> None:
+def test_padding_adds_at_most_eight_words_or_a_third(length: int) -> None:
     padded = padded_length(length)
-    assert length <= padded <= max(16, length * 4 / 3)
+    assert 0 <= padded - length <= max(8, length / 3)
 
 
 @given(st.lists(st.integers(0, 50), max_size=40), st.integers(1, 8))

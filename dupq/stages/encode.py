@@ -1,7 +1,8 @@
 """texts → embeddings, by a pool of actors that each hold the encoder, on GPUs where the cluster has any.
 
 A row of the Ray Data set is one shard: what is encoded together, and so every bit of the result, is decided by
-the shards alone, and a finished shard is skipped by a rerun. An actor holds one shard and one batch.
+the shards alone, and a finished shard is skipped by a rerun. An actor holds one shard and
+one batch, or on a CPU the word products of half a million words (`dupq/encoders/flat.py`).
 """
 
 import warnings
