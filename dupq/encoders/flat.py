@@ -90,10 +90,18 @@ def sums_of_rows(rows: torch.Tensor, begins: torch.Tensor) -> torch.Tensor:
     return nn.functional.embedding_bag(torch.arange(len(rows)), rows, begins, mode="sum")
 
 
-def sums_of_words(words: nn.Embedding, weights: torch.Tensor, texts: TokenIds) -> torch.Tensor:
-    """The sum (n, d) of each text's word vectors, times `weights`, one an id of the vocabulary."""
+def sums_of_words(
+    words: nn.Embedding, weights: torch.Tensor, texts: TokenIds, factors: torch.Tensor | float = 1.0
+) -> torch.Tensor:
+    """The sum (n, d) of each text's word vectors, times `weights`, one an id of the vocabulary, and `factors` (T,)."""
     ids, begins = torch.from_numpy(texts.ids), torch.from_numpy(texts.offsets[:-1].astype(np.int32))
-    return nn.functional.embedding_bag(ids, words.weight, begins, mode="sum", per_sample_weights=weights[ids])
+    each = weights[ids] * factors
+    return nn.functional.embedding_bag(ids, words.weight, begins, mode="sum", per_sample_weights=each)
+
+
+def frequencies(texts: TokenIds, size: int) -> np.ndarray:
+    """How often each word stands in its own text (float32, (T,)), of a vocabulary of `size` ids."""
+    return _frequencies(texts.ids, texts.offsets, np.zeros(size, np.int32))
 
 
 def pieces(offsets: np.ndarray, size: int) -> Iterator[slice]:
@@ -103,6 +111,21 @@ def pieces(offsets: np.ndarray, size: int) -> Iterator[slice]:
         stop = max(start + 1, int(np.searchsorted(offsets, offsets[start] + size, side="right")) - 1)
         yield slice(start, stop)
         start = stop
+
+
+@numba.njit(nogil=True, cache=True)
+def _frequencies(ids, offsets, counts):  # type: ignore[no-untyped-def]
+    """`counts` is zero before and after."""
+    found = np.empty(len(ids), np.float32)
+    for text in range(len(offsets) - 1):
+        own = ids[offsets[text] : offsets[text + 1]]
+        for word in own:
+            counts[word] += 1
+        for place, word in enumerate(own):
+            found[offsets[text] + place] = counts[word]
+        for word in own:
+            counts[word] = 0
+    return found
 
 
 @numba.njit(nogil=True, cache=True)

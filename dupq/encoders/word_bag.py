@@ -7,7 +7,10 @@ import torch
 from torch import nn
 
 from dupq.encoders.bow_cnn import bags, inverse_document_frequencies
+from dupq.encoders.flat import frequencies, sums_of_words
 from dupq.encoders.protocol import Embedding, Encoder
+from dupq.encoders.word_sums import known
+from dupq.text.token_ids import TokenIds
 
 _LEAST_FREQUENCY_WEIGHT = 0.1  # of a word in nearly every question: its logarithm is what is learned
 _FIRST_POWER = 0.5
@@ -59,12 +62,22 @@ class WordBag(Encoder):
 
     def forward(self, ids: torch.Tensor, lengths: torch.Tensor) -> Embedding:
         """See Encoder."""
-        words, counts = bags(ids, lengths)
-        is_there = counts > 0
-        weights = self.log_weights(words)[:, :, 0].exp() * counts.clamp_min(1).pow(self.power) * is_there
+        words, weights = self.bag_of(ids, lengths)
         if self.training and self.dropout:
             weights = weights * (torch.rand_like(weights) >= self.dropout)
+        is_there = weights > 0
         return Embedding(self._sums(words[is_there], weights[is_there], is_there), words, weights)
+
+    def bag_of(self, ids: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """See Encoder."""
+        words, counts = bags(ids, lengths)
+        return words, self.log_weights(words)[:, :, 0].exp() * counts.clamp_min(1).pow(self.power) * (counts > 0)
+
+    def dense_of(self, texts: TokenIds) -> torch.Tensor:
+        """See Encoder. Each of a word's n occurrences weighs a_w n^(p - 1)."""
+        counts = torch.from_numpy(frequencies(texts, self.words.num_embeddings))
+        weights = self.log_weights.weight[:, 0].exp() * known(self.words.num_embeddings)
+        return sums_of_words(self.words, weights, texts, counts.to(weights).pow(self.power - 1))
 
     def _sums(self, words: torch.Tensor, weights: torch.Tensor, is_there: torch.Tensor) -> torch.Tensor:
         """The weighted sums (B, D) of the vectors of the words of each text, without padding."""
