@@ -51,7 +51,8 @@ class NearDuplicateSettings:
 class WordVectorSettings:
     """gensim word2vec on the archive's own text, or vectors that are there already."""
 
-    algorithm: Literal["skip-gram", "cbow", "random"] = "skip-gram"  # random: normal, of length 1 on average
+    # random: normal, of length 1 on average; teacher: its embeddings of single words
+    algorithm: Literal["skip-gram", "cbow", "random", "teacher"] = "skip-gram"
     dimensions: int = 200
     window: int = 5
     epochs: int = 5
@@ -104,6 +105,18 @@ class TitleBodySettings:
     span: int = 12  # words: pieces of this length are dealt out where two halves of a body are told from others
     learning_rate: float = 0.002  # at the first step, from which it falls to 0
     temperature: float = 0.05
+
+
+@dataclass(frozen=True)
+class TeacherSettings:
+    """Training after that on titles and bodies: to find alike what a better and slower encoder finds alike."""
+
+    encoder: str = ""  # URI of a saved encoder; none: no such training
+    questions: int = 20_000  # at most that it encodes, chosen by a hash of their key; none that is kept for later
+    epochs: int = 12
+    batch_size: int = 768
+    learning_rate: float = 0.0005  # at the first step, from which it falls to 0
+    temperature: float = 0.05  # of both distributions over the other questions of a batch
 
 
 @dataclass(frozen=True)
@@ -191,6 +204,7 @@ class Settings:
     word_vectors: WordVectorSettings = field(default_factory=WordVectorSettings)
     encoder: EncoderSettings = field(default_factory=EncoderSettings)
     title_body: TitleBodySettings = field(default_factory=TitleBodySettings)
+    teacher: TeacherSettings = field(default_factory=TeacherSettings)
     training: TrainingSettings = field(default_factory=TrainingSettings)
     encode: EncodeSettings = field(default_factory=EncodeSettings)
     neighbours: NeighbourSettings = field(default_factory=NeighbourSettings)
@@ -308,6 +322,7 @@ def _require(condition: bool, path: str, value: Any, rule: str) -> None:
 _AT_LEAST_ONE = {
     "text": ["title_times"],
     "title_body": ["questions", "batch_size", "span"],
+    "teacher": ["questions", "batch_size"],
     "near_duplicates": ["shingle_size", "permutations", "chain_links", "bucket_limit"],
     "word_vectors": [
         "dimensions",
@@ -409,6 +424,14 @@ def check(settings: Settings) -> Settings:
     )
     _check_encoder(settings.encoder)
     _check_training(training)
+    for section, lesson in (("title_body", settings.title_body), ("teacher", settings.teacher)):
+        _require(lesson.epochs >= 0, f"{section}.epochs", lesson.epochs, "0 or more expected")
+        for entry in ("learning_rate", "temperature"):
+            value = getattr(lesson, entry)
+            _require(value > 0, f"{section}.{entry}", value, "more than 0 expected")
+    needs_teacher = words.algorithm == "teacher" and not words.file
+    rule = "the URI of a saved encoder expected, as word_vectors.algorithm=teacher asks it"
+    _require(not needs_teacher or settings.teacher.encoder != "", "teacher.encoder", "''", rule)
     _require(settings.encode.actors >= 0, "encode.actors", settings.encode.actors, "0 or more expected")
     _require(settings.encode.gpus >= 0, "encode.gpus", settings.encode.gpus, "0 or more expected")
     share = settings.ingest.maximum_reject_share

@@ -11,12 +11,13 @@ import dataclasses
 from dataclasses import dataclass
 
 from dupq import config, runs, storage
-from dupq.encoders.description import saved_by
+from dupq.encoders.description import read_description, saved_by
 from dupq.errors import DupqError, SettingError
 from dupq.report import learning_curve
 from dupq.stages.calibration import calibrate
 from dupq.stages.fit import fit
 from dupq.stages.shards import answer_shards, link_files, question_shards
+from dupq.stages.teacher import teach
 from dupq.stages.texts import make_answer_texts, make_texts
 from dupq.stages.training import TrainingFiles, gather_pairs, prepare
 from dupq.training.pair_files import read_pairs
@@ -52,6 +53,10 @@ class TrainingJob:
             folder = storage.absolute(settings.encoder.model) if settings.encoder.model else ""
             check_model(folder)
             settings = dataclasses.replace(settings, encoder=dataclasses.replace(settings.encoder, model=folder))
+        if settings.teacher.encoder:
+            teacher = storage.absolute(settings.teacher.encoder)
+            read_description(teacher)
+            settings = dataclasses.replace(settings, teacher=dataclasses.replace(settings.teacher, encoder=teacher))
         vectors = settings.word_vectors.file
         if not vectors:
             return settings
@@ -84,6 +89,7 @@ def train(job: TrainingJob) -> runs.Run:
         "pairs": [storage.checksum(uri) for uri in job.pairs],
         "answers": [[shard.site, storage.checksum(shard.uri)] for shard in answers],
         "word_vectors": storage.checksum(vectors) if vectors else None,
+        "teacher": read_description(settings.teacher.encoder)["fingerprint"] if settings.teacher.encoder else None,
     }
     run = runs.open_run(storage.join(output, "work"), inputs, made_from, settings)
     files = TrainingFiles(texts=run.path("texts"), links=job.links, work=run.uri, output=output)
@@ -95,6 +101,8 @@ def train(job: TrainingJob) -> runs.Run:
         files = dataclasses.replace(files, pairs=run.path("pairs.parquet"))
         run.stage("pairs", lambda: gather_pairs(job.pairs, files, sites))
     run.stage("prepare", lambda: prepare(files, sites, settings))
+    if settings.teacher.encoder:
+        run.stage("teach", lambda: teach(files, settings))
     run.stage("fit", lambda: fit(files, sites, settings, job.workers))
     if saved_by(output) != run.run_id:
         storage.delete(run.path("stages", "calibrate.json"))

@@ -29,7 +29,7 @@ from dupq.stages.embeddings import embeddings_table, read_embeddings
 from dupq.text.keys import Sites
 from dupq.text.token_ids import TokenIds
 from dupq.text.vocabulary import Vocabulary
-from dupq.training.losses import logistic_ranking, squared_error, sum_of_squares
+from dupq.training.losses import logistic_ranking, relation, squared_error, sum_of_squares
 
 Twin = Callable[[twins.Weights, list[int]], np.ndarray]
 WORDS, DIMENSIONS = 20, 6
@@ -156,6 +156,18 @@ def test_losses_are_their_equations() -> None:
     found = logistic_ranking(torch.tensor([0.9, 0.1]), torch.tensor([0.4, 0.5]), 10.0)
     assert float(found) == pytest.approx(np.log(1 + np.exp(-10 * 0.5)) + np.log(1 + np.exp(10 * 0.4)))
     assert float(logistic_ranking(torch.tensor([-1.0]), torch.tensor([1.0]), 1e4)) == pytest.approx(2e4)
+
+
+def test_a_relation_is_the_divergence_of_the_teachers_neighbours() -> None:
+    generator = np.random.default_rng(1)
+    scores, taught, own = generator.normal(size=(3, 6)), generator.normal(size=(3, 6)), np.array([1, 4, 5])
+    expected = 0.0
+    for row in range(3):
+        sides = [np.delete(np.exp(side[row] / 0.3), own[row]) for side in (taught, scores)]
+        teachers, students = (side / side.sum() for side in sides)
+        expected += (teachers * np.log(teachers / students)).sum()
+    found = relation(*(torch.from_numpy(part) for part in (scores, taught, own)), temperature=0.3)
+    assert float(found) == pytest.approx(expected)
 
 
 @every_network

@@ -14,9 +14,11 @@ from dupq.encoders.protocol import Encoder
 from dupq.training.loop import embed, epoch_examples, train_epoch
 from dupq.training.losses import score_matrix
 from dupq.training.optimizers import optimizer_for
+from dupq.training.pairs import Pairs, Rankings, Taught
 from dupq.training.split import split_links
 
 DUPLICATES = np.array([*((3 * i, 3 * i + 1) for i in range(36)), *((3 * i, 3 * i + 2) for i in range(9))])
+TAUGHT = ("training.loss=softmax", "training.temperature=0.5", "training.optimizer=adam")
 SOFTMAX = ("training.loss=softmax", "training.temperature=0.3")
 
 
@@ -47,7 +49,11 @@ def learned(preset: str, assignments: tuple[str, ...], worker: tuple[int, int]) 
     split = split_links(DUPLICATES, training)
     losses = []
     for epoch in (1, 2, 3):
-        examples = epoch_examples(DUPLICATES, np.arange(120), split, training, epoch)
+        examples: Pairs | Rankings | Taught
+        if assignments == TAUGHT:
+            examples = Taught(np.arange(45), np.random.default_rng(epoch).normal(size=(45, 5)).astype(np.float32))
+        else:
+            examples = epoch_examples(DUPLICATES, np.arange(120), split, training, epoch)
         losses.append(train_epoch(network, optimizer, sequences, examples, training, worker).each)
     return network.state_dict(), np.concatenate(losses)
 
@@ -66,6 +72,8 @@ CASES = [
     ("othman-alstm", ()),
     ("bogdanova-max", SOFTMAX),
     ("dos-santos-bow-cnn", (*SOFTMAX, "training.negatives=1")),
+    ("dupq", (*SOFTMAX, "training.negatives=1", "training.learning_rate=0.01")),
+    ("dupq", TAUGHT),
     ("othman-cnn", (*SOFTMAX, "training.negatives=0", "training.batch_size=11", "training.optimizer=sgd")),
 ]
 

@@ -20,6 +20,7 @@ from dupq import config, storage
 from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import chosen
 from dupq.stages.tasks import Report
+from dupq.stages.teacher import read_taught
 from dupq.stages.training import (
     Known,
     TrainingFiles,
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from dupq.encoders.protocol import Encoder
     from dupq.training.checkpoints import Progress
     from dupq.training.loop import Losses, Sequences
-    from dupq.training.pairs import Pairs, Rankings
+    from dupq.training.pairs import Pairs, Rankings, Taught
     from dupq.training.title_body import TitlesAndBodies
 
 DEATHS = 3  # of workers that Ray Train recovers from in one job; each time training goes on at the newest checkpoint
@@ -165,6 +166,7 @@ class _Task:
     positives: np.ndarray
     pool: np.ndarray
     titles: "TitlesAndBodies | None"  # where they are trained on
+    taught: "Taught | None"  # where there is a teacher
     worker: tuple[int, int]
     is_watched: bool
 
@@ -194,7 +196,7 @@ def train_worker(loop_config: dict[str, Any]) -> None:
     exchange.meet()  # so that no worker resumes at what another one has written since
     if is_first:
         storage.write_json(task.files.curve, progress.curve)  # an attempt that died may have left another one
-    first = task.settings.title_body.epochs if network.trainable else 0
+    first = _lessons_before(task.settings) if network.trainable else 0
     epochs = first + (training.epochs if network.trainable else 1)
     while not progress.is_over(epochs, training.patience, first):
         _one_epoch(task, network, optimizer, progress)
@@ -226,6 +228,7 @@ def _task(loop_config: dict[str, Any]) -> _Task:
         positives(known.links, known.split, settings.training).pairs,
         chosen(np.array(list(sequences), np.int64), settings.training.negative_pool),
         titles,
+        read_taught(files) if settings.teacher.encoder else None,
         (context.get_world_rank(), context.get_world_size()),
         loop_config["is_watched"],
     )
@@ -273,9 +276,23 @@ class _Lesson(NamedTuple):
     """What an epoch is trained on, and how; see train_epoch."""
 
     sequences: "Sequences"
-    examples: "Pairs | Rankings"
+    examples: "Pairs | Rankings | Taught"
     settings: config.TrainingSettings
     rates: tuple[float, float]
+
+
+def _lessons_before(settings: config.Settings) -> int:
+    """The epochs before those of known duplicates."""
+    return settings.title_body.epochs + (settings.teacher.epochs if settings.teacher.encoder else 0)
+
+
+def _lesson(task: _Task, network: "Encoder", progress: "Progress", epoch: int) -> _Lesson:
+    first, before = task.settings.title_body.epochs, _lessons_before(task.settings)
+    if network.trainable and epoch <= first:
+        return _title_body_lesson(task, epoch)
+    if network.trainable and epoch <= before:
+        return _teacher_lesson(task, epoch - first)
+    return _known_lesson(task, network, progress, epoch - (before if network.trainable else 0))
 
 
 def _title_body_lesson(task: _Task, epoch: int) -> _Lesson:
@@ -284,21 +301,33 @@ def _title_body_lesson(task: _Task, epoch: int) -> _Lesson:
     settings = task.settings.title_body
     assert task.titles is not None
     sequences, examples = title_body_examples(task.titles, settings, task.settings.training.seed, epoch)
-    training = dataclasses.replace(
+    return _Lesson(sequences, examples, _as_training(task, settings), _falling(epoch, settings.epochs))
+
+
+def _teacher_lesson(task: _Task, epoch: int) -> _Lesson:
+    from dupq.training.pairs import Taught
+
+    settings = task.settings.teacher
+    assert task.taught is not None
+    order = np.random.default_rng([task.settings.training.seed, epoch]).permutation(len(task.taught.left))
+    examples = Taught(*(column[order] for column in task.taught))
+    return _Lesson(task.sequences, examples, _as_training(task, settings), _falling(epoch, settings.epochs))
+
+
+def _as_training(task: _Task, lesson: config.TitleBodySettings | config.TeacherSettings) -> config.TrainingSettings:
+    return dataclasses.replace(
         task.settings.training,
         loss="softmax",
-        batch_size=settings.batch_size,
-        learning_rate=settings.learning_rate,
-        temperature=settings.temperature,
+        batch_size=lesson.batch_size,
+        learning_rate=lesson.learning_rate,
+        temperature=lesson.temperature,
     )
-    return _Lesson(sequences, examples, training, _falling(epoch, settings.epochs))
 
 
 def _known_lesson(task: _Task, network: "Encoder", progress: "Progress", epoch: int) -> _Lesson:
     from dupq.training.loop import epoch_examples
 
     training = task.settings.training
-    epoch -= task.settings.title_body.epochs if network.trainable else 0
     progress.mined = _mined(task, network, progress, epoch)
     examples = epoch_examples(
         task.positives, task.pool, task.known.split, training, epoch, progress.mined, task.known.wrong
@@ -335,7 +364,7 @@ def _watch(task: _Task, epoch: int, steps: int) -> Callable[["Losses"], None]:
     """What the first worker calls after each step: every now and then it tells how far it is, if anybody looks."""
     if not task.is_watched or task.worker[0]:
         return lambda losses: None
-    epochs = task.settings.title_body.epochs + task.settings.training.epochs
+    epochs = _lessons_before(task.settings) + task.settings.training.epochs
     start = told = time.monotonic()
 
     def tell(losses: "Losses") -> None:

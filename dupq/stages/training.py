@@ -55,6 +55,16 @@ class TrainingFiles:
         return storage.join(self.work, "start.safetensors")
 
     @property
+    def taught(self) -> str:
+        """The folder of the questions that a teacher encoded."""
+        return storage.join(self.work, "taught")
+
+    @property
+    def taught_keys(self) -> str:
+        """The keys of those questions."""
+        return storage.join(self.work, "taught_keys.parquet")
+
+    @property
     def examples(self) -> str:
         """The texts of the questions that training reads."""
         return storage.join(self.work, "examples.parquet")
@@ -207,16 +217,18 @@ def read_known(files: TrainingFiles, sites: Sites, keys: np.ndarray, settings: c
 
 
 def _prepare(files: TrainingFiles, site_names: list[str], settings: config.Settings) -> Counts:
+    from dupq.stages.teacher import word_teacher
     from dupq.training.word_vectors import make_word_vectors
 
     sites = Sites(site_names)
     keys = all_keys(files.texts)
     known = read_known(files, sites, keys, settings.training)
     trained_on = positives(known.links, known.split, settings.training)
-    _write_examples(files, keys, known, settings.training)
+    _write_examples(files, keys, known, settings)
     folders = [files.texts] if files.answers is None else [files.texts, files.answers]
     sentences = Sentences(folders, settings)
-    vectors = make_word_vectors(sentences, settings.word_vectors, settings.training.seed)
+    taught = word_teacher(settings.teacher.encoder)
+    vectors = make_word_vectors(sentences, settings.word_vectors, settings.training.seed, taught)
     vocabulary = Vocabulary(vectors.words, settings.text)
     storage.write_bytes(files.vocabulary, vocabulary.to_bytes())
     _write_start(files, vocabulary, vectors.table, trained_on.pairs, settings)
@@ -232,9 +244,16 @@ def _prepare(files: TrainingFiles, site_names: list[str], settings: config.Setti
     }
 
 
-def _write_examples(files: TrainingFiles, keys: np.ndarray, known: Known, settings: config.TrainingSettings) -> None:
-    wanted = np.union1d(known.split.questions, chosen(keys, settings.negative_pool))
+def _write_examples(files: TrainingFiles, keys: np.ndarray, known: Known, settings: config.Settings) -> None:
+    """The texts that training reads, and the keys of those of them that a teacher reads, if there is one."""
+    kept_for_later = np.concatenate([known.split.questions_of(part) for part in ("development", "test")])
+    taught = chosen(keys, settings.teacher.questions if settings.teacher.encoder else 0)
+    taught = np.setdiff1d(taught, kept_for_later)
+    wanted = np.union1d(known.split.questions, chosen(keys, settings.training.negative_pool))
     wanted = np.setdiff1d(np.union1d(wanted, known.wrong), known.split.questions_of("test"))
+    wanted = np.union1d(wanted, taught)
+    schema = pa.schema([TEXTS.field("key")])
+    storage.write_table(files.taught_keys, pa.table([pa.array(taught)], schema=schema), schema)
     tables = [texts_among(file.uri, wanted) for file in storage.list_files(files.texts, ".parquet")]
     storage.write_table(files.examples, pa.concat_tables(tables).sort_by("key"), TEXTS)
 

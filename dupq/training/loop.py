@@ -11,9 +11,9 @@ from dupq.encoders.batches import padded_length
 from dupq.encoders.protocol import Embedding, Encoder
 from dupq.text.vocabulary import PADDING
 from dupq.training import exchange
-from dupq.training.losses import logistic_ranking, score_matrix, softmax, squared_error, sum_of_squares
+from dupq.training.losses import logistic_ranking, relation, score_matrix, softmax, squared_error, sum_of_squares
 from dupq.training.optimizers import clip_gradients
-from dupq.training.pairs import Pairs, Rankings, with_random_negatives, with_strangers
+from dupq.training.pairs import Pairs, Rankings, Taught, with_random_negatives, with_strangers
 from dupq.training.split import Split
 
 _NO_PAIRS = np.zeros((0, 2), np.int64)
@@ -84,7 +84,7 @@ def train_epoch(
     network: Encoder,
     optimizer: torch.optim.Optimizer,
     sequences: Sequences,
-    examples: Pairs | Rankings,
+    examples: Pairs | Rankings | Taught,
     settings: TrainingSettings,
     worker: tuple[int, int] = (0, 1),
     watch: Callable[[Losses], None] = lambda losses: None,
@@ -124,10 +124,16 @@ def _share(start: int, stop: int, worker: tuple[int, int]) -> Share:
 
 
 def _loss(
-    network: Encoder, sequences: Sequences, examples: Pairs | Rankings, share: Share, settings: TrainingSettings
+    network: Encoder,
+    sequences: Sequences,
+    examples: Pairs | Rankings | Taught,
+    share: Share,
+    settings: TrainingSettings,
 ) -> torch.Tensor:
     """The loss of some examples, all of whose questions go through the network together."""
     rows, count = share.rows, len(share.rows)
+    if isinstance(examples, Taught):
+        return _relation_loss(network, sequences, examples, share, settings.temperature)
     if isinstance(examples, Pairs):
         found = embed(network, sequences, np.concatenate([examples.left[rows], examples.right[rows]]))
         scores = network.score(found.rows(0, count), found.rows(count, 2 * count))
@@ -138,6 +144,17 @@ def _loss(
         return _ranking_loss(network, sequences, batch, settings.gamma)
     sets = examples.sets[share.start : share.start + share.size]
     return _softmax_loss(network, sequences, batch, share, sets, settings)
+
+
+def _relation_loss(
+    network: Encoder, sequences: Sequences, examples: Taught, share: Share, temperature: float
+) -> torch.Tensor:
+    """Each own text against the whole batch."""
+    found = embed(network, sequences, examples.left[share.rows])
+    scores = score_matrix(network, found, exchange.whole_batch(found, share.places, share.size))
+    vectors = torch.from_numpy(examples.vectors).to(scores)
+    taught = vectors[share.rows] @ vectors[share.start : share.start + share.size].T
+    return relation(scores, taught, torch.from_numpy(share.rows - share.start).to(scores.device), temperature)
 
 
 def _ranking_loss(network: Encoder, sequences: Sequences, batch: Rankings, gamma: float) -> torch.Tensor:

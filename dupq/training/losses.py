@@ -33,6 +33,22 @@ def softmax(scores: torch.Tensor, right: torch.Tensor, temperature: float) -> to
     return torch.nn.functional.cross_entropy(scores / temperature, right, reduction="sum")
 
 
+def relation(scores: torch.Tensor, taught: torch.Tensor, own: torch.Tensor, temperature: float) -> torch.Tensor:
+    """How far the distributions over the other texts of a batch are from a teacher's: the sum of KL(teacher || own).
+
+    Both are softmaxes of scores (n, B) over the temperature, without the text itself, which is column `own` (n,). What
+    is taught is thus which texts are alike, in whatever space (Peng et al. 2019, correlation congruence; the
+    distributions of Fang et al. 2021, SEED, section 3.2).
+    """
+    rows = torch.arange(len(own), device=own.device)
+
+    def logarithms(side: torch.Tensor) -> torch.Tensor:
+        others = (side / temperature).index_put((rows, own), side.new_tensor(-1e4))
+        return torch.nn.functional.log_softmax(others, dim=1)
+
+    return torch.nn.functional.kl_div(logarithms(scores), logarithms(taught), log_target=True, reduction="sum")
+
+
 def score_matrix(network: Encoder, left: Embedding, right: Embedding) -> torch.Tensor:
     """The scores (n, m) of every left with every right embedding: those of `network.score`."""
     dense, lexical = network.mix()

@@ -29,6 +29,13 @@ class Rankings(NamedTuple):
     sets: np.ndarray  # (n,), the set of duplicates that a pair belongs to
 
 
+class Taught(NamedTuple):
+    """Questions, and what a teacher makes of them."""
+
+    left: np.ndarray  # (n,), int64 keys
+    vectors: np.ndarray  # (n, any), float32, of length 1
+
+
 class Positives(NamedTuple):
     """The pairs (int64, shape (m, 2), left < right, sorted) that are trained on, and how many limits left out."""
 

@@ -5,7 +5,7 @@ and what a limit leaves out is counted. Memory: the counts, and two to three tab
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -29,11 +29,17 @@ class WordVectors(NamedTuple):
     caps: dict[str, int]
 
 
-def make_word_vectors(sentences: Iterable[list[str]], settings: WordVectorSettings, seed: int) -> WordVectors:
+def make_word_vectors(
+    sentences: Iterable[list[str]],
+    settings: WordVectorSettings,
+    seed: int,
+    taught: Callable[[list[str]], np.ndarray] | None = None,
+) -> WordVectors:
     """The words met often enough, with their vectors, trained, drawn or read as `settings` say.
 
     `sentences` can be iterated several times. With one worker the same sentences and seed give the same vectors.
-    Raises DupqError if no word is frequent enough, or for what is wrong with a file of vectors.
+    `taught` gives a teacher's vectors of words, one row each. Raises DupqError if no word is frequent enough, or for
+    what is wrong with a file of vectors.
     """
     counted = count_words(sentences, settings.counted_words)
     frequent = {word: count for word, count in counted.counts.items() if count >= settings.minimum_count}
@@ -53,11 +59,21 @@ def make_word_vectors(sentences: Iterable[list[str]], settings: WordVectorSettin
     elif settings.algorithm == "random":
         generator = np.random.default_rng(seed)
         vectors = generator.normal(0, settings.dimensions**-0.5, (len(words), settings.dimensions)).astype(np.float32)
+    elif settings.algorithm == "teacher":
+        assert taught is not None
+        vectors = _spread(taught(words).astype(np.float32))
     else:
         vectors = _trained(sentences, {word: frequent[word] for word in words}, counted.sentences, settings, seed)
     mean = vectors.mean(axis=0, keepdims=True, dtype=np.float64).astype(np.float32)
     table = np.concatenate([np.zeros((1, vectors.shape[1]), np.float32), mean, vectors])
     return WordVectors(words, table, caps)
+
+
+def _spread(vectors: np.ndarray) -> np.ndarray:
+    """Vectors less their mean, which tells no two texts apart, of length 1 on average; those that are zero stay so."""
+    is_there = np.asarray(vectors.any(axis=1))
+    found = np.where(is_there[:, None], vectors - vectors[is_there].mean(axis=0), 0.0)
+    return (found / np.linalg.norm(found[is_there], axis=1).mean()).astype(np.float32)
 
 
 class WordCounts(NamedTuple):

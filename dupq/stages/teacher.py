@@ -1,0 +1,92 @@
+"""What a teacher, a saved encoder, makes of some questions of the archive, and of single words.
+
+Many tasks, each a few hundred questions, as a teacher may well take a tenth of a second for each; one that is done
+stays done. The questions are those of examples.parquet that `prepare` marked.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+
+from dupq import config, storage
+from dupq.errors import DupqError
+from dupq.stages.tasks import Counts, Report, run_tasks, skip_or
+from dupq.stages.training import TrainingFiles
+from dupq.tables import TEXTS
+from dupq.text.questions import encoder_texts
+from dupq.training.pairs import Taught
+
+_QUESTIONS_PER_TASK = 500
+_ROWS = 32  # of a batch
+
+
+def teach(files: TrainingFiles, settings: config.Settings) -> Report:
+    """Write the embeddings of the questions that are taught."""
+    keys = storage.read_table(files.taught_keys)["key"].to_numpy()
+    calls = [
+        (files.examples, keys[start : start + _QUESTIONS_PER_TASK], settings, _part(files, start))
+        for start in range(0, len(keys), _QUESTIONS_PER_TASK)
+    ]
+    return run_tasks("teach", _teach, calls)
+
+
+def _part(files: TrainingFiles, start: int) -> str:
+    return storage.join(files.taught, f"part-{start // _QUESTIONS_PER_TASK:05d}.parquet")
+
+
+def _teach(examples: str, keys: np.ndarray, settings: config.Settings, output: str) -> Counts:
+    def make() -> Counts:
+        table = storage.read_table(examples, TEXTS)
+        table = table.filter(pa.array(np.isin(table["key"].to_numpy(), keys)))
+        vectors = _embeddings(settings.teacher.encoder, table, settings.text)
+        flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
+        found = pa.table({"key": table["key"].combine_chunks(), "vector": flat})
+        counts = {"rows_in": len(table), "rows_out": len(table)}
+        storage.write_table(output, found, found.schema, counts)
+        return counts
+
+    return skip_or(output, make)
+
+
+def word_teacher(encoder: str) -> Callable[[list[str]], np.ndarray]:
+    """The teacher's embeddings of single words (float32, one row each; zero for a word that it does not know)."""
+
+    def vectors(words: list[str]) -> np.ndarray:
+        column = pa.array(words, pa.string())
+        table = pa.table({"title": pa.array([""] * len(words)), "text": column})
+        return _embeddings(encoder, table, None)
+
+    return vectors
+
+
+def _embeddings(uri: str, table: pa.Table, settings: config.TextSettings | None) -> np.ndarray:
+    """Float16 as the encoder gives them. Raises DupqError if it reads other stored texts than `settings` give."""
+    import torch
+
+    from dupq.encoders.encode import encode
+    from dupq.encoders.saved import load
+
+    torch.set_num_threads(1)
+    saved = load(uri)
+    text = saved.settings.text
+    if saved.network.is_lexical or saved.network.kind != "cosine":
+        raise DupqError(f"{uri}: a teacher's embeddings are dense vectors that are compared by cosine; choose another")
+    if settings is not None and (text.code, text.fields) != (settings.code, settings.fields):
+        raise DupqError(
+            f"{uri}: the teacher reads text.code={text.code}, text.fields={text.fields}, and these texts are "
+            f"{settings.code}, {settings.fields}; set them alike"
+        )
+    sequences, _ = saved.vocabulary.sequences(encoder_texts(table, text), saved.settings.encoder.maximum_tokens)
+    return encode(saved.network, sequences, _ROWS).vectors
+
+
+def read_taught(files: TrainingFiles) -> Taught:
+    """All taught questions, in the order of their keys: less the mean of all, and of length 1 (float32)."""
+    table = pa.concat_tables(
+        [storage.read_table(file.uri) for file in storage.list_files(files.taught, ".parquet")]
+    ).combine_chunks()
+    vectors = table["vector"].chunk(0)
+    found = vectors.flatten().to_numpy(zero_copy_only=False).reshape(len(table), -1).astype(np.float32)
+    found -= found.mean(axis=0)
+    return Taught(table["key"].to_numpy(), found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-9))

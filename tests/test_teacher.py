@@ -1,0 +1,67 @@
+"""Training by a teacher, with real Ray: another encoder of dupq's teaches."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from trained import TrainedSample
+
+from dupq import storage
+from dupq.encoders.saved import load
+from dupq.errors import DupqError, SettingError
+from dupq.stages.teacher import read_taught, word_teacher
+from dupq.stages.training import TrainingFiles
+from dupq.text.keys import Sites
+from dupq.training_pipeline import TrainingJob, train
+
+QUICK = ("title_body.epochs=1", "teacher.epochs=2", "training.epochs=1", "teacher.questions=700")
+
+
+def job(sample: TrainedSample, output: Path, *more: str) -> TrainingJob:
+    settings = (*QUICK, f"teacher.encoder={sample.encoder}", *more)
+    return TrainingJob(sample.questions, sample.links, str(output), "dupq-distilled", settings)
+
+
+def test_a_teacher_gives_words_and_questions_but_none_that_are_kept_for_later(
+    trained_sample: TrainedSample, tmp_path: Path
+) -> None:
+    run = train(job(trained_sample, tmp_path / "encoder"))
+
+    made, teacher = load(str(tmp_path / "encoder")), load(trained_sample.encoder)
+    assert [record["name"] for record in run.records] == ["texts", "prepare", "teach", "fit", "calibrate"]
+    assert [row["epoch"] for row in made.metrics["learning_curve"]] == [1, 2, 3, 4]
+    assert made.network.dimensions == teacher.network.dimensions
+    files = TrainingFiles("", None, run.uri, "")
+    taught = read_taught(files)
+    assert np.linalg.norm(taught.vectors, axis=1) == pytest.approx(1, abs=1e-5)
+    split = pq.read_table(tmp_path / "encoder" / "split.parquet").to_pylist()
+    (site,) = {row["site"] for row in split}
+    later = {row["question_id"] for row in split if row["part"] in ("development", "test")}
+    assert 400 < len(taught.left) <= 700
+    assert not later & set((taught.left & ((1 << 48) - 1)).tolist())
+    assert Sites([site]).names == [site]
+
+    before = (tmp_path / "encoder" / "encoder.json").stat().st_mtime_ns
+    train(job(trained_sample, tmp_path / "encoder"))
+    assert (tmp_path / "encoder" / "encoder.json").stat().st_mtime_ns == before
+
+
+def test_single_words_have_the_teachers_embeddings(trained_sample: TrainedSample) -> None:
+    teacher = load(trained_sample.encoder)
+    words = teacher.vocabulary.words[:3]
+    found = word_teacher(trained_sample.encoder)([*words, "no-such-word-anywhere"])
+    assert found.shape == (4, teacher.network.dimensions)
+    assert (found[:3].astype(float) ** 2).sum(axis=1) == pytest.approx(1, abs=1e-2)
+
+
+def test_a_teacher_that_is_none_and_one_that_reads_other_texts_are_clear_errors(
+    trained_sample: TrainedSample, tmp_path: Path
+) -> None:
+    with pytest.raises(DupqError, match="no encoder here"):
+        job(trained_sample, tmp_path, f"teacher.encoder={tmp_path}").check()
+    with pytest.raises(SettingError, match=r"teacher\.encoder.*word_vectors\.algorithm=teacher"):
+        job(trained_sample, tmp_path, "teacher.encoder=").check()
+    with pytest.raises(DupqError, match=r"the teacher reads text\.code=removed.*kept, title\+body; set them alike"):
+        train(job(trained_sample, tmp_path / "x", "text.code=kept"))
+    assert not storage.exists(str(tmp_path / "x" / "encoder.json"))
