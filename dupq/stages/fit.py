@@ -254,13 +254,12 @@ def _one_epoch(
     from dupq.training.loop import Losses, train_epoch
 
     settings, epoch, device = task.settings, len(progress.curve) + 1, network.words.weight.device
-    lesson = (
-        _title_body_lesson(task, epoch) if task.titles is not None and epoch <= settings.title_body.epochs else None
-    )
-    lesson = lesson or _known_lesson(task, network, progress, epoch)
+    lesson = _lesson(task, network, progress, epoch)
     torch.manual_seed(_seed(settings.training.seed, epoch, task.worker[0]))  # of dropout
     losses = Losses(np.zeros(0), np.zeros(0, np.int64))
     if optimizer is not None:
+        for group in optimizer.param_groups:
+            group["lr"] = lesson.settings.learning_rate
         watch = _watch(task, epoch, -(-len(lesson.examples.left) // lesson.settings.batch_size))
         losses = train_epoch(network, optimizer, *lesson[:3], task.worker, watch, lesson.rates)
     found = _development_map(task, network) if task.worker[0] == 0 else 0.0

@@ -94,12 +94,13 @@ def train_epoch(
 
     `worker` is (rank, number of workers): a worker takes every n-th example of each batch, and gradients are summed
     over the workers. So n of them take the same steps as one, but for dropout, which each draws for itself. `watch`
-    is called after each step with this worker's own losses so far. `rates` are the shares of the learning rate at the
-    epoch's first step and after its last one; between them it changes evenly.
+    is called after each step with this worker's own losses so far. `rates` are the shares of the optimizer's
+    learning rate at the epoch's first step and after its last one; between them it changes evenly.
     """
     network.train()
     starts = range(0, len(examples.left), settings.batch_size)
     own = Losses(np.zeros(len(starts)), np.zeros(len(starts), np.int64))
+    learning_rates = [group["lr"] for group in optimizer.param_groups]
     for step, start in enumerate(starts):
         share = _share(start, min(start + settings.batch_size, len(examples.left)), worker)
         loss = _loss(network, sequences, examples, share, settings) * share.weight
@@ -108,11 +109,13 @@ def train_epoch(
         exchange.sum_gradients(network)
         if settings.gradient_clipping:
             clip_gradients(network, settings.gradient_clipping)
-        for group in optimizer.param_groups:
-            group["lr"] = settings.learning_rate * float(np.interp(step / len(starts), (0, 1), rates))
+        for group, rate in zip(optimizer.param_groups, learning_rates, strict=True):
+            group["lr"] = rate * float(np.interp(step / len(starts), (0, 1), rates))
         optimizer.step()
         own.sums[step], own.examples[step] = float(loss.detach()), len(share.places)
         watch(Losses(own.sums[: step + 1], own.examples[: step + 1]))
+    for group, rate in zip(optimizer.param_groups, learning_rates, strict=True):
+        group["lr"] = rate
     device = network.words.weight.device
     together = exchange.sum_of_all(np.stack([own.sums, own.examples.astype(np.float64)]), device)
     return Losses(together[0], together[1].astype(np.int64))
