@@ -2,7 +2,7 @@
 PYTHON ?= python3
 DUMP ?=
 OUT ?= $(if $(DUMP),out/$(basename $(notdir $(patsubst %/,%,$(DUMP)))),out/sample)
-PRESET ?= bogdanova-sum
+PRESET ?= dupq
 JOB = .venv/bin/python
 
 .PHONY: help setup dedup test test-fast lint lock clean

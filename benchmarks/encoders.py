@@ -97,14 +97,15 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="one epoch on a hundred pairs: does it run?")
     parser.add_argument("--json", metavar="FILE", help="where the figures go")
     parser.add_argument("--sets", nargs="+", metavar="NAME", choices=("travel", "quora"), default=["travel", "quora"])
-    names = [name for name in config.preset_names() if config.load(name).encoder.kind != "sentence_transformers"]
+    names = [name for name in config.preset_names() if not needs_more(config.load(name))]
     parser.add_argument(
         "--presets",
         nargs="*",
         metavar="NAME",
         choices=config.preset_names(),
         default=names,
-        help="default: all that need nothing else; sentence-transformers needs --set encoder.model=FOLDER",
+        help="default: all that need nothing else; sentence-transformers needs --set encoder.model=FOLDER, "
+        "dupq-distilled --set teacher.encoder=URI",
     )
     parser.add_argument("--epochs", type=int, metavar="N", help="of training, in place of each preset's own")
     parser.add_argument(
@@ -114,6 +115,11 @@ def arguments() -> argparse.Namespace:
     shared = os.environ.get("DUPQ_SHARED_DATA", Path(__file__).parents[2] / "shared" / "data")
     parser.add_argument("--data", default=shared, type=Path, help="the folder of data (default: %(default)s)")
     return parser.parse_args()
+
+
+def needs_more(settings: config.Settings) -> bool:
+    """Whether a preset needs a model or a teacher that does not come with dupq."""
+    return settings.encoder.kind == "sentence_transformers" or settings.word_vectors.algorithm == "teacher"
 
 
 def data_sets(data: Path) -> list[DataSet]:

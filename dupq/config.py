@@ -213,7 +213,7 @@ class Settings:
     ingest: IngestSettings = field(default_factory=IngestSettings)
 
 
-DEFAULT_PRESET = "bogdanova-sum"
+DEFAULT_PRESET = "dupq"
 
 
 def preset_names() -> list[str]:
@@ -429,9 +429,6 @@ def check(settings: Settings) -> Settings:
         for entry in ("learning_rate", "temperature"):
             value = getattr(lesson, entry)
             _require(value > 0, f"{section}.{entry}", value, "more than 0 expected")
-    needs_teacher = words.algorithm == "teacher" and not words.file
-    rule = "the URI of a saved encoder expected, as word_vectors.algorithm=teacher asks it"
-    _require(not needs_teacher or settings.teacher.encoder != "", "teacher.encoder", "''", rule)
     _require(settings.encode.actors >= 0, "encode.actors", settings.encode.actors, "0 or more expected")
     _require(settings.encode.gpus >= 0, "encode.gpus", settings.encode.gpus, "0 or more expected")
     share = settings.ingest.maximum_reject_share

@@ -53,6 +53,8 @@ class TrainingJob:
             folder = storage.absolute(settings.encoder.model) if settings.encoder.model else ""
             check_model(folder)
             settings = dataclasses.replace(settings, encoder=dataclasses.replace(settings.encoder, model=folder))
+        if settings.word_vectors.algorithm == "teacher" and not settings.teacher.encoder:
+            raise SettingError("setting 'teacher.encoder' is ''; word_vectors.algorithm=teacher needs a saved encoder")
         if settings.teacher.encoder:
             teacher = storage.absolute(settings.teacher.encoder)
             read_description(teacher)

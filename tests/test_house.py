@@ -70,7 +70,7 @@ def test_every_preset_parses(preset: str) -> None:
     assert config.from_dict(config.to_dict(settings)) == settings
 
 
-def test_the_default_preset_has_the_papers_numbers() -> None:
+def test_bogdanovas_preset_has_the_papers_numbers() -> None:
     settings = config.load("bogdanova-sum")
     assert settings.word_vectors.dimensions == 200
     assert (settings.encoder.units, settings.encoder.window, settings.encoder.pooling) == (300, 3, "sum")
@@ -119,6 +119,9 @@ def test_the_other_presets_have_their_papers_numbers() -> None:
         ("encoder.similarity=manhattan", "scored by cosine"),
         ("encoder.kind=guess", "bow_cnn"),
         ("training.optimizer=guess", "adadelta"),
+        ("title_body.epochs=-1", "title_body.epochs"),
+        ("teacher.temperature=0", "teacher.temperature"),
+        ("text.title_times=0", "text.title_times"),
         ("training.gamma=0", "training.gamma"),
         ("training.gradient_clipping=-1", "training.gradient_clipping"),
         ("training.development_share=0", "development_share"),
@@ -127,7 +130,7 @@ def test_the_other_presets_have_their_papers_numbers() -> None:
 )
 def test_a_wrong_setting_is_named(assignment: str, named: str) -> None:
     with pytest.raises(SettingError, match=re.escape(named)) as caught:
-        config.load(assignments=[assignment])
+        config.load("bogdanova-sum", [assignment])
     assert caught.value.exit_code == 2
 
 
