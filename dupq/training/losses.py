@@ -3,7 +3,7 @@
 import torch
 
 from dupq.encoders.measure import Kind
-from dupq.encoders.protocol import Embedding, Encoder, bag_cosine, is_nothing
+from dupq.encoders.protocol import Embedding, Encoder, is_nothing
 
 
 def squared_error(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -55,10 +55,18 @@ def score_matrix(network: Encoder, left: Embedding, right: Embedding) -> torch.T
     scores = dense * _similarities(network.kind, left.dense, right.dense)
     if is_nothing(lexical):
         return scores
-    rows, columns = len(left.dense), len(right.dense)
-    places = torch.arange(rows * columns, device=scores.device)
-    bags = bag_cosine(left.take(places // columns), right.take(places % columns))
-    return scores + lexical * bags.reshape(rows, columns)
+    return scores + lexical * _bag_cosines(left, right)
+
+
+def _bag_cosines(left: Embedding, right: Embedding) -> torch.Tensor:
+    """The cosines (n, m) of bags, as a product of matrices with a column for each word that is there."""
+    words, places = torch.unique(torch.cat([left.bag[0].flatten(), right.bag[0].flatten()]), return_inverse=True)
+    split = places.split([left.bag[0].numel(), right.bag[0].numel()])
+    units = []
+    for (ids, weights), columns in zip((left.bag, right.bag), split, strict=True):
+        matrix = weights.new_zeros(len(ids), len(words)).scatter_add(1, columns.view_as(ids), weights)
+        units.append(torch.nn.functional.normalize(matrix, dim=1, eps=1e-12))
+    return units[0] @ units[1].T
 
 
 def _similarities(kind: Kind, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
