@@ -19,7 +19,10 @@ from typing import Any, Protocol
 from dupq import __version__, storage
 from dupq.config import Settings, to_dict
 
-_LIBRARIES = ("ray", "torch", "pyarrow", "numpy", "gensim", "datasketch", "numba", "boto3", "scipy", "selectolax")
+_LIBRARIES = (
+    *("ray", "torch", "pyarrow", "numpy", "gensim", "datasketch", "numba", "boto3", "scipy", "selectolax"),
+    *("pystemmer", "simplemma", "textblob"),
+)
 
 
 class StageReport(Protocol):

@@ -3,6 +3,7 @@
 questions     ──texts──▶      tokens; answers too, if they were ingested
 pair files    ──pairs──▶      what else is known of pairs, if there are any
 texts, links  ──prepare──▶    split by sets of known duplicates, word vectors
+questions     ──teach──▶      what a teacher makes of some, if there is one
 pairs         ──fit──▶        the network, by Ray Train
 development   ──calibrate──▶  threshold, probability; the saved encoder
 """

@@ -1,7 +1,10 @@
-"""What training reads and writes, and the task that gathers it. fit.py has the trainer, calibration.py the threshold.
+"""What training reads and writes, and the task that gathers it.
+
+fit.py has the trainer, teacher.py what a teacher gives, calibration.py the threshold.
 
 pairs      here          pairs of files, as keys
 prepare    one task      split, word vectors, and the texts that training needs
+teach      many tasks    a teacher's embeddings of some questions, if there is one
 fit        N workers     TorchTrainer; each takes its share of every batch
 calibrate  one task      threshold and probability on development links; the saved encoder
 """
