@@ -379,9 +379,6 @@ def _check_training(training: TrainingSettings) -> None:
     for entry in ("gradient_clipping", "patience", "pairs", "negatives", "mined_negatives"):
         value = getattr(training, entry)
         _require(value >= 0, f"training.{entry}", value, "0 or more expected")
-    has_negatives = training.negatives + training.mined_negatives > 0 or training.loss == "softmax"
-    rule = "at least 1 expected, unless there are mined ones or the loss is softmax"
-    _require(has_negatives, "training.negatives", training.negatives, rule)
     shares = training.development_share + training.test_share
     _require(
         training.development_share > 0 and training.test_share >= 0 and shares < 1,

@@ -43,11 +43,11 @@ class TrainingJob:
             link_files(self.links)
         elif not self.pairs:
             raise SettingError("neither --links nor --pairs: known duplicates are what an encoder is trained on")
-        for uri in self.pairs:
-            read_pairs(storage.read_bytes(uri), sites, uri)
+        labelled = [read_pairs(storage.read_bytes(uri), sites, uri) for uri in self.pairs]
         if self.workers < 1:
             raise SettingError(f"--workers {self.workers}: at least 1 expected")
         settings = config.load(self.preset, list(self.assignments))
+        _check_negatives(settings.training, any(len(others) for _, others in labelled))
         if settings.encoder.kind == "sentence_transformers":
             from dupq.encoders.pretrained import check_model
 
@@ -67,6 +67,15 @@ class TrainingJob:
             raise DupqError(f"word_vectors.file={vectors}: no such file")
         there = dataclasses.replace(settings.word_vectors, file=storage.absolute(vectors))
         return dataclasses.replace(settings, word_vectors=there)
+
+
+def _check_negatives(settings: config.TrainingSettings, has_labelled: bool) -> None:
+    has_others = settings.mined_negatives > 0 or settings.loss == "softmax" or has_labelled
+    if not settings.negatives and not has_others:
+        raise SettingError(
+            "setting 'training.negatives' is 0; at least 1 expected, unless there are mined ones, pairs labelled 0 "
+            "in a file of --pairs, or the loss is softmax"
+        )
 
 
 def train(job: TrainingJob) -> runs.Run:

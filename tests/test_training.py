@@ -170,7 +170,7 @@ def test_strangers_are_drawn_once_or_each_epoch() -> None:
 @pytest.mark.parametrize(
     ("assignment", "rule"),
     [
-        ("training.negatives=0", "at least 1 expected"),
+        ("training.negatives=-1", "0 or more expected"),
         ("training.temperature=0", "more than 0 expected"),
         ("training.patience=-1", "0 or more expected"),
         ("training.pairs=-1", "0 or more expected"),
@@ -181,11 +181,6 @@ def test_strangers_are_drawn_once_or_each_epoch() -> None:
 def test_a_setting_out_of_its_range_is_named(assignment: str, rule: str) -> None:
     with pytest.raises(SettingError, match=f"'{assignment.partition('=')[0]}'.*{rule}"):
         config.load("bogdanova-sum", [assignment])
-
-
-@pytest.mark.parametrize("other", ["training.loss=softmax", "training.mined_negatives=2"])
-def test_there_may_be_no_random_negatives_where_there_are_others(other: str) -> None:
-    assert config.load("bogdanova-sum", [other, "training.negatives=0"]).training.negatives == 0
 
 
 @given(
