@@ -95,7 +95,9 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="fewer questions, one round")
     parser.add_argument("--json", metavar="FILE", help="where the figures go")
-    parser.add_argument("--preset", action="append", choices=config.preset_names(), help="only these (default: all)")
+    parser.add_argument(
+        "--preset", action="append", choices=config.preset_names(), help="only these (default: all of dupq's)"
+    )
     parser.add_argument("--minilm", metavar="FOLDER", type=Path, help="its files (default: those of the package)")
     shared = os.environ.get("DUPQ_SHARED_DATA", Path(__file__).parents[2] / "shared" / "data")
     parser.add_argument("--data", default=shared, type=Path, help="the folder of dumps (default: %(default)s)")
@@ -109,7 +111,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     peak = gemm_peak(rounds)
     peer = minilm_figures(options.minilm or model_folder(), long, short, rounds)
     encoders = {}
-    for preset in options.preset or config.preset_names():
+    own = [name for name in config.preset_names() if config.load(name).encoder.kind != "sentence_transformers"]
+    for preset in options.preset or own:
         settings = config.load(preset)
         if settings.text.parts_of_speech == "content":
             encoders[preset] = encoder_figures(settings, long.first(few), short.first(few), peak, rounds, peer)
