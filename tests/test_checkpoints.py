@@ -18,7 +18,7 @@ from dupq.encoders.build import build
 from dupq.encoders.protocol import Encoder
 from dupq.errors import DupqError
 from dupq.report.learning_curve import picture
-from dupq.stages.fit import progress_line
+from dupq.stages.fit_progress import progress_line
 from dupq.training.checkpoints import Checkpoints, Progress
 from dupq.training.events import epoch_scalars, event_file, file_name
 from dupq.training.loop import Losses, epoch_examples, train_epoch

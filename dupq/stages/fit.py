@@ -5,12 +5,10 @@ is started again by hand; either way all workers begin at the newest checkpoint,
 have taken.
 """
 
-import contextlib
 import dataclasses
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,6 +17,7 @@ import numpy as np
 from dupq import config, storage
 from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import chosen
+from dupq.stages.fit_progress import POLL_SECONDS, shown
 from dupq.stages.tasks import Report
 from dupq.stages.teacher import read_taught
 from dupq.stages.training import (
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
     from dupq.training.title_body import TitlesAndBodies
 
 DEATHS = 3  # of workers that Ray Train recovers from in one job; each time training goes on at the newest checkpoint
-_POLL_SECONDS = 2.0
 
 
 def fit(files: TrainingFiles, sites: Sites, settings: config.Settings, workers: int) -> Report:
@@ -72,7 +70,7 @@ def fit(files: TrainingFiles, sites: Sites, settings: config.Settings, workers: 
         ),
     )
     try:
-        with _shown(files):
+        with shown(files.curve, files.progress):
             trainer.fit()
     except WorkerGroupError as error:
         causes = [cause for cause in error.worker_failures.values() if isinstance(cause, DupqError)]
@@ -90,68 +88,6 @@ def _use_gpu(wish: str, workers: int) -> bool:
     from dupq.stages import cluster
 
     return wish == "always" or (wish == "auto" and cluster.gpus() >= workers)
-
-
-@contextlib.contextmanager
-def _shown(files: TrainingFiles) -> Iterator[None]:
-    """Print each epoch as it ends, and on a terminal how far the next one is.
-
-    The workers may be on other machines, but what they tell is in files.
-    """
-    ended = threading.Event()
-
-    def follow() -> None:
-        shown = _epochs_before(files.curve)
-        while not ended.wait(_POLL_SECONDS):
-            shown = _print_epochs(files.curve, shown)
-            _print_progress(files.progress)
-        _print_epochs(files.curve, shown)
-
-    storage.delete(files.progress)
-    thread = threading.Thread(target=follow, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-        storage.delete(files.progress)
-
-
-def _epochs_before(uri: str) -> int:
-    """The epochs of an earlier attempt."""
-    done = len(storage.read_json(uri)) if storage.exists(uri) else 0
-    if done:
-        print(f"  going on after epoch {done}", flush=True)
-    return done
-
-
-def _print_epochs(uri: str, shown: int) -> int:
-    """Print the epochs after the first `shown`; returns how many there are."""
-    curve = storage.read_json(uri) if storage.exists(uri) else []
-    for row in curve[shown:]:
-        before = [other["development_map"] for other in curve if other["epoch"] < row["epoch"]]
-        mark = "  best so far" if row["development_map"] > max(before, default=-1.0) else ""
-        start = "\r\033[K" if sys.stderr.isatty() else ""
-        print(
-            f"{start}  epoch {row['epoch']:3}  loss {row['loss']:.4f}  "
-            f"development MAP {row['development_map']:.3f}{mark}",
-            flush=True,
-        )
-    return len(curve)
-
-
-def _print_progress(uri: str) -> None:
-    if sys.stderr.isatty() and storage.exists(uri):
-        print("\r\033[K" + progress_line(storage.read_json(uri)), end="\r", file=sys.stderr, flush=True)
-
-
-def progress_line(progress: dict[str, Any]) -> str:
-    """What there is to say of an epoch that runs."""
-    return (
-        f"fit: epoch {progress['epoch']} of {progress['epochs']}, step {progress['step']:,} of "
-        f"{progress['steps']:,}, loss {progress['loss']:.4f}, {progress['seconds_left']:.0f} s left in it"
-    )
 
 
 @dataclass
@@ -369,7 +305,7 @@ def _watch(task: _Task, epoch: int, steps: int) -> Callable[["Losses"], None]:
     def tell(losses: "Losses") -> None:
         nonlocal told
         now, step = time.monotonic(), len(losses.sums)
-        if now - told < _POLL_SECONDS:
+        if now - told < POLL_SECONDS:
             return
         told = now
         row = {"epoch": epoch, "epochs": epochs, "step": step, "steps": steps, "loss": losses.mean}

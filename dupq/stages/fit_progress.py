@@ -1,0 +1,73 @@
+"""What is seen of a training while it goes on."""
+
+import contextlib
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from dupq import storage
+
+POLL_SECONDS = 2.0
+
+
+@contextlib.contextmanager
+def shown(curve: str, progress: str) -> Iterator[None]:
+    """Print each epoch as it ends, and on a terminal how far the next one is.
+
+    The workers may be on other machines, but what they tell is in files: `curve` and `progress` are their URIs.
+    """
+    ended = threading.Event()
+
+    def follow() -> None:
+        told = _epochs_before(curve)
+        while not ended.wait(POLL_SECONDS):
+            told = _print_epochs(curve, told)
+            _print_progress(progress)
+        _print_epochs(curve, told)
+
+    storage.delete(progress)
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        storage.delete(progress)
+
+
+def _epochs_before(uri: str) -> int:
+    """The epochs of an earlier attempt."""
+    done = len(storage.read_json(uri)) if storage.exists(uri) else 0
+    if done:
+        print(f"  going on after epoch {done}", flush=True)
+    return done
+
+
+def _print_epochs(uri: str, told: int) -> int:
+    """Print the epochs after the first `told`; returns how many there are."""
+    curve = storage.read_json(uri) if storage.exists(uri) else []
+    for row in curve[told:]:
+        before = [other["development_map"] for other in curve if other["epoch"] < row["epoch"]]
+        mark = "  best so far" if row["development_map"] > max(before, default=-1.0) else ""
+        start = "\r\033[K" if sys.stderr.isatty() else ""
+        print(
+            f"{start}  epoch {row['epoch']:3}  loss {row['loss']:.4f}  "
+            f"development MAP {row['development_map']:.3f}{mark}",
+            flush=True,
+        )
+    return len(curve)
+
+
+def _print_progress(uri: str) -> None:
+    if sys.stderr.isatty() and storage.exists(uri):
+        print("\r\033[K" + progress_line(storage.read_json(uri)), end="\r", file=sys.stderr, flush=True)
+
+
+def progress_line(progress: dict[str, Any]) -> str:
+    """What there is to say of an epoch that runs."""
+    return (
+        f"fit: epoch {progress['epoch']} of {progress['epochs']}, step {progress['step']:,} of "
+        f"{progress['steps']:,}, loss {progress['loss']:.4f}, {progress['seconds_left']:.0f} s left in it"
+    )
