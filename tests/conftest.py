@@ -35,6 +35,17 @@ def ray_started() -> None:
     cluster.connect("local")
 
 
+@pytest.fixture
+def fresh_workers(ray_started: None) -> None:
+    """Ray with workers that did nothing yet, for tests of memory: a used one keeps what earlier tests' work left."""
+    import ray
+
+    from dupq.stages import cluster
+
+    ray.shutdown()
+    cluster.connect("local")
+
+
 @pytest.fixture(scope="session")
 def trained_sample(tmp_path_factory: pytest.TempPathFactory, ray_started: None) -> TrainedSample:
     from dupq.dump.sample import write_sample
