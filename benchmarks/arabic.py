@@ -29,7 +29,7 @@ from dupq.encoders.saved import SavedEncoder, load
 from dupq.evaluation.measures import accuracy, best_threshold, roc_auc
 from dupq.ingest_pipeline import IngestJob, ingest
 from dupq.neighbours.embeddings import Embeddings
-from dupq.neighbours.scores import pair_scores
+from dupq.neighbours.exact import pair_scores
 from dupq.stages import cluster
 from dupq.stages.shards import question_shards
 from dupq.text.normalisation import Normaliser

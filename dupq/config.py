@@ -164,7 +164,10 @@ class NeighbourSettings:
     """All pairs, exactly."""
 
     k: int = 10
-    block_rows: int = 4_096
+    scope: Literal["all", "site"] = "all"  # site: only questions of one site are compared
+    sites: tuple[str, ...] = ()  # only questions of these; none: of all
+    block_rows: int = 0  # questions of a block of a tile; 0: as memory allows. Nothing else depends on it
+    pairs_per_question: int = 100  # over the threshold, on average: if there are more, only the k nearest are kept
 
 
 @dataclass(frozen=True)
@@ -291,6 +294,8 @@ def _parse(path: str, text: str, wanted: Any) -> Any:
             return wanted(text)
         except ValueError:
             raise SettingError(f"--set {path}={text}: {wanted.__name__} expected") from None
+    if wanted == tuple[str, ...]:
+        return tuple(part for part in text.split(",") if part)
     if get_origin(wanted) is tuple:
         try:
             return tuple(int(part) for part in text.split(","))
@@ -306,8 +311,10 @@ def _check_type(path: str, value: Any, wanted: Any) -> None:
             raise SettingError(f"setting '{path}' is {value!r}; allowed are {', '.join(map(repr, get_args(wanted)))}")
         return
     if get_origin(wanted) is tuple:
-        if not isinstance(value, list | tuple) or not all(type(part) is int for part in value):
-            raise SettingError(f"setting '{path}' is {value!r}; a list of whole numbers expected")
+        kind = get_args(wanted)[0]
+        if not isinstance(value, list | tuple) or not all(type(part) is kind for part in value):
+            named = {int: "whole numbers", str: "names"}[kind]
+            raise SettingError(f"setting '{path}' is {value!r}; a list of {named} expected")
         return
     allowed = (int, float) if wanted is float else wanted
     if isinstance(value, bool) is not (wanted is bool) or not isinstance(value, allowed):
@@ -345,7 +352,7 @@ _AT_LEAST_ONE = {
         "calibration_pool",
     ],
     "encode": ["batch_size"],
-    "neighbours": ["k", "block_rows"],
+    "neighbours": ["k", "pairs_per_question"],
     "evaluation": ["k", "queries"],
     "ingest": ["shard_rows"],
 }

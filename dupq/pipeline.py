@@ -4,7 +4,7 @@
     texts       ──signatures──▶       exact copies; band keys of the MinHash signatures of all others
     band keys   ──near_duplicates──▶  verified pairs, representatives
     texts       ──encode──▶           embeddings of the representatives, by a pool of actors
-    embeddings  ──neighbours──▶       the k nearest questions of each, exactly
+    embeddings  ──neighbours──▶       the k nearest questions of each, and all pairs over the threshold, exactly
     pairs       ──clusters──▶         pairs, clusters, cluster_stats
     run         ──evaluate──▶         metrics.json: counts, and quality on known duplicates
     run         ──report──▶           report.html
@@ -24,7 +24,9 @@ from dupq.report import page
 from dupq.stages.clusters import ClusterFiles, make_clusters
 from dupq.stages.encode import encode_texts
 from dupq.stages.evaluate import EvaluationFiles, evaluate_run
+from dupq.stages.increment import find_neighbours_since
 from dupq.stages.near_duplicates import find_near_duplicates
+from dupq.stages.neighbour_tables import Asked, NeighbourFiles
 from dupq.stages.neighbours import find_neighbours
 from dupq.stages.shards import link_files, partitions, question_shards
 from dupq.stages.signatures import NearFiles, make_signatures
@@ -35,13 +37,14 @@ FREE_SECTIONS = ("near_duplicates", "encode", "neighbours", "clusters", "evaluat
 
 @dataclass(frozen=True)
 class DedupJob:
-    """What `jobs/dedup.py` was asked for. All are URIs; `links` and `truth` may be missing."""
+    """What `jobs/dedup.py` was asked for. All are URIs; `links`, `truth` and `previous` may be missing."""
 
     questions: str
     encoder: str
     output: str
     links: str | None = None
     truth: str | None = None
+    previous: str | None = None  # an earlier run, or the folder of runs
     assignments: tuple[str, ...] = ()
 
     def check(self) -> config.Settings:
@@ -49,6 +52,7 @@ class DedupJob:
         question_shards(self.questions)
         if self.links is not None:
             link_files(self.links)
+        _previous_run(self.previous)
         if self.truth is not None and not storage.exists(self.truth):
             raise DupqError(f"{self.truth}: no such file")
         return run_settings(read_description(self.encoder), self.assignments)
@@ -81,17 +85,14 @@ def dedup(job: DedupJob) -> runs.Run:
             near.texts, job.encoder, sites, near.representatives, settings.encode, run.path("embeddings")
         ),
     )
-    run.stage(
-        "neighbours",
-        lambda: find_neighbours(
-            run.path("embeddings"),
-            sites,
-            settings.neighbours,
-            read_measure(job.encoder),
-            (parts, decision.threshold),
-            run.path("work", "neighbours"),
-        ),
-    )
+    neighbours = NeighbourFiles(run.uri)
+    asked = Asked(sites.names, settings.neighbours, read_measure(job.encoder), decision.threshold, parts)
+    since = _previous_run(job.previous)
+    if since is None:
+        run.stage("neighbours", lambda: find_neighbours(neighbours, shards, asked))
+    else:
+        run.stage("neighbours", lambda: find_neighbours_since(neighbours, shards, asked, NeighbourFiles(since)))
+    storage.delete_folder(neighbours.tiles)
     run.stage("clusters", lambda: make_clusters(_cluster_files(run, job), shards, sites, decision, parts))
     run.stage("evaluate", lambda: evaluate_run(_evaluation_files(run, job), sites, settings, decision))
     run.describe()
@@ -111,6 +112,17 @@ def run_settings(description: dict, assignments: tuple[str, ...]) -> config.Sett
     free = {section: getattr(config.Settings(), section) for section in FREE_SECTIONS}
     settings = config.assign(dataclasses.replace(trained, **free), assignments)
     return dataclasses.replace(settings, near_duplicates=with_bands(settings.near_duplicates))
+
+
+def _previous_run(uri: str | None) -> str | None:
+    """The run at `uri`, or the latest of the runs there. Raises DupqError if there is none."""
+    if uri is None:
+        return None
+    if storage.exists(storage.join(uri, "latest.json")):
+        uri = storage.join(uri, storage.read_json(storage.join(uri, "latest.json"))["run_id"])
+    if not storage.exists(storage.join(uri, "_SUCCESS")):
+        raise DupqError(f"--previous {uri}: no finished run, and no folder of runs with a latest.json")
+    return storage.absolute(uri)
 
 
 def _decision(description: dict, settings: config.Settings) -> Decision:
@@ -147,7 +159,7 @@ def _near_files(run: runs.Run) -> NearFiles:
 def _cluster_files(run: runs.Run, job: DedupJob) -> ClusterFiles:
     return ClusterFiles(
         verified=run.path("work", "verified"),
-        neighbours=run.path("work", "neighbours"),
+        neighbours=NeighbourFiles(run.uri).directed,
         texts=run.path("work", "texts"),
         links=job.links,
         edges=run.path("work", "edges"),

@@ -316,6 +316,15 @@ def read_table(uri: str, schema: pa.Schema | None = None, columns: list[str] | N
     return conform(table, wanted, uri)
 
 
+def read_schema(uri: str) -> pa.Schema:
+    """The schema of a Parquet file; of its rows nothing is read. Raises DupqError for a missing or damaged file."""
+    with open_input(uri) as stream:
+        try:
+            return pq.read_schema(stream)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise DupqError(f"{uri}: not a readable Parquet file ({error})") from error
+
+
 def read_pieces(uri: str, schema: pa.Schema, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
     """The rows of a Parquet file in order, at most `rows` at once; checked against `schema`. Memory: a few pieces.
 

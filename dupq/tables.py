@@ -73,7 +73,7 @@ PAIRS = pa.schema(
         pa.field("jaccard", pa.float32()),  # of the shingle sets; null for source encoder
         pa.field("similarity", pa.float32()),  # score of the embeddings by the encoder; null unless source is encoder
         _required("probability", pa.float32()),  # calibrated; 1 for exact, jaccard for near_duplicate
-        pa.field("rank", pa.int32()),  # 1 = nearest, the better of both directions; null unless encoder
+        pa.field("rank", pa.int32()),  # 1 = nearest, the better of both directions; null beyond k or not encoder
         pa.field("known_link", pa.bool_()),  # null: the run was given no links
     ]
 )
@@ -141,7 +141,29 @@ NEIGHBOURS = pa.schema(
         _required("query", pa.int64()),
         _required("neighbour", pa.int64()),
         _required("similarity", pa.float32()),
-        _required("rank", pa.int32()),
+        pa.field("rank", pa.int32()),  # null: over the threshold, but not among the k nearest of `query`
+    ]
+)
+
+# Pairs over the threshold.
+SIMILAR_PAIRS = pa.schema([*KEY_PAIRS, _required("similarity", pa.float32())])
+
+FINGERPRINTS = pa.schema([_required("key", pa.int64()), _required("fingerprint", pa.int64())])  # of embeddings
+
+# What an earlier search does not tell: questions to be searched, and questions whose pairs no longer count.
+CHANGES = pa.schema([_required("key", pa.int64()), _required("is_asked", pa.bool_()), _required("is_gone", pa.bool_())])
+
+# How many pairs over the threshold a question has lost.
+LOST_PAIRS = pa.schema([_required("key", pa.int64()), _required("lost", pa.int64())])
+
+# The nearest neighbours of each question, the best first, ties by key.
+NEAREST = pa.schema(
+    [
+        _required("key", pa.int64()),
+        _required("neighbours", pa.list_(pa.int64())),
+        _required("scores", pa.list_(pa.float64())),  # what they are ordered by, exactly
+        _required("over", pa.int64()),  # how many questions are over the threshold
+        _required("fingerprint", pa.int64()),  # a hash of the question's embedding
     ]
 )
 

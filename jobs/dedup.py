@@ -35,6 +35,13 @@ def main() -> None:
         type=command_line.uri,
         help="planted pairs of a made archive (.tsv), to measure what was found",
     )
+    parser.add_argument(
+        "--previous",
+        metavar="URI",
+        type=command_line.uri,
+        help="an earlier run, or the folder of runs for the latest: only what is new since then is searched, and the "
+        "answer is the same",
+    )
     arguments = parser.parse_args()
 
     from dupq.pipeline import DedupJob, dedup
@@ -47,6 +54,7 @@ def main() -> None:
         arguments.output,
         arguments.links,
         arguments.truth,
+        arguments.previous,
         tuple(arguments.set),
     )
     job.check()

@@ -12,7 +12,7 @@ from dupq import storage
 from dupq.encoders.description import read_measure
 from dupq.evaluation_pipeline import EvaluationJob, evaluate
 from dupq.neighbours.embeddings import gathered
-from dupq.neighbours.scores import pair_scores
+from dupq.neighbours.exact import pair_scores
 from dupq.pipeline import DedupJob, dedup
 from dupq.stages.embeddings import read_embeddings
 from dupq.text.keys import Sites

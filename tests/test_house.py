@@ -49,7 +49,7 @@ def test_a_script_of_another_version_is_refused(tmp_path: Path) -> None:
 INTERFACE = {
     "ingest": {"--dump", "--output", "--site", "--columns", "--answers", "--max-reject-share"},
     "train": {"--questions", "--links", "--pairs", "--output", "--preset", "--workers"},
-    "dedup": {"--questions", "--encoder", "--output", "--links", "--truth"},
+    "dedup": {"--questions", "--encoder", "--output", "--links", "--truth", "--previous"},
     "evaluate": {"--questions", "--links", "--output", "--encoder", "--table"},
     "report": {"--run"},
 }

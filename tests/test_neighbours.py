@@ -6,7 +6,7 @@ from scipy import sparse
 
 from dupq.encoders.measure import Measure
 from dupq.neighbours.embeddings import Embeddings, Neighbours, blocks, gathered
-from dupq.neighbours.scores import pair_scores
+from dupq.neighbours.exact import exact_scores, pair_scores, rule_of, side_of
 from dupq.neighbours.search import top_k
 
 COSINE = Measure()
@@ -44,22 +44,22 @@ def slow_cosines(vectors: np.ndarray) -> np.ndarray:
     return (vectors @ vectors.T) / lengths[:, None] / lengths[None, :]
 
 
+def exact_order(archive: Embeddings, measure: Measure) -> np.ndarray:
+    """What pairs are ordered by (float64, (n, n)): the product's own exact scores, which another test checks."""
+    rule, count = rule_of(measure), len(archive.keys)
+    rows, columns = (places.ravel().astype(np.int32) for places in np.indices((count, count)))
+    side = side_of(archive, rule)
+    return exact_scores(rows, columns, side, side, rule).reshape(count, count)
+
+
 def slow_top_k(archive: Embeddings, k: int, measure: Measure) -> list[tuple[int, int, int]]:
-    """(query, rank, neighbour) by sorting all scores in float64, ties by key; equal only to float32."""
-    order = slow_scores(archive, measure)[1]
-    there = archive.vectors.any(axis=1)
-    if archive.words is not None:
-        there |= archive.words.toarray().any(axis=1)
+    """(query, rank, neighbour) by sorting all scores in float64, ties by key."""
+    order = exact_order(archive, measure)
+    keys, there = archive.keys.tolist(), ~archive.is_empty
     result = []
-    for i, query in enumerate(archive.keys.tolist()):
-        if not there[i]:
-            continue
-        scored = [
-            (-float(np.float32(np.round(order[i, j], 12))), other)
-            for j, other in enumerate(archive.keys.tolist())
-            if i != j and there[j]
-        ]
-        result += [(query, rank, other) for rank, (_, other) in enumerate(sorted(scored)[:k], start=1)]
+    for i in np.flatnonzero(there).tolist():
+        scored = [(-order[i, j], keys[j]) for j in np.flatnonzero(there).tolist() if i != j]
+        result += [(keys[i], rank, other) for rank, (_, other) in enumerate(sorted(scored)[:k], start=1)]
     return sorted(result)
 
 

@@ -12,11 +12,11 @@ from dupq.encoders.measure import Measure
 from dupq.near_duplicates.shingles import shingle_sets
 from dupq.near_duplicates.verification import incidence_matrix, jaccard
 from dupq.neighbours.embeddings import Embeddings, blocks
-from dupq.neighbours.scores import pair_scores
+from dupq.neighbours.exact import pair_scores
 from dupq.neighbours.search import top_k
 
 _QUERIES_AT_ONCE = 256
-_TARGET_ROWS = 8_192
+_TARGET_ROWS = 65_536
 
 
 class EncoderRanker:
@@ -31,10 +31,9 @@ class EncoderRanker:
         """See Ranker; fewer than k for an empty text."""
         asked = self._of(queries)
         found: dict[int, list[int]] = {int(query): [] for query in queries}
-        for piece in blocks(asked, _TARGET_ROWS):
-            neighbours = top_k(piece, blocks(self._embeddings, _TARGET_ROWS), k, self._measure)
-            for query, neighbour in zip(neighbours.queries.tolist(), neighbours.neighbours.tolist(), strict=True):
-                found[query].append(neighbour)
+        neighbours = top_k(asked, blocks(self._embeddings, _TARGET_ROWS), k, self._measure)
+        for query, neighbour in zip(neighbours.queries.tolist(), neighbours.neighbours.tolist(), strict=True):
+            found[query].append(neighbour)
         return [found[int(query)] for query in queries]
 
     def score(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:

@@ -1,56 +1,74 @@
-"""The exact nearest neighbours of questions among all questions, block by block.
+"""The exact search in one process: some questions among others, or all pairs of a whole archive."""
 
-Scores of a whole block of queries against a block of targets are quick float32 ones; they only choose candidates.
-What is within their error of the k-th best is scored again in float64 from the saved float16 embeddings, so that
-the answer depends on the embeddings alone: not on blocks, threads or order.
-"""
-
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
 
 from dupq.encoders.measure import Measure
+from dupq.neighbours.best import merge_nearest
 from dupq.neighbours.embeddings import Embeddings, Neighbours
-from dupq.neighbours.scores import Scorer, scorer_for
+from dupq.neighbours.exact import rule_of
+from dupq.neighbours.tiles import Block, Nearest, Pairs, Search, block, search_tile
 
 
 def top_k(queries: Embeddings, targets: Iterable[Embeddings], k: int, measure: Measure) -> Neighbours:
     """The k nearest targets of each query by `measure`, ties by key; a question is no neighbour of itself.
 
-    Zero embeddings (empty texts) have no neighbours and are nobody's. Fewer than k targets give fewer rows.
-    Memory: len(queries) times the largest target block, times 4 bytes (20 with bags of words), and a few
-    candidates a query.
+    Zero embeddings (empty texts) have no neighbours and are nobody's. Fewer than k targets give fewer rows. Memory:
+    see `search_tile`, for the queries and the largest target block.
     """
-    queries = queries.take(~queries.is_empty)
-    scorer = scorer_for(measure, queries)
-    best = torch.full((len(queries.keys), k), -torch.inf)
-    found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-    for block in targets:
-        target = block.take(~block.is_empty)
-        if not len(target.keys) or not len(queries.keys):
-            continue
-        scores = scorer.quick(target)
-        scores.masked_fill_(torch.from_numpy(queries.keys[:, None] == target.keys[None, :]), -torch.inf)
-        block_best = scores.topk(min(k, scores.shape[1]), dim=1).values
-        best = torch.cat([best, block_best], dim=1).topk(k, dim=1).values
-        bound = scorer.bound(best[:, -1]).clamp_min(torch.finfo(torch.float32).min)  # over a masked score
-        rows, columns = (index.numpy() for index in torch.nonzero(scores >= bound[:, None], as_tuple=True))
-        exact = scorer.exact(queries, rows, target, columns)
-        found.append((rows, target.keys[columns], exact.astype(np.float32)))
-    return _nearest(queries.keys, found, k, scorer)
+    asked, search = block(queries, measure), Search(measure, k)
+    nearest = nobody(len(asked.keys), k)
+    for target in targets:
+        merge(nearest, search_tile(asked, block(target, measure), search, both=False)[0])
+    return as_neighbours(asked.keys, nearest, measure)
 
 
-def _nearest(
-    keys: np.ndarray, found: list[tuple[np.ndarray, np.ndarray, np.ndarray]], k: int, scorer: Scorer
-) -> Neighbours:
-    if not found:
-        return Neighbours(*(np.zeros(0, kind) for kind in (np.int64, np.int64, np.float32, np.int32)))
-    rows, neighbours, values = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    order = np.lexsort((neighbours, -values, keys[rows]))
-    rows, neighbours, values = rows[order], neighbours[order], values[order]
-    starts = np.flatnonzero(np.r_[True, rows[1:] != rows[:-1]])
-    ranks = np.arange(len(rows)) - np.repeat(starts, np.diff(np.r_[starts, len(rows)])) + 1
-    kept = ranks <= k
-    similarities = scorer.similarities(values[kept]).astype(np.float32)
-    return Neighbours(keys[rows[kept]], neighbours[kept], similarities, ranks[kept].astype(np.int32))
+def all_pairs(blocks: Sequence[Block], search: Search, threads: int = 1) -> tuple[list[Nearest], Pairs]:
+    """The k best of the questions of each block among all, and all pairs over the threshold, sorted by keys.
+
+    No two blocks have a key in common.
+    """
+    nearest = [nobody(len(block.keys), search.k) for block in blocks]
+    pairs = []
+    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        places = tile_places(len(blocks))
+        found = pool.map(lambda place: search_tile(blocks[place[0]], blocks[place[1]], search), places)
+        for (left, right), (of_left, of_right, over) in zip(places, found, strict=True):
+            merge(nearest[left], of_left)
+            if left != right:
+                merge(nearest[right], of_right)
+            pairs.append(over)
+    return nearest, sorted_pairs(pairs)
+
+
+def tile_places(blocks: int) -> list[tuple[int, int]]:
+    """The tiles of the upper triangle, by rows: what follows needs one new block each."""
+    return [(left, right) for left in range(blocks) for right in range(left, blocks)]
+
+
+def nobody(questions: int, k: int) -> Nearest:
+    """No neighbours yet."""
+    return Nearest(np.full((questions, k), -1), np.full((questions, k), -np.inf), np.zeros(questions, np.int64))
+
+
+def merge(nearest: Nearest, more: Nearest) -> None:
+    """Put the neighbours of the same questions among other ones into `nearest`."""
+    merge_nearest(nearest.others, nearest.scores, more.others, more.scores)
+    nearest.over[:] += more.over
+
+
+def sorted_pairs(pairs: Sequence[Pairs]) -> Pairs:
+    """All of them by their keys."""
+    left, right, similarities = (np.concatenate(columns) for columns in zip(*pairs, strict=True))
+    order = np.lexsort((right, left))
+    return Pairs(left[order], right[order], similarities[order])
+
+
+def as_neighbours(keys: np.ndarray, nearest: Nearest, measure: Measure) -> Neighbours:
+    """The lists of the questions `keys` as rows, sorted by query and rank."""
+    rows, ranks = np.nonzero(nearest.others >= 0)
+    similarities = rule_of(measure).similarities(nearest.scores[rows, ranks])
+    return Neighbours(keys[rows], nearest.others[rows, ranks], similarities, (ranks + 1).astype(np.int32))

@@ -76,14 +76,12 @@ def decide(
     from dupq.encoders.decision import Decision
     from dupq.evaluation.measures import accuracy, best_threshold
     from dupq.evaluation.rankers import EncoderRanker
-    from dupq.neighbours.embeddings import Neighbours, blocks
+    from dupq.neighbours.embeddings import Neighbours
     from dupq.neighbours.search import top_k
     from dupq.training.calibration import best_cluster_threshold, fit_probability
     from dupq.training.pairs import with_random_negatives
 
-    rows = settings.neighbours.block_rows
-    pieces = [top_k(piece, blocks(pool, rows), settings.neighbours.k, measure) for piece in blocks(pool, rows)]
-    found = Neighbours(*(np.concatenate(columns) for columns in zip(*pieces, strict=True)))
+    found = top_k(pool, [pool], settings.neighbours.k, measure)
     lexical = _near_duplicates(files.texts, found.queries, found.neighbours, settings.near_duplicates)
     found = Neighbours(*(column[~lexical] for column in found))
     queries, known = split.questions_of("development"), _known_pairs(split)

@@ -105,3 +105,8 @@ def gpus() -> int:
 def cpus() -> int:
     """The number of CPUs of the cluster."""
     return max(1, int(ray.cluster_resources().get("CPU", 1)))
+
+
+def memory() -> int:
+    """The memory of the cluster that Ray gives out to tasks, in bytes."""
+    return int(ray.cluster_resources().get("memory", 1 << 30))

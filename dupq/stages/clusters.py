@@ -20,9 +20,10 @@ from dupq.clusters.statistics import cluster_statistics
 from dupq.encoders.decision import Decision
 from dupq.stages.links import known_duplicates
 from dupq.stages.near_duplicates import verified_part
+from dupq.stages.neighbour_tables import directed_rows
 from dupq.stages.shards import Shard
 from dupq.stages.tasks import Counts, Report, run_tasks, skip_or
-from dupq.tables import CLUSTER_STATS, CLUSTERS, EDGES, MEMBERS, NEIGHBOURS, PAIRS, QUESTIONS, TEXTS, VERIFIED
+from dupq.tables import CLUSTER_STATS, CLUSTERS, EDGES, MEMBERS, PAIRS, QUESTIONS, TEXTS, VERIFIED
 from dupq.text.keys import Sites
 
 
@@ -59,7 +60,7 @@ def _pairs_of_part(files: ClusterFiles, sites: list[str], decision: Decision, pa
     def make() -> Counts:
         slices = storage.list_files(verified_part(files.verified, part), ".parquet")
         verified = pa.concat_tables([storage.read_table(file.uri, VERIFIED) for file in slices])
-        found, rows_in = _undirected(files.neighbours, name, decision)
+        found, rows_in = _undirected(files.neighbours, part, decision)
         table = pa.concat_tables([_near_pairs(verified), found]).sort_by(
             [("left", "ascending"), ("right", "ascending")]
         )
@@ -91,13 +92,15 @@ def _near_pairs(verified: pa.Table) -> pa.Table:
     return pa.table([*columns, verified["jaccard"], nothing.cast(pa.int32())], schema=_WORK)
 
 
-def _undirected(folder: str, name: str, decision: Decision) -> tuple[pa.Table, int]:
-    """Each pair of neighbours once, with the better of its two ranks, and how many directed ones there were."""
-    files = [file for file in storage.list_files(folder, ".parquet") if storage.name(file.uri) == name]
-    directed = pa.concat_tables([storage.read_table(file.uri, NEIGHBOURS) for file in files])
+_NO_RANK = np.iinfo(np.int32).max  # after all others
+
+
+def _undirected(folder: str, part: int, decision: Decision) -> tuple[pa.Table, int]:
+    """Each pair once, with the better of its two ranks if it has one, and how many directed ones there were."""
+    directed = pa.concat_tables(directed_rows(folder, part)).combine_chunks()
     queries, others = directed["query"].to_numpy(), directed["neighbour"].to_numpy()
     left, right = np.minimum(queries, others), np.maximum(queries, others)
-    ranks, similarities = directed["rank"].to_numpy(), directed["similarity"].to_numpy()
+    ranks, similarities = directed["rank"].fill_null(_NO_RANK).to_numpy(), directed["similarity"].to_numpy()
     order = np.lexsort((ranks, right, left))
     left, right = left[order], right[order]
     first = np.r_[True, (left[1:] != left[:-1]) | (right[1:] != right[:-1])] if len(left) else np.zeros(0, bool)
@@ -110,7 +113,7 @@ def _undirected(folder: str, name: str, decision: Decision) -> tuple[pa.Table, i
         pa.nulls(len(kept), pa.float32()),
         pa.array(similarities[kept]),
         pa.array(probabilities),
-        pa.array(ranks[kept]),
+        pa.array(ranks[kept], mask=ranks[kept] == _NO_RANK),
     ]
     return pa.table(columns, schema=_WORK), len(directed)
 

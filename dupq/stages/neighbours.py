@@ -1,96 +1,128 @@
-"""embeddings → neighbours: each question's k nearest in the whole archive, one task a shard of queries.
+"""embeddings → neighbours: each question's k nearest, and every pair over the threshold, exactly.
 
-A task holds its queries, and one shard of targets after the other. Results are spread over parts by the pair's
-left key, so that both directions of a pair meet in one part.
+    tiles     a task a tile     two blocks against each other: the k best of each side's questions, and the pairs over
+                                the threshold
+    nearest   a task a block    its tiles put together: its questions' lists, and rows for the clusters stage, spread
+                                over parts by the pair's left key, so that both directions of a pair meet in one part
+
+A worker keeps the blocks that it has read for its next tile, as far as they take a gigabyte. With an earlier run only
+what is new since then is searched (increment.py), and the answer is the same.
 """
 
-from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from dupq import storage
-from dupq.config import NeighbourSettings
-from dupq.encoders.measure import Measure
-from dupq.neighbours.embeddings import Embeddings, Neighbours, blocks
-from dupq.stages.embeddings import read_embeddings
-from dupq.stages.shards import partition_of
-from dupq.stages.tasks import Counts, Report, run_tasks
-from dupq.tables import NEIGHBOURS
-from dupq.text.keys import Sites
+from dupq.stages import cluster
+from dupq.stages.neighbour_blocks import block_name, forget_blocks, ready_block
+from dupq.stages.neighbour_plan import Plan, block_rows, bytes_a_question, plan_of
+from dupq.stages.neighbour_tables import (
+    Asked,
+    NeighbourFiles,
+    nearest_table,
+    read_nearest,
+    write_found,
+)
+from dupq.stages.shards import Shard
+from dupq.stages.tasks import Counts, Report, run_tasks, skip_or
+from dupq.tables import NEAREST, SIMILAR_PAIRS
+
+OVER = "pairs over the threshold"
+LEFT_OUT = "pairs over the threshold, more than neighbours.pairs_per_question"
 
 
-def find_neighbours(
-    embeddings: str,
-    sites: Sites,
-    settings: NeighbourSettings,
-    measure: Measure,
-    parts_and_threshold: tuple[int, float],
-    output: str,
-) -> Report:
-    """Write the directed neighbours of every embedded question to `output`/part-SHARD/part-PART.parquet.
-
-    `measure` is the encoder's; the threshold is for counting only.
-    """
-    files = storage.list_files(embeddings, ".parquet")
-    calls = [
-        (
-            embeddings,
-            file.relative,
-            sites.names,
-            settings,
-            measure,
-            parts_and_threshold,
-            storage.join(output, file.relative),
-        )
-        for file in files
-    ]
-    return run_tasks("neighbours", _neighbours_of_shard, calls)
+def find_neighbours(files: NeighbourFiles, shards: Sequence[Shard], asked: Asked) -> Report:
+    """Write the neighbours of every embedded question."""
+    plan = planned(files, shards, asked)
+    tiles = [(block_name(left), block_name(right)) for left, right in plan.tiles]
+    report = search_tiles(files, asked, plan, tiles)
+    keeps_pairs = report.counts.get(OVER, 0) <= pair_limit(plan, asked)
+    calls = [(files, asked, plan, number, keeps_pairs) for number in range(len(plan.blocks))]
+    finish(report, run_tasks("neighbours", _nearest_of_block, calls), files, asked, keeps_pairs)
+    return report
 
 
-def _neighbours_of_shard(
-    embeddings: str,
-    relative: str,
-    sites: list[str],
-    settings: NeighbourSettings,
-    measure: Measure,
-    parts_and_threshold: tuple[int, float],
-    output: str,
-) -> Counts:
-    import torch
-
-    from dupq.neighbours.search import top_k
-
-    parts, threshold = parts_and_threshold
-    targets = [storage.join(output.removesuffix(".parquet"), f"part-{part:05d}.parquet") for part in range(parts)]
-    if all(storage.exists(target) for target in targets):
-        counts = [storage.read_counts(target) for target in targets]
-        return {name: sum(count[name] for count in counts) for name in counts[0]}
-    torch.set_num_threads(1)
-    queries = read_embeddings(storage.join(embeddings, relative), Sites(sites))
-    found = []
-    for piece in blocks(queries, settings.block_rows):
-        found.append(top_k(piece, _all_targets(embeddings, sites, settings.block_rows), settings.k, measure))
-    neighbours = Neighbours(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
-    return _write(neighbours, queries, settings.k, threshold, targets)
+def finish(report: Report, written: Report, files: NeighbourFiles, asked: Asked, keeps_pairs: bool) -> None:
+    """Count the last step in, and write down what was asked for and whether all pairs are there."""
+    report.add(written)
+    report.rows_in, report.rows_out = written.rows_in, written.rows_out
+    report.caps[LEFT_OUT] = 0 if keeps_pairs else report.counts[OVER]
+    storage.write_json(files.asked, {**asked.lasting(), "sites_of_keys": asked.sites, "has_all_pairs": keeps_pairs})
 
 
-def _all_targets(embeddings: str, sites: list[str], rows: int) -> Iterator[Embeddings]:
-    for file in storage.list_files(embeddings, ".parquet"):
-        yield from blocks(read_embeddings(file.uri, Sites(sites)), rows)
+def pair_limit(plan: Plan, asked: Asked) -> int:
+    """How many pairs over the threshold are kept."""
+    return plan.questions * asked.settings.pairs_per_question
 
 
-def _write(neighbours: Neighbours, queries: Embeddings, k: int, threshold: float, targets: list[str]) -> Counts:
-    part = partition_of(np.minimum(neighbours.queries, neighbours.neighbours), len(targets))
-    full = (neighbours.ranks == k) & (neighbours.similarities >= np.float32(threshold))
-    total: Counts = {
-        "rows_in": len(queries.keys),
-        "cap: questions with neighbours.k or more over the threshold": int(full.sum()),
-    }
-    for index, target in enumerate(targets):
-        mine = part == index
-        table = pa.table([pa.array(column[mine]) for column in neighbours], schema=NEIGHBOURS)
-        # counted once, in the first part
-        counts = total if index == 0 else dict.fromkeys(total, 0)
-        storage.write_table(target, table, NEIGHBOURS, counts)
-    return {**total, "rows_out": len(neighbours.queries)}
+def planned(files: NeighbourFiles, shards: Sequence[Shard], asked: Asked) -> Plan:
+    """The plan of this run."""
+    return plan_of(files.plan, shards, files.embeddings, asked.settings, _rows_at_hand(files, shards, asked))
+
+
+def _rows_at_hand(files: NeighbourFiles, shards: Sequence[Shard], asked: Asked) -> int:
+    if asked.settings.block_rows:
+        return asked.settings.block_rows
+    counts = [storage.read_counts(storage.join(files.embeddings, shard.file))["rows_out"] for shard in shards]
+    schema = storage.read_schema(storage.join(files.embeddings, shards[0].file))
+    dimensions = schema.field("embedding").type.list_size
+    each = bytes_a_question(dimensions, asked.settings.k, asked.measure.lexical != 0)
+    return block_rows(sum(counts), each, cluster.memory(), cluster.cpus())
+
+
+def search_tiles(files: NeighbourFiles, asked: Asked, plan: Plan, tiles: Sequence[tuple[str, str]]) -> Report:
+    """Write what each tile of two blocks finds, on GPUs if there are any, else a core each."""
+    calls = [(files, asked, plan, left, right) for left, right in tiles]
+    return run_tasks("tiles", _search_tile, calls, gpus=1 if cluster.gpus() else 0)
+
+
+def _search_tile(files: NeighbourFiles, asked: Asked, plan: Plan, left: str, right: str) -> Counts:
+    output = files.tile(left, right, "pairs")
+
+    def make() -> Counts:
+        import torch
+
+        from dupq.neighbours.tiles import Search, search_tile
+
+        torch.set_num_threads(1)
+        search = Search(asked.measure, asked.settings.k, asked.threshold, pair_limit(plan, asked))
+        one, other = (ready_block(files, asked, plan, name) for name in (left, right))
+        of_left, of_right, pairs = search_tile(one, other, search)
+        _write_nearest(files.tile(left, right, "left"), one, of_left)
+        if left != right:
+            _write_nearest(files.tile(left, right, "right"), other, of_right)
+        order = np.lexsort((pairs.right, pairs.left))
+        table = pa.table([pa.array(column[order]) for column in pairs], schema=SIMILAR_PAIRS)
+        counts = {OVER: int(of_left.over.sum()) // (2 if left == right else 1)}
+        storage.write_table(output, table, SIMILAR_PAIRS, counts)
+        return counts
+
+    return skip_or(output, make)
+
+
+def _write_nearest(uri: str, block: Any, nearest: Any) -> None:
+    from dupq.neighbours.fingerprints import fingerprints
+
+    storage.write_table(uri, nearest_table(block.keys, nearest, fingerprints(block.side)), NEAREST)
+
+
+def _nearest_of_block(files: NeighbourFiles, asked: Asked, plan: Plan, number: int, keeps_pairs: bool) -> Counts:
+    name = block_name(number)
+
+    def make() -> Counts:
+        from dupq.neighbours.search import merge
+
+        forget_blocks()
+        keys, nearest, hashes = read_nearest(files.tile(name, name, "left"), asked.settings.k)
+        pairs = [files.tile(name, name, "pairs")]
+        for other in map(block_name, plan.compared_with(number)):
+            left, right, side = (name, other, "left") if name < other else (other, name, "right")
+            merge(nearest, read_nearest(files.tile(left, right, side), asked.settings.k)[1])
+            if side == "left":
+                pairs.append(files.tile(left, right, "pairs"))
+        return write_found(files, asked, name, (keys, nearest, hashes), pairs if keeps_pairs else [])
+
+    return skip_or(files.list_of(name), make)

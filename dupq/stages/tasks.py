@@ -17,6 +17,7 @@ from dupq.stages.memory import measured
 Counts = dict[str, int]
 CAP = "cap: "
 
+_SECONDS_BETWEEN_LINES = 60
 RETRIES = 3  # of a task whose worker or node died; an error of the code is not retried
 
 
@@ -54,13 +55,13 @@ def summarise(outcomes: Sequence[tuple[Counts, float]]) -> Report:
     return report
 
 
-def run_tasks(label: str, work: Callable[..., Counts], calls: Sequence[tuple], cpus: float = 1) -> Report:
+def run_tasks(label: str, work: Callable[..., Counts], calls: Sequence[tuple], gpus: int = 0) -> Report:
     """Call `work` once for each tuple of arguments, side by side, and sum up what they count.
 
     The answer does not depend on their order. The first error ends the stage; a task whose worker died is
     started again.
     """
-    task = ray.remote(measured).options(num_cpus=cpus, max_retries=RETRIES)
+    task = ray.remote(measured).options(num_cpus=1, num_gpus=gpus, max_retries=RETRIES)
     waiting = [task.remote(work, *arguments) for arguments in calls]
     outcomes: list[tuple[Counts, float]] = []
     progress = Progress(label, len(calls))
@@ -89,17 +90,22 @@ def skip_or(output: str, work: Callable[[], Counts]) -> Counts:
 
 
 class Progress:
-    """How far a stage is: a live line on a terminal, nothing otherwise (the stage prints its end)."""
+    """How far a stage is: a live line on a terminal, otherwise one a minute (the stage prints its end)."""
 
     def __init__(self, label: str, total: int) -> None:
         """`total` is the number of pieces of work."""
         self._label, self._total, self._start = label, total, time.monotonic()
+        self._told = self._start
 
     def show(self, done: int) -> None:
         """Draw the line for `done` pieces."""
+        now = time.monotonic()
+        left = (now - self._start) / max(1, done) * (self._total - done)
         if not sys.stderr.isatty():
+            if now - self._told >= _SECONDS_BETWEEN_LINES and done < self._total:
+                self._told = now
+                print(f"{self._label}: {done}/{self._total}, {left:.0f} s left", file=sys.stderr, flush=True)
             return
-        left = (time.monotonic() - self._start) / max(1, done) * (self._total - done)
         end = "\r" if done < self._total else "\r\033[K"
         print(
             f"\r\033[K{self._label}: {done}/{self._total}, {left:.0f} s left",

@@ -34,7 +34,7 @@ def best_cluster_threshold(
 
 def _candidates(similarities: np.ndarray) -> list[float]:
     ordered = np.sort(similarities)[::-1]
-    places = np.unique(np.geomspace(min(10, max(1, len(ordered))), max(1, len(ordered)), 100).astype(int)) - 1
+    places = np.unique(np.geomspace(min(10, max(1, len(ordered))), max(1, len(ordered)), 100).round().astype(int)) - 1
     return np.unique(ordered[places])[::-1].tolist() if len(ordered) else []
 
 

@@ -14,6 +14,7 @@ from dupq.training.pairs import random_strangers
 from dupq.training.split import Split
 
 _SPARE = 10  # neighbours looked at beyond those wanted, as some are duplicates
+_TARGETS = 65_536  # searched at a time
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -48,9 +49,7 @@ def _neighbours(
     encoded = encode(network, [sequences[int(key)] for key in keys], settings.encode.batch_size)
     everything = Embeddings(keys, *encoded)
     queries, targets = (everything.take(np.isin(keys, wanted)) for wanted in (anchors, pool))
-    size = settings.neighbours.block_rows
-    pieces = [top_k(piece, blocks(targets, size), k, network.measure) for piece in blocks(queries, size)]
-    return Neighbours(*(np.concatenate(columns) for columns in zip(*pieces, strict=True)))
+    return top_k(queries, blocks(targets, _TARGETS), k, network.measure)
 
 
 def _near_duplicates(sequences: Sequences, found: Neighbours, settings: Settings) -> np.ndarray:

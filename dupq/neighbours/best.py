@@ -1,0 +1,130 @@
+"""Compiled: the best candidates of each question so far, and merging lists of neighbours."""
+
+from typing import NamedTuple
+
+import numba as nb
+import numpy as np
+
+from dupq.neighbours.exact import exact_score
+
+_SPARE = 3  # candidates that a question has room for beyond its k best, times k
+_LEAST_SPARE = 24
+
+
+class Best(NamedTuple):
+    """The candidates of each of n questions: room for some more than k, of which the first `sizes` are in use.
+
+    `values` (float64) are within the margin of the exact scores; `others` (int32) are places; what has a value under
+    `bounds` is not among the k best.
+    """
+
+    values: np.ndarray
+    others: np.ndarray
+    sizes: np.ndarray
+    bounds: np.ndarray
+
+
+def no_candidates(questions: int, k: int) -> Best:
+    """Nothing yet. Memory: 12 bytes times 4 k + 24 a question; without k none, and bounds that nothing passes."""
+    room = (1 + _SPARE) * k + _LEAST_SPARE if k else 0
+    bounds = np.full(questions, -np.inf if k else np.inf)
+    places = (questions, room)
+    return Best(np.empty(places), np.empty(places, np.int32), np.zeros(questions, np.int32), bounds)
+
+
+@nb.njit(nogil=True, cache=True)
+def push(best, rows, others, values, k, margin, mine, theirs, rule):  # type: ignore[no-untyped-def]
+    """Add candidates to those of their rows; where there is no room, keep those that may be among the k best.
+
+    A value is within `margin` of the exact score, so none of the k best is more than 2 `margin` under the k-th value.
+    Where too many are that near to each other, their exact scores decide: `mine` and `theirs` are the sides that rows
+    and others are of.
+    """
+    room = best.values.shape[1]
+    for place in range(len(rows)):
+        row = rows[place]
+        if values[place] < best.bounds[row]:
+            continue
+        if best.sizes[row] == room:
+            _shrink(best, row, k, margin)
+            if best.sizes[row] > room - room // 4:
+                _keep_exact(best, row, k, mine, theirs, rule)
+                best.bounds[row] = max(best.bounds[row], best.values[row, k - 1] - margin)
+            if values[place] < best.bounds[row]:
+                continue
+        size = best.sizes[row]
+        best.values[row, size] = values[place]
+        best.others[row, size] = others[place]
+        best.sizes[row] = size + 1
+
+
+@nb.njit(nogil=True, cache=True)
+def finish(best, k, margin, mine, theirs, rule):  # type: ignore[no-untyped-def]
+    """Leave the k best of each row with their exact scores, the best first, ties by `others`."""
+    for row in range(len(best.sizes)):
+        _shrink(best, row, k, margin)
+        _keep_exact(best, row, k, mine, theirs, rule)
+
+
+@nb.njit(nogil=True, cache=True)
+def _shrink(best, row, k, margin):  # type: ignore[no-untyped-def]
+    """Raise the bound of a row as far as its candidates allow, and drop those under it."""
+    size = best.sizes[row]
+    if size < k:
+        return
+    kth = np.partition(best.values[row, :size].copy(), size - k)[size - k]
+    bound = max(best.bounds[row], kth - 2.0 * margin)
+    best.bounds[row] = bound
+    kept = 0
+    for place in range(size):
+        if best.values[row, place] >= bound:
+            best.values[row, kept] = best.values[row, place]
+            best.others[row, kept] = best.others[row, place]
+            kept += 1
+    best.sizes[row] = kept
+
+
+@nb.njit(nogil=True, cache=True)
+def _keep_exact(best, row, k, mine, theirs, rule):  # type: ignore[no-untyped-def]
+    """Score the candidates of a row exactly; keep the k best in order."""
+    size = best.sizes[row]
+    values, others = best.values[row, :size].copy(), best.others[row, :size].copy()
+    for place in range(size):
+        values[place] = exact_score(mine, theirs, row, others[place], rule)
+    by_other = np.argsort(others)
+    order = by_other[np.argsort(-values[by_other], kind="mergesort")]
+    kept = min(k, size)
+    for place in range(kept):
+        best.values[row, place] = values[order[place]]
+        best.others[row, place] = others[order[place]]
+    best.sizes[row] = kept
+
+
+@nb.njit(nogil=True, cache=True)
+def merge_nearest(others, scores, new_others, new_scores):  # type: ignore[no-untyped-def]
+    """Merge lists of neighbours, row by row, into `others` and `scores`: the best first, ties by the smaller key.
+
+    Shapes (n, k); -1 stands for no neighbour, after all others. A neighbour in both lists counts once.
+    """
+    n, k = others.shape
+    merged_others, merged_scores = np.empty(k, others.dtype), np.empty(k, scores.dtype)
+    for row in range(n):
+        if k == 0 or new_others[row, 0] < 0:
+            continue
+        old = new = 0
+        for place in range(k):
+            a = others[row, old] if old < k else -1
+            b = new_others[row, new] if new < k else -1
+            x = scores[row, old] if old < k else -np.inf
+            y = new_scores[row, new] if new < k else -np.inf
+            if a == b and a >= 0:
+                merged_others[place], merged_scores[place] = a, x
+                old += 1
+                new += 1
+            elif b < 0 or (a >= 0 and (x > y or (x == y and a < b))):
+                merged_others[place], merged_scores[place] = a, x
+                old += 1
+            else:
+                merged_others[place], merged_scores[place] = b, y
+                new += 1
+        others[row], scores[row] = merged_others, merged_scores

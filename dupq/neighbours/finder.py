@@ -1,0 +1,73 @@
+"""Where the scores of a tile reach their bounds: on a CPU piece by piece, each small enough for the cache."""
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+
+from dupq.neighbours.exact import Rule, Side
+from dupq.neighbours.products import padded, quick_scores
+from dupq.neighbours.scan import Places, bounds_of_columns, bounds_of_rows, complete, scan
+
+_ROWS, _COLUMNS = 1_024, 2_048
+_ROOM = 1 << 18
+
+
+class Finder(Protocol):
+    """Finds places of a piece of a tile: at most `rows` by `columns` questions at a time."""
+
+    rows: int
+    columns: int
+    margin: float  # no score that is found is farther from the exact one
+
+    def bounds(self, rows: slice, columns: slice, rank: int, diagonal: int) -> tuple[np.ndarray, np.ndarray]:
+        """Lower bounds (float32) on the `rank`-th best score of each row and of each column of a piece, or -inf."""
+        ...
+
+    def places(
+        self, rows: slice, columns: slice, bounds: tuple[np.ndarray, np.ndarray], diagonal: int
+    ) -> Iterator[Places]:
+        """The places (from the piece's corner) with a score that reaches the bound of its row or of its column.
+
+        Only columns > row + `diagonal` count.
+        """
+        ...
+
+
+def finder(left: Side, right: Side, rule: Rule) -> Finder:
+    """The fastest way on this machine."""
+    return OnCpu(left, right, rule)
+
+
+class OnCpu:
+    """Quick scores of a piece, then compiled scans of them."""
+
+    rows, columns = _ROWS, _COLUMNS
+
+    def __init__(self, left: Side, right: Side, rule: Rule) -> None:
+        """Memory: what `quick_scores` holds."""
+        self._quick = quick_scores(left, right, rule)
+        self.margin = self._quick.margin
+        self._room = Places(np.empty(_ROOM, np.int32), np.empty(_ROOM, np.int32), np.empty(_ROOM, np.float32))
+
+    def bounds(self, rows: slice, columns: slice, rank: int, diagonal: int) -> tuple[np.ndarray, np.ndarray]:
+        """See Finder."""
+        width = padded(columns.stop - columns.start)
+        scores = complete(self._quick.scores(rows, columns, width), self._quick.rest(rows, columns))
+        below = np.arange(width) <= np.arange(len(scores))[:, None] + diagonal
+        scores[below] = -np.inf
+        count = columns.stop - columns.start
+        return bounds_of_rows(scores, rank), bounds_of_columns(scores, rank)[:count]
+
+    def places(
+        self, rows: slice, columns: slice, bounds: tuple[np.ndarray, np.ndarray], diagonal: int
+    ) -> Iterator[Places]:
+        """See Finder."""
+        width = padded(columns.stop - columns.start)
+        scores, rest = self._quick.scores(rows, columns, width), self._quick.rest(rows, columns)
+        of_columns = np.full(width, np.inf, np.float32)
+        of_columns[: len(bounds[1])] = bounds[1]
+        start = 0
+        while start < len(scores):
+            found, start = scan(scores, rest, bounds[0], of_columns, diagonal, start, self._room)
+            yield Places(*(column[:found] for column in self._room))

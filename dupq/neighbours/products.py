@@ -1,0 +1,208 @@
+"""Quick scores of whole blocks, each within a known margin of the exact one.
+
+A cosine, and a weighted sum of a cosine of vectors and one of bags of words, is one product of two matrices: the unit
+vectors beside the frequent words, each part times the root of its weight. Products are of bfloat16 numbers, with sums
+in float32, where the processor multiplies these (twice as fast as float32), else of float32 numbers. Distances are
+taken by differences, in float32: a product would lose small distances of long vectors.
+
+The margin. Let a, b be the exact rows and a', b' the rounded ones. Then
+|<a, b> - <a', b'>| <= |a - a'| |b| + |a'| |b - b'| by Cauchy and Schwarz; the rounding errors and lengths are measured
+when rows are rounded. Sums in float32 add gamma_n |a'| |b'| (Higham 2002, section 3.1), twice that as processors may
+flush and pair terms, the lists of words gamma_n of at most the product of the bags' lengths, and a result in bfloat16
+2^-9 of itself.
+"""
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+from scipy import sparse
+
+from dupq.neighbours.distances import columns_of, distances
+from dupq.neighbours.exact import COSINE, MANHATTAN, Rule, Side
+from dupq.neighbours.lexical import Lexical, lexical_parts
+from dupq.neighbours.scan import GROUP, NO_REST, Rest
+
+_FLOAT32_ERROR = 2.0**-24
+_BFLOAT16_ERROR = 2.0**-9
+_PIECE = 16_384  # rows that are rounded at a time
+_TINY = 1e-30
+_SLACK = 1e-4
+
+
+class Quick(Protocol):
+    """Quick scores of the questions of two sides."""
+
+    margin: float  # no quick score is farther from the exact one
+
+    def scores(self, rows: slice, columns: slice, width: int) -> np.ndarray:
+        """The scores of a block: uint16, the bits of bfloat16 numbers, or float32; (rows, width).
+
+        Columns beyond those of `columns` only fill a group; they are -inf. Overwritten by the next call.
+        """
+        ...
+
+    def rest(self, rows: slice, columns: slice) -> Rest:
+        """What `scan` is to add to them."""
+        ...
+
+
+class Matrix(NamedTuple):
+    """Rows (n, d) as they are multiplied; how far the farthest is from the exact one; the longest."""
+
+    rows: torch.Tensor
+    error: float
+    length: float
+
+
+def fastest_type() -> torch.dtype:
+    """bfloat16 if this processor multiplies it faster than float32."""
+    capabilities = torch.cpu.get_capabilities()
+    return torch.bfloat16 if capabilities.get("avx512_bf16") or capabilities.get("amx_bf16") else torch.float32
+
+
+def quick_scores(left: Side, right: Side, rule: Rule, kind: torch.dtype | None = None) -> Quick:
+    """The quick scores of two sides by a rule; `kind`: of the numbers that are multiplied, the fastest by default."""
+    if rule.kind == COSINE:
+        return Products(left, right, rule, kind or fastest_type())
+    return Distances(left, right, rule)
+
+
+class Products:
+    """Of cosines, alone or mixed with bags of words."""
+
+    def __init__(self, left: Side, right: Side, rule: Rule, kind: torch.dtype) -> None:
+        """Memory: a matrix for each side."""
+        bags = _lexical(left, right, rule)
+        self._left = matrix(left, bags[0], rule, kind)
+        self._right = self._left if left is right else matrix(right, bags[1], rule, kind)
+        self._signs = _signs(rule, left.vectors.shape[1], self._left.rows)
+        self._lists = Lists(*bags, rule)
+        self._buffer = torch.empty(0, dtype=kind)
+        dimensions = self._left.rows.shape[1]
+        one, other = self._left.length + self._left.error, self._right.length + self._right.error
+        rounded = self._left.error * self._right.length + one * self._right.error
+        result = _BFLOAT16_ERROR if kind == torch.bfloat16 else _FLOAT32_ERROR
+        summed = 2.0 * (dimensions + 2) * _FLOAT32_ERROR
+        self.margin = rounded + (summed + result) * one * other + self._lists.margin + _TINY
+
+    def scores(self, rows: slice, columns: slice, width: int) -> np.ndarray:
+        """See Quick."""
+        left, right = self._left.rows[rows], self._right.rows[columns]
+        if self._signs is not None:
+            left = left * self._signs
+        if self._buffer.numel() < len(left) * width:
+            self._buffer = torch.empty(len(left) * width, dtype=left.dtype)
+        scores = self._buffer[: len(left) * width].view(len(left), width)
+        torch.mm(left, right.T, out=scores[:, : len(right)])
+        scores[:, len(right) :] = -torch.inf
+        return scores.view(torch.uint16).numpy() if scores.dtype == torch.bfloat16 else scores.numpy()
+
+    def rest(self, rows: slice, columns: slice) -> Rest:
+        """See Quick."""
+        return self._lists.between(rows, columns)
+
+
+class Distances:
+    """Of distances, alone or mixed with bags of words. Shorter than the cosine's: d is small where it is used."""
+
+    def __init__(self, left: Side, right: Side, rule: Rule) -> None:
+        """Memory: 4 bytes a dimension."""
+        self._left = columns_of(left.vectors)
+        self._right = self._left if left is right else columns_of(right.vectors)
+        self._rule = rule
+        self._lists = Lists(*_lexical(left, right, rule), rule)
+        longest = sum(float(np.abs(side.vectors).sum(axis=1).max(initial=0.0)) for side in (left, right))
+        off = (left.vectors.shape[1] + 8) * _FLOAT32_ERROR * longest  # exp is no steeper than 1 where it is taken
+        off = off if rule.is_distance else abs(rule.dense) * (off + 8 * _FLOAT32_ERROR)
+        self.margin = 2.0 * off + self._lists.margin + _TINY
+
+    def scores(self, rows: slice, columns: slice, width: int) -> np.ndarray:
+        """See Quick."""
+        left, right = (np.ascontiguousarray(part) for part in (self._left[:, rows], self._right[:, columns]))
+        scores = np.full((left.shape[1], width), np.inf, np.float32)
+        distances(left, right, self._rule.kind == MANHATTAN, scores)
+        np.negative(scores, out=scores)
+        if not self._rule.is_distance:
+            inside = scores[:, : right.shape[1]]
+            inside[:] = np.float32(self._rule.dense) * np.exp(inside)
+        return scores
+
+    def rest(self, rows: slice, columns: slice) -> Rest:
+        """See Quick."""
+        return self._lists.between(rows, columns)
+
+
+class Lists:
+    """The words that are not multiplied, as `scan` adds them."""
+
+    def __init__(self, left: Lexical | None, right: Lexical | None, rule: Rule) -> None:
+        """Either both have bags or none."""
+        self._left = self._right = None
+        self.margin = 0.0
+        if left is None or right is None or not (left.rest.nnz and right.rest.nnz):
+            return
+        self._left, self._right = sparse.csr_array(left.rest), sparse.csr_array(right.rest)
+        self._sign = -1.0 if rule.lexical < 0 else 1.0
+        self._postings: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
+        longest = int(np.diff(self._left.indptr).max(initial=0))
+        self.margin = (longest + 8) * _FLOAT32_ERROR * 2.0 * (abs(rule.lexical) + abs(rule.dense))
+
+    def between(self, rows: slice, columns: slice) -> Rest:
+        """Of a block; the right side's lists are kept, as every block of rows asks for them."""
+        if self._left is None or self._right is None:
+            return NO_REST
+        if columns.start not in self._postings:
+            right = self._right[columns].tocsc()
+            self._postings[columns.start] = (
+                right.indptr.astype(np.int32),
+                right.indices.astype(np.int32),
+                right.data.astype(np.float32),
+            )
+        starts = self._left.indptr[rows.start : rows.stop + 1].astype(np.int64)
+        mine = slice(starts[0], starts[-1])
+        words = self._left.indices[mine].astype(np.int32)
+        weights = (self._sign * self._left.data[mine]).astype(np.float32)
+        return Rest(starts - starts[0], words, weights, *self._postings[columns.start])
+
+
+def matrix(side: Side, bags: Lexical | None, rule: Rule, kind: torch.dtype) -> Matrix:
+    """The unit vectors times the root of their weight beside the frequent words. In pieces, to bound memory."""
+    count, dimensions = side.vectors.shape
+    words = bags.frequent.shape[1] if bags is not None else 0
+    rows = torch.empty((count, dimensions + words), dtype=kind)
+    scales = abs(rule.dense) ** 0.5 / np.sqrt(np.where(side.squares > 0, side.squares, 1.0))
+    error = length = 0.0
+    for start in range(0, count, _PIECE):
+        piece = slice(start, start + _PIECE)
+        near = torch.from_numpy(side.vectors[piece]) * torch.from_numpy(scales[piece].astype(np.float32)).unsqueeze(1)
+        if bags is not None:
+            near = torch.cat([near, torch.from_numpy(bags.frequent[piece].toarray().astype(np.float32))], dim=1)
+        rounded = near.to(kind)
+        rows[piece] = rounded
+        error = max(error, float((rounded.float() - near).norm(dim=1).max()))
+        length = max(length, float(near.norm(dim=1).max()))
+    # `near` itself is within three roundings of the exact row, and norms are taken in float32
+    length *= 1.0 + _SLACK
+    return Matrix(rows, error * (1.0 + _SLACK) + 4.0 * _FLOAT32_ERROR * length, length)
+
+
+def _lexical(left: Side, right: Side, rule: Rule) -> tuple[Lexical | None, Lexical | None]:
+    if not (rule.lexical and len(left.words) and len(right.words)):
+        return None, None
+    return lexical_parts(left, right, abs(rule.lexical) ** 0.5, is_product=rule.kind == COSINE)
+
+
+def _signs(rule: Rule, dimensions: int, rows: torch.Tensor) -> torch.Tensor | None:
+    """What the left rows are multiplied by where a weight is negative."""
+    if rule.dense >= 0 and rule.lexical >= 0:
+        return None
+    signs = torch.ones(rows.shape[1], dtype=rows.dtype)
+    signs[:dimensions] = -1.0 if rule.dense < 0 else 1.0
+    signs[dimensions:] = -1.0 if rule.lexical < 0 else 1.0
+    return signs
+
+
+def padded(columns: int) -> int:
+    """The least whole number of groups that has room for so many columns."""
+    return -(-columns // GROUP) * GROUP

@@ -1,0 +1,142 @@
+"""Compiled: which of a block of quick scores might matter.
+
+A block of scores is looked at once, in the cache, in groups: one comparison of the whole group with its bounds, and
+only where something reaches them one by one. A row at a time is widened to float32, and what words that are too rare
+for a matrix product add to it (see lexical.py) is added there.
+"""
+
+from typing import NamedTuple
+
+import numba as nb
+import numpy as np
+
+GROUP = 64  # scores that are looked at together
+
+
+class Rest(NamedTuple):
+    """The part of the scores that is added from lists of words (float32); `starts` has one entry if there is none.
+
+    Row i of the left side has `words` and `weights` from `starts[i]` to `starts[i + 1]`; word w of the right block is
+    in its `columns` with `values` from `postings[w]` to `postings[w + 1]`.
+    """
+
+    starts: np.ndarray
+    words: np.ndarray
+    weights: np.ndarray
+    postings: np.ndarray
+    columns: np.ndarray
+    values: np.ndarray
+
+
+NO_REST = Rest(
+    np.zeros(1, np.int64), *(np.zeros(0, kind) for kind in (np.int32, np.float32, np.int32, np.int32, np.float32))
+)
+
+
+class Places(NamedTuple):
+    """Room for what a scan finds: rows and columns (int32) and scores (float32)."""
+
+    rows: np.ndarray
+    columns: np.ndarray
+    values: np.ndarray
+
+
+@nb.njit(nogil=True, cache=True)
+def scan(scores, rest, row_bounds, column_bounds, diagonal, start, places):  # type: ignore[no-untyped-def]
+    """The places of scores that reach the bound of their row or of their column, as far as `places` has room.
+
+    `scores` (m, n): uint16, the bits of bfloat16 numbers, or float32; n is a multiple of GROUP. Bounds are float32.
+    Only columns > row + `diagonal` count. Goes on from row `start`; returns how many were found and the row to go on
+    from, m at the end. `places` needs room for n at least.
+    """
+    m, n = scores.shape
+    buffer = np.empty(n, np.float32)
+    found = 0
+    for row in range(start, m):
+        if found + n > len(places.rows):
+            return found, row
+        bound = row_bounds[row]
+        first = max(0, row + diagonal + 1)
+        _complete(scores, rest, row, buffer)
+        for group in range(first // GROUP * GROUP, n, GROUP):
+            group_scores = buffer[group : group + GROUP]
+            group_bounds = column_bounds[group : group + GROUP]
+            some = np.uint32(0)
+            for lane in range(GROUP):
+                some |= np.uint32(group_scores[lane] >= min(bound, group_bounds[lane]))
+            if some != 0:
+                for lane in range(max(0, first - group), GROUP):
+                    if group_scores[lane] >= min(bound, group_bounds[lane]):
+                        places.rows[found] = row
+                        places.columns[found] = group + lane
+                        places.values[found] = group_scores[lane]
+                        found += 1
+    return found, m
+
+
+@nb.njit(nogil=True, cache=True)
+def complete(scores, rest):  # type: ignore[no-untyped-def]
+    """The scores of a block as `scan` compares them (float32, (m, n))."""
+    result = np.empty(scores.shape, np.float32)
+    for row in range(len(scores)):
+        _complete(scores, rest, row, result[row])
+    return result
+
+
+@nb.njit(nogil=True, cache=True)
+def _complete(scores, rest, row, buffer):  # type: ignore[no-untyped-def]
+    n = scores.shape[1]
+    if scores.itemsize == 2:
+        bits = buffer.view(np.uint32)
+        for column in range(n):
+            bits[column] = np.uint32(scores[row, column]) << np.uint32(16)
+    else:
+        for column in range(n):
+            buffer[column] = scores[row, column]
+    if len(rest.starts) > 1:
+        for place in range(rest.starts[row], rest.starts[row + 1]):
+            word, weight = rest.words[place], rest.weights[place]
+            for entry in range(rest.postings[word], rest.postings[word + 1]):
+                buffer[rest.columns[entry]] += weight * rest.values[entry]
+
+
+@nb.njit(nogil=True, cache=True)
+def bounds_of_rows(scores, rank):  # type: ignore[no-untyped-def]
+    """A lower bound on the `rank`-th best score of each row (float32): that of the maxima of groups.
+
+    Each group's maximum is the score of another column, so the rank-th largest of them is reached by `rank` columns.
+    -inf where there are too few groups.
+    """
+    m, n = scores.shape
+    groups = n // GROUP
+    bounds = np.full(m, -np.inf, np.float32)
+    if groups < rank:
+        return bounds
+    maxima = np.empty(groups, np.float32)
+    for row in range(m):
+        for group in range(groups):
+            best = np.float32(-np.inf)
+            for score in scores[row, group * GROUP : (group + 1) * GROUP]:
+                best = max(best, score)
+            maxima[group] = best
+        bounds[row] = np.sort(maxima)[groups - rank]
+    return bounds
+
+
+@nb.njit(nogil=True, cache=True)
+def bounds_of_columns(scores, rank):  # type: ignore[no-untyped-def]
+    """The same for each column."""
+    m, n = scores.shape
+    height = max(1, m // GROUP)
+    groups = m // height
+    bounds = np.full(n, -np.inf, np.float32)
+    if groups < rank:
+        return bounds
+    maxima = np.full((groups, n), -np.inf, np.float32)
+    for row in range(groups * height):
+        best = maxima[row // height]
+        for column in range(n):
+            best[column] = max(best[column], scores[row, column])
+    for column in range(n):
+        bounds[column] = np.sort(maxima[:, column])[groups - rank]
+    return bounds

@@ -1,0 +1,332 @@
+"""What an earlier run found, and a search of what is new: the same neighbours as by searching everything.
+
+    hashes    a task a block        fingerprints of the embeddings
+    changes   one task              which questions are asked anew, and which are gone, beside the earlier run's
+    queries   a task a block        the embeddings of those that are asked
+    tiles     a task a tile         the asked ones against each other and against all others
+    kept      a task a bundle       the pairs over the threshold that still are some
+    nearest   a task a block        the earlier lists with what is new in them; and those of the asked
+
+Asked are questions that are new or have another embedding, and those with a question among their neighbours that is
+gone or has another one: what comes after it in their lists is not known. All others keep their lists, and only asked
+questions can come into them. Why that is all: a pair of questions of which neither is asked was searched then, with
+the same embeddings, and its score decides as it did.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dupq import storage
+from dupq.stages.embeddings import embeddings_table
+from dupq.stages.neighbour_blocks import asked_keys, block_name, forget_blocks, read_block
+from dupq.stages.neighbour_plan import Plan
+from dupq.stages.neighbour_tables import (
+    Asked,
+    NeighbourFiles,
+    read_nearest,
+    unranked,
+    write_directed,
+    write_found,
+)
+from dupq.stages.neighbours import OVER, find_neighbours, finish, pair_limit, planned, search_tiles
+from dupq.stages.shards import Shard
+from dupq.stages.tasks import Counts, Report, run_tasks, skip_or
+from dupq.tables import CHANGES, FINGERPRINTS, LOST_PAIRS, SIMILAR_PAIRS, embeddings
+from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites
+
+_PAIRS_AT_ONCE = 2_000_000
+_LARGEST_SHARE = 0.3  # of the questions: if more are asked, searching everything is as fast
+
+
+def find_neighbours_since(
+    files: NeighbourFiles, shards: Sequence[Shard], asked: Asked, previous: NeighbourFiles
+) -> Report:
+    """The same as `find_neighbours`; only what differs from an earlier run is searched, if that run is of use."""
+    why_not = _unusable(previous, asked)
+    if why_not:
+        print(f"everything is searched: {why_not}", flush=True)
+        return find_neighbours(files, shards, asked)
+    plan = planned(files, shards, asked)
+    numbers = range(len(plan.blocks))
+    run_tasks("hashes", _hashes_of_block, [(files, asked, plan, number) for number in numbers])
+    changes = run_tasks("changes", _changes, [(files, previous, asked, plan)])
+    if changes.counts["questions searched"] > _LARGEST_SHARE * plan.questions:
+        print(f"everything is searched: {changes.counts['questions searched']:,} questions changed", flush=True)
+        return find_neighbours(files, shards, asked)
+    run_tasks("queries", _queries_of_block, [(files, asked, plan, number) for number in numbers])
+    groups = _groups(files, plan)
+    report = search_tiles(files, asked, plan, _tiles(plan, groups))
+    kept = run_tasks("kept", _kept_pairs, [(files, previous, asked, call) for call in enumerate(_bundles(previous))])
+    report.add(changes)
+    report.counts[OVER] = report.counts.get(OVER, 0) + kept.rows_out
+    keeps_pairs = report.counts[OVER] <= pair_limit(plan, asked)
+    if not keeps_pairs:
+        for folder in (files.directed, files.similar, files.nearest):
+            storage.delete_folder(folder)
+    calls = [(files, previous, asked, (plan, groups), number) for number in numbers]
+    lists = run_tasks("neighbours", _nearest_of_block, calls)
+    new = run_tasks("neighbours", _nearest_of_group, [(files, asked, (plan, groups), g, keeps_pairs) for g in groups])
+    lists.rows_in, lists.rows_out = lists.rows_in + new.rows_in, lists.rows_out + new.rows_out
+    for name, count in new.counts.items():
+        lists.counts[name] = lists.counts.get(name, 0) + count
+    finish(report, lists, files, asked, keeps_pairs)
+    return report
+
+
+def _unusable(previous: NeighbourFiles, asked: Asked) -> str | None:
+    """Why an earlier run cannot be built upon."""
+    if not storage.exists(previous.asked):
+        return f"{previous.run} has no finished neighbours"
+    then = storage.read_json(previous.asked)
+    different = [name for name, value in asked.lasting().items() if then.get(name) != value]
+    if different:
+        return f"{previous.run} was made with another {', '.join(different)}"
+    return None if then["has_all_pairs"] else f"{previous.run} has not all pairs over the threshold"
+
+
+def _hashes_of_block(files: NeighbourFiles, asked: Asked, plan: Plan, number: int) -> Counts:
+    output = files.step("hashes", block_name(number))
+
+    def make() -> Counts:
+        from dupq.neighbours.fingerprints import fingerprints
+        from dupq.neighbours.tiles import block
+
+        made = block(read_block(files, asked, plan, block_name(number)), asked.measure)
+        table = pa.table([pa.array(made.keys), pa.array(fingerprints(made.side))], schema=FINGERPRINTS)
+        storage.write_table(output, table, FINGERPRINTS)
+        return {"rows_out": len(table)}
+
+    return skip_or(output, make)
+
+
+def _changes(files: NeighbourFiles, previous: NeighbourFiles, asked: Asked, plan: Plan) -> Counts:
+    """Memory: 32 bytes a question, and the lists of one block of then."""
+    output = files.step("changes", "changes")
+
+    def make() -> Counts:
+        now = _keyed([files.step("hashes", block_name(number)) for number in range(len(plan.blocks))])
+        lists = [file.uri for file in storage.list_files(previous.nearest, ".parquet")]
+        then = _keyed(lists, (storage.read_json(previous.asked)["sites_of_keys"], asked.sites))
+        same = np.intersect1d(now[0], then[0], assume_unique=True)
+        same = same[now[1][np.searchsorted(now[0], same)] == then[1][np.searchsorted(then[0], same)]]
+        changed = np.setdiff1d(now[0], same, assume_unique=True)
+        gone = np.setdiff1d(then[0], same, assume_unique=True)
+        affected = np.concatenate([np.zeros(0, np.int64), *(_affected(previous, asked, uri, gone) for uri in lists)])
+        affected = np.intersect1d(affected, same)
+        keys = np.unique(np.concatenate([changed, gone, affected]))
+        is_asked = np.isin(keys, changed) | np.isin(keys, affected)
+        is_gone = np.isin(keys, gone) | np.isin(keys, affected)
+        counts = {
+            "questions new or changed": len(changed),
+            "questions gone or changed": len(gone),
+            "questions searched": int(is_asked.sum()),
+        }
+        table = pa.table([pa.array(column) for column in (keys, is_asked, is_gone)], schema=CHANGES)
+        storage.write_table(output, table, CHANGES, counts)
+        return counts
+
+    return skip_or(output, make)
+
+
+def _keyed(uris: Sequence[str], sites: tuple[list[str], list[str]] = ([], [])) -> tuple[np.ndarray, np.ndarray]:
+    """All keys, ascending, as those of other sites (see `to_sites`), and their fingerprints."""
+    names = FINGERPRINTS.names
+    tables = [FINGERPRINTS.empty_table(), *(storage.read_table(uri, columns=names).cast(FINGERPRINTS) for uri in uris)]
+    keys, hashes = (column.to_numpy() for column in pa.concat_tables(tables).columns)
+    keys = to_sites(keys, *sites)
+    order = np.argsort(keys, kind="stable")
+    return keys[order], hashes[order]
+
+
+def _affected(previous: NeighbourFiles, asked: Asked, uri: str, gone: np.ndarray) -> np.ndarray:
+    """The questions of a file of lists that had one of `gone` among their neighbours."""
+    sites = storage.read_json(previous.asked)["sites_of_keys"]
+    keys, nearest, _ = read_nearest(uri, asked.settings.k)
+    others = to_sites(nearest.others, sites, asked.sites)
+    is_lost = (nearest.others >= 0) & ((others < 0) | np.isin(others, gone))
+    found = to_sites(keys, sites, asked.sites)[is_lost.any(axis=1)]
+    return found[found >= 0]
+
+
+def to_sites(keys: np.ndarray, then: Sequence[str], now: Sequence[str]) -> np.ndarray:
+    """Keys of a run with the sorted sites `then` as keys of one with `now`; negative where a site is gone, or -1 was.
+
+    Different keys stay different: what is gone gets keys of its own.
+    """
+    if list(then) == list(now):
+        return keys.copy()
+    numbers = np.array([now.index(site) if site in now else -1 - place for place, site in enumerate(then)], np.int64)
+    moved = (numbers[np.maximum(keys, 0) >> ID_BITS] << ID_BITS) | (keys & MAXIMUM_ID)
+    return np.where(keys < 0, keys, moved)
+
+
+def _queries_of_block(files: NeighbourFiles, asked: Asked, plan: Plan, number: int) -> Counts:
+    output = files.step("queries", block_name(number))
+
+    def make() -> Counts:
+        block = read_block(files, asked, plan, block_name(number))
+        chosen = block.take(np.isin(block.keys, asked_keys(files)))
+        schema = embeddings(chosen.vectors.shape[1], chosen.words is not None)
+        storage.write_table(output, embeddings_table(chosen, Sites(asked.sites)), schema)
+        return {"rows_out": len(chosen.keys)}
+
+    return skip_or(output, make)
+
+
+def _groups(files: NeighbourFiles, plan: Plan) -> list[str]:
+    """Names of groups of blocks, `queries-FIRST-LAST`, whose asked questions are searched together.
+
+    Each has as many questions as a block at most, or one block's, and those of one site if only these are compared.
+    """
+    room = max((plan.rows(number) for number in range(len(plan.blocks))), default=0)
+    groups: list[list[int]] = []
+    filled = 0
+    for number in range(len(plan.blocks)):
+        count = storage.read_counts(files.step("queries", block_name(number)))["rows_out"]
+        if not groups or filled + count > room or not plan.compares(groups[-1][0], number):
+            groups.append([])
+            filled = 0
+        groups[-1].append(number)
+        filled += count
+    return [f"queries-{group[0]:05d}-{group[-1]:05d}" for group in groups]
+
+
+def _rest_name(number: int) -> str:
+    """What the questions of a block that are not asked are called."""
+    return f"rest-{number:05d}"
+
+
+def _first(name: str) -> int:
+    """The first block of a block or group."""
+    return int(name.split("-")[1])
+
+
+def _tiles(plan: Plan, groups: Sequence[str]) -> list[tuple[str, str]]:
+    tiles = []
+    for place, group in enumerate(groups):
+        others = [*groups[place:], *(_rest_name(number) for number in range(len(plan.blocks)))]
+        tiles += [(group, other) for other in others if plan.compares(_first(group), _first(other))]
+    return tiles
+
+
+def _bundles(previous: NeighbourFiles) -> list[list[str]]:
+    """The files of pairs over the threshold of then, some together, so that there are not more of them each night."""
+    bundles: list[list[str]] = []
+    filled = 0
+    for file in storage.list_files(previous.similar, ".parquet"):
+        pairs = storage.read_counts(file.uri)["rows_out"]
+        if not bundles or filled + pairs > _PAIRS_AT_ONCE:
+            bundles.append([])
+            filled = 0
+        bundles[-1].append(file.uri)
+        filled += pairs
+    return bundles
+
+
+def _kept_pairs(
+    files: NeighbourFiles, previous: NeighbourFiles, asked: Asked, numbered_bundle: tuple[int, list[str]]
+) -> Counts:
+    """Pairs over the threshold of then with both questions unchanged, and what others have lost."""
+    number, uris = numbered_bundle
+    name = f"kept-{number:05d}"
+    output = storage.join(files.similar, f"{name}.parquet")
+
+    def make() -> Counts:
+        changes = storage.read_table(files.step("changes", "changes"), CHANGES)
+        gone = changes.filter(changes["is_gone"])["key"].to_numpy()
+        sites = storage.read_json(previous.asked)["sites_of_keys"]
+        pairs = pa.concat_tables([storage.read_table(uri, SIMILAR_PAIRS) for uri in uris])
+        left, right = (to_sites(pairs[side].to_numpy(), sites, asked.sites) for side in ("left", "right"))
+        left_gone, right_gone = ((side < 0) | np.isin(side, gone) for side in (left, right))
+        losers = np.concatenate([left[right_gone & ~left_gone], right[left_gone & ~right_gone]])
+        lost = pa.table([pa.array(column) for column in np.unique(losers, return_counts=True)], schema=LOST_PAIRS)
+        storage.write_table(files.step("lost", name), lost, LOST_PAIRS)
+        stays = ~(left_gone | right_gone)
+        columns = [pa.array(left[stays]), pa.array(right[stays]), pairs["similarity"].filter(pa.array(stays))]
+        kept = pa.table(columns, schema=SIMILAR_PAIRS)
+        write_directed(files, asked, name, unranked(kept))
+        storage.write_table(output, kept, SIMILAR_PAIRS)
+        return {"rows_out": len(kept)}
+
+    return skip_or(output, make)
+
+
+def _nearest_of_block(
+    files: NeighbourFiles,
+    previous: NeighbourFiles,
+    asked: Asked,
+    cut: tuple[Plan, list[str]],
+    number: int,
+) -> Counts:
+    """The lists of a block's questions that are not asked."""
+    plan, groups = cut
+    name = block_name(number)
+
+    def make() -> Counts:
+        from dupq.neighbours.search import merge
+
+        forget_blocks()
+        keys, hashes = _keyed([files.step("hashes", name)])
+        stays = ~np.isin(keys, asked_keys(files))
+        keys, hashes = keys[stays], hashes[stays]
+        nearest = _earlier_lists(previous, asked, keys)
+        nearest.over[:] -= _lost(files, keys)
+        for group in groups:
+            if plan.compares(_first(group), number):
+                merge(nearest, read_nearest(files.tile(group, _rest_name(number), "right"), asked.settings.k)[1])
+        return write_found(files, asked, name, (keys, nearest, hashes), [])
+
+    return skip_or(files.list_of(name), make)
+
+
+def _nearest_of_group(
+    files: NeighbourFiles, asked: Asked, cut: tuple[Plan, list[str]], group: str, keeps_pairs: bool
+) -> Counts:
+    """The lists of a group's asked questions, and the pairs over the threshold that they are in."""
+    plan, groups = cut
+
+    def make() -> Counts:
+        from dupq.neighbours.search import merge
+
+        keys, nearest, hashes = read_nearest(files.tile(group, group, "left"), asked.settings.k)
+        pairs = []
+        for left, right in _tiles(plan, groups):
+            if group in (left, right) and left != right:
+                side = "left" if group == left else "right"
+                merge(nearest, read_nearest(files.tile(left, right, side), asked.settings.k)[1])
+            if group == left:
+                pairs.append(files.tile(left, right, "pairs"))
+        return write_found(files, asked, group, (keys, nearest, hashes), pairs if keeps_pairs else [])
+
+    return skip_or(files.list_of(group), make)
+
+
+def _earlier_lists(previous: NeighbourFiles, asked: Asked, keys: np.ndarray) -> Any:
+    """The lists (search.Nearest) that questions, all of them known then, had."""
+    from dupq.neighbours.search import nobody
+
+    sites = storage.read_json(previous.asked)["sites_of_keys"]
+    result = nobody(len(keys), asked.settings.k)
+    for file in storage.list_files(previous.nearest, ".parquet"):
+        then = to_sites(storage.read_table(file.uri, columns=["key"])["key"].to_numpy(), sites, asked.sites)
+        if not np.isin(then, keys).any():
+            continue
+        lists = read_nearest(file.uri, asked.settings.k)[1]
+        rows = np.flatnonzero(np.isin(then, keys))
+        places = np.searchsorted(keys, then[rows])
+        result.others[places] = to_sites(lists.others[rows], sites, asked.sites)
+        result.scores[places], result.over[places] = lists.scores[rows], lists.over[rows]
+    return result
+
+
+def _lost(files: NeighbourFiles, keys: np.ndarray) -> np.ndarray:
+    """How many pairs over the threshold each question has lost."""
+    result = np.zeros(len(keys), np.int64)
+    for file in storage.list_files(storage.join(files.tiles, "lost"), ".parquet"):
+        losers, counts = (column.to_numpy() for column in storage.read_table(file.uri, LOST_PAIRS).columns)
+        mine = np.isin(losers, keys)
+        np.add.at(result, np.searchsorted(keys, losers[mine]), counts[mine])
+    return result

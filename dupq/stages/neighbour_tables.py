@@ -1,0 +1,166 @@
+"""The tables of the neighbours stage, written and read: lists of neighbours, pairs over the threshold."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dupq import storage
+from dupq.config import NeighbourSettings
+from dupq.encoders.measure import Measure
+from dupq.stages.shards import partition_of
+from dupq.stages.tasks import Counts
+from dupq.tables import NEAREST, NEIGHBOURS, SIMILAR_PAIRS
+
+
+@dataclass(frozen=True)
+class NeighbourFiles:
+    """Where a run's embeddings are, and where its neighbours go."""
+
+    run: str  # URI
+
+    @property
+    def embeddings(self) -> str:
+        """One file a shard of questions."""
+        return storage.join(self.run, "embeddings")
+
+    @property
+    def plan(self) -> str:
+        """The file that tells how the search is cut."""
+        return self._place("plan.json")
+
+    @property
+    def asked(self) -> str:
+        """The file that tells what was asked for; written when all is there."""
+        return self._place("asked.json")
+
+    @property
+    def tiles(self) -> str:
+        """What each tile finds; not needed once the stage is done."""
+        return self._place("tiles")
+
+    @property
+    def nearest(self) -> str:
+        """Each question's list."""
+        return self._place("nearest")
+
+    @property
+    def similar(self) -> str:
+        """The pairs over the threshold, each once."""
+        return self._place("similar")
+
+    @property
+    def directed(self) -> str:
+        """The rows for the clusters stage."""
+        return self._place("directed")
+
+    def tile(self, left: str, right: str, name: str) -> str:
+        """One of the files of a tile of two blocks, which are called by their names."""
+        return storage.join(self.tiles, f"{left}-{right}", f"{name}.parquet")
+
+    def list_of(self, name: str) -> str:
+        """The file of lists of a block's questions."""
+        return storage.join(self.nearest, f"{name}.parquet")
+
+    def step(self, kind: str, name: str) -> str:
+        """A file that only this stage reads."""
+        return storage.join(self.tiles, kind, f"{name}.parquet")
+
+    def _place(self, name: str) -> str:
+        return storage.join(self.run, "work", "neighbours", name)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is looked for: by which measure, over which threshold (similarity), in how many parts."""
+
+    sites: list[str]
+    settings: NeighbourSettings
+    measure: Measure
+    threshold: float
+    parts: int
+
+    def lasting(self) -> dict[str, Any]:
+        """What must be the same for what an earlier run found to hold."""
+        settings = self.settings
+        return {
+            "measure": self.measure.to_dict(),
+            "threshold": self.threshold,
+            "k": settings.k,
+            "scope": settings.scope,
+            "sites": list(settings.sites),
+        }
+
+
+def nearest_table(keys: np.ndarray, nearest: Any, hashes: np.ndarray) -> pa.Table:
+    """Lists as rows; `hashes` are the embeddings' fingerprints."""
+    inside = nearest.others >= 0
+    offsets = pa.array(np.concatenate([[0], np.cumsum(inside.sum(axis=1))]).astype(np.int32))
+    lists = [pa.ListArray.from_arrays(offsets, pa.array(column[inside])) for column in nearest[:2]]
+    return pa.table([pa.array(keys), *lists, pa.array(nearest.over), pa.array(hashes)], schema=NEAREST)
+
+
+def read_nearest(uri: str, k: int) -> tuple[np.ndarray, Any, np.ndarray]:
+    """The keys, lists (search.Nearest) and fingerprints of a file."""
+    from dupq.neighbours.search import nobody
+
+    table = storage.read_table(uri, NEAREST).combine_chunks()
+    nearest = nobody(len(table), k)
+    lists = table["neighbours"].combine_chunks() if len(table) else None
+    if lists is not None:
+        inside = np.arange(k) < lists.value_lengths().to_numpy()[:, None]
+        nearest.others[inside] = lists.flatten().to_numpy()
+        nearest.scores[inside] = table["scores"].combine_chunks().flatten().to_numpy()
+        nearest.over[:] = table["over"].to_numpy()
+    return table["key"].to_numpy(), nearest, table["fingerprint"].to_numpy()
+
+
+def write_found(
+    files: NeighbourFiles, asked: Asked, name: str, lists: tuple[np.ndarray, Any, np.ndarray], pairs: Sequence[str]
+) -> Counts:
+    """Write some questions' lists, the pairs over the threshold of some files, and both for the clusters stage.
+
+    The lists (keys, search.Nearest, fingerprints) come last: they mark the rest as done.
+    """
+    from dupq.neighbours.search import as_neighbours
+
+    keys, nearest, hashes = lists
+    similar = pa.concat_tables(
+        [SIMILAR_PAIRS.empty_table(), *(storage.read_table(uri, SIMILAR_PAIRS) for uri in pairs)]
+    )
+    storage.write_table(storage.join(files.similar, f"{name}.parquet"), similar, SIMILAR_PAIRS)
+    ranked = [pa.array(column) for column in as_neighbours(keys, nearest, asked.measure)]
+    directed = pa.concat_tables([pa.table(ranked, schema=NEIGHBOURS), unranked(similar)])
+    write_directed(files, asked, name, directed)
+    counts = {
+        "rows_in": len(keys),
+        "questions with more than neighbours.k over the threshold": int((nearest.over > asked.settings.k).sum()),
+    }
+    table = nearest_table(keys, nearest, hashes)
+    storage.write_table(files.list_of(name), table, NEAREST, counts)
+    return {**counts, "rows_out": len(keys)}
+
+
+def write_directed(files: NeighbourFiles, asked: Asked, name: str, directed: pa.Table) -> None:
+    """Write rows for the clusters stage, a file a part."""
+    directed = directed.combine_chunks()
+    part = partition_of(np.minimum(directed["query"].to_numpy(), directed["neighbour"].to_numpy()), asked.parts)
+    for index in range(asked.parts):
+        uri = storage.join(files.directed, name, f"part-{index:05d}.parquet")
+        storage.write_table(uri, directed.filter(pa.array(part == index)), NEIGHBOURS)
+
+
+def unranked(similar: pa.Table) -> pa.Table:
+    """Pairs over the threshold as rows for the clusters stage."""
+    return pa.table([*similar.columns, pa.nulls(len(similar), pa.int32())], schema=NEIGHBOURS)
+
+
+def directed_rows(folder: str, part: int) -> Iterator[pa.Table]:
+    """The rows of one part, of every block."""
+    name = f"part-{part:05d}.parquet"
+    yield NEIGHBOURS.empty_table()
+    for file in storage.list_files(folder, ".parquet"):
+        if storage.name(file.uri) == name:
+            yield storage.read_table(file.uri, NEIGHBOURS)

@@ -1,0 +1,312 @@
+"""The all-pairs stage with real Ray: tiles, lists, pairs over the threshold, and what is new since an earlier run."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from scipy import sparse
+
+from dupq import storage
+from dupq.config import NeighbourSettings
+from dupq.encoders.measure import Measure
+from dupq.errors import SettingError
+from dupq.neighbours.embeddings import Embeddings
+from dupq.neighbours.exact import exact_scores, rule_of, side_of
+from dupq.stages.embeddings import embeddings_table
+from dupq.stages.increment import find_neighbours_since, to_sites
+from dupq.stages.neighbour_plan import block_rows
+from dupq.stages.neighbour_tables import Asked, NeighbourFiles, directed_rows, read_nearest
+from dupq.stages.neighbours import LEFT_OUT, OVER, find_neighbours
+from dupq.stages.shards import Shard
+from dupq.stages.tasks import Report
+from dupq.tables import SIMILAR_PAIRS, embeddings
+from dupq.text.keys import ID_BITS, Sites
+
+pytestmark = pytest.mark.usefixtures("ray_started")
+
+SITES = ["a.example.com", "b.example.com", "c.example.com"]
+MIX = Measure("cosine", 1.0, 0.5)
+K, THRESHOLD, PARTS = 5, 0.5, 2
+
+
+def made_up(counts: list[int], seed: int = 0) -> Embeddings:
+    """Questions of the sites in clusters, some copies, a few without an embedding; bags of words too."""
+    generator = np.random.default_rng(seed)
+    keys = [np.sort(generator.choice(10**6, count, replace=False)) | (s << ID_BITS) for s, count in enumerate(counts)]
+    total = sum(counts)
+    centres = generator.normal(size=(total // 6 + 1, 12))
+    vectors = centres[generator.integers(0, len(centres), total)] + generator.normal(size=(total, 12)) * 0.4
+    vectors[generator.random(total) < 0.1] = vectors[:1].sum(axis=0)
+    words = (generator.random((total, 30)) < 0.15) * generator.random((total, 30))
+    empty = generator.random(total) < 0.03
+    vectors[empty], words[empty] = 0, 0
+    bags = sparse.csr_array(words.astype(np.float16).astype(np.float32))
+    return Embeddings(np.concatenate(keys), vectors.astype(np.float16), bags)
+
+
+def write(archive: Embeddings, run: Path, sites: list[str], shards: int = 2) -> tuple[NeighbourFiles, list[Shard]]:
+    """The embeddings of a run, each site in `shards` files."""
+    files, made = NeighbourFiles(str(run)), []
+    for number, site in enumerate(sites):
+        of_site = np.flatnonzero(archive.keys >> ID_BITS == number)
+        for rows in np.array_split(of_site, shards):
+            shard = Shard(len(made), "", site)
+            piece = archive.take(rows)
+            schema = embeddings(piece.vectors.shape[1], piece.words is not None)
+            storage.write_table(
+                storage.join(files.embeddings, shard.file), embeddings_table(piece, Sites(sites)), schema
+            )
+            made.append(shard)
+    return files, made
+
+
+def asked(
+    measure: Measure = MIX,
+    sites: Sequence[str] = SITES,
+    threshold: float = THRESHOLD,
+    only: tuple[str, ...] = (),
+    **settings: Any,
+) -> Asked:
+    return Asked(list(sites), NeighbourSettings(k=K, sites=only, **settings), measure, threshold, PARTS)
+
+
+def search(archive: Embeddings, run: Path, wanted: Asked, shards: int = 2) -> tuple[NeighbourFiles, Report]:
+    files, made = write(archive, run, wanted.sites, shards)
+    return files, find_neighbours(files, made, wanted)
+
+
+def lists(files: NeighbourFiles) -> dict[int, tuple]:
+    found = {}
+    for file in storage.list_files(files.nearest, ".parquet"):
+        keys, nearest, hashes = read_nearest(file.uri, K)
+        rows = zip(keys.tolist(), nearest.others, nearest.scores, nearest.over, hashes, strict=True)
+        found.update({key: (o[o >= 0].tolist(), s[o >= 0].tolist(), int(n), int(h)) for key, o, s, n, h in rows})
+    return found
+
+
+def pairs(files: NeighbourFiles) -> dict[tuple[int, int], float]:
+    tables = [pq.read_table(file.uri) for file in storage.list_files(files.similar, ".parquet")]
+    rows = pa.concat_tables([SIMILAR_PAIRS.empty_table(), *tables]).to_pylist()
+    found = {(row["left"], row["right"]): row["similarity"] for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def directed(files: NeighbourFiles) -> dict[tuple[int, int], tuple[float, int | None]]:
+    """Each undirected pair with its similarity and better rank, as the clusters stage reads them."""
+    found: dict[tuple[int, int], tuple[float, int | None]] = {}
+    for part in range(PARTS):
+        for row in pa.concat_tables(directed_rows(files.directed, part)).to_pylist():
+            pair = min(row["query"], row["neighbour"]), max(row["query"], row["neighbour"])
+            ranks = [rank for rank in (row["rank"], found.get(pair, (0, None))[1]) if rank]
+            found[pair] = row["similarity"], min(ranks, default=None)
+    return found
+
+
+def slowly(archive: Embeddings, wanted: Asked) -> tuple[dict[int, list[int]], dict[tuple[int, int], float]]:
+    """Lists and pairs by sorting all float64 scores."""
+    rule, there = rule_of(wanted.measure), np.flatnonzero(~archive.is_empty)
+    rows, columns = (there[places.ravel()].astype(np.int32) for places in np.indices((len(there), len(there))))
+    side = side_of(archive, rule)
+    scores = exact_scores(rows, columns, side, side, rule)
+    similarities = rule.similarities(scores)
+    near: dict[int, list] = {int(key): [] for key in archive.keys[there]}
+    over = {}
+    for a, b, score, similarity in zip(
+        archive.keys[rows].tolist(), archive.keys[columns].tolist(), scores, similarities, strict=True
+    ):
+        if a == b or (wanted.settings.scope == "site" and a >> ID_BITS != b >> ID_BITS):
+            continue
+        near[a].append((-score, b))
+        if a < b and similarity >= np.float32(wanted.threshold):
+            over[a, b] = float(similarity)
+    return {key: [other for _, other in sorted(found)[:K]] for key, found in near.items()}, over
+
+
+@pytest.mark.parametrize("measure", [Measure(), MIX, Measure("manhattan")])
+@pytest.mark.parametrize("scope", ["all", "site"])
+def test_lists_and_pairs_are_those_of_a_full_sort(measure: Measure, scope: str, tmp_path: Path) -> None:
+    archive = made_up([120, 0, 90])
+    wanted = asked(measure, threshold=0.05 if measure.kind == "manhattan" else 0.6, scope=scope, block_rows=37)
+    files, report = search(archive, tmp_path, wanted)
+    near, over = slowly(archive, wanted)
+    found = lists(files)
+    assert {key: row[0] for key, row in found.items()} == near
+    assert pairs(files) == pytest.approx(over)
+    assert report.counts[OVER] == len(over) > 50
+    counted = np.unique(np.array(list(over)).ravel(), return_counts=True)
+    assert {key: row[2] for key, row in found.items() if row[2]} == dict(
+        zip(*(c.tolist() for c in counted), strict=True)
+    )
+    assert report.counts["questions with more than neighbours.k over the threshold"] == (counted[1] > K).sum()
+    ranked = {(min(a, b), max(a, b)) for a, others in near.items() for b in others}
+    assert set(directed(files)) == ranked | set(over)
+    assert {pair for pair, (_, rank) in directed(files).items() if rank is None} == set(over) - ranked
+    assert report.rows_out == len(near)
+
+
+def test_only_chosen_sites_are_searched(tmp_path: Path) -> None:
+    archive = made_up([50, 60, 40])
+    files, _ = search(archive, tmp_path, asked(only=("a.example.com", "c.example.com"), block_rows=30))
+    chosen = archive.take(archive.keys >> ID_BITS != 1)
+    assert {key: row[0] for key, row in lists(files).items()} == slowly(chosen, asked())[0]
+    with pytest.raises(SettingError, match=r"no questions of d\.example\.com"):
+        search(archive, tmp_path / "other", asked(only=("d.example.com",)))
+
+
+@pytest.mark.parametrize(("rows", "shards"), [(10, 1), (64, 3), (1000, 2)])
+def test_the_answer_does_not_depend_on_blocks_or_shards(rows: int, shards: int, tmp_path: Path) -> None:
+    archive = made_up([150, 80, 20], seed=3)
+    expected, _ = search(archive, tmp_path / "one", asked(block_rows=71))
+    found, _ = search(archive, tmp_path / "two", asked(block_rows=rows), shards)
+    assert lists(found) == lists(expected)
+    assert pairs(found) == pairs(expected)
+    assert directed(found) == directed(expected)
+
+
+def test_too_many_pairs_are_counted_and_the_nearest_kept(tmp_path: Path) -> None:
+    archive = made_up([100, 80, 0])
+    files, report = search(archive, tmp_path, asked(threshold=0.0, pairs_per_question=3, block_rows=50))
+    near, over = slowly(archive, asked(threshold=0.0))
+    assert report.caps[LEFT_OUT] == report.counts[OVER] == len(over) > 3 * 180
+    assert pairs(files) == {}
+    assert {key: row[0] for key, row in lists(files).items()} == near
+    assert all(rank for _, rank in directed(files).values())
+
+
+def test_an_archive_without_questions_has_no_neighbours(tmp_path: Path) -> None:
+    files, report = search(made_up([0, 0, 0]), tmp_path, asked())
+    assert lists(files) == pairs(files) == directed(files) == {}
+    assert report.rows_out == 0
+
+
+def changed(archive: Embeddings, generator: np.random.Generator, night: int) -> Embeddings:
+    """Some questions gone, some edited, some new."""
+    stays = archive.take(generator.random(len(archive.keys)) > 0.03)
+    vectors = stays.vectors.copy()
+    edited = generator.random(len(vectors)) < 0.03
+    vectors[edited] = vectors[generator.permutation(len(vectors))[: edited.sum()]] + np.float16(0.1)
+    new = archive.take(generator.random(len(archive.keys)) < 0.04)
+    keys = np.concatenate([stays.keys, new.keys + night * 10**8])
+    assert stays.words is not None
+    assert new.words is not None
+    together = Embeddings(
+        keys, np.concatenate([vectors, new.vectors]), sparse.csr_array(sparse.vstack([stays.words, new.words]))
+    )
+    return together.take(np.argsort(keys))
+
+
+@pytest.mark.parametrize("scope", ["all", "site"])
+def test_night_after_night_the_increment_finds_what_a_full_search_finds(scope: str, tmp_path: Path) -> None:
+    generator = np.random.default_rng(8)
+    archive = made_up([300, 120, 40], seed=5)
+    before, _ = search(archive, tmp_path / "night0", asked(scope=scope, block_rows=90))
+    for night in (1, 2, 3):
+        archive = changed(archive, generator, night)
+        wanted = asked(scope=scope, block_rows=[0, 60, 100, 33][night])
+        full, whole = search(archive, tmp_path / f"full{night}", wanted)
+        files, made = write(archive, tmp_path / f"night{night}", SITES, shards=night)
+        report = find_neighbours_since(files, made, wanted, before)
+        assert 0 < report.counts["questions searched"] < 0.3 * len(archive.keys)
+        assert lists(files) == lists(full)
+        assert pairs(files) == pairs(full)
+        assert directed(files) == directed(full)
+        assert report.rows_out == whole.rows_out
+        for name, count in whole.counts.items():
+            assert report.counts[name] == count
+        before = files
+
+
+def test_a_new_site_moves_the_keys_of_the_others(tmp_path: Path) -> None:
+    archive = made_up([0, 200, 50], seed=6)
+    old = archive.take(archive.keys >> ID_BITS == 1)
+    old = Embeddings(old.keys - (1 << ID_BITS), old.vectors, old.words)
+    before, _ = search(old, tmp_path / "before", asked(sites=SITES[1:2], block_rows=64))
+    full, _ = search(archive, tmp_path / "full", asked(block_rows=64))
+    files, made = write(archive, tmp_path / "since", SITES)
+    report = find_neighbours_since(files, made, asked(block_rows=64), before)
+    assert report.counts["questions searched"] < 60
+    assert lists(files) == lists(full)
+    assert directed(files) == directed(full)
+    after, _ = search(old, tmp_path / "gone", asked(sites=SITES[1:2]))
+    files, made = write(old, tmp_path / "less", SITES[1:2])
+    find_neighbours_since(files, made, asked(sites=SITES[1:2]), full)
+    assert lists(files) == lists(after)
+    assert pairs(files) == pairs(after)
+
+
+def test_keys_of_a_site_that_is_gone_are_none_of_the_others() -> None:
+    keys = np.array([5, (1 << ID_BITS) | 7, (2 << ID_BITS) | 7, -1])
+    moved = to_sites(keys, ["a", "b", "c"], ["b", "x"])
+    assert moved[1] == 7
+    assert (moved[[0, 2, 3]] < 0).all()
+    assert len(set(moved.tolist())) == 4
+
+
+def test_another_threshold_searches_everything(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    archive = made_up([90, 0, 0])
+    before, _ = search(archive, tmp_path / "before", asked())
+    files, made = write(archive, tmp_path / "since", SITES)
+    find_neighbours_since(files, made, asked(threshold=0.7), before)
+    assert "another threshold" in capsys.readouterr().out
+    assert pairs(files) == pytest.approx(slowly(archive, asked(threshold=0.7))[1])
+
+
+def contents(files: NeighbourFiles) -> dict[str, bytes]:
+    folders = (files.nearest, files.similar, files.directed)
+    return {
+        file.uri.removeprefix(files.run): Path(file.uri).read_bytes() for f in folders for file in storage.list_files(f)
+    }
+
+
+SCRIPT = """
+import pickle, sys
+from dupq.stages import cluster
+from dupq.stages.neighbours import find_neighbours
+cluster.connect("local")
+print("started", flush=True)
+find_neighbours(*pickle.load(open(sys.argv[1], "rb")))
+"""
+
+
+def test_a_search_that_is_killed_is_finished_to_the_same_bytes(tmp_path: Path) -> None:
+    import pickle
+
+    generator = random.Random(2)
+    archive, wanted = made_up([3000, 0, 0], seed=9), asked(block_rows=150)
+    undisturbed, _ = search(archive, tmp_path / "one", wanted)
+    files, made = write(archive, tmp_path / "two", SITES)
+    (tmp_path / "call").write_bytes(pickle.dumps((files, made, wanted)))
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path / "call")]
+    for _ in range(2):
+        job = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
+        assert job.stdout is not None
+        job.stdout.readline()
+        while job.poll() is None and len(list(Path(files.tiles).glob("*/pairs.parquet"))) < 5:
+            time.sleep(0.05)
+        time.sleep(generator.random())
+        os.killpg(job.pid, signal.SIGKILL)
+        job.wait()
+    tiles = {path: path.stat().st_mtime_ns for path in Path(files.tiles).glob("*/pairs.parquet")}
+    assert tiles
+    find_neighbours(files, made, wanted)
+    assert all(path.stat().st_mtime_ns == made_at for path, made_at in tiles.items())
+    assert contents(files) == contents(undisturbed)
+
+
+def test_blocks_fill_the_memory_at_hand_and_give_every_core_some_tiles() -> None:
+    assert block_rows(200_000, 4_000, 8 << 30, 2) == 50_000
+    assert block_rows(10**7, 4_000, 8 << 30, 2) == 131_072
+    assert block_rows(10**7, 4_000, 1 << 30, 2) == (1 << 28) // 8_000
+    assert block_rows(5_000, 4_000, 8 << 30, 2) == 8_192
+    assert block_rows(0, 4_000, 8 << 30, 64) >= 1

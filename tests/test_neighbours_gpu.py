@@ -1,0 +1,284 @@
+"""Candidates for pairs: plain torch on the CPU and, if there is one, on a GPU; the Triton kernel there or interpreted.
+
+Without a GPU one test starts this file again under TRITON_INTERPRET=1, which Triton must see when it is imported.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dupq.neighbours import gpu
+from dupq.neighbours.gpu import Found, Tiles, found_by_torch, found_by_triton, group_bounds_by_torch
+
+CLOSE = 1e-5  # sums in another order
+KINDS = (torch.bfloat16, torch.float16, torch.float32)
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+SMALL = Tiles(16, 32, 16, group=2)
+DIAGONALS = (-1000, -7, -1, 0, 5, 1000)
+HAS_CUDA = torch.cuda.is_available()
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not HAS_CUDA, reason="no CUDA device"))]
+
+Search = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+@pytest.fixture
+def kernel_device() -> str:
+    pytest.importorskip("triton")
+    if HAS_CUDA and not INTERPRETED:
+        return "cuda"
+    if not INTERPRETED:
+        pytest.skip("neither a CUDA device nor TRITON_INTERPRET=1")
+    return "cpu"
+
+
+def searched(m: int, n: int, d: int, kind: torch.dtype, seed: int = 0, bound: float = 0.3) -> Search:
+    """Unit rows, some of them zero and some the same in both, and bounds of which some are infinite."""
+    generator = np.random.default_rng(seed)
+    left, right = generator.standard_normal((m, d)), generator.standard_normal((n, d))
+    left[generator.random(m) < 0.05] = 0
+    same = generator.random(n) < 0.2
+    right[same] = left[generator.integers(0, m, same.sum())]
+    sides = [side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-9) for side in (left, right)]
+    bounds = [generator.normal(bound, 0.1, size) for size in (m, n)]
+    for some in bounds:
+        some[generator.random(len(some)) < 0.05] = -np.inf
+        some[generator.random(len(some)) < 0.2] = np.inf
+    tensors = [torch.from_numpy(side).to(kind) for side in sides] + [torch.from_numpy(some).float() for some in bounds]
+    return tensors[0], tensors[1], tensors[2], tensors[3]
+
+
+def slow_scores(left: torch.Tensor, right: torch.Tensor, diagonal: int) -> tuple[np.ndarray, np.ndarray]:
+    """All scores in float64, and which of them count."""
+    scores = left.cpu().double().numpy() @ right.cpu().double().numpy().T
+    return scores, np.arange(scores.shape[1])[None, :] > np.arange(scores.shape[0])[:, None] + diagonal
+
+
+def assert_right(found: Found, search: Search, diagonal: int) -> None:
+    """`found` is what a float64 search finds, but for scores that rounding may take to the other side of a bound."""
+    left, right, row_bounds, column_bounds = search
+    scores, counted = slow_scores(left, right, diagonal)
+    bounds = np.minimum(row_bounds.cpu().numpy()[:, None], column_bounds.cpu().numpy()[None, :])
+    assert (found.rows.dtype, found.columns.dtype, found.values.dtype) == (np.int32, np.int32, np.float32)
+    times = np.zeros(scores.shape, np.int64)
+    np.add.at(times, (found.rows, found.columns), 1)
+    assert times.max(initial=0) <= 1
+    assert not times[~counted].any()
+    unlike = (times > 0) != (counted & (scores >= bounds))
+    assert (np.abs(scores - bounds)[unlike] <= CLOSE).all()
+    np.testing.assert_allclose(found.values, scores[found.rows, found.columns], rtol=0, atol=CLOSE)
+
+
+def on(device: str, search: Search) -> Search:
+    return tuple(tensor.to(device) for tensor in search)  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("diagonal", DIAGONALS)
+@pytest.mark.parametrize(("m", "n", "d"), [(1, 1, 1), (7, 300, 5), (300, 7, 300), (129, 257, 65)])
+def test_torch_finds_what_float64_finds(m: int, n: int, d: int, diagonal: int, kind: torch.dtype, device: str) -> None:
+    search = on(device, searched(m, n, d, kind))
+    assert_right(found_by_torch(*search, diagonal, scores_at_once=2000), search, diagonal)
+
+
+@given(
+    m=st.integers(1, 40),
+    n=st.integers(1, 40),
+    d=st.integers(1, 20),
+    diagonal=st.integers(-50, 50),
+    scores_at_once=st.integers(7, 2000),
+    kind=st.sampled_from(KINDS),
+    seed=st.integers(0, 2**32),
+    bound=st.sampled_from([-np.inf, -0.5, 0.0, 0.5, 1.0, np.inf]),
+)
+@settings(max_examples=60)
+def test_torch_finds_it_in_any_pieces(
+    m: int, n: int, d: int, diagonal: int, scores_at_once: int, kind: torch.dtype, seed: int, bound: float
+) -> None:
+    search = searched(m, n, d, kind, seed, bound)
+    assert_right(found_by_torch(*search, diagonal, scores_at_once=scores_at_once), search, diagonal)
+
+
+def test_pieces_bound_the_memory_and_leave_out_what_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = []
+    product = gpu._product
+
+    def recorded(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        sizes.append(len(left) * len(right))
+        return product(left, right)
+
+    monkeypatch.setattr(gpu, "_product", recorded)
+    found_by_torch(*searched(300, 300, 8, torch.float32), 0, scores_at_once=1000)
+    assert max(sizes) <= 1000
+    assert sum(sizes) < 0.6 * 300 * 300
+
+
+def test_float32_products_stay_float32_where_less_is_allowed() -> None:
+    products = torch.backends.mkldnn.matmul
+    search, before = searched(200, 200, 300, torch.float32), products.fp32_precision
+    products.fp32_precision = "bf16"
+    try:
+        found = found_by_torch(*search, 0)
+        assert products.fp32_precision == "bf16"
+    finally:
+        products.fp32_precision = before
+    assert_right(found, search, 0)
+
+
+def whole_numbers(kind: torch.dtype) -> Search:
+    """Scores that are exact, many of them equal to a bound."""
+    generator = np.random.default_rng(1)
+    vectors = [torch.from_numpy(generator.integers(-1, 2, (size, 20))).to(kind) for size in (30, 45)]
+    bounds = [torch.from_numpy(generator.integers(2, 9, size)).float() for size in (30, 45)]
+    return vectors[0], vectors[1], bounds[0], bounds[1]
+
+
+def assert_exactly_right(found: Found, search: Search, diagonal: int) -> None:
+    scores, counted = slow_scores(*search[:2], diagonal)
+    bounds = np.minimum(search[2].cpu().numpy()[:, None], search[3].cpu().numpy()[None, :])
+    expected = np.argwhere(counted & (scores >= bounds))
+    assert (counted & (scores == bounds)).sum() > 20
+    np.testing.assert_array_equal(sorted(zip(found.rows, found.columns, strict=True)), expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_score_that_is_its_bound_is_found(kind: torch.dtype) -> None:
+    search = whole_numbers(kind)
+    assert_exactly_right(found_by_torch(*search, 2, scores_at_once=100), search, 2)
+
+
+def test_kernel_finds_a_score_that_is_its_bound(kernel_device: str) -> None:
+    search = on(kernel_device, whole_numbers(torch.float16))
+    assert_exactly_right(found_by_triton(*search, 2, tiles=SMALL), search, 2)
+
+
+@pytest.mark.parametrize(("m", "n"), [(0, 5), (5, 0), (0, 0)])
+def test_nothing_is_found_in_nothing(m: int, n: int) -> None:
+    search = (torch.zeros(m, 4), torch.zeros(n, 4), torch.full((m,), -torch.inf), torch.full((n,), -torch.inf))
+    assert [len(column) for column in found_by_torch(*search, -9)] == [0, 0, 0]
+    assert [len(column) for column in found_by_triton(*search, -9)] == [0, 0, 0]
+    assert [bound.tolist() for bound in group_bounds_by_torch(*search[:2], 1)] == [[-np.inf] * m, [-np.inf] * n]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("diagonal", [None, -300, 0, 40, 500])
+@pytest.mark.parametrize(("m", "n", "rank"), [(1, 1, 1), (150, 300, 1), (300, 260, 5), (60, 30, 10), (300, 300, 299)])
+def test_group_bounds_are_reached(
+    m: int, n: int, rank: int, diagonal: int | None, kind: torch.dtype, device: str
+) -> None:
+    left, right, *_ = on(device, searched(m, n, 24, kind))
+    scores, counted = slow_scores(left, right, -m if diagonal is None else diagonal)
+    scores[~counted] = -np.inf
+    for at_once in (700, 1 << 20):
+        bounds = group_bounds_by_torch(left, right, rank, diagonal, at_once)
+        for bound, side in zip(bounds, (scores, scores.T), strict=True):
+            assert bound.dtype == torch.float32
+            assert bound.shape == (len(side),)
+            found, best = bound.cpu().numpy(), -np.sort(-side, axis=1)
+            nth = best[:, rank - 1] if side.shape[1] >= rank else np.full(len(side), -np.inf)
+            assert (found <= nth + CLOSE).all()
+            if side.shape[1] < 16 * rank:  # groups of one
+                np.testing.assert_allclose(found, nth, rtol=0, atol=CLOSE)
+
+
+def test_group_bounds_let_few_scores_through() -> None:
+    left, right, *_ = searched(300, 2000, 32, torch.float32)
+    scores, _ = slow_scores(left, right, 0)
+    rows, columns = (bound.numpy() for bound in group_bounds_by_torch(left, right, 5))
+    for through in ((scores >= rows[:, None] - CLOSE).sum(axis=1), (scores >= columns[None, :] - CLOSE).sum(axis=0)):
+        assert through.min() >= 5
+        assert np.median(through) <= 10
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("diagonal", DIAGONALS)
+def test_kernel_finds_what_float64_finds(kernel_device: str, diagonal: int, kind: torch.dtype) -> None:
+    if INTERPRETED and kind == torch.bfloat16:
+        pytest.skip("Triton's interpreter has no bfloat16 products")
+    for m, n, d in [(1, 1, 1), (33, 70, 40), (40, 20, 7)]:
+        search = on(kernel_device, searched(m, n, d, kind))
+        assert_right(found_by_triton(*search, diagonal, tiles=SMALL), search, diagonal)
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.float32])
+def test_kernel_finds_it_with_the_tiles_it_has_of_itself(kernel_device: str, kind: torch.dtype) -> None:
+    search = on(kernel_device, searched(100, 200, 70, kind))
+    assert_right(found_by_triton(*search, 3), search, 3)
+
+
+def test_kernel_sees_the_corner_of_a_tile(kernel_device: str) -> None:
+    left, right, rows, columns = on(kernel_device, searched(16, 40, 16, torch.float16))
+    search = (left, right, torch.full_like(rows, -torch.inf), columns)
+    for width, diagonal, pairs in [(32, 30, 1), (32, 31, 0), (40, 38, 1)]:
+        part = (search[0], search[1][:width], search[2], search[3][:width])
+        found = found_by_triton(*part, diagonal, tiles=SMALL)
+        assert list(zip(found.rows.tolist(), found.columns.tolist(), strict=True)) == [(0, width - 1)] * pairs
+
+
+def test_kernel_makes_room_for_all(kernel_device: str) -> None:
+    left, right, rows, columns = on(kernel_device, searched(20, 40, 16, torch.float16, bound=0.5))
+    for bounds in (rows, torch.full_like(rows, -torch.inf)):
+        search = (left, right, bounds, columns)
+        for room in (1, 37, None):
+            assert_right(found_by_triton(*search, -50, room, SMALL), search, -50)
+
+
+def test_kernel_reads_rows_as_they_lie(kernel_device: str) -> None:
+    left, right, rows, columns = on(kernel_device, searched(40, 40, 64, torch.float16))
+    search = (left[3:, 1:], right[:, :-1].T.contiguous().T, rows[3:], columns)
+    assert_right(found_by_triton(*search, 0, tiles=SMALL), search, 0)
+
+
+def test_the_kernel_needs_a_cuda_device() -> None:
+    assert gpu.is_available() == (HAS_CUDA and gpu.triton is not None)
+
+
+@pytest.mark.skipif(INTERPRETED or HAS_CUDA, reason="the tests of the kernel run by themselves")
+def test_the_kernel_interpreted() -> None:
+    pytest.importorskip("triton")
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", "test_kernel_"],
+        env=os.environ | {"TRITON_INTERPRET": "1"},
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout[-5000:]
+    assert " passed" in ended.stdout
+
+
+@pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
+@pytest.mark.parametrize(("chip", "product"), [(90, "wgmma.mma_async"), (80, "mma.sync")])
+def test_the_kernel_compiles_for_chips_that_are_not_here(
+    chip: int, product: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    triton = pytest.importorskip("triton")
+    from triton.backends.compiler import GPUTarget
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    tiles = Tiles() if chip >= 90 else gpu._SMALL_TILES
+    names = gpu._find.arg_names
+    blocks = {"left": tiles.rows, "right": tiles.columns}
+    types = {name: f"tensordesc<bf16[{rows},{tiles.depth}]>" for name, rows in blocks.items()}
+    types |= dict.fromkeys(("row_bounds", "column_bounds", "found_values"), "*fp32")
+    types |= {"count": "*i64", "found_rows": "*i32", "found_columns": "*i32"}
+    types |= dict.fromkeys(("m", "n", "diagonal", "room"), "i32")
+    numbers = dict(zip(("steps", "height", "width", "depth", "group"), (5, *tiles), strict=False))
+    source = triton.compiler.ASTSource(
+        gpu._find,
+        {name: types.get(name, "constexpr") for name in names},
+        {(names.index(name),): number for name, number in numbers.items()},
+    )
+    options = {"num_warps": tiles.warps, "num_stages": tiles.stages}
+    compiled = triton.compile(source, target=GPUTarget("cuda", chip, 32), options=options)
+    assert product in compiled.asm["ptx"]
+    assert compiled.metadata.shared <= (gpu._SHARED_MEMORY if chip >= 90 else 96 << 10)
