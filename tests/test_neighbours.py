@@ -1,13 +1,17 @@
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
 from dupq.encoders.measure import Measure
+from dupq.neighbours import tiles
 from dupq.neighbours.embeddings import Embeddings, Neighbours, blocks, gathered
-from dupq.neighbours.exact import exact_scores, pair_scores, rule_of, side_of
-from dupq.neighbours.search import top_k
+from dupq.neighbours.exact import Rule, Side, exact_scores, pair_scores, rule_of, side_of
+from dupq.neighbours.finder import OnGpu
+from dupq.neighbours.search import all_pairs, as_neighbours, top_k
+from dupq.neighbours.tiles import Search, block
 
 COSINE = Measure()
 MEASURES = [
@@ -146,3 +150,69 @@ def test_words_of_other_blocks_do_not_matter() -> None:
     assert together.keys.tolist() == [3, 5, 7]
     assert together.words is not None
     assert together.words.toarray().tolist() == [[0, 0.5, 0, 0, 0.5], [0, 0, 0, 0, 1], [0, 1, 0, 0, 0]]
+
+
+@settings(max_examples=40, deadline=None)
+@given(archives(), st.integers(1, 12), st.integers(1, 70), st.sampled_from([1.0, -1.0]))
+def test_the_way_of_gpus_finds_the_same_on_a_cpu(archive: Embeddings, k: int, rows: int, weight: float) -> None:
+    measure = Measure("cosine", weight)
+
+    def on_cpu(left: Side, right: Side, rule: Rule) -> OnGpu:
+        return OnGpu(left, right, rule, torch.device("cpu"))
+
+    wanted = Search(measure, k, 0.3)
+    made = [block(piece, measure) for piece in blocks(archive.take(np.argsort(archive.keys)), rows)]
+    expected, over = all_pairs(made, wanted)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tiles, "finder", on_cpu)
+        found, pairs = all_pairs(made, wanted)
+    for one, other in zip(found, expected, strict=True):
+        assert (one.others == other.others).all()
+        assert (one.over == other.over).all()
+    assert all((one == other).all() for one, other in zip(pairs, over, strict=True))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data(), st.sampled_from(MEASURES), st.integers(0, 12), st.integers(1, 70), st.floats(-0.5, 1.5))
+def test_all_pairs_equal_a_full_sort_and_every_pair_over_the_threshold_is_found(
+    data: st.DataObject, measure: Measure, k: int, rows: int, threshold: float
+) -> None:
+    archive = data.draw(archives(is_lexical=bool(measure.lexical)))
+    archive = archive.take(np.argsort(archive.keys))
+    made = [block(piece, measure) for piece in blocks(archive, rows)]
+    nearest, pairs = all_pairs(made, Search(measure, k, threshold), threads=2)
+    found = [as_rows(as_neighbours(b.keys, n, measure)) for b, n in zip(made, nearest, strict=True)]
+    assert sorted(row for one in found for row in one) == slow_top_k(archive, k, measure)
+    there = np.flatnonzero(~archive.is_empty)
+    similarities = rule_of(measure).similarities(exact_order(archive, measure))
+    over = [(i, j) for i in there for j in there if i < j and similarities[i, j] >= np.float32(threshold)]
+    keys = archive.keys.tolist()
+    assert list(zip(*(column.tolist() for column in pairs[:2]), strict=True)) == [(keys[i], keys[j]) for i, j in over]
+    assert pairs.similarities.tolist() == [similarities[i, j] for i, j in over]
+    counts = dict(zip(np.concatenate([b.keys for b in made]), np.concatenate([n.over for n in nearest]), strict=True))
+    assert counts == {keys[i]: sum(i in pair for pair in over) for i in there}
+
+
+@pytest.mark.parametrize("count", [0, 1, 5_000])
+@pytest.mark.parametrize("kind", ["random", "clustered", "copies"])
+def test_large_archives_equal_a_full_sort(count: int, kind: str) -> None:
+    """Large enough for bounds, full candidate lists and pieces that only touch the diagonal."""
+    generator = np.random.default_rng(6)
+    vectors = generator.normal(size=(count, 24))
+    if kind != "random" and count:
+        centres = generator.normal(size=(count // 300 + 1, 24))
+        spread = 0.05 if kind == "clustered" else 0.0
+        vectors = centres[generator.integers(0, len(centres), count)] + spread * vectors
+    archive = Embeddings(np.arange(count), vectors.astype(np.float16))
+    measure = Measure()
+    made = [block(piece, measure) for piece in blocks(archive, 3_000)]
+    nearest, pairs = all_pairs(made, Search(measure, 10, 0.97), threads=2)
+    exact = np.array([]) if not count else exact_order(archive, measure)
+    np.fill_diagonal(exact, -np.inf) if count else None
+    for b, n in zip(made, nearest, strict=True):
+        for key, others in zip(b.keys.tolist(), n.others.tolist(), strict=True):
+            order = np.lexsort((archive.keys, -exact[key]))[:10]
+            assert [other for other in others if other >= 0] == [place for place in order.tolist() if place != key]
+    if count:
+        over = np.argwhere(np.triu(exact.astype(np.float32) >= np.float32(0.97), 1))
+        assert (np.stack(pairs[:2], axis=1) == over).all()

@@ -1,16 +1,20 @@
-"""Where the scores of a tile reach their bounds: on a CPU piece by piece, each small enough for the cache."""
+"""Where the scores of a tile reach their bounds: on a CPU by pieces that fit into the cache, on a GPU by large ones."""
 
 from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
+import torch
 
-from dupq.neighbours.exact import Rule, Side
-from dupq.neighbours.products import padded, quick_scores
+from dupq.neighbours import gpu
+from dupq.neighbours.exact import COSINE, Rule, Side
+from dupq.neighbours.products import margin, matrix, padded, quick_scores
 from dupq.neighbours.scan import Places, bounds_of_columns, bounds_of_rows, complete, scan
 
 _ROWS, _COLUMNS = 1_024, 2_048
 _ROOM = 1 << 18
+_GPU_ROWS = 32_768
+_TENSOR_CORE_ERROR = 2.0**-22  # of each step of a sum: they may cut it off instead of rounding it
 
 
 class Finder(Protocol):
@@ -35,8 +39,15 @@ class Finder(Protocol):
 
 
 def finder(left: Side, right: Side, rule: Rule) -> Finder:
-    """The fastest way on this machine."""
+    """The fastest way on this machine: on its GPU, if it has one that this worker may use and that has the measure."""
+    if torch.cuda.is_available() and has_gpu_way(rule):
+        return OnGpu(left, right, rule, torch.device("cuda"))
     return OnCpu(left, right, rule)
+
+
+def has_gpu_way(rule: Rule) -> bool:
+    """Whether a GPU can find candidates: by cosines alone. Distances and bags of words are left to CPUs."""
+    return rule.kind == COSINE and not rule.lexical
 
 
 class OnCpu:
@@ -71,3 +82,34 @@ class OnCpu:
         while start < len(scores):
             found, start = scan(scores, rest, bounds[0], of_columns, diagonal, start, self._room)
             yield Places(*(column[:found] for column in self._room))
+
+
+class OnGpu:
+    """Scores that never leave the chip unless they reach their bounds (gpu.py).
+
+    Of float16 numbers: unit vectors are rounded to them eight times as finely as to bfloat16, at the same speed.
+    """
+
+    rows = columns = _GPU_ROWS
+
+    def __init__(self, left: Side, right: Side, rule: Rule, device: torch.device) -> None:
+        """Memory of the device: 2 bytes a dimension, of the vectors of both sides."""
+        one, other = (matrix(side, None, rule, torch.float16) for side in (left, right))
+        self._left, self._right = one.rows.to(device), other.rows.to(device)
+        if rule.dense < 0:
+            self._left = -self._left
+        self.margin = margin(one, other, _TENSOR_CORE_ERROR, _TENSOR_CORE_ERROR)
+        self._device = device
+        self._find = gpu.found_by_triton if gpu.is_available() else gpu.found_by_torch
+
+    def bounds(self, rows: slice, columns: slice, rank: int, diagonal: int) -> tuple[np.ndarray, np.ndarray]:
+        """See Finder."""
+        of_rows, of_columns = gpu.group_bounds_by_torch(self._left[rows], self._right[columns], rank, diagonal)
+        return of_rows.cpu().numpy(), of_columns.cpu().numpy()
+
+    def places(
+        self, rows: slice, columns: slice, bounds: tuple[np.ndarray, np.ndarray], diagonal: int
+    ) -> Iterator[Places]:
+        """See Finder."""
+        of_rows, of_columns = (torch.from_numpy(part).to(self._device) for part in bounds)
+        yield Places(*self._find(self._left[rows], self._right[columns], of_rows, of_columns, diagonal))

@@ -79,12 +79,8 @@ class Products:
         self._signs = _signs(rule, left.vectors.shape[1], self._left.rows)
         self._lists = Lists(*bags, rule)
         self._buffer = torch.empty(0, dtype=kind)
-        dimensions = self._left.rows.shape[1]
-        one, other = self._left.length + self._left.error, self._right.length + self._right.error
-        rounded = self._left.error * self._right.length + one * self._right.error
         result = _BFLOAT16_ERROR if kind == torch.bfloat16 else _FLOAT32_ERROR
-        summed = 2.0 * (dimensions + 2) * _FLOAT32_ERROR
-        self.margin = rounded + (summed + result) * one * other + self._lists.margin + _TINY
+        self.margin = margin(self._left, self._right, _FLOAT32_ERROR, result) + self._lists.margin
 
     def scores(self, rows: slice, columns: slice, width: int) -> np.ndarray:
         """See Quick."""
@@ -164,6 +160,15 @@ class Lists:
         words = self._left.indices[mine].astype(np.int32)
         weights = (self._sign * self._left.data[mine]).astype(np.float32)
         return Rest(starts - starts[0], words, weights, *self._postings[columns.start])
+
+
+def margin(left: Matrix, right: Matrix, summed: float, result: float) -> float:
+    """How far a product is from the exact one at most; `summed` and `result` are the relative errors of a sum's steps
+    and of what is given out.
+    """
+    one, other = left.length + left.error, right.length + right.error
+    rounded = left.error * right.length + one * right.error
+    return rounded + (2.0 * (left.rows.shape[1] + 2) * summed + result) * one * other + _TINY
 
 
 def matrix(side: Side, bags: Lexical | None, rule: Rule, kind: torch.dtype) -> Matrix:

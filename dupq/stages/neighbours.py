@@ -74,9 +74,13 @@ def _rows_at_hand(files: NeighbourFiles, shards: Sequence[Shard], asked: Asked) 
 
 
 def search_tiles(files: NeighbourFiles, asked: Asked, plan: Plan, tiles: Sequence[tuple[str, str]]) -> Report:
-    """Write what each tile of two blocks finds, on GPUs if there are any, else a core each."""
+    """Write what each tile of two blocks finds, on a GPU each if there are any that help, else on a core each."""
+    from dupq.neighbours.exact import rule_of
+    from dupq.neighbours.finder import has_gpu_way
+
     calls = [(files, asked, plan, left, right) for left, right in tiles]
-    return run_tasks("tiles", _search_tile, calls, gpus=1 if cluster.gpus() else 0)
+    uses_gpus = cluster.gpus() > 0 and has_gpu_way(rule_of(asked.measure))
+    return run_tasks("tiles", _search_tile, calls, gpus=int(uses_gpus))
 
 
 def _search_tile(files: NeighbourFiles, asked: Asked, plan: Plan, left: str, right: str) -> Counts:
