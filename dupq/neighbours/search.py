@@ -34,19 +34,30 @@ def all_pairs(blocks: Sequence[Block], search: Search, threads: int = 1) -> tupl
     nearest = [nobody(len(block.keys), search.k) for block in blocks]
     pairs = []
     with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        places = tile_places(len(blocks))
-        found = pool.map(lambda place: search_tile(blocks[place[0]], blocks[place[1]], search), places)
-        for (left, right), (of_left, of_right, over) in zip(places, found, strict=True):
-            merge(nearest[left], of_left)
-            if left != right:
-                merge(nearest[right], of_right)
-            pairs.append(over)
+        for places in tile_places(len(blocks)):
+            known = [one.worst if one.worst is None else one.worst.copy() for one in nearest]
+            found = pool.map(
+                lambda place, known: search_tile(
+                    blocks[place[0]], blocks[place[1]], search, known=(known[place[0]], known[place[1]])
+                ),
+                places,
+                [known] * len(places),
+            )
+            for (left, right), (of_left, of_right, over) in zip(places, found, strict=True):
+                merge(nearest[left], of_left)
+                if left != right:
+                    merge(nearest[right], of_right)
+                pairs.append(over)
     return nearest, sorted_pairs(pairs)
 
 
-def tile_places(blocks: int) -> list[tuple[int, int]]:
-    """The tiles of the upper triangle, by rows: what follows needs one new block each."""
-    return [(left, right) for left in range(blocks) for right in range(left, blocks)]
+def tile_places(blocks: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """The tiles of the upper triangle: blocks with themselves, then all others, by rows.
+
+    What the first find spares the others most of their candidates.
+    """
+    ordered = [(left, right) for left in range(blocks) for right in range(left + 1, blocks)]
+    return [(number, number) for number in range(blocks)], ordered
 
 
 def nobody(questions: int, k: int) -> Nearest:

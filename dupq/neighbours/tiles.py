@@ -55,6 +55,15 @@ class Nearest(NamedTuple):
     scores: np.ndarray
     over: np.ndarray
 
+    @property
+    def worst(self) -> np.ndarray | None:
+        """The score of the k-th best of each question, -inf if there are not so many; None without k."""
+        return self.scores[:, -1] if self.scores.shape[1] else None
+
+
+# Of the questions of each side, the score of the k-th best among others (float64; -inf: not known), if any are known
+Known = tuple[np.ndarray | None, np.ndarray | None]
+
 
 class Pairs(NamedTuple):
     """Pairs over the threshold, each once: smaller keys, larger keys, similarities (float32)."""
@@ -74,15 +83,18 @@ def block(embeddings: Embeddings, measure: Measure) -> Block:
     return Block(chosen.keys, side_of(chosen, rule_of(measure)))
 
 
-def search_tile(left: Block, right: Block, search: Search, both: bool = True) -> tuple[Nearest, Nearest, Pairs]:
+def search_tile(
+    left: Block, right: Block, search: Search, both: bool = True, known: Known = (None, None)
+) -> tuple[Nearest, Nearest, Pairs]:
     """The best of `left` among `right`, of `right` among `left`, and the pairs over the threshold.
 
     Of a block with itself (`left is right`) both are the same. Other blocks may have keys in common: a question is no
     neighbour of itself. Without `both` only the questions of `left` are served, and there are no neighbours of
-    `right`'s. Memory: the blocks' rows to be multiplied (2 or 4 bytes a dimension), 12 bytes for each of 4 k + 24
-    candidates a question, and 20 bytes for each pair over the threshold.
+    `right`'s. What is under the `known` scores of a side's questions may be left out of their lists. Memory: the
+    blocks' rows to be multiplied (2 or 4 bytes a dimension), 12 bytes for each of 4 k + 24 candidates a question, and
+    20 bytes for each pair over the threshold.
     """
-    tile = _Tile(left, right, search, both)
+    tile = _Tile(left, right, search, both, known)
     if len(left.keys) and len(right.keys):
         tile.search()
     return tile.finish()
@@ -91,7 +103,7 @@ def search_tile(left: Block, right: Block, search: Search, both: bool = True) ->
 class _Tile:
     """The state of a tile: the candidates of both sides."""
 
-    def __init__(self, left: Block, right: Block, search: Search, both: bool) -> None:
+    def __init__(self, left: Block, right: Block, search: Search, both: bool, known: Known) -> None:
         self._left, self._right, self._search = left, right, search
         self._rule: Rule = rule_of(search.measure)
         self._is_diagonal = left is right
@@ -104,13 +116,16 @@ class _Tile:
         self._pairs: list[Pairs] = []
         self._kept = 0
         self._serves_right = both or self._is_diagonal
-        self._margin = 0.0
+        self._margin, self._known = 0.0, known
         self._tries: dict[tuple[bool, int], int] = {}
 
     def search(self) -> None:
         """Go through all pieces of the tile."""
         found = finder(self._left.side, self._right.side, self._rule)
         self._margin = found.margin
+        for best, scores in zip((self._of_left, self._of_right), self._known, strict=True):
+            if scores is not None and self._search.k:
+                best.bounds[:] = np.maximum(best.bounds, scores - self._margin)
         for rows, columns in self._pieces(found):
             diagonal = rows.start - columns.start if self._is_diagonal else -found.rows - 1
             if self._search.k:

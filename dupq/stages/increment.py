@@ -3,6 +3,7 @@
     hashes    a task a block        fingerprints of the embeddings
     changes   one task              which questions are asked anew, and which are gone, beside the earlier run's
     queries   a task a block        the embeddings of those that are asked
+    earlier   a task a block        the lists that the others had
     tiles     a task a tile         the asked ones against each other and against all others
     kept      a task a bundle       the pairs over the threshold that still are some
     nearest   a task a block        the earlier lists with what is new in them; and those of the asked
@@ -14,18 +15,18 @@ the same embeddings, and its score decides as it did.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from dupq import storage
 from dupq.stages.embeddings import embeddings_table
-from dupq.stages.neighbour_blocks import asked_keys, block_name, forget_blocks, read_block
+from dupq.stages.neighbour_blocks import asked_keys, block_name, forget_blocks, read_block, rest_name
 from dupq.stages.neighbour_plan import Plan
 from dupq.stages.neighbour_tables import (
     Asked,
     NeighbourFiles,
+    nearest_table,
     read_nearest,
     unranked,
     write_directed,
@@ -34,7 +35,7 @@ from dupq.stages.neighbour_tables import (
 from dupq.stages.neighbours import OVER, find_neighbours, finish, pair_limit, planned, search_tiles
 from dupq.stages.shards import Shard
 from dupq.stages.tasks import Counts, Report, run_tasks, skip_or
-from dupq.tables import CHANGES, FINGERPRINTS, LOST_PAIRS, SIMILAR_PAIRS, embeddings
+from dupq.tables import CHANGES, FINGERPRINTS, LOST_PAIRS, NEAREST, SIMILAR_PAIRS, embeddings
 from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites
 
 _PAIRS_AT_ONCE = 2_000_000
@@ -58,7 +59,9 @@ def find_neighbours_since(
         return find_neighbours(files, shards, asked)
     run_tasks("queries", _queries_of_block, [(files, asked, plan, number) for number in numbers])
     groups = _groups(files, plan)
-    report = search_tiles(files, asked, plan, _tiles(plan, groups))
+    run_tasks("earlier", _earlier_lists, [(files, previous, asked, number) for number in numbers])
+    report = search_tiles(files, asked, plan, [(group, group) for group in groups])
+    report.add(search_tiles(files, asked, plan, _tiles(plan, groups)))
     kept = run_tasks("kept", _kept_pairs, [(files, previous, asked, call) for call in enumerate(_bundles(previous))])
     report.add(changes)
     report.counts[OVER] = report.counts.get(OVER, 0) + kept.rows_out
@@ -66,7 +69,7 @@ def find_neighbours_since(
     if not keeps_pairs:
         for folder in (files.directed, files.similar, files.nearest):
             storage.delete_folder(folder)
-    calls = [(files, previous, asked, (plan, groups), number) for number in numbers]
+    calls = [(files, asked, (plan, groups), number) for number in numbers]
     lists = run_tasks("neighbours", _nearest_of_block, calls)
     new = run_tasks("neighbours", _nearest_of_group, [(files, asked, (plan, groups), g, keeps_pairs) for g in groups])
     lists.rows_in, lists.rows_out = lists.rows_in + new.rows_in, lists.rows_out + new.rows_out
@@ -194,11 +197,6 @@ def _groups(files: NeighbourFiles, plan: Plan) -> list[str]:
     return [f"queries-{group[0]:05d}-{group[-1]:05d}" for group in groups]
 
 
-def _rest_name(number: int) -> str:
-    """What the questions of a block that are not asked are called."""
-    return f"rest-{number:05d}"
-
-
 def _first(name: str) -> int:
     """The first block of a block or group."""
     return int(name.split("-")[1])
@@ -207,7 +205,7 @@ def _first(name: str) -> int:
 def _tiles(plan: Plan, groups: Sequence[str]) -> list[tuple[str, str]]:
     tiles = []
     for place, group in enumerate(groups):
-        others = [*groups[place:], *(_rest_name(number) for number in range(len(plan.blocks)))]
+        others = [*groups[place + 1 :], *(rest_name(number) for number in range(len(plan.blocks)))]
         tiles += [(group, other) for other in others if plan.compares(_first(group), _first(other))]
     return tiles
 
@@ -254,13 +252,7 @@ def _kept_pairs(
     return skip_or(output, make)
 
 
-def _nearest_of_block(
-    files: NeighbourFiles,
-    previous: NeighbourFiles,
-    asked: Asked,
-    cut: tuple[Plan, list[str]],
-    number: int,
-) -> Counts:
+def _nearest_of_block(files: NeighbourFiles, asked: Asked, cut: tuple[Plan, list[str]], number: int) -> Counts:
     """The lists of a block's questions that are not asked."""
     plan, groups = cut
     name = block_name(number)
@@ -269,14 +261,11 @@ def _nearest_of_block(
         from dupq.neighbours.search import merge
 
         forget_blocks()
-        keys, hashes = _keyed([files.step("hashes", name)])
-        stays = ~np.isin(keys, asked_keys(files))
-        keys, hashes = keys[stays], hashes[stays]
-        nearest = _earlier_lists(previous, asked, keys)
+        keys, nearest, hashes = read_nearest(files.step("earlier", rest_name(number)), asked.settings.k)
         nearest.over[:] -= _lost(files, keys)
         for group in groups:
             if plan.compares(_first(group), number):
-                merge(nearest, read_nearest(files.tile(group, _rest_name(number), "right"), asked.settings.k)[1])
+                merge(nearest, read_nearest(files.tile(group, rest_name(number), "right"), asked.settings.k)[1])
         return write_found(files, asked, name, (keys, nearest, hashes), [])
 
     return skip_or(files.list_of(name), make)
@@ -292,9 +281,9 @@ def _nearest_of_group(
         from dupq.neighbours.search import merge
 
         keys, nearest, hashes = read_nearest(files.tile(group, group, "left"), asked.settings.k)
-        pairs = []
+        pairs = [files.tile(group, group, "pairs")]
         for left, right in _tiles(plan, groups):
-            if group in (left, right) and left != right:
+            if group in (left, right):
                 side = "left" if group == left else "right"
                 merge(nearest, read_nearest(files.tile(left, right, side), asked.settings.k)[1])
             if group == left:
@@ -304,22 +293,30 @@ def _nearest_of_group(
     return skip_or(files.list_of(group), make)
 
 
-def _earlier_lists(previous: NeighbourFiles, asked: Asked, keys: np.ndarray) -> Any:
-    """The lists (search.Nearest) that questions, all of them known then, had."""
-    from dupq.neighbours.search import nobody
+def _earlier_lists(files: NeighbourFiles, previous: NeighbourFiles, asked: Asked, number: int) -> Counts:
+    """The lists that the questions of a block had that are not asked: all of them were there then."""
+    output = files.step("earlier", rest_name(number))
 
-    sites = storage.read_json(previous.asked)["sites_of_keys"]
-    result = nobody(len(keys), asked.settings.k)
-    for file in storage.list_files(previous.nearest, ".parquet"):
-        then = to_sites(storage.read_table(file.uri, columns=["key"])["key"].to_numpy(), sites, asked.sites)
-        if not np.isin(then, keys).any():
-            continue
-        lists = read_nearest(file.uri, asked.settings.k)[1]
-        rows = np.flatnonzero(np.isin(then, keys))
-        places = np.searchsorted(keys, then[rows])
-        result.others[places] = to_sites(lists.others[rows], sites, asked.sites)
-        result.scores[places], result.over[places] = lists.scores[rows], lists.over[rows]
-    return result
+    def make() -> Counts:
+        from dupq.neighbours.search import nobody
+
+        keys, hashes = _keyed([files.step("hashes", block_name(number))])
+        stays = ~np.isin(keys, asked_keys(files))
+        keys, hashes = keys[stays], hashes[stays]
+        sites = storage.read_json(previous.asked)["sites_of_keys"]
+        result = nobody(len(keys), asked.settings.k)
+        for file in storage.list_files(previous.nearest, ".parquet"):
+            then = to_sites(storage.read_table(file.uri, columns=["key"])["key"].to_numpy(), sites, asked.sites)
+            rows = np.flatnonzero(np.isin(then, keys))
+            if len(rows):
+                lists = read_nearest(file.uri, asked.settings.k)[1]
+                places = np.searchsorted(keys, then[rows])
+                result.others[places] = to_sites(lists.others[rows], sites, asked.sites)
+                result.scores[places], result.over[places] = lists.scores[rows], lists.over[rows]
+        storage.write_table(output, nearest_table(keys, result, hashes), NEAREST)
+        return {}
+
+    return skip_or(output, make)
 
 
 def _lost(files: NeighbourFiles, keys: np.ndarray) -> np.ndarray:

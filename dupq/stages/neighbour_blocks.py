@@ -13,7 +13,7 @@ from dupq import storage
 from dupq.neighbours.embeddings import Embeddings, gathered
 from dupq.stages.embeddings import read_embeddings
 from dupq.stages.neighbour_plan import Plan
-from dupq.stages.neighbour_tables import Asked, NeighbourFiles
+from dupq.stages.neighbour_tables import Asked, NeighbourFiles, read_nearest
 from dupq.tables import CHANGES
 from dupq.text.keys import Sites
 
@@ -41,6 +41,13 @@ def ready_block(files: NeighbourFiles, asked: Asked, plan: Plan, name: str) -> A
     return _kept[place]
 
 
+def known_scores(files: NeighbourFiles, asked: Asked, name: str) -> np.ndarray | None:
+    """The k-th best score of a block's questions, as far as it is known: from among themselves, or from earlier."""
+    if name.startswith("rest"):
+        return read_nearest(files.step("earlier", name), asked.settings.k)[1].worst
+    return read_nearest(files.tile(name, name, "left"), asked.settings.k)[1].worst
+
+
 def forget_blocks() -> None:
     """Free what this worker has kept: other work is done now."""
     _kept.clear()
@@ -58,6 +65,11 @@ def read_block(files: NeighbourFiles, asked: Asked, plan: Plan, name: str) -> Em
         pieces.append(whole.take(slice(span.start, span.stop)))
     block = gathered(pieces)
     return block.take(~np.isin(block.keys, asked_keys(files))) if kind == "rest" else block
+
+
+def rest_name(number: int) -> str:
+    """What the questions of a block that are not searched anew are called."""
+    return f"rest-{number:05d}"
 
 
 def asked_keys(files: NeighbourFiles) -> np.ndarray:

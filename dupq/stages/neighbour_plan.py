@@ -36,12 +36,12 @@ class Plan:
     scope: str
 
     @property
-    def tiles(self) -> list[tuple[int, int]]:
-        """Every pair of blocks that are compared, (left, right) with left <= right, by rows."""
+    def pairs(self) -> list[tuple[int, int]]:
+        """Every two blocks that are compared, (left, right) with left < right, by rows."""
         return [
             (left, right)
             for left in range(len(self.blocks))
-            for right in range(left, len(self.blocks))
+            for right in range(left + 1, len(self.blocks))
             if self.compares(left, right)
         ]
 

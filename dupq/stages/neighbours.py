@@ -1,7 +1,7 @@
 """embeddings → neighbours: each question's k nearest, and every pair over the threshold, exactly.
 
     tiles     a task a tile     two blocks against each other: the k best of each side's questions, and the pairs over
-                                the threshold
+                                the threshold; first each block against itself, which spares the others candidates
     nearest   a task a block    its tiles put together: its questions' lists, and rows for the clusters stage, spread
                                 over parts by the pair's left key, so that both directions of a pair meet in one part
 
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from dupq import storage
 from dupq.stages import cluster
-from dupq.stages.neighbour_blocks import block_name, forget_blocks, ready_block
+from dupq.stages.neighbour_blocks import block_name, forget_blocks, known_scores, ready_block
 from dupq.stages.neighbour_plan import Plan, block_rows, bytes_a_question, plan_of
 from dupq.stages.neighbour_tables import (
     Asked,
@@ -37,8 +37,9 @@ LEFT_OUT = "pairs over the threshold, more than neighbours.pairs_per_question"
 def find_neighbours(files: NeighbourFiles, shards: Sequence[Shard], asked: Asked) -> Report:
     """Write the neighbours of every embedded question."""
     plan = planned(files, shards, asked)
-    tiles = [(block_name(left), block_name(right)) for left, right in plan.tiles]
-    report = search_tiles(files, asked, plan, tiles)
+    names = [block_name(number) for number in range(len(plan.blocks))]
+    report = search_tiles(files, asked, plan, [(name, name) for name in names])
+    report.add(search_tiles(files, asked, plan, [(names[left], names[right]) for left, right in plan.pairs]))
     keeps_pairs = report.counts.get(OVER, 0) <= pair_limit(plan, asked)
     calls = [(files, asked, plan, number, keeps_pairs) for number in range(len(plan.blocks))]
     finish(report, run_tasks("neighbours", _nearest_of_block, calls), files, asked, keeps_pairs)
@@ -94,7 +95,8 @@ def _search_tile(files: NeighbourFiles, asked: Asked, plan: Plan, left: str, rig
         torch.set_num_threads(1)
         search = Search(asked.measure, asked.settings.k, asked.threshold, pair_limit(plan, asked))
         one, other = (ready_block(files, asked, plan, name) for name in (left, right))
-        of_left, of_right, pairs = search_tile(one, other, search)
+        known = (None, None) if left == right else (known_scores(files, asked, left), known_scores(files, asked, right))
+        of_left, of_right, pairs = search_tile(one, other, search, known=known)
         _write_nearest(files.tile(left, right, "left"), one, of_left)
         if left != right:
             _write_nearest(files.tile(left, right, "right"), other, of_right)
