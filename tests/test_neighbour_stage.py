@@ -22,8 +22,9 @@ from dupq.encoders.measure import Measure
 from dupq.errors import SettingError
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.exact import exact_scores, rule_of, side_of
+from dupq.stages.changes import to_sites
 from dupq.stages.embeddings import embeddings_table
-from dupq.stages.increment import find_neighbours_since, to_sites
+from dupq.stages.increment import find_neighbours_since
 from dupq.stages.neighbour_plan import block_rows
 from dupq.stages.neighbour_tables import Asked, NeighbourFiles, directed_rows, read_nearest
 from dupq.stages.neighbours import LEFT_OUT, OVER, find_neighbours

@@ -229,6 +229,29 @@ def test_row_order_and_files_without_links_or_truth_do_not_matter(
     assert storage.read_json(other.path("metrics.json"))["known_duplicates"] is None
 
 
+def test_a_run_after_an_earlier_one_gives_the_same_bytes(
+    run: Run, trained_sample: TrainedSample, tmp_path: Path
+) -> None:
+    """The earlier one lacks a thirtieth of the questions."""
+    for file in storage.list_files(trained_sample.questions):
+        rows = pq.read_table(file.uri)
+        kept = rows.filter(pc.not_equal(pc.bit_wise_and(rows["question_id"], 31), 0))
+        target = tmp_path / "questions" / file.relative
+        target.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(kept, target)
+    earlier = tmp_path / "earlier"
+    dedup(job(trained_sample, earlier, questions=f"{tmp_path}/questions"))
+    later = dedup(job(trained_sample, tmp_path / "later", previous=str(earlier)))
+    assert contents(later) == contents(run)
+    (stage,) = (stage for stage in later.records if stage["name"] == "neighbours")
+    assert 0 < stage["counts"]["questions searched"] < 1000
+
+
+def test_an_earlier_run_must_be_there_and_finished(trained_sample: TrainedSample, tmp_path: Path) -> None:
+    with pytest.raises(DupqError, match="no finished run"):
+        job(trained_sample, tmp_path, previous=str(tmp_path / "nowhere")).check()
+
+
 def test_a_question_that_stands_twice_is_named(trained_sample: TrainedSample, tmp_path: Path) -> None:
     source = storage.list_files(trained_sample.questions)[0].uri
     folder = tmp_path / "questions" / "site=sample.stackexchange.com"

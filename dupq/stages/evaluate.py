@@ -216,7 +216,7 @@ def _measure_planted(archive: Archive, files: EvaluationFiles, sites: Sites) -> 
     seen = np.concatenate([parts["train"], parts["development"]])
     clusters = _clusters_of(archive.keys, files.clusters, sites)
     measured: dict[str, Any] = {}
-    for kind, planted in _read_truth(str(files.truth), sites, seen).items():
+    for kind, planted in _read_truth(str(files.truth), sites, seen, archive.keys).items():
         measured[kind] = {
             "pairs": len(planted.questions),
             "same_cluster": same_cluster(planted, archive.keys, clusters),
@@ -235,7 +235,8 @@ def _clusters_of(keys: np.ndarray, folder: str, sites: Sites) -> np.ndarray:
     return pc.dictionary_encode(table["cluster_id"]).unify_dictionaries().combine_chunks().indices.to_numpy()[places]
 
 
-def _read_truth(uri: str, sites: Sites, seen: np.ndarray) -> dict[str, Planted]:
+def _read_truth(uri: str, sites: Sites, seen: np.ndarray, keys: np.ndarray) -> dict[str, Planted]:
+    """The planted pairs by their kind, of questions that are in the archive."""
     text = storage.read_bytes(uri).decode()
     rows: dict[str, list[tuple[int, int]]] = {}
     for number, row in enumerate(csv.DictReader(io.StringIO(text), delimiter="\t"), start=2):
@@ -246,7 +247,8 @@ def _read_truth(uri: str, sites: Sites, seen: np.ndarray) -> dict[str, Planted]:
             rows.setdefault(row["kind"], []).append((int(ends[0]), int(ends[1])))
         except (KeyError, TypeError, ValueError) as error:
             raise DupqError(f"{uri}: line {number} is not 'site, question_id, related_id, kind' ({error})") from error
-    return {kind: _planted(np.array(pairs), seen) for kind, pairs in rows.items()}
+    there = {kind: [pair for pair in pairs if np.isin(pair, keys).all()] for kind, pairs in rows.items()}
+    return {kind: _planted(np.array(pairs), seen) for kind, pairs in there.items() if pairs}
 
 
 def _planted(pairs: np.ndarray, seen: np.ndarray) -> Planted:
