@@ -87,17 +87,25 @@ def _shrink(best, row, k, margin):  # type: ignore[no-untyped-def]
 @nb.njit(nogil=True, cache=True)
 def _keep_exact(best, row, k, mine, theirs, rule):  # type: ignore[no-untyped-def]
     """Score the candidates of a row exactly; keep the k best in order."""
-    size = best.sizes[row]
-    values, others = best.values[row, :size].copy(), best.others[row, :size].copy()
-    for place in range(size):
-        values[place] = exact_score(mine, theirs, row, others[place], rule)
-    by_other = np.argsort(others)
-    order = by_other[np.argsort(-values[by_other], kind="mergesort")]
-    kept = min(k, size)
-    for place in range(kept):
-        best.values[row, place] = values[order[place]]
-        best.others[row, place] = others[order[place]]
+    values, others = best.values[row], best.others[row]
+    kept = 0
+    for candidate in range(best.sizes[row]):
+        other = others[candidate]
+        value = exact_score(mine, theirs, row, other, rule)
+        if kept == k and not _is_before(value, other, values[k - 1], others[k - 1]):
+            continue
+        place = min(kept, k - 1)
+        kept = min(kept + 1, k)
+        while place > 0 and _is_before(value, other, values[place - 1], others[place - 1]):
+            values[place], others[place] = values[place - 1], others[place - 1]
+            place -= 1
+        values[place], others[place] = value, other
     best.sizes[row] = kept
+
+
+@nb.njit(inline="always")
+def _is_before(value, other, than_value, than_other):  # type: ignore[no-untyped-def]
+    return value > than_value or (value == than_value and other < than_other)
 
 
 @nb.njit(nogil=True, cache=True)

@@ -1,8 +1,9 @@
 """Exact scores of single pairs, in float64 and compiled: what decides, everywhere.
 
-Embeddings are float16 numbers, so their products are exact in float64 and sums of some hundred of them nearly or
-wholly so; sums are taken in one fixed order. A pair therefore has the same score in both directions, in any block, and
-on any machine.
+Embeddings are float16 numbers, multiples of 2^-24, so their products are multiples of 2^-48, and a sum whose terms
+come to less than 32 is exact in float64, in whatever order it is taken: that of products of unit vectors always is,
+and so is that of absolute differences. A pair therefore has the same score in both directions, in any block, and on any
+machine. (Long vectors' Euclidean distances are rounded; their bits are those of the machine's vector length.)
 """
 
 from typing import NamedTuple
@@ -14,7 +15,6 @@ from dupq.encoders.measure import Measure
 from dupq.errors import DupqError
 from dupq.neighbours.embeddings import Embeddings
 
-_LANES = 8
 COSINE, MANHATTAN, EUCLIDEAN = 0, 1, 2
 _KINDS = {"cosine": COSINE, "manhattan": MANHATTAN, "euclidean": EUCLIDEAN}
 
@@ -105,12 +105,12 @@ def exact_score(left, right, i, j, rule):  # type: ignore[no-untyped-def]
     kind, is_distance, dense, lexical = rule
     score = 0.0
     if dense != 0.0:
-        total = _sum(left.vectors[i], right.vectors[j], kind)
+        x, y = left.vectors[i], right.vectors[j]
         if kind == COSINE:
             squares = left.squares[i] * right.squares[j]
-            score = dense * (total / np.sqrt(squares)) if squares > 0.0 else 0.0
+            score = dense * (_product(x, y) / np.sqrt(squares)) if squares > 0.0 else 0.0
         else:
-            distance = total if kind == MANHATTAN else np.sqrt(total)
+            distance = _manhattan(x, y) if kind == MANHATTAN else _euclidean(x, y)
             score = -distance if is_distance else dense * np.exp(-distance)
     if lexical != 0.0:
         squares = left.bag_squares[i] * right.bag_squares[j]
@@ -119,32 +119,32 @@ def exact_score(left, right, i, j, rule):  # type: ignore[no-untyped-def]
     return score
 
 
-@nb.njit(nogil=True, cache=True)
-def _sum(x, y, kind):  # type: ignore[no-untyped-def]
-    """The sum over dimensions of x y, |x - y| or (x - y)^2, in eight lanes."""
-    a = b = c = d = e = f = g = h = 0.0
-    whole = len(x) // _LANES * _LANES
-    for start in range(0, whole, _LANES):
-        p, q = x[start : start + _LANES], y[start : start + _LANES]
-        a += _term(p[0], q[0], kind)
-        b += _term(p[1], q[1], kind)
-        c += _term(p[2], q[2], kind)
-        d += _term(p[3], q[3], kind)
-        e += _term(p[4], q[4], kind)
-        f += _term(p[5], q[5], kind)
-        g += _term(p[6], q[6], kind)
-        h += _term(p[7], q[7], kind)
-    for place in range(whole, len(x)):
-        a += _term(x[place], y[place], kind)
-    return ((a + b) + (c + d)) + ((e + f) + (g + h))
+_ANY_ORDER = {"reassoc", "nsz"}  # of sums, so that the compiler takes many terms at a time
 
 
-@nb.njit(inline="always")
-def _term(x, y, kind):  # type: ignore[no-untyped-def]
-    p, q = np.float64(x), np.float64(y)
-    if kind == COSINE:
-        return p * q
-    return abs(p - q) if kind == MANHATTAN else (p - q) * (p - q)
+@nb.njit(nogil=True, cache=True, fastmath=_ANY_ORDER)
+def _product(x, y):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for place in range(len(x)):
+        total += np.float64(x[place] * y[place])  # of float16 numbers: exact in float32
+    return total
+
+
+@nb.njit(nogil=True, cache=True, fastmath=_ANY_ORDER)
+def _manhattan(x, y):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for place in range(len(x)):
+        total += abs(np.float64(x[place]) - np.float64(y[place]))
+    return total
+
+
+@nb.njit(nogil=True, cache=True, fastmath=_ANY_ORDER)
+def _euclidean(x, y):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for place in range(len(x)):
+        difference = np.float64(x[place]) - np.float64(y[place])
+        total += difference * difference
+    return np.sqrt(total)
 
 
 @nb.njit(nogil=True, cache=True)
