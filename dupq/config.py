@@ -64,6 +64,7 @@ class WordVectorSettings:
     answers: Literal["read", "ignored"] = "read"  # those ingested beside the questions, if there are any
     sentences: int = 0  # questions used at most, chosen by a hash of their key, and as many answers; 0: all
     words: int = 1_000_000  # the most frequent ones; the others are unknown words, and counted
+    hashed: int = 0  # ids that all other words share by a hash; 0: they are one unknown word
     counted_words: int = 10_000_000  # while counting: over it the rarest are dropped, 100 bytes each, and counted
     file: str = ""  # URI of vectors to read instead: word2vec text or binary, or GloVe text, .gz too
     absent: Literal["random", "mean"] = "random"  # what a word gets that the file lacks
@@ -418,8 +419,9 @@ def check(settings: Settings) -> Settings:
         f"bands * rows may be at most the {near.permutations} permutations, and neither or both may be 0",
     )
     words = settings.word_vectors
-    _require(words.sample >= 0, "word_vectors.sample", words.sample, "0 or more expected")
-    _require(words.sentences >= 0, "word_vectors.sentences", words.sentences, "0 or more expected")
+    for entry in ("sample", "sentences", "hashed"):
+        value = getattr(words, entry)
+        _require(value >= 0, f"word_vectors.{entry}", value, "0 or more expected")
     _require(
         settings.text.parts_of_speech == "all" or settings.text.language == "english",
         "text.parts_of_speech",

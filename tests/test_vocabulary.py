@@ -74,20 +74,34 @@ def assert_is_plain(vocabulary: Vocabulary, texts: list[str], maximum: int) -> N
     texts=st.lists(st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join), max_size=8),
     known=st.sets(st.sampled_from([*WORDS, "chang", "internationalis", "كتب", "ال", "visa"])),
     maximum=st.integers(1, 14),
+    hashed=st.sampled_from([0, 1, 5, 1 << 20]),
 )
-@example(texts=["how do i do", "ـ", "how ـ", "", " "], known={"how"}, maximum=2)
+@example(texts=["how do i do", "ـ", "how ـ", "", " "], known={"how"}, maximum=2, hashed=0)
 def test_ids_of_columns_are_those_of_the_texts(
-    settings: dict[str, Any], texts: list[str], known: set[str], maximum: int
+    settings: dict[str, Any], texts: list[str], known: set[str], maximum: int, hashed: int
 ) -> None:
-    assert_is_plain(Vocabulary(sorted(known), TextSettings(**settings)), texts, maximum)
+    assert_is_plain(Vocabulary(sorted(known), TextSettings(**settings), hashed), texts, maximum)
 
 
 @given(
     texts=st.lists(st.text(st.sampled_from(" ab\0é日😀"), max_size=30), max_size=5),
     words=st.lists(st.text(st.sampled_from(" ab\0é日😀"), max_size=20), unique=True),
+    hashed=st.sampled_from([0, 3]),
 )
-def test_words_of_any_bytes_are_told_apart(texts: list[str], words: list[str]) -> None:
-    assert_is_plain(Vocabulary(words), texts, 99)
+def test_words_of_any_bytes_are_told_apart(texts: list[str], words: list[str], hashed: int) -> None:
+    assert_is_plain(Vocabulary(words, hashed=hashed), texts, 99)
+
+
+def test_rare_words_share_ids_behind_those_of_the_vocabulary() -> None:
+    vocabulary = Vocabulary(["visa", "flight"], hashed=100)
+    rare = [f"rare{number}" for number in range(2_000)]
+    ids = vocabulary.ids(" ".join(["visa", *rare]), 9_999)
+    assert len(vocabulary) == 104
+    assert ids[0] == 2
+    assert set(ids[1:].tolist()) == set(range(4, 104))
+    assert np.bincount(ids[1:]).max() < 50  # 20 on average
+    again = Vocabulary.from_bytes(vocabulary.to_bytes(), hashed=100)
+    assert again.ids(" ".join(reversed(rare)), 9_999).tolist() == ids[:0:-1].tolist()
 
 
 def test_a_table_grows_and_finds_every_word_again() -> None:

@@ -65,7 +65,8 @@ class Pretrained(Encoder):
         return Embedding(dense)
 
     def _text(self, ids: list[int]) -> str:
-        return " ".join(self._spelling[number - FIRST_WORD] for number in ids if number >= FIRST_WORD)
+        known = range(FIRST_WORD, FIRST_WORD + len(self._spelling))
+        return " ".join(self._spelling[number - FIRST_WORD] for number in ids if number in known)
 
     def _model(self, device: str) -> Any:
         if device not in self._models:

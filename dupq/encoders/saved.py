@@ -73,7 +73,7 @@ def load(uri: str) -> SavedEncoder:
     settings = config.from_dict(description["settings"])
     place = storage.join(uri, "model.safetensors")
     network = rebuild(settings.encoder, read_weights(model, place), place)
-    vocabulary = Vocabulary.from_bytes(words, settings.text)
+    vocabulary = Vocabulary.from_bytes(words, settings.text, settings.word_vectors.hashed)
     if network.words.num_embeddings != len(vocabulary):
         raise DupqError(
             f"{uri}: {network.words.num_embeddings} word vectors, but {len(vocabulary)} ids; train the encoder anew"

@@ -35,7 +35,9 @@ def _calibrate(files: TrainingFiles, site_names: list[str], settings: config.Set
 
     torch.set_num_threads(1)
     sites = Sites(site_names)
-    vocabulary = Vocabulary.from_bytes(storage.read_bytes(files.vocabulary), settings.text)
+    vocabulary = Vocabulary.from_bytes(
+        storage.read_bytes(files.vocabulary), settings.text, settings.word_vectors.hashed
+    )
     tensors = read_weights(storage.read_bytes(files.weights), files.weights)
     network = rebuild(settings.encoder, tensors, files.weights)
     network.spell(vocabulary.words)

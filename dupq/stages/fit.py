@@ -151,7 +151,9 @@ def _task(loop_config: dict[str, Any]) -> _Task:
     files, sites = TrainingFiles(**loop_config["files"]), Sites(loop_config["sites"])
     settings = config.from_dict(loop_config["settings"])
     context = ray.train.get_context()
-    vocabulary = Vocabulary.from_bytes(storage.read_bytes(files.vocabulary), settings.text)
+    vocabulary = Vocabulary.from_bytes(
+        storage.read_bytes(files.vocabulary), settings.text, settings.word_vectors.hashed
+    )
     sequences = read_examples(files, vocabulary, settings)
     titles = read_titles_and_bodies(files, vocabulary, settings) if settings.title_body.epochs else None
     known = read_known(files, sites, all_keys(files.texts), settings.training)

@@ -232,7 +232,7 @@ def _prepare(files: TrainingFiles, site_names: list[str], settings: config.Setti
     sentences = Sentences(folders, settings)
     taught = word_teacher(settings.teacher.encoder)
     vectors = make_word_vectors(sentences, settings.word_vectors, settings.training.seed, taught)
-    vocabulary = Vocabulary(vectors.words, settings.text)
+    vocabulary = Vocabulary(vectors.words, settings.text, settings.word_vectors.hashed)
     storage.write_bytes(files.vocabulary, vocabulary.to_bytes())
     _write_start(files, vocabulary, vectors.table, trained_on.pairs, settings)
     most = settings.word_vectors.sentences

@@ -1,4 +1,7 @@
-"""Words and their ids. Id 0 is padding, id 1 every unknown word, words follow from id 2."""
+"""Words and their ids. Id 0 is padding, id 1 every unknown word, words follow from id 2.
+
+Behind them may stand ids that unknown words share by a hash of their letters, so that rare ones are not all the same.
+"""
 
 import functools
 
@@ -13,7 +16,7 @@ from dupq.text.normalisation import Normaliser
 from dupq.text.numbers import DATE_TOKEN
 from dupq.text.strings import Strings, strings_of
 from dupq.text.token_ids import TokenIds
-from dupq.text.word_table import WordTable, distinct_words, look_up, table_of
+from dupq.text.word_table import WordTable, bucket_of, distinct_words, look_up, table_of
 
 PADDING = 0
 UNKNOWN = 1
@@ -24,17 +27,21 @@ _NO_ID = -1  # of a word that is left out
 class Vocabulary:
     """A fixed list of words, and how a stored text is read into them."""
 
-    def __init__(self, words: list[str], settings: TextSettings | None = None) -> None:
-        """`words` in the order of their ids, without repeats; without settings, texts are read as they are stored."""
+    def __init__(self, words: list[str], settings: TextSettings | None = None, hashed: int = 0) -> None:
+        """`words` in the order of their ids, without repeats, and the number of ids that other words share.
+
+        Without settings, texts are read as they are stored.
+        """
         self.words = words
+        self.hashed = hashed
         self._normaliser = Normaliser(settings or TextSettings())
         self._ids = {word: index + FIRST_WORD for index, word in enumerate(words)}
         if len(self._ids) != len(words):
             raise DupqError("the vocabulary holds a word twice")
 
     def __len__(self) -> int:
-        """The number of ids: words, padding and unknown."""
-        return len(self.words) + FIRST_WORD
+        """The number of ids: words, padding and unknown, and those that other words share."""
+        return len(self.words) + FIRST_WORD + self.hashed
 
     def ids(self, text: str, maximum: int) -> np.ndarray:
         """The ids (int32) of the first `maximum` words that the encoder reads of a stored text.
@@ -56,8 +63,10 @@ class Vocabulary:
             return TokenIds.of(ids for ids, _ in read), sum(is_cut for _, is_cut in read)
         column = strings_of(texts)
         if self._normaliser.is_identity:
-            numbers, begins = look_up(column, self._table)
-            ids = np.append(np.arange(FIRST_WORD, len(self), dtype=np.int32), np.int32(UNKNOWN))
+            numbers, begins = look_up(column, self._table, self.hashed)
+            ids = np.arange(FIRST_WORD, len(self), dtype=np.int32)
+            first = len(self.words)
+            ids = np.concatenate([ids[:first], ids[first:][::-1] if self.hashed else np.array([UNKNOWN], np.int32)])
             kept = np.ones(len(ids), np.bool_)
         else:
             numbers, begins, ids, kept = self._normalised(column)
@@ -71,7 +80,7 @@ class Vocabulary:
         if self._normaliser.masks_dates:
             numbers, begins = mask_dates(numbers, begins, role_bits(words), np.int32(len(words) - 1))
         forms, kept = self._normaliser.each_word(words)
-        ids = [self._ids.get(form, UNKNOWN) if form is not None else _NO_ID for form in forms]
+        ids = [self._id_of(form) if form is not None else _NO_ID for form in forms]
         return numbers, begins, np.array(ids, np.int32), np.array(kept, np.bool_)
 
     @functools.cached_property
@@ -83,17 +92,23 @@ class Vocabulary:
             words = text.split(" ", maximum) if text else []
         else:
             words = self._normaliser.words(text)
-        ids = [self._ids.get(word, UNKNOWN) for word in words[:maximum]]
+        ids = [self._id_of(word) for word in words[:maximum]]
         return np.array(ids, np.int32), len(words) > maximum
+
+    def _id_of(self, word: str) -> int:
+        known = self._ids.get(word)
+        if known is not None or not self.hashed:
+            return known or UNKNOWN
+        return FIRST_WORD + len(self.words) + bucket_of(word, self.hashed)
 
     def to_bytes(self) -> bytes:
         """One word a line, UTF-8."""
         return "".join(f"{word}\n" for word in self.words).encode()
 
     @classmethod
-    def from_bytes(cls, content: bytes, settings: TextSettings | None = None) -> "Vocabulary":
+    def from_bytes(cls, content: bytes, settings: TextSettings | None = None, hashed: int = 0) -> "Vocabulary":
         """What `to_bytes` wrote."""
-        return cls(content.decode().split("\n")[:-1], settings)
+        return cls(content.decode().split("\n")[:-1], settings, hashed)
 
 
 @numba.njit(nogil=True, cache=True)
@@ -101,7 +116,8 @@ def _choose(numbers, begins, ids, kept, maximum):  # type: ignore[no-untyped-def
     """The ids of texts that are numbers of words, where each text's begin, and how many texts are cut at `maximum`.
 
     The words of text i are `numbers[begins[i]:begins[i + 1]]`; `ids` and `kept` are of words by their numbers, the last
-    of them of number -1. Words that are not `kept` are left out unless the text has no others, those of _NO_ID always.
+    of them of number -1 and so on. Words that are not `kept` are left out unless the text has no others, those of
+    _NO_ID always.
     """
     chosen, offsets, end, cut = np.empty_like(numbers), np.zeros_like(begins), np.int64(0), 0
     for text in range(len(begins) - 1):

@@ -52,12 +52,20 @@ def table_of(words: Strings) -> WordTable:
     return table
 
 
-def look_up(texts: Strings, table: WordTable) -> tuple[np.ndarray, np.ndarray]:
-    """The number in `table` of each word of `texts` (int32; -1 where it is not there), and where each text's begin."""
+def look_up(texts: Strings, table: WordTable, buckets: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """The number in `table` of each word of `texts` (int32), and where each text's begin.
+
+    Where a word is not there, the number is -1, less its bucket if there are any.
+    """
     begins = _begins_of_words(texts.data, texts.offsets)
     numbers = np.empty(begins[-1], np.int32)
-    _look_up(texts.data, texts.offsets, *table, begins, numbers)
+    _look_up(texts.data, texts.offsets, *table, begins, max(1, buckets), numbers)
     return numbers, begins
+
+
+def bucket_of(word: str, buckets: int) -> int:
+    """Which of `buckets` a word belongs to, by a hash of its bytes."""
+    return int(_bucket_of(np.frombuffer(word.encode(), np.uint8), buckets))
 
 
 def distinct_words(texts: Strings) -> tuple[np.ndarray, np.ndarray, WordTable]:
@@ -80,7 +88,7 @@ def _begins_of_words(data, offsets):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _look_up(data, offsets, known, starts, ends, keys, found, begins, numbers):  # type: ignore[no-untyped-def]
+def _look_up(data, offsets, known, starts, ends, keys, found, begins, buckets, numbers):  # type: ignore[no-untyped-def]
     for text in range(len(offsets) - 1):
         start = offsets[text]
         for place in range(begins[text], begins[text + 1]):
@@ -88,7 +96,7 @@ def _look_up(data, offsets, known, starts, ends, keys, found, begins, numbers): 
             slot = _seek(keys, found, key, _mix(key))
             while _is_doubtful(key, found[slot]) and not _is_word(known, starts, ends, found[slot], data, start, end):
                 slot = _seek(keys, found, key, slot + _U(1))
-            numbers[place] = found[slot]
+            numbers[place] = found[slot] if found[slot] >= 0 else -1 - _bucket(key, buckets)
             start = end + 1
 
 
@@ -205,6 +213,17 @@ def _before_space(word):  # type: ignore[no-untyped-def]
     """How many of eight bytes come before the first space (int64, 8 if there is none); Lamport's search."""
     other = word ^ _SPACES
     return lowest_bit((other - _ONES) & ~other & _HIGH_BITS) >> 3
+
+
+@numba.njit(nogil=True, cache=True)
+def _bucket_of(word, buckets):  # type: ignore[no-untyped-def]
+    return _bucket(_key(word, 0, len(word)), buckets)
+
+
+@numba.njit(nogil=True, cache=True)
+def _bucket(key, buckets):  # type: ignore[no-untyped-def]
+    """Of the word that has this key."""
+    return np.int32(_mix(key) % _U(buckets))
 
 
 @numba.njit(nogil=True, cache=True)

@@ -21,7 +21,8 @@ SENTENCE_WORDS = 10_000  # gensim leaves out, without a word, what a longer sent
 class WordVectors(NamedTuple):
     """Words, most frequent first, and the table of their vectors (float32), one row an id of their vocabulary.
 
-    The vector of padding is zero, that of unknown words the mean of all. `caps` says what the limits left out.
+    The vector of padding is zero, those of unknown words, hashed or not, the mean of all. `caps` says what the limits
+    left out.
     """
 
     words: list[str]
@@ -65,7 +66,8 @@ def make_word_vectors(
     else:
         vectors = _trained(sentences, {word: frequent[word] for word in words}, counted.sentences, settings, seed)
     mean = vectors.mean(axis=0, keepdims=True, dtype=np.float64).astype(np.float32)
-    table = np.concatenate([np.zeros((1, vectors.shape[1]), np.float32), mean, vectors])
+    shared = np.repeat(mean, settings.hashed, axis=0)
+    table = np.concatenate([np.zeros((1, vectors.shape[1]), np.float32), mean, vectors, shared])
     return WordVectors(words, table, caps)
 
 
