@@ -9,6 +9,14 @@ part if it has a question of that, else of the development part if it has one of
 question was trained on. Each system calls a pair a duplicate from the score that is best on development pairs;
 `roc_auc` needs no such score. Beside each encoder: the cosine of the counts of the same words.
 
+The presets are made for texts of an archive and random negatives. What does better here, the CNN scored by cosine:
+
+    python benchmarks/arabic.py --presets othman-lstm --set training.negatives=0 --set training.positives=links \\
+        --set encoder.word_vectors=learned
+    python benchmarks/arabic.py --presets othman-cnn --set training.negatives=0 --set training.positives=links \\
+        --set encoder.word_vectors=learned --set encoder.similarity=cosine --set encoder.units=200 \\
+        --set training.learning_rate=0.001
+
 Reads DUPQ_SHARED_DATA (default: ../shared/data).
 """
 
