@@ -7,14 +7,15 @@ import pyarrow.parquet as pq
 import pytest
 from trained import TrainedSample
 
-from dupq import storage
+from dupq import config, storage
 from dupq.encoders.saved import load
 from dupq.errors import DupqError, SettingError
 from dupq.stages.teacher import read_taught, word_teacher
 from dupq.stages.training import TrainingFiles
+from dupq.text.word_forms import stems
 from dupq.training_pipeline import TrainingJob, train
 
-QUICK = ("title_body.epochs=1", "teacher.epochs=2", "training.epochs=1", "teacher.questions=700")
+QUICK = ("title_body.epochs=1", "teacher.epochs=5", "training.epochs=1", "teacher.questions=700")
 
 
 def job(sample: TrainedSample, output: Path, *more: str) -> TrainingJob:
@@ -30,8 +31,8 @@ def test_a_teacher_gives_words_and_questions_but_none_that_are_kept_for_later(
     made, teacher = load(str(tmp_path / "encoder")), load(trained_sample.encoder)
     assert [record["name"] for record in run.records] == ["texts", "prepare", "teach", "fit", "calibrate"]
     curve = made.metrics["learning_curve"]
-    assert [row["epoch"] for row in curve] == [1, 2, 3, 4]
-    assert curve[2]["loss"] < curve[1]["loss"]
+    assert [row["epoch"] for row in curve] == [1, 2, 3, 4, 5, 6, 7]
+    assert curve[5]["loss"] < curve[1]["loss"]
     assert made.network.dimensions == teacher.network.dimensions
     files = TrainingFiles("", None, run.uri, "")
     taught = read_taught(files)
@@ -39,8 +40,8 @@ def test_a_teacher_gives_words_and_questions_but_none_that_are_kept_for_later(
     split = pq.read_table(tmp_path / "encoder" / "split.parquet").to_pylist()
     later = {row["question_id"] for row in split if row["part"] in ("development", "test")}
     assert 400 < len(taught.left) <= 700
-    assert [row["examples"] for row in curve[1:3]] == [len(taught.left)] * 2
-    assert len(taught.left) not in (curve[0]["examples"], curve[3]["examples"])
+    assert [row["examples"] for row in curve[1:6]] == [len(taught.left)] * 5
+    assert len(taught.left) not in (curve[0]["examples"], curve[6]["examples"])
     assert not later & set((taught.left & ((1 << 48) - 1)).tolist())
 
     before = (tmp_path / "encoder" / "encoder.json").stat().st_mtime_ns
@@ -51,9 +52,25 @@ def test_a_teacher_gives_words_and_questions_but_none_that_are_kept_for_later(
 def test_single_words_have_the_teachers_embeddings(trained_sample: TrainedSample) -> None:
     teacher = load(trained_sample.encoder)
     words = teacher.vocabulary.words[:3]
-    found = word_teacher(trained_sample.encoder)([*words, "no-such-word-anywhere"])
+    found = word_teacher(trained_sample.encoder, [], config.Settings())([*words, "no-such-word-anywhere"])
     assert found.shape == (4, teacher.network.dimensions)
     assert (found[:3].astype(float) ** 2).sum(axis=1) == pytest.approx(1, abs=1e-2)
+
+
+def test_a_stem_has_the_mean_of_its_words_embeddings(trained_sample: TrainedSample) -> None:
+    settings = config.load("dupq-distilled", ["text.word_form=stems", "word_vectors.minimum_count=2"])
+    known = set(load(trained_sample.encoder).vocabulary.words)
+    by_stem: dict[str, list[str]] = {}
+    for word in sorted(known):
+        by_stem.setdefault(stems("english")(word), []).append(word)
+    stem, (one, other) = next((stem, words[:2]) for stem, words in by_stem.items() if len(words) > 1)
+    alone = next(stem for stem, words in by_stem.items() if words == [stem])
+    plain = word_teacher(trained_sample.encoder, [], config.Settings())([one, other, alone])
+    sentences = [[one, one, other], [one, other, f"{one}-unheard-of"]]
+    found = word_teacher(trained_sample.encoder, sentences, settings)([alone, stem])
+    expected = (3 * plain[0].astype(float) + 2 * plain[1].astype(float)) / 5
+    assert found[0] == pytest.approx(plain[2], abs=1e-3)  # which stands nowhere often enough
+    assert found[1] == pytest.approx(expected, abs=1e-3)
 
 
 def test_a_teacher_that_is_none_and_one_that_reads_other_texts_are_clear_errors(

@@ -4,21 +4,25 @@ Many tasks, each a few hundred questions, as a teacher may well take a tenth of 
 stays done. The questions are those of examples.parquet that `prepare` marked.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import pyarrow as pa
+from scipy import sparse
 
 from dupq import config, storage
 from dupq.errors import DupqError
 from dupq.stages.tasks import Counts, Report, run_tasks, skip_or
 from dupq.stages.training import TrainingFiles
 from dupq.tables import TEXTS
+from dupq.text.normalisation import Normaliser
 from dupq.text.questions import encoder_texts
 from dupq.training.pairs import Taught
+from dupq.training.word_vectors import count_words
 
 _QUESTIONS_PER_TASK = 500
 _ROWS = 32  # of a batch
+WordTeacher = Callable[[list[str]], np.ndarray]  # words → vectors, one row each
 
 
 def teach(files: TrainingFiles, settings: config.Settings) -> Report:
@@ -49,15 +53,40 @@ def _teach(examples: str, keys: np.ndarray, settings: config.Settings, output: s
     return skip_or(output, make)
 
 
-def word_teacher(encoder: str) -> Callable[[list[str]], np.ndarray]:
-    """The teacher's embeddings of single words (float32, one row each; zero for a word that it does not know)."""
+def word_teacher(encoder: str, sentences: Iterable[list[str]], settings: config.Settings) -> WordTeacher:
+    """The teacher's embeddings of single words (float32, one row each; zero for a word that it does not know).
+
+    It knows words as they are written, which is how they stand in `sentences`: a stem gets the mean of those of its
+    words that stand there often enough, by how often they do, or else its own.
+    """
 
     def vectors(words: list[str]) -> np.ndarray:
-        column = pa.array(words, pa.string())
-        table = pa.table({"title": pa.array([""] * len(words)), "text": column})
-        return _embeddings(encoder, table, None)
+        if settings.text.word_form == "written":
+            return _of_words(encoder, words)
+        counted = count_words(sentences, settings.word_vectors.counted_words).counts
+        counts = {word: count for word, count in counted.items() if count >= settings.word_vectors.minimum_count}
+        forms, _ = Normaliser(settings.text).each_word(list(counts))
+        rows = {word: row for row, word in enumerate(words)}
+        spelled = [(rows[form], *each) for form, each in zip(forms, counts.items(), strict=True) if form in rows]
+        with_any = {row for row, _, _ in spelled}
+        spelled += [(row, word, 1) for word, row in rows.items() if row not in with_any]
+        return _means(spelled, _of_words(encoder, [word for _, word, _ in spelled]), len(words))
 
     return vectors
+
+
+def _means(spelled: list[tuple[int, str, int]], vectors: np.ndarray, size: int) -> np.ndarray:
+    """The means (float32, shape (size, D)) of `vectors` by the rows and the counts of `spelled`, without zero ones."""
+    row, count = (np.array([each[place] for each in spelled], np.int64) for place in (0, 2))
+    weights = sparse.csr_array((count * vectors.any(axis=1), (row, np.arange(len(row)))), (size, len(row)))
+    totals = np.maximum(1, weights.sum(axis=1))
+    return ((weights @ vectors.astype(np.float64)) / totals[:, None]).astype(np.float32)
+
+
+def _of_words(encoder: str, words: list[str]) -> np.ndarray:
+    """What it makes of each word alone."""
+    table = pa.table({"title": pa.array([""] * len(words)), "text": pa.array(words, pa.string())})
+    return _embeddings(encoder, table, None)
 
 
 def _embeddings(uri: str, table: pa.Table, settings: config.TextSettings | None) -> np.ndarray:

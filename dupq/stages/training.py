@@ -9,6 +9,7 @@ fit        N workers     TorchTrainer; each takes its share of every batch
 calibrate  one task      threshold and probability on development links; the saved encoder
 """
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -230,7 +231,8 @@ def _prepare(files: TrainingFiles, site_names: list[str], settings: config.Setti
     _write_examples(files, keys, known, settings)
     folders = [files.texts] if files.answers is None else [files.texts, files.answers]
     sentences = Sentences(folders, settings)
-    taught = word_teacher(settings.teacher.encoder)
+    as_written = dataclasses.replace(settings, text=dataclasses.replace(settings.text, word_form="written"))
+    taught = word_teacher(settings.teacher.encoder, Sentences(folders, as_written), settings)
     vectors = make_word_vectors(sentences, settings.word_vectors, settings.training.seed, taught)
     vocabulary = Vocabulary(vectors.words, settings.text, settings.word_vectors.hashed)
     storage.write_bytes(files.vocabulary, vocabulary.to_bytes())
