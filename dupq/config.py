@@ -162,13 +162,17 @@ class EncodeSettings:
 
 @dataclass(frozen=True)
 class NeighbourSettings:
-    """All pairs, exactly."""
+    """All pairs: exactly, or for archives beyond that only among questions in lists that lie near each other."""
 
     k: int = 10
     scope: Literal["all", "site"] = "all"  # site: only questions of one site are compared
     sites: tuple[str, ...] = ()  # only questions of these; none: of all
     block_rows: int = 0  # questions of a block of a tile; 0: as memory allows. Nothing else depends on it
     pairs_per_question: int = 100  # over the threshold, on average: if there are more, only the k nearest are kept
+    method: Literal["exact", "ivf"] = "exact"  # ivf: loses some neighbours; how many is measured and counted
+    ivf_lists: int = 0  # of all questions, or of each site's if scope is site; 0: the root of their number
+    ivf_probes: int = 32  # lists that a question is searched for in
+    ivf_sample: int = 1_000  # questions, about so many, whose exact neighbours are looked up to measure the recall
 
 
 @dataclass(frozen=True)
@@ -353,7 +357,7 @@ _AT_LEAST_ONE = {
         "calibration_pool",
     ],
     "encode": ["batch_size"],
-    "neighbours": ["k", "pairs_per_question"],
+    "neighbours": ["k", "pairs_per_question", "ivf_probes", "ivf_sample"],
     "evaluation": ["k", "queries"],
     "ingest": ["shard_rows"],
 }
@@ -435,6 +439,8 @@ def check(settings: Settings) -> Settings:
         for entry in ("learning_rate", "temperature"):
             value = getattr(lesson, entry)
             _require(value > 0, f"{section}.{entry}", value, "more than 0 expected")
+    lists = settings.neighbours.ivf_lists
+    _require(0 <= lists <= 1 << 20, "neighbours.ivf_lists", lists, "0 to 1,048,576 expected")
     _require(settings.encode.actors >= 0, "encode.actors", settings.encode.actors, "0 or more expected")
     _require(settings.encode.gpus >= 0, "encode.gpus", settings.encode.gpus, "0 or more expected")
     share = settings.ingest.maximum_reject_share

@@ -167,6 +167,17 @@ NEAREST = pa.schema(
     ]
 )
 
+
+def centres(dimensions: int) -> pa.Schema:
+    """The middle of each list of an inverted file, and the length that vectors are scaled by (neighbours/ivf.py)."""
+    return pa.schema([_required("centre", pa.list_(pa.float32(), dimensions)), _required("longest", pa.float64())])
+
+
+def listed(probes: int) -> pa.Schema:
+    """Questions, and the lists that each is searched for in, the nearest first."""
+    return pa.schema([*FINGERPRINTS, _required("lists", pa.list_(pa.int32(), probes))])
+
+
 EDGES = pa.schema([*KEY_PAIRS, _required("probability", pa.float32())])
 
 # The questions of clusters of two and more.

@@ -26,9 +26,19 @@ def embeddings_table(embeddings: Embeddings, sites: Sites) -> pa.Table:
     return pa.table(columns, schema=tables.embeddings(dimensions, embeddings.words is not None))
 
 
+def write_embeddings(uri: str, embeddings: Embeddings, sites: Sites) -> None:
+    """One file of embeddings, in the order that they are given in."""
+    schema = tables.embeddings(embeddings.vectors.shape[1], embeddings.words is not None)
+    storage.write_table(uri, embeddings_table(embeddings, sites), schema)
+
+
 def read_embeddings(uri: str, sites: Sites) -> Embeddings:
     """One file of embeddings; their keys are sorted as in the file."""
-    table = storage.read_table(uri)
+    return embeddings_of(storage.read_table(uri), sites, uri)
+
+
+def embeddings_of(table: pa.Table, sites: Sites, uri: str) -> Embeddings:
+    """The embeddings that a table holds. Raises DupqError naming `uri` for a missing column."""
     for name in ("site", "question_id", "embedding"):
         if name not in table.column_names:
             raise DupqError(f"{uri}: column '{name}' is missing; it has {', '.join(table.column_names)}")

@@ -82,6 +82,8 @@ def find_neighbours_since(
 
 def _unusable(previous: NeighbourFiles, asked: Asked) -> str | None:
     """Why an earlier run cannot be built upon."""
+    if asked.settings.method != "exact":
+        return f"neighbours.method={asked.settings.method} builds on no earlier run"
     if not storage.exists(previous.asked):
         return f"{previous.run} has no finished neighbours"
     then = storage.read_json(previous.asked)

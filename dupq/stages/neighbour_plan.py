@@ -58,6 +58,14 @@ class Plan:
         """The other blocks that a block is compared with."""
         return [other for other in range(len(self.blocks)) if other != number and self.compares(other, number)]
 
+    @property
+    def groups(self) -> list[list[int]]:
+        """The blocks, those together that are compared with each other."""
+        groups: dict[str, list[int]] = {}
+        for number, site in enumerate(self.sites):
+            groups.setdefault(site if self.scope == "site" else "", []).append(number)
+        return list(groups.values())
+
     def compares(self, left: int, right: int) -> bool:
         """Whether the questions of two blocks are compared."""
         return self.scope == "all" or self.sites[left] == self.sites[right]

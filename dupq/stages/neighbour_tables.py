@@ -88,6 +88,7 @@ class Asked:
         return {
             "measure": self.measure.to_dict(),
             "threshold": self.threshold,
+            "method": settings.method,
             "k": settings.k,
             "scope": settings.scope,
             "sites": list(settings.sites),
