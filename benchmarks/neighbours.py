@@ -31,6 +31,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +42,9 @@ import torch
 from dupq import storage
 from dupq.config import NeighbourSettings
 from dupq.encoders.measure import Measure
-from dupq.neighbours.best import merge_nearest
 from dupq.neighbours.embeddings import Embeddings, blocks
 from dupq.neighbours.products import fastest_type
-from dupq.neighbours.search import all_pairs
+from dupq.neighbours.search import all_pairs, merge
 from dupq.neighbours.tiles import Nearest, Pairs, Search, block, search_tile
 from dupq.stages import cluster
 from dupq.stages.embeddings import embeddings_table
@@ -121,7 +121,7 @@ def measure(count: int, dimensions: int) -> dict[str, Any]:
     peaks = {name: gemm_peak(dimensions, kind) for name, kind in (("", fastest_type()), ("float32_", torch.float32))}
     found: list[list[Nearest]] = []
     reset_peak()
-    topk = seconds(lambda: found.append(search_all(archive, TOP_K)[0]))
+    topk = seconds(lambda: found.__setitem__(slice(None), [search_all(archive, TOP_K)[0]]))
     over = seconds(lambda: search_all(archive, OVER))
     memory = peak_mb()
     share = 1.0 if count <= 50_000 else 0.05
@@ -206,26 +206,31 @@ def increment(count: int, is_quick: bool) -> dict[str, Any]:
     old, added = archive.take(~is_new), archive.take(is_new)
     search = Search(COSINE, K, THRESHOLD)
     start = time.perf_counter()
-    whole = search_all(archive, search)[0]
+    whole = np.concatenate([nearest.others for nearest in search_all(archive, search)[0]])
     taken = time.perf_counter() - start
     before = search_all(old, search)[0]
-    rows = Nearest(*(np.concatenate([getattr(part, name) for part in before]) for name in Nearest._fields))
-    lists: list[Nearest] = []
-    share = seconds(lambda: lists.append(incremented(old, added, rows, search))) / taken
-    expected = np.concatenate([nearest.others for nearest in whole])
-    assert (lists[0].others == expected[np.concatenate([old.keys, added.keys])]).all()
+    lists: list[list[np.ndarray]] = []
+    share = seconds(lambda: lists.append(incremented(old, added, before, search))) / taken
+    assert (np.concatenate(lists[0]) == whole[np.concatenate([old.keys, added.keys])]).all()
     return {"increment_share": round(share, 4), "stage_increment_share": round(stage_share(archive, old), 4)}
 
 
-def incremented(old: Embeddings, added: Embeddings, before: Nearest, search: Search) -> Nearest:
-    """The lists of the old and of the added questions, from those that the old ones had."""
-    ours, theirs = block(added, COSINE), block(old, COSINE)
+def incremented(old: Embeddings, added: Embeddings, before: list[Nearest], search: Search) -> list[np.ndarray]:
+    """The neighbours of the old questions, block by block, and of the added ones, from the old ones' lists."""
+    ours = block(added, COSINE)
     own = search_tile(ours, ours, search)[0]
-    among, back, _ = search_tile(ours, theirs, search)
-    lists = Nearest(*(column.copy() for column in before))
-    merge_nearest(lists.others, lists.scores, back.others, back.scores)
-    merge_nearest(own.others, own.scores, among.others, among.scores)
-    return Nearest(*(np.concatenate(columns) for columns in zip(lists, own, strict=True)))
+
+    def against(some: Embeddings, lists: Nearest) -> tuple[Nearest, Nearest]:
+        among, back, _ = search_tile(ours, block(some, COSINE), search, known=(own.worst, lists.worst))
+        merged = Nearest(*(column.copy() for column in lists))
+        merge(merged, back)
+        return among, merged
+
+    with ThreadPoolExecutor(THREADS, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        found = list(pool.map(against, blocks(old, len(before[0].over)), before))
+    for among, _ in found:
+        merge(own, among)
+    return [*(merged.others for _, merged in found), own.others]
 
 
 def stage_share(archive: Embeddings, old: Embeddings) -> float:

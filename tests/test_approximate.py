@@ -252,7 +252,8 @@ def scaled(vectors: np.ndarray, longest: float) -> np.ndarray:
 
 
 def test_the_manifest_tells_the_recall(tmp_path: Path) -> None:
-    settings = config.assign(config.Settings(), ["neighbours.method=ivf", "neighbours.ivf_probes=1"])
+    assignments = ["neighbours.method=ivf", "neighbours.ivf_probes=1", f"neighbours.k={K}"]
+    settings = config.assign(config.Settings(), assignments)
     run = runs.open_run(str(tmp_path), {}, "a test", settings)
     files, made = write(made_up([200, 0, 0]), Path(run.uri), SITES)
     wanted = Asked(SITES, settings.neighbours, MIX, 0.5, 2)
