@@ -1,5 +1,6 @@
 """The all-pairs stage with real Ray: tiles, lists, pairs over the threshold, and what is new since an earlier run."""
 
+import functools
 import os
 import random
 import signal
@@ -14,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import ray
 from scipy import sparse
 
 from dupq import storage
@@ -22,6 +24,7 @@ from dupq.encoders.measure import Measure
 from dupq.errors import SettingError
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.exact import exact_scores, rule_of, side_of
+from dupq.stages import neighbours
 from dupq.stages.changes import to_sites
 from dupq.stages.embeddings import embeddings_table
 from dupq.stages.increment import find_neighbours_since
@@ -29,7 +32,7 @@ from dupq.stages.neighbour_plan import block_rows
 from dupq.stages.neighbour_tables import Asked, NeighbourFiles, directed_rows, read_nearest
 from dupq.stages.neighbours import LEFT_OUT, OVER, find_neighbours
 from dupq.stages.shards import Shard
-from dupq.stages.tasks import Report
+from dupq.stages.tasks import Report, run_tasks
 from dupq.tables import SIMILAR_PAIRS, embeddings
 from dupq.text.keys import ID_BITS, Sites
 
@@ -173,6 +176,18 @@ def test_the_answer_does_not_depend_on_blocks_or_shards(rows: int, shards: int, 
     assert lists(found) == lists(expected)
     assert pairs(found) == pairs(expected)
     assert directed(found) == directed(expected)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_the_bytes_do_not_depend_on_the_number_of_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    archive = made_up([200, 60, 0], seed=4)
+    expected, _ = search(archive, tmp_path / "one", asked(block_rows=40))
+    at_once = functools.partial(run_tasks, cpus=ray.cluster_resources()["CPU"] / workers)
+    monkeypatch.setattr(neighbours, "run_tasks", at_once)
+    found, _ = search(archive, tmp_path / "two", asked(block_rows=40))
+    assert contents(found) == contents(expected)
 
 
 def test_too_many_pairs_are_counted_and_the_nearest_kept(tmp_path: Path) -> None:

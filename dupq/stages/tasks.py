@@ -55,13 +55,15 @@ def summarise(outcomes: Sequence[tuple[Counts, float]]) -> Report:
     return report
 
 
-def run_tasks(label: str, work: Callable[..., Counts], calls: Sequence[tuple], gpus: int = 0) -> Report:
+def run_tasks(
+    label: str, work: Callable[..., Counts], calls: Sequence[tuple], cpus: float = 1, gpus: int = 0
+) -> Report:
     """Call `work` once for each tuple of arguments, side by side, and sum up what they count.
 
     The answer does not depend on their order. The first error ends the stage; a task whose worker died is
     started again.
     """
-    task = ray.remote(measured).options(num_cpus=1, num_gpus=gpus, max_retries=RETRIES)
+    task = ray.remote(measured).options(num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES)
     waiting = [task.remote(work, *arguments) for arguments in calls]
     outcomes: list[tuple[Counts, float]] = []
     progress = Progress(label, len(calls))
