@@ -247,8 +247,9 @@ def _read_truth(uri: str, sites: Sites, seen: np.ndarray, keys: np.ndarray) -> d
             rows.setdefault(row["kind"], []).append((int(ends[0]), int(ends[1])))
         except (KeyError, TypeError, ValueError) as error:
             raise DupqError(f"{uri}: line {number} is not 'site, question_id, related_id, kind' ({error})") from error
-    there = {kind: [pair for pair in pairs if np.isin(pair, keys).all()] for kind, pairs in rows.items()}
-    return {kind: _planted(np.array(pairs), seen) for kind, pairs in there.items() if pairs}
+    planted = {kind: np.array(pairs) for kind, pairs in rows.items()}
+    there = {kind: pairs[np.isin(pairs, keys).all(axis=1)] for kind, pairs in planted.items()}
+    return {kind: _planted(pairs, seen) for kind, pairs in there.items() if len(pairs)}
 
 
 def _planted(pairs: np.ndarray, seen: np.ndarray) -> Planted:
