@@ -113,7 +113,8 @@ class TeacherSettings:
     """Training after that on titles and bodies: to find alike what a better and slower encoder finds alike."""
 
     encoder: str = ""  # URI of a saved encoder; none: no such training
-    questions: int = 20_000  # at most that it encodes, chosen by a hash of their key; none that is kept for later
+    questions: int = 20_000  # at most that it encodes, chosen by a hash of their key
+    held_out: bool = False  # also those of the development and test parts: their texts, not what they are duplicates of
     epochs: int = 12
     batch_size: int = 768
     learning_rate: float = 0.0005  # at the first step, from which it falls to 0

@@ -11,7 +11,7 @@ from dupq import config, storage
 from dupq.encoders.saved import load
 from dupq.errors import DupqError, SettingError
 from dupq.stages.teacher import read_taught, word_teacher
-from dupq.stages.training import TrainingFiles
+from dupq.stages.training import TrainingFiles, all_keys
 from dupq.text.word_forms import stems
 from dupq.training_pipeline import TrainingJob, train
 
@@ -47,6 +47,15 @@ def test_a_teacher_gives_words_and_questions_but_none_that_are_kept_for_later(
     before = (tmp_path / "encoder" / "encoder.json").stat().st_mtime_ns
     train(job(trained_sample, tmp_path / "encoder"))
     assert (tmp_path / "encoder" / "encoder.json").stat().st_mtime_ns == before
+
+
+def test_a_teacher_may_read_the_texts_of_questions_that_are_kept_for_later(
+    trained_sample: TrainedSample, tmp_path: Path
+) -> None:
+    settings = ("teacher.held_out=true", "teacher.questions=100000", "teacher.epochs=1", "training.mined_negatives=1")
+    run = train(job(trained_sample, tmp_path / "encoder", *settings))
+    taught = set(read_taught(TrainingFiles("", None, run.uri, "")).left.tolist())
+    assert taught == set(all_keys(f"{run.uri}/texts").tolist())
 
 
 def test_single_words_have_the_teachers_embeddings(trained_sample: TrainedSample) -> None:

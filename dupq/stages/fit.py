@@ -157,6 +157,7 @@ def _task(loop_config: dict[str, Any]) -> _Task:
     sequences = read_examples(files, vocabulary, settings)
     titles = read_titles_and_bodies(files, vocabulary, settings) if settings.title_body.epochs else None
     known = read_known(files, sites, all_keys(files.texts), settings.training)
+    others = np.setdiff1d(np.array(list(sequences), np.int64), known.split.questions_of("test"))
     return _Task(
         files,
         settings,
@@ -164,7 +165,7 @@ def _task(loop_config: dict[str, Any]) -> _Task:
         sequences,
         known,
         positives(known.links, known.split, settings.training).pairs,
-        chosen(np.array(list(sequences), np.int64), settings.training.negative_pool),
+        chosen(others, settings.training.negative_pool),
         titles,
         read_taught(files) if settings.teacher.encoder else None,
         (context.get_world_rank(), context.get_world_size()),

@@ -253,7 +253,8 @@ def _write_examples(files: TrainingFiles, keys: np.ndarray, known: Known, settin
     """The texts that training reads, and the keys of those of them that a teacher reads, if there is one."""
     kept_for_later = np.concatenate([known.split.questions_of(part) for part in ("development", "test")])
     taught = chosen(keys, settings.teacher.questions if settings.teacher.encoder else 0)
-    taught = np.setdiff1d(taught, kept_for_later)
+    if not settings.teacher.held_out:
+        taught = np.setdiff1d(taught, kept_for_later)
     wanted = np.union1d(known.split.questions, chosen(keys, settings.training.negative_pool))
     wanted = np.setdiff1d(np.union1d(wanted, known.wrong), known.split.questions_of("test"))
     wanted = np.union1d(wanted, taught)
