@@ -269,7 +269,7 @@ def written(archive: Embeddings, files: NeighbourFiles) -> tuple[NeighbourFiles,
 def lists_of(files: NeighbourFiles) -> dict[int, bytes]:
     found: dict[int, bytes] = {}
     for file in storage.list_files(files.nearest, ".parquet"):
-        keys, nearest, _ = read_nearest(file.uri, K)
+        keys, nearest = read_nearest(file.uri, K)
         found.update({key: others.tobytes() for key, others in zip(keys.tolist(), nearest.others, strict=True)})
     return found
 

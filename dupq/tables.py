@@ -106,7 +106,8 @@ def embeddings(dimensions: int, is_lexical: bool) -> pa.Schema:
     """The schema of a run's `embeddings/`: one float16 vector of `dimensions` for each encoded question.
 
     It has length 1 if the encoder is scored by cosine. With `is_lexical` a bag of words stands beside it: the
-    ids of its words, ascending, and their weights, of length 1 too.
+    ids of its words, ascending, and their weights, of length 1 too. By the fingerprint (a hash of both; 0 for an empty
+    text) a later run knows what has changed.
     """
     bag = [_required("words", pa.list_(pa.int32())), _required("word_weights", pa.list_(EMBEDDING_TYPE))]
     return pa.schema(
@@ -115,6 +116,7 @@ def embeddings(dimensions: int, is_lexical: bool) -> pa.Schema:
             _required("question_id", pa.int64()),
             _required("embedding", pa.list_(EMBEDDING_TYPE, dimensions)),
             *(bag if is_lexical else []),
+            _required("fingerprint", pa.int64()),
         ]
     )
 
@@ -148,8 +150,6 @@ NEIGHBOURS = pa.schema(
 # Pairs over the threshold.
 SIMILAR_PAIRS = pa.schema([*KEY_PAIRS, _required("similarity", pa.float32())])
 
-FINGERPRINTS = pa.schema([_required("key", pa.int64()), _required("fingerprint", pa.int64())])  # of embeddings
-
 # What an earlier search does not tell: questions to be searched, and questions whose pairs no longer count.
 CHANGES = pa.schema([_required("key", pa.int64()), _required("is_asked", pa.bool_()), _required("is_gone", pa.bool_())])
 
@@ -163,7 +163,6 @@ NEAREST = pa.schema(
         _required("neighbours", pa.list_(pa.int64())),
         _required("scores", pa.list_(pa.float64())),  # what they are ordered by, exactly
         _required("over", pa.int64()),  # how many questions are over the threshold
-        _required("fingerprint", pa.int64()),  # a hash of the question's embedding
     ]
 )
 
@@ -175,7 +174,7 @@ def centres(dimensions: int) -> pa.Schema:
 
 def listed(probes: int) -> pa.Schema:
     """Questions, and the lists that each is searched for in, the nearest first."""
-    return pa.schema([*FINGERPRINTS, _required("lists", pa.list_(pa.int32(), probes))])
+    return pa.schema([_required("key", pa.int64()), _required("lists", pa.list_(pa.int32(), probes))])
 
 
 EDGES = pa.schema([*KEY_PAIRS, _required("probability", pa.float32())])

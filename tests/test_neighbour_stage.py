@@ -92,9 +92,9 @@ def search(archive: Embeddings, run: Path, wanted: Asked, shards: int = 2) -> tu
 def lists(files: NeighbourFiles) -> dict[int, tuple]:
     found = {}
     for file in storage.list_files(files.nearest, ".parquet"):
-        keys, nearest, hashes = read_nearest(file.uri, K)
-        rows = zip(keys.tolist(), nearest.others, nearest.scores, nearest.over, hashes, strict=True)
-        found.update({key: (o[o >= 0].tolist(), s[o >= 0].tolist(), int(n), int(h)) for key, o, s, n, h in rows})
+        keys, nearest = read_nearest(file.uri, K)
+        rows = zip(keys.tolist(), nearest.others, nearest.scores, nearest.over, strict=True)
+        found.update({key: (o[o >= 0].tolist(), s[o >= 0].tolist(), int(n)) for key, o, s, n in rows})
     return found
 
 
@@ -276,6 +276,18 @@ def test_another_threshold_searches_everything(tmp_path: Path, capsys: pytest.Ca
     find_neighbours_since(files, made, asked(threshold=0.7), before)
     assert "another threshold" in capsys.readouterr().out
     assert pairs(files) == pytest.approx(slowly(archive, asked(threshold=0.7))[1])
+
+
+def test_a_run_without_fingerprints_is_no_help(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    archive = made_up([90, 0, 0])
+    before, _ = search(archive, tmp_path / "before", asked())
+    for file in storage.list_files(before.embeddings, ".parquet"):
+        old = storage.read_table(file.uri).drop_columns(["fingerprint"])
+        storage.write_table(file.uri, old, old.schema.remove_metadata())
+    files, made = write(archive, tmp_path / "since", SITES)
+    find_neighbours_since(files, made, asked(), before)
+    assert "has no embeddings with fingerprints" in capsys.readouterr().out
+    assert lists(files) == lists(before)
 
 
 def contents(files: NeighbourFiles) -> dict[str, bytes]:

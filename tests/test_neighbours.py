@@ -1,3 +1,5 @@
+import random
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from dupq.neighbours import tiles
 from dupq.neighbours.embeddings import Embeddings, Neighbours, blocks, gathered
 from dupq.neighbours.exact import Rule, Side, exact_scores, pair_scores, rule_of, side_of
 from dupq.neighbours.finder import OnGpu
+from dupq.neighbours.fingerprints import fingerprints
 from dupq.neighbours.search import all_pairs, as_neighbours, top_k
 from dupq.neighbours.tiles import Search, block
 
@@ -135,6 +138,22 @@ def test_a_score_can_be_recomputed_from_the_embeddings(measure: Measure) -> None
     assert found.similarities == pytest.approx(expected[found.queries, found.neighbours], rel=1e-5, abs=1e-7)
     pairs = pair_scores(measure, archive.take(found.queries), archive.take(found.neighbours))
     assert pairs == pytest.approx(expected[found.queries, found.neighbours], rel=1e-12, abs=1e-15)
+
+
+@given(st.one_of(archives(), archives(True)), st.randoms())
+@settings(deadline=None, max_examples=50)
+def test_fingerprints_tell_embeddings_apart_in_any_order(archive: Embeddings, order: random.Random) -> None:
+    marks = fingerprints(archive)
+    bags = archive.words if archive.words is not None else sparse.csr_array((len(archive.keys), 0))
+    rows = [(vector.tobytes(), bags[[row]].toarray().tobytes()) for row, vector in enumerate(archive.vectors)]
+    of_row = dict(zip(rows, marks.tolist(), strict=True))
+    empty = archive.is_empty
+    assert ((marks == 0) == empty).all()
+    filled = [row for row, is_empty in zip(rows, empty, strict=True) if not is_empty]
+    assert len({of_row[row] for row in filled}) == len(set(filled))
+    places = list(range(len(rows)))
+    order.shuffle(places)
+    assert (fingerprints(archive.take(np.array(places, np.int64))) == marks[places]).all()
 
 
 def test_words_of_other_blocks_do_not_matter() -> None:

@@ -1,6 +1,7 @@
 import threading
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -108,6 +109,34 @@ def test_row_groups_are_written_as_given_with_statistics_of_all_but_texts(folder
     assert storage.read_table(place).to_pylist() == rows.to_pylist()
     storage.write_row_groups(place, [], schema)
     assert storage.read_table(place, schema).num_rows == 0
+
+
+def test_lists_of_fractions_are_kept_to_the_bit_and_without_a_dictionary(folder: str) -> None:
+    schema = tables.embeddings(3, True)
+    nan, tiny = float("nan"), 2.0**-24
+    rows = {
+        "site": ["a", "a"],
+        "question_id": [1, 2],
+        "embedding": [np.array([0.5, -0.0, tiny], np.float16), np.array([nan, 65504, -1], np.float16)],
+        "words": [[2, 3], []],
+        "word_weights": [np.array([0.25, 1], np.float16), np.array([], np.float16)],
+        "fingerprint": [1, 0],
+    }
+    place = storage.join(folder, "embeddings.parquet")
+    table = pa.table(rows, schema=schema)
+    storage.write_table(place, table, schema)
+    read = storage.read_table(place)
+    for name in ("embedding", "word_weights"):
+        bits = [storage_type[name].combine_chunks().flatten().view(pa.int16()) for storage_type in (read, table)]
+        assert bits[0].equals(bits[1])
+    assert read.drop_columns(["embedding"]).to_pylist() == table.drop_columns(["embedding"]).to_pylist()
+    with storage.open_input(place) as stream:
+        columns = pq.read_metadata(stream).row_group(0)
+    has_dictionary = {
+        columns.column(place).path_in_schema.split(".")[0]: columns.column(place).has_dictionary_page
+        for place in range(columns.num_columns)
+    }
+    assert [name for name, has in has_dictionary.items() if not has] == ["embedding", "word_weights"]
 
 
 def test_a_bucket_that_is_not_there_is_one_clear_error(s3: str) -> None:

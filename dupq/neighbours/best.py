@@ -1,6 +1,7 @@
 """Compiled: the best candidates of each question so far, and merging lists of neighbours."""
 
-from typing import NamedTuple
+import mmap
+from typing import Any, NamedTuple
 
 import numba as nb
 import numpy as np
@@ -28,8 +29,14 @@ def no_candidates(questions: int, k: int) -> Best:
     """Nothing yet. Memory: 12 bytes times 4 k + 24 a question; without k none, and bounds that nothing passes."""
     room = (1 + _SPARE) * k + _LEAST_SPARE if k else 0
     bounds = np.full(questions, -np.inf if k else np.inf)
-    places = (questions, room)
-    return Best(np.empty(places), np.empty(places, np.int32), np.zeros(questions, np.int32), bounds)
+    values, others = _pages((questions, room), np.float64), _pages((questions, room), np.int32)
+    return Best(values, others, np.zeros(questions, np.int32), bounds)
+
+
+def _pages(shape: tuple[int, int], kind: Any) -> np.ndarray:
+    """Memory that goes back to the system when it is freed; the allocator would keep it, once for each thread."""
+    count = shape[0] * shape[1]
+    return np.frombuffer(mmap.mmap(-1, max(1, count * np.dtype(kind).itemsize)), kind, count).reshape(shape)
 
 
 @nb.njit(nogil=True, cache=True)

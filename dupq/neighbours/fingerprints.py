@@ -2,18 +2,27 @@
 
 import numba as nb
 import numpy as np
+from scipy import sparse
 
-from dupq.neighbours.exact import Side
+from dupq.neighbours.embeddings import Embeddings
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
+EMPTY = 0  # of a question without a vector and words
 
 
-def fingerprints(side: Side) -> np.ndarray:
+def fingerprints(embeddings: Embeddings) -> np.ndarray:
     """64 bits (int64, (n,)) a question, of its vector and its bag of words: of 24 million, one pair collides with
     probability 2e-5, and then only matters if it is one question's embedding of yesterday and of today.
     """
-    vectors = np.ascontiguousarray(side.vectors).view(np.uint32)
-    return _hashes(vectors, side.starts, side.words, side.weights.view(np.uint32)).view(np.int64)
+    bags = embeddings.words
+    if bags is None:
+        bags = sparse.csr_array((len(embeddings.keys), 0), dtype=np.float32)
+    elif not bags.has_sorted_indices:
+        bags = bags.sorted_indices()
+    vectors = np.ascontiguousarray(embeddings.vectors, np.float16).view(np.uint16)
+    weights = bags.data.astype(np.float32).view(np.uint32)
+    values = _hashes(vectors, bags.indptr.astype(np.int64), bags.indices.astype(np.int32), weights).view(np.int64)
+    return np.where(embeddings.is_empty, EMPTY, np.where(values == EMPTY, 1, values))
 
 
 @nb.njit(nogil=True, cache=True)

@@ -25,7 +25,7 @@ from dupq.neighbours.scan import GROUP, NO_REST, Rest
 
 _FLOAT32_ERROR = 2.0**-24
 _BFLOAT16_ERROR = 2.0**-9
-_PIECE = 16_384  # rows that are rounded at a time
+_PIECE = 4_096  # rows that are rounded at a time
 _TINY = 1e-30
 _SLACK = 1e-4
 

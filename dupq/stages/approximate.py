@@ -135,14 +135,13 @@ def _lists(files: NeighbourFiles, asked: Asked, plan: Plan, group: list[int], nu
 
     def make() -> Counts:
         from dupq.neighbours.exact import rule_of, side_of
-        from dupq.neighbours.fingerprints import fingerprints
         from dupq.neighbours.ivf import nearest_lists
 
         block = _without_empty(read_block(files, asked, plan, name))
         side = side_of(block, rule_of(asked.measure))
         lists = nearest_lists(side, _read_centres(files, group), asked.settings.ivf_probes)
         schema = tables.listed(lists.shape[1])
-        columns = [pa.array(block.keys), pa.array(fingerprints(side)), _list_column(lists)]
+        columns = [pa.array(block.keys), _list_column(lists)]
         storage.write_table(files.step("lists", name), pa.table(columns, schema=schema), schema)
         whole = tables.embeddings(block.vectors.shape[1], block.words is not None).append(schema.field("lists"))
         table = embeddings_table(block, Sites(asked.sites)).append_column(schema.field("lists"), _list_column(lists))
@@ -208,8 +207,8 @@ def _search_tile(files: NeighbourFiles, asked: Asked, plan: Plan, group: list[in
         queries = Listed(ready_block(files, asked, plan, name), _lists_in(listed))
         members = _ready_members(files, asked, group, place)
         found = search_lists(queries, members, _spans(files, group)[place], search)
-        keys, hashes = (listed[column].to_numpy()[found.rows] for column in ("key", "fingerprint"))
-        storage.write_table(files.tile(name, span, "left"), nearest_table(keys, found.nearest, hashes), NEAREST)
+        keys = listed["key"].to_numpy()[found.rows]
+        storage.write_table(files.tile(name, span, "left"), nearest_table(keys, found.nearest), NEAREST)
         order = np.lexsort((found.pairs.right, found.pairs.left))
         table = pa.table([pa.array(column[order]) for column in found.pairs], schema=SIMILAR_PAIRS)
         storage.write_table(output, table, SIMILAR_PAIRS, {OVER: found.pair_count})
@@ -230,13 +229,12 @@ def _nearest_of_block(
 
         forget_blocks()
         _members.clear()
-        listed = storage.read_table(files.step("lists", name))
-        keys, hashes = (listed[column].to_numpy() for column in ("key", "fingerprint"))
+        keys = storage.read_table(files.step("lists", name), columns=["key"])["key"].to_numpy()
         nearest = nobody(len(keys), asked.settings.k)
         for span in spans:
-            some, more, _ = read_nearest(files.tile(name, span, "left"), asked.settings.k)
+            some, more = read_nearest(files.tile(name, span, "left"), asked.settings.k)
             merge_rows(nearest, np.searchsorted(keys, some), more)
         pairs = [files.tile(name, span, "pairs") for span in spans]
-        return write_found(files, asked, name, (keys, nearest, hashes), pairs if keeps_pairs else [])
+        return write_found(files, asked, name, (keys, nearest), pairs if keeps_pairs else [])
 
     return skip_or(files.list_of(name), make)

@@ -6,28 +6,14 @@ import numpy as np
 import pyarrow as pa
 
 from dupq import storage
-from dupq.stages.neighbour_blocks import block_name, read_block
-from dupq.stages.neighbour_plan import Plan
+from dupq.neighbours.fingerprints import EMPTY
+from dupq.stages.neighbour_plan import Plan, Span, read_plan
 from dupq.stages.neighbour_tables import Asked, NeighbourFiles, read_nearest
 from dupq.stages.tasks import Counts, skip_or
-from dupq.tables import CHANGES, FINGERPRINTS
-from dupq.text.keys import ID_BITS, MAXIMUM_ID
+from dupq.tables import CHANGES
+from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites
 
-
-def hashes_of_block(files: NeighbourFiles, asked: Asked, plan: Plan, number: int) -> Counts:
-    """Write the fingerprints of a block's embeddings."""
-    output = files.step("hashes", block_name(number))
-
-    def make() -> Counts:
-        from dupq.neighbours.fingerprints import fingerprints
-        from dupq.neighbours.tiles import block
-
-        made = block(read_block(files, asked, plan, block_name(number)), asked.measure)
-        table = pa.table([pa.array(made.keys), pa.array(fingerprints(made.side))], schema=FINGERPRINTS)
-        storage.write_table(output, table, FINGERPRINTS)
-        return {"rows_out": len(table)}
-
-    return skip_or(output, make)
+_COLUMNS = ["site", "question_id", "fingerprint"]
 
 
 def find_changes(files: NeighbourFiles, previous: NeighbourFiles, asked: Asked, plan: Plan) -> Counts:
@@ -38,13 +24,13 @@ def find_changes(files: NeighbourFiles, previous: NeighbourFiles, asked: Asked, 
     output = files.step("changes", "changes")
 
     def make() -> Counts:
-        now = keyed([files.step("hashes", block_name(number)) for number in range(len(plan.blocks))])
-        lists = [file.uri for file in storage.list_files(previous.nearest, ".parquet")]
-        then = keyed(lists, (storage.read_json(previous.asked)["sites_of_keys"], asked.sites))
+        now = keys_of(files, [span for spans in plan.blocks for span in spans], asked.sites)
+        then = _keys_then(previous, asked)
         same = np.intersect1d(now[0], then[0], assume_unique=True)
         same = same[now[1][np.searchsorted(now[0], same)] == then[1][np.searchsorted(then[0], same)]]
         changed = np.setdiff1d(now[0], same, assume_unique=True)
         gone = np.setdiff1d(then[0], same, assume_unique=True)
+        lists = [file.uri for file in storage.list_files(previous.nearest, ".parquet")] if len(gone) else []
         affected = np.concatenate([np.zeros(0, np.int64), *(_affected(previous, asked, uri, gone) for uri in lists)])
         affected = np.intersect1d(affected, same)
         keys = np.unique(np.concatenate([changed, gone, affected]))
@@ -62,12 +48,26 @@ def find_changes(files: NeighbourFiles, previous: NeighbourFiles, asked: Asked, 
     return skip_or(output, make)
 
 
-def keyed(uris: Sequence[str], sites: tuple[list[str], list[str]] = ([], [])) -> tuple[np.ndarray, np.ndarray]:
-    """All keys of some tables, ascending, as those of other sites (see `to_sites`), and their fingerprints."""
-    names = FINGERPRINTS.names
-    tables = [FINGERPRINTS.empty_table(), *(storage.read_table(uri, columns=names).cast(FINGERPRINTS) for uri in uris)]
-    keys, hashes = (column.to_numpy() for column in pa.concat_tables(tables).columns)
-    keys = to_sites(keys, *sites)
+def keys_of(files: NeighbourFiles, spans: Sequence[Span], sites: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    """The keys of embedded questions, ascending, and their fingerprints; without those that are empty."""
+    keys, hashes = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for span in spans:
+        uri = storage.join(files.embeddings, span.file)
+        table = storage.read_table(uri, columns=_COLUMNS).slice(span.start, span.stop - span.start)
+        keys.append(Sites(sites).pack_columns(table["site"], table["question_id"], uri))
+        hashes.append(table["fingerprint"].to_numpy())
+    found, marks = np.concatenate(keys), np.concatenate(hashes)
+    inside = np.flatnonzero(marks != EMPTY)
+    inside = inside[np.argsort(found[inside], kind="stable")]
+    return found[inside], marks[inside]
+
+
+def _keys_then(previous: NeighbourFiles, asked: Asked) -> tuple[np.ndarray, np.ndarray]:
+    """The questions that the earlier run searched, as keys of this run (see `to_sites`), ascending."""
+    sites = storage.read_json(previous.asked)["sites_of_keys"]
+    plan = read_plan(previous.plan, asked.settings)
+    keys, hashes = keys_of(previous, [span for spans in plan.blocks for span in spans], sites)
+    keys = to_sites(keys, sites, asked.sites)
     order = np.argsort(keys, kind="stable")
     return keys[order], hashes[order]
 
@@ -75,7 +75,7 @@ def keyed(uris: Sequence[str], sites: tuple[list[str], list[str]] = ([], [])) ->
 def _affected(previous: NeighbourFiles, asked: Asked, uri: str, gone: np.ndarray) -> np.ndarray:
     """The questions of a file of lists that had one of `gone` among their neighbours."""
     sites = storage.read_json(previous.asked)["sites_of_keys"]
-    keys, nearest, _ = read_nearest(uri, asked.settings.k)
+    keys, nearest = read_nearest(uri, asked.settings.k)
     others = to_sites(nearest.others, sites, asked.sites)
     is_lost = (nearest.others >= 0) & ((others < 0) | np.isin(others, gone))
     found = to_sites(keys, sites, asked.sites)[is_lost.any(axis=1)]

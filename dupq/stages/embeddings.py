@@ -7,6 +7,7 @@ from scipy import sparse
 from dupq import storage, tables
 from dupq.errors import DupqError
 from dupq.neighbours.embeddings import Embeddings
+from dupq.neighbours.fingerprints import fingerprints
 from dupq.text.keys import Sites
 
 
@@ -23,6 +24,7 @@ def embeddings_table(embeddings: Embeddings, sites: Sites) -> pa.Table:
             pa.ListArray.from_arrays(offsets, pa.array(bags.indices.astype(np.int32))),
             pa.ListArray.from_arrays(offsets, pa.array(bags.data.astype(np.float16))),
         ]
+    columns.append(pa.array(fingerprints(embeddings)))
     return pa.table(columns, schema=tables.embeddings(dimensions, embeddings.words is not None))
 
 

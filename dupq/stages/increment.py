@@ -1,7 +1,6 @@
 """What an earlier run found, and a search of what is new: the same neighbours as by searching everything.
 
-    hashes    a task a block        fingerprints of the embeddings
-    changes   one task              which questions are asked anew, and which are gone, beside the earlier run's
+    changes   one task              which questions are asked anew, and which are gone, by fingerprints of embeddings
     queries   a task a block        the embeddings of those that are asked
     earlier   a task a block        the lists that the others had
     tiles     a task a tile         the asked ones against each other and against all others
@@ -20,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 
 from dupq import storage
-from dupq.stages.changes import find_changes, hashes_of_block, keyed, to_sites
-from dupq.stages.embeddings import embeddings_table
+from dupq.stages.changes import find_changes, keys_of, to_sites
+from dupq.stages.embeddings import write_embeddings
 from dupq.stages.neighbour_blocks import asked_keys, block_name, forget_blocks, read_block, rest_name
 from dupq.stages.neighbour_plan import Plan
 from dupq.stages.neighbour_tables import (
@@ -36,7 +35,7 @@ from dupq.stages.neighbour_tables import (
 from dupq.stages.neighbours import OVER, find_neighbours, finish, pair_limit, planned, search_tiles
 from dupq.stages.shards import Shard
 from dupq.stages.tasks import Counts, Report, run_tasks, skip_or
-from dupq.tables import CHANGES, LOST_PAIRS, NEAREST, SIMILAR_PAIRS, embeddings
+from dupq.tables import CHANGES, LOST_PAIRS, NEAREST, SIMILAR_PAIRS
 from dupq.text.keys import Sites
 
 _PAIRS_AT_ONCE = 2_000_000
@@ -53,14 +52,13 @@ def find_neighbours_since(
         return find_neighbours(files, shards, asked)
     plan = planned(files, shards, asked)
     numbers = range(len(plan.blocks))
-    run_tasks("hashes", hashes_of_block, [(files, asked, plan, number) for number in numbers])
     changes = run_tasks("changes", find_changes, [(files, previous, asked, plan)])
     if changes.counts["questions searched"] > _LARGEST_SHARE * plan.questions:
         print(f"everything is searched: {changes.counts['questions searched']:,} questions changed", flush=True)
         return find_neighbours(files, shards, asked)
     run_tasks("queries", _queries_of_block, [(files, asked, plan, number) for number in numbers])
     groups = _groups(files, plan)
-    run_tasks("earlier", _earlier_lists, [(files, previous, asked, number) for number in numbers])
+    run_tasks("earlier", _earlier_lists, [(files, previous, asked, plan, number) for number in numbers])
     report = search_tiles(files, asked, plan, [(group, group) for group in groups])
     report.add(search_tiles(files, asked, plan, _tiles(plan, groups)))
     kept = run_tasks("kept", _kept_pairs, [(files, previous, asked, call) for call in enumerate(_bundles(previous))])
@@ -87,20 +85,31 @@ def _unusable(previous: NeighbourFiles, asked: Asked) -> str | None:
     if not storage.exists(previous.asked):
         return f"{previous.run} has no finished neighbours"
     then = storage.read_json(previous.asked)
+    if not _has_fingerprints(previous):
+        return f"{previous.run} has no embeddings with fingerprints"
     different = [name for name, value in asked.lasting().items() if then.get(name) != value]
     if different:
         return f"{previous.run} was made with another {', '.join(different)}"
     return None if then["has_all_pairs"] else f"{previous.run} has not all pairs over the threshold"
 
 
+def _has_fingerprints(previous: NeighbourFiles) -> bool:
+    found = storage.list_files(previous.embeddings, ".parquet")
+    return bool(found) and "fingerprint" in storage.read_schema(found[0].uri).names
+
+
 def _queries_of_block(files: NeighbourFiles, asked: Asked, plan: Plan, number: int) -> Counts:
     output = files.step("queries", block_name(number))
 
     def make() -> Counts:
+        wanted = asked_keys(files)
+        if not np.isin(keys_of(files, plan.blocks[number], asked.sites)[0], wanted).any():
+            schema = storage.read_schema(storage.join(files.embeddings, plan.blocks[number][0].file)).remove_metadata()
+            storage.write_table(output, schema.empty_table(), schema)
+            return {}
         block = read_block(files, asked, plan, block_name(number))
-        chosen = block.take(np.isin(block.keys, asked_keys(files)))
-        schema = embeddings(chosen.vectors.shape[1], chosen.words is not None)
-        storage.write_table(output, embeddings_table(chosen, Sites(asked.sites)), schema)
+        chosen = block.take(np.isin(block.keys, wanted))
+        write_embeddings(output, chosen, Sites(asked.sites))
         return {"rows_out": len(chosen.keys)}
 
     return skip_or(output, make)
@@ -188,12 +197,12 @@ def _nearest_of_block(files: NeighbourFiles, asked: Asked, cut: tuple[Plan, list
         from dupq.neighbours.search import merge
 
         forget_blocks()
-        keys, nearest, hashes = read_nearest(files.step("earlier", rest_name(number)), asked.settings.k)
+        keys, nearest = read_nearest(files.step("earlier", rest_name(number)), asked.settings.k)
         nearest.over[:] -= _lost(files, keys)
         for group in groups:
             if plan.compares(_first(group), number):
                 merge(nearest, read_nearest(files.tile(group, rest_name(number), "right"), asked.settings.k)[1])
-        return write_found(files, asked, name, (keys, nearest, hashes), [])
+        return write_found(files, asked, name, (keys, nearest), [])
 
     return skip_or(files.list_of(name), make)
 
@@ -207,7 +216,7 @@ def _nearest_of_group(
     def make() -> Counts:
         from dupq.neighbours.search import merge
 
-        keys, nearest, hashes = read_nearest(files.tile(group, group, "left"), asked.settings.k)
+        keys, nearest = read_nearest(files.tile(group, group, "left"), asked.settings.k)
         pairs = [files.tile(group, group, "pairs")]
         for left, right in _tiles(plan, groups):
             if group in (left, right):
@@ -215,21 +224,20 @@ def _nearest_of_group(
                 merge(nearest, read_nearest(files.tile(left, right, side), asked.settings.k)[1])
             if group == left:
                 pairs.append(files.tile(left, right, "pairs"))
-        return write_found(files, asked, group, (keys, nearest, hashes), pairs if keeps_pairs else [])
+        return write_found(files, asked, group, (keys, nearest), pairs if keeps_pairs else [])
 
     return skip_or(files.list_of(group), make)
 
 
-def _earlier_lists(files: NeighbourFiles, previous: NeighbourFiles, asked: Asked, number: int) -> Counts:
+def _earlier_lists(files: NeighbourFiles, previous: NeighbourFiles, asked: Asked, plan: Plan, number: int) -> Counts:
     """The lists that the questions of a block had that are not asked: all of them were there then."""
     output = files.step("earlier", rest_name(number))
 
     def make() -> Counts:
         from dupq.neighbours.search import nobody
 
-        keys, hashes = keyed([files.step("hashes", block_name(number))])
-        stays = ~np.isin(keys, asked_keys(files))
-        keys, hashes = keys[stays], hashes[stays]
+        keys = keys_of(files, plan.blocks[number], asked.sites)[0]
+        keys = keys[~np.isin(keys, asked_keys(files))]
         sites = storage.read_json(previous.asked)["sites_of_keys"]
         result = nobody(len(keys), asked.settings.k)
         for file in storage.list_files(previous.nearest, ".parquet"):
@@ -240,7 +248,7 @@ def _earlier_lists(files: NeighbourFiles, previous: NeighbourFiles, asked: Asked
                 places = np.searchsorted(keys, then[rows])
                 result.others[places] = to_sites(lists.others[rows], sites, asked.sites)
                 result.scores[places], result.over[places] = lists.scores[rows], lists.over[rows]
-        storage.write_table(output, nearest_table(keys, result, hashes), NEAREST)
+        storage.write_table(output, nearest_table(keys, result), NEAREST)
         return {}
 
     return skip_or(output, make)

@@ -79,6 +79,11 @@ def plan_of(place: str, shards: Sequence[Shard], embeddings: str, settings: Neig
     """The plan at `place` (a JSON file); made first if there is none, with blocks of at most `rows` questions."""
     if not storage.exists(place):
         storage.create(place, storage.json_bytes(make_plan(shards, embeddings, settings, rows).to_json()))
+    return read_plan(place, settings)
+
+
+def read_plan(place: str, settings: NeighbourSettings) -> Plan:
+    """The plan that is at `place`."""
     kept = storage.read_json(place)
     return Plan([[Span(*span) for span in spans] for spans in kept["blocks"]], kept["sites"], settings.scope)
 

@@ -95,16 +95,16 @@ class Asked:
         }
 
 
-def nearest_table(keys: np.ndarray, nearest: Any, hashes: np.ndarray) -> pa.Table:
-    """Lists as rows; `hashes` are the embeddings' fingerprints."""
+def nearest_table(keys: np.ndarray, nearest: Any) -> pa.Table:
+    """Lists as rows."""
     inside = nearest.others >= 0
     offsets = pa.array(np.concatenate([[0], np.cumsum(inside.sum(axis=1))]).astype(np.int32))
     lists = [pa.ListArray.from_arrays(offsets, pa.array(column[inside])) for column in nearest[:2]]
-    return pa.table([pa.array(keys), *lists, pa.array(nearest.over), pa.array(hashes)], schema=NEAREST)
+    return pa.table([pa.array(keys), *lists, pa.array(nearest.over)], schema=NEAREST)
 
 
-def read_nearest(uri: str, k: int) -> tuple[np.ndarray, Any, np.ndarray]:
-    """The keys, lists (search.Nearest) and fingerprints of a file."""
+def read_nearest(uri: str, k: int) -> tuple[np.ndarray, Any]:
+    """The keys and lists (search.Nearest) of a file."""
     from dupq.neighbours.search import nobody
 
     table = storage.read_table(uri, NEAREST).combine_chunks()
@@ -115,19 +115,19 @@ def read_nearest(uri: str, k: int) -> tuple[np.ndarray, Any, np.ndarray]:
         nearest.others[inside] = lists.flatten().to_numpy()
         nearest.scores[inside] = table["scores"].combine_chunks().flatten().to_numpy()
         nearest.over[:] = table["over"].to_numpy()
-    return table["key"].to_numpy(), nearest, table["fingerprint"].to_numpy()
+    return table["key"].to_numpy(), nearest
 
 
 def write_found(
-    files: NeighbourFiles, asked: Asked, name: str, lists: tuple[np.ndarray, Any, np.ndarray], pairs: Sequence[str]
+    files: NeighbourFiles, asked: Asked, name: str, lists: tuple[np.ndarray, Any], pairs: Sequence[str]
 ) -> Counts:
     """Write some questions' lists, the pairs over the threshold of some files, and both for the clusters stage.
 
-    The lists (keys, search.Nearest, fingerprints) come last: they mark the rest as done.
+    The lists (keys, search.Nearest) come last: they mark the rest as done.
     """
     from dupq.neighbours.search import as_neighbours
 
-    keys, nearest, hashes = lists
+    keys, nearest = lists
     similar = pa.concat_tables(
         [SIMILAR_PAIRS.empty_table(), *(storage.read_table(uri, SIMILAR_PAIRS) for uri in pairs)]
     )
@@ -139,7 +139,7 @@ def write_found(
         "rows_in": len(keys),
         "questions with more than neighbours.k over the threshold": int((nearest.over > asked.settings.k).sum()),
     }
-    table = nearest_table(keys, nearest, hashes)
+    table = nearest_table(keys, nearest)
     storage.write_table(files.list_of(name), table, NEAREST, counts)
     return {**counts, "rows_out": len(keys)}
 

@@ -10,7 +10,6 @@ what is new since then is searched (increment.py), and the answer is the same.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -101,9 +100,9 @@ def _search_tile(files: NeighbourFiles, asked: Asked, plan: Plan, left: str, rig
         one, other = (ready_block(files, asked, plan, name) for name in (left, right))
         known = (None, None) if left == right else (known_scores(files, asked, left), known_scores(files, asked, right))
         of_left, of_right, pairs = search_tile(one, other, search, known=known)
-        _write_nearest(files.tile(left, right, "left"), one, of_left)
+        storage.write_table(files.tile(left, right, "left"), nearest_table(one.keys, of_left), NEAREST)
         if left != right:
-            _write_nearest(files.tile(left, right, "right"), other, of_right)
+            storage.write_table(files.tile(left, right, "right"), nearest_table(other.keys, of_right), NEAREST)
         order = np.lexsort((pairs.right, pairs.left))
         table = pa.table([pa.array(column[order]) for column in pairs], schema=SIMILAR_PAIRS)
         counts = {OVER: int(of_left.over.sum()) // (2 if left == right else 1)}
@@ -113,12 +112,6 @@ def _search_tile(files: NeighbourFiles, asked: Asked, plan: Plan, left: str, rig
     return skip_or(output, make)
 
 
-def _write_nearest(uri: str, block: Any, nearest: Any) -> None:
-    from dupq.neighbours.fingerprints import fingerprints
-
-    storage.write_table(uri, nearest_table(block.keys, nearest, fingerprints(block.side)), NEAREST)
-
-
 def _nearest_of_block(files: NeighbourFiles, asked: Asked, plan: Plan, number: int, keeps_pairs: bool) -> Counts:
     name = block_name(number)
 
@@ -126,13 +119,13 @@ def _nearest_of_block(files: NeighbourFiles, asked: Asked, plan: Plan, number: i
         from dupq.neighbours.search import merge
 
         forget_blocks()
-        keys, nearest, hashes = read_nearest(files.tile(name, name, "left"), asked.settings.k)
+        keys, nearest = read_nearest(files.tile(name, name, "left"), asked.settings.k)
         pairs = [files.tile(name, name, "pairs")]
         for other in map(block_name, plan.compared_with(number)):
             left, right, side = (name, other, "left") if name < other else (other, name, "right")
             merge(nearest, read_nearest(files.tile(left, right, side), asked.settings.k)[1])
             if side == "left":
                 pairs.append(files.tile(left, right, "pairs"))
-        return write_found(files, asked, name, (keys, nearest, hashes), pairs if keeps_pairs else [])
+        return write_found(files, asked, name, (keys, nearest), pairs if keeps_pairs else [])
 
     return skip_or(files.list_of(name), make)

@@ -55,8 +55,7 @@ def _exact_in_block(files: NeighbourFiles, asked: Asked, plan: Plan, group: list
         queries = block(gathered([read_embeddings(uri, Sites(asked.sites)) for uri in uris]), asked.measure)
         others = ready_block(files, asked, plan, block_name(number))
         found = search_tile(queries, others, Search(asked.measure, asked.settings.k), both=False)[0]
-        table = nearest_table(queries.keys, found, np.zeros(len(queries.keys), np.int64))
-        storage.write_table(output, table, NEAREST)
+        storage.write_table(output, nearest_table(queries.keys, found), NEAREST)
         return {}
 
     return skip_or(output, make)
@@ -68,12 +67,12 @@ def _recall_of_group(files: NeighbourFiles, asked: Asked, group: list[int]) -> C
 
     forget_blocks()
     k = asked.settings.k
-    keys, exact, _ = read_nearest(files.step("exact", block_name(group[0])), k)
+    keys, exact = read_nearest(files.step("exact", block_name(group[0])), k)
     for number in group[1:]:
         merge(exact, read_nearest(files.step("exact", block_name(number)), k)[1])
     found = 0
     for number in group:
-        of_block, lists, _ = read_nearest(files.list_of(block_name(number)), k)
+        of_block, lists = read_nearest(files.list_of(block_name(number)), k)
         _, ours, theirs = np.intersect1d(keys, of_block, assume_unique=True, return_indices=True)
         for wanted, listed in zip(exact.others[ours], lists.others[theirs], strict=True):
             found += len(np.intersect1d(wanted[wanted >= 0], listed))
