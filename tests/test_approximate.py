@@ -1,5 +1,6 @@
 """The approximate search with real Ray: the same tables, exact scores, and its recall measured in the run."""
 
+import functools
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import ray
 from test_neighbour_stage import (
     MIX,
     SCRIPT,
@@ -30,10 +32,12 @@ from dupq.encoders.measure import Measure
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.exact import rule_of, side_of
 from dupq.neighbours.ivf import centres, hash_places, nearest_lists
+from dupq.stages import approximate, recall
 from dupq.stages.increment import find_neighbours_since
 from dupq.stages.neighbour_tables import Asked
 from dupq.stages.neighbours import LEFT_OUT, OVER, find_neighbours
 from dupq.stages.recall import EXACT, FOUND, SAMPLED
+from dupq.stages.tasks import run_tasks
 from dupq.text.keys import ID_BITS
 
 pytestmark = pytest.mark.usefixtures("ray_started")
@@ -63,6 +67,20 @@ def test_whoever_looks_into_all_lists_finds_what_the_exact_search_finds(
     assert 20 < report.counts[SAMPLED] < 90
 
 
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_the_bytes_do_not_depend_on_the_number_of_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    archive = made_up([200, 60, 0], seed=4)
+    wanted = asked(block_rows=40, method="ivf", ivf_lists=9, ivf_probes=2)
+    expected, _ = search(archive, tmp_path / "one", wanted)
+    at_once = functools.partial(run_tasks, cpus=ray.cluster_resources()["CPU"] / workers)
+    for module in (approximate, recall):
+        monkeypatch.setattr(module, "run_tasks", at_once)
+    found, _ = search(archive, tmp_path / "two", wanted)
+    assert contents(found) == contents(expected)
+
+
 @pytest.mark.parametrize("scope", ["all", "site"])
 def test_recall_is_counted_as_it_is(scope: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     archive = made_up([240, 30, 100], seed=4)
@@ -74,9 +92,9 @@ def test_recall_is_counted_as_it_is(scope: str, tmp_path: Path, capsys: pytest.C
     assert report.counts[SAMPLED] == len(sampled)
     assert report.counts[EXACT] == sum(len(near[key]) for key in sampled)
     assert report.counts[FOUND] == sum(len(set(near[key]) & set(found[key][0])) for key in sampled)
-    recall = report.counts[FOUND] / report.counts[EXACT]
-    assert 0.2 < recall < 1
-    assert f"recall@{K} of the lists: {recall:.4f}, of {len(sampled)} questions" in capsys.readouterr().out
+    share = report.counts[FOUND] / report.counts[EXACT]
+    assert 0.2 < share < 1
+    assert f"recall@{K} of the lists: {share:.4f}, of {len(sampled)} questions" in capsys.readouterr().out
     assert found.keys() == near.keys()
 
 
@@ -93,7 +111,7 @@ def test_lists_and_pairs_are_those_of_the_lists_looked_into(scope: str, tmp_path
     assert pairs(files) == pytest.approx({pair: similarity[pair] for pair in found})
     assert report.counts[OVER] == len(found) > 50
     assert any((b in looked[a]) != (a in looked[b]) for a, b in found)
-    for key, (others, scores, over, _) in lists(files).items():
+    for key, (others, scores, over) in lists(files).items():
         scored = {other: similarity[min(key, other), max(key, other)] for other in looked[key]}
         assert set(others) <= scored.keys()
         assert len(others) == min(K, len(scored))
