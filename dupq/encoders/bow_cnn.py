@@ -8,7 +8,7 @@ from torch import nn
 
 from dupq.encoders.flat import highest_windows
 from dupq.encoders.protocol import Embedding, Encoder
-from dupq.encoders.words import inside, window_products, windows
+from dupq.encoders.words import convolve, inside, window_products
 from dupq.text.token_ids import TokenIds
 from dupq.text.vocabulary import FIRST_WORD, PADDING
 
@@ -32,7 +32,7 @@ class MaxCNN(Encoder):
 
     def forward(self, ids: torch.Tensor, lengths: torch.Tensor) -> Embedding:
         """See Encoder."""
-        local = self.convolution(windows(self.words, ids, self.window))
+        local = convolve(self.words, self.convolution, self.window, ids)
         highest = local.masked_fill(~inside(ids, lengths)[:, :, None], -torch.inf).amax(dim=1)
         return Embedding(torch.tanh(torch.where((lengths > 0)[:, None], highest, 0.0)))
 

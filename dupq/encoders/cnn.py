@@ -5,7 +5,7 @@ from torch import nn
 
 from dupq.encoders.flat import highest_windows, sums_of_rows, window_sums
 from dupq.encoders.protocol import Embedding, Encoder
-from dupq.encoders.words import inside, window_products, windows
+from dupq.encoders.words import convolve, inside, window_products
 from dupq.text.token_ids import TokenIds
 
 
@@ -27,7 +27,7 @@ class CNN(Encoder):
 
     def forward(self, ids: torch.Tensor, lengths: torch.Tensor) -> Embedding:
         """See Encoder."""
-        local = torch.tanh(self.convolution(windows(self.words, ids, self.window)))
+        local = torch.tanh(convolve(self.words, self.convolution, self.window, ids))
         tokens = inside(ids, lengths)[:, :, None]
         if self.pooling == "sum":
             pooled = (local * tokens).sum(dim=1)

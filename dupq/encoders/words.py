@@ -33,7 +33,29 @@ def windows(words: nn.Embedding, ids: torch.Tensor, window: int) -> torch.Tensor
     return vectors.unfold(1, window, 1).transpose(2, 3).flatten(2)
 
 
+def convolve(words: nn.Embedding, convolution: nn.Linear, window: int, ids: torch.Tensor) -> torch.Tensor:
+    """W1 z_n + b1 (B, L, U) around each word of `ids` (B, L), with the z_n of `windows`; differentiable.
+
+    On a CPU each distinct word is multiplied once and a window is a sum of k rows, as in flat.py: a step with 300 texts
+    of 128 words takes a quarter of the time.
+    """
+    if ids.is_cuda:
+        return convolution(windows(words, ids, window))
+    reach = (window - 1) // 2
+    distinct, places = torch.unique(nn.functional.pad(ids, (reach, reach), value=PADDING), return_inverse=True)
+    units = convolution.out_features
+    table = (words(distinct) @ _by_place(words, convolution, window).flatten(1)).view(-1, units)
+    rows = places.unfold(1, window, 1) * window + torch.arange(window)
+    sums = nn.functional.embedding_bag(rows.reshape(-1, window), table, mode="sum")
+    return sums.view(*ids.shape, units) + convolution.bias
+
+
 def window_products(words: nn.Embedding, convolution: nn.Linear, window: int, texts: TokenIds) -> WordProducts:
     """What the W1 z_n of `texts` are sums of, with the same z_n as `windows`; without the bias."""
-    matrix = convolution.weight.view(-1, window, words.embedding_dim).permute(1, 2, 0)
+    matrix = _by_place(words, convolution, window).transpose(0, 1)
     return word_products(words, matrix, -((window - 1) // 2), PADDING, texts)
+
+
+def _by_place(words: nn.Embedding, convolution: nn.Linear, window: int) -> torch.Tensor:
+    """W1 as (d, k, U)."""
+    return convolution.weight.view(-1, window, words.embedding_dim).permute(2, 1, 0)
