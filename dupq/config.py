@@ -75,17 +75,27 @@ class EncoderSettings:
     """The network."""
 
     # dupq/encoders/: cnn.py, bow_cnn.py (max_cnn: without the bag of words), recurrent.py (lstm, gru), width_cnn.py,
-    # sif.py, mappsent.py, word_bag.py, pretrained.py (sentence_transformers)
+    # sif.py, mappsent.py, word_bag.py, word_bag_cnn.py, pretrained.py (sentence_transformers)
     kind: Literal[
-        "cnn", "max_cnn", "bow_cnn", "lstm", "gru", "width_cnn", "sif", "mappsent", "word_bag", "sentence_transformers"
+        "cnn",
+        "max_cnn",
+        "bow_cnn",
+        "lstm",
+        "gru",
+        "width_cnn",
+        "sif",
+        "mappsent",
+        "word_bag",
+        "word_bag_cnn",
+        "sentence_transformers",
     ] = "cnn"
     model: str = ""  # local folder of a model, the same on every machine; sentence_transformers
-    units: int = 300  # length of an embedding
-    window: int = 3  # words; cnn, max_cnn, bow_cnn
+    units: int = 300  # length of an embedding; word_bag_cnn: of a window's features
+    window: int = 3  # words; cnn, max_cnn, bow_cnn, word_bag_cnn
     pooling: Literal["sum", "max", "final", "attention"] = "max"  # sum, max: cnn; final, attention: lstm, gru
     widths: tuple[int, ...] = (2, 3, 4)  # words; width_cnn
     filters: int = 32  # of each width; width_cnn
-    dropout: float = 0.5  # width_cnn; word_bag: of whole words
+    dropout: float = 0.5  # width_cnn; word_bag, word_bag_cnn: of whole words
     similarity: Literal["cosine", "manhattan", "euclidean"] = "cosine"  # lstm, gru, width_cnn; others are by cosine
     word_vectors: Literal["learned", "fixed"] = "learned"  # learned: further, with the network
     first_word_weights: Literal["idf", "ones"] = "idf"  # bow_cnn
@@ -119,6 +129,7 @@ class TeacherSettings:
     batch_size: int = 768
     learning_rate: float = 0.0005  # at the first step, from which it falls to 0
     temperature: float = 0.05  # of both distributions over the other questions of a batch
+    alike_batches: bool = False  # every second epoch has batches of questions that the teacher finds alike
 
 
 @dataclass(frozen=True)

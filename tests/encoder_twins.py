@@ -58,6 +58,17 @@ def word_bag_vector(weights: Weights, ids: list[int]) -> np.ndarray:
     return sum((weight * vectors[word] for word, weight in bag.items()), np.zeros(vectors.shape[1]))
 
 
+def word_bag_cnn_vector(weights: Weights, ids: list[int], window: int) -> np.ndarray:
+    """The sum over all places of a_w n^(p - 1) (v_w + U relu(W1 z_n + b1))."""
+    vectors, w1, b1 = (weights[name] for name in ("words.weight", "convolution.weight", "convolution.bias"))
+    result = np.zeros(vectors.shape[1])
+    for word, z_n in zip(ids, windows(vectors, ids, window), strict=True):
+        if word >= 2:
+            weight = np.exp(weights["log_weights.weight"][word, 0]) * ids.count(word) ** (weights["power"] - 1)
+            result += weight * (vectors[word] + weights["change.weight"] @ np.maximum(w1 @ z_n + b1, 0))
+    return result
+
+
 def sigmoid(values: np.ndarray) -> np.ndarray:
     """1 / (1 + exp(-x))."""
     return 1 / (1 + np.exp(-values))

@@ -72,6 +72,10 @@ NETWORKS: dict[str, tuple[EncoderSettings, Twin]] = {
         lambda weights, ids: twins.width_cnn(weights, ids, (2, 3, 4)),
     ),
     "word bag": (EncoderSettings(kind="word_bag", dropout=0.2), twins.word_bag_vector),
+    "word bag cnn": (
+        EncoderSettings(kind="word_bag_cnn", units=5, dropout=0.2),
+        lambda weights, ids: twins.word_bag_cnn_vector(weights, ids, 3),
+    ),
 }
 every_network = pytest.mark.parametrize("name", NETWORKS)
 

@@ -15,7 +15,14 @@ from dupq.stages.training import TrainingFiles, all_keys
 from dupq.text.word_forms import stems
 from dupq.training_pipeline import TrainingJob, train
 
-QUICK = ("title_body.epochs=1", "teacher.epochs=5", "training.epochs=1", "teacher.questions=700")
+QUICK = (
+    "title_body.epochs=1",
+    "teacher.epochs=5",
+    "teacher.held_out=false",
+    "training.epochs=1",
+    "teacher.questions=700",
+    "encoder.units=30",
+)
 
 
 def job(sample: TrainedSample, output: Path, *more: str) -> TrainingJob:

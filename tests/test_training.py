@@ -14,7 +14,7 @@ from dupq.errors import DupqError, SettingError
 from dupq.training.calibration import best_cluster_threshold, fit_probability
 from dupq.training.loop import epoch_examples, pad, train_epoch
 from dupq.training.optimizers import optimizer_for
-from dupq.training.pairs import Rankings, with_random_negatives
+from dupq.training.pairs import Rankings, Taught, taught_in_order, with_random_negatives
 from dupq.training.split import split_links
 
 SETTINGS = config.TrainingSettings()
@@ -63,6 +63,36 @@ def test_negatives_are_never_duplicates_and_as_many_as_asked(negatives: int) -> 
     sets_left, sets_right = split.set_of(pairs.left[wrong]), split.set_of(pairs.right[wrong])
     assert not ((sets_left == sets_right) & (sets_left >= 0)).any()
     assert (pairs.left != pairs.right).all()
+
+
+def test_in_every_second_epoch_those_of_a_batch_are_alike_to_the_teacher() -> None:
+    generator = np.random.default_rng(3)
+    centres = generator.normal(size=(40, 16))
+    vectors = (centres[np.arange(2000) % 40] + 0.1 * generator.normal(size=(2000, 16))).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    taught = Taught(np.arange(2000) * 3, vectors)
+    wanted = config.TeacherSettings(batch_size=100, alike_batches=True)
+
+    def alike(epoch: int) -> float:
+        found = taught_in_order(taught, wanted, 1, epoch)
+        assert sorted(found.left.tolist()) == taught.left.tolist()
+        assert (found.vectors == taught.vectors[found.left // 3]).all()
+        batches = np.split(found.vectors, 20)
+        return float(np.mean([batch @ batch.T for batch in batches]))
+
+    mean = float(np.mean(vectors @ vectors.T))
+    for epoch in (1, 3):
+        assert alike(epoch) == pytest.approx(mean, abs=0.03)
+    for epoch in (2, 4):
+        assert alike(epoch) > mean + 0.2
+    orders = [taught_in_order(taught, wanted, 1, epoch).left.tolist() for epoch in (1, 2, 3, 4)]
+    assert all(one != other for place, one in enumerate(orders) for other in orders[:place])
+    assert orders[1] == taught_in_order(taught, wanted, 1, 2).left.tolist()
+    assert taught_in_order(taught, config.TeacherSettings(batch_size=100), 1, 1).left.tolist() == orders[0]
+    few = Taught(taught.left[:150], taught.vectors[:150])
+    assert sorted(taught_in_order(few, wanted, 1, 2).left.tolist()) == few.left.tolist()
+    none = Taught(taught.left[:0], taught.vectors[:0])
+    assert len(taught_in_order(none, wanted, 1, 2).left) == 0
 
 
 VECTORS = np.random.default_rng(1).normal(size=(30, 8)).astype(np.float32)

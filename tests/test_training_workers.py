@@ -50,7 +50,7 @@ def learned(preset: str, assignments: tuple[str, ...], worker: tuple[int, int]) 
     losses = []
     for epoch in (1, 2, 3):
         examples: Pairs | Rankings | Taught
-        if assignments == TAUGHT:
+        if set(TAUGHT) <= set(assignments):
             examples = Taught(np.arange(45), np.random.default_rng(epoch).normal(size=(45, 5)).astype(np.float32))
         else:
             examples = epoch_examples(DUPLICATES, np.arange(120), split, training, epoch)
@@ -74,6 +74,7 @@ CASES = [
     ("dos-santos-bow-cnn", (*SOFTMAX, "training.negatives=1")),
     ("dupq", (*SOFTMAX, "training.negatives=1", "training.learning_rate=0.01")),
     ("dupq", TAUGHT),
+    ("dupq", (*TAUGHT, "encoder.kind=word_bag_cnn")),
     ("othman-cnn", (*SOFTMAX, "training.negatives=0", "training.batch_size=11", "training.optimizer=sgd")),
 ]
 

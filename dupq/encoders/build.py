@@ -15,6 +15,7 @@ from dupq.encoders.recurrent import Recurrent
 from dupq.encoders.sif import SIF
 from dupq.encoders.width_cnn import WidthCNN
 from dupq.encoders.word_bag import WordBag
+from dupq.encoders.word_bag_cnn import WordBagCNN
 from dupq.encoders.words import word_table
 from dupq.errors import DupqError
 
@@ -44,6 +45,8 @@ def _network(settings: EncoderSettings, word_vectors: np.ndarray) -> Encoder:
             return WidthCNN(words, settings.widths, settings.filters, settings.dropout, units, kind)
         case "word_bag":
             return WordBag(words, settings.dropout)
+        case "word_bag_cnn":
+            return WordBagCNN(words, settings.dropout, units, window)
         case "sif":
             return SIF(words, settings.smoothing, settings.removed_components)
         case "mappsent":

@@ -243,12 +243,11 @@ def _title_body_lesson(task: _Task, epoch: int) -> _Lesson:
 
 
 def _teacher_lesson(task: _Task, epoch: int) -> _Lesson:
-    from dupq.training.pairs import Taught
+    from dupq.training.pairs import taught_in_order
 
     settings = task.settings.teacher
     assert task.taught is not None
-    order = np.random.default_rng([task.settings.training.seed, epoch]).permutation(len(task.taught.left))
-    examples = Taught(*(column[order] for column in task.taught))
+    examples = taught_in_order(task.taught, settings, task.settings.training.seed, epoch)
     return _Lesson(task.sequences, examples, _as_training(task, settings), _falling(epoch, settings.epochs))
 
 

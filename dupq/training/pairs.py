@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import xxhash
 
-from dupq.config import TrainingSettings
+from dupq.config import TeacherSettings, TrainingSettings
 from dupq.errors import DupqError
 from dupq.training.split import Split
 
@@ -34,6 +34,25 @@ class Taught(NamedTuple):
 
     left: np.ndarray  # (n,), int64 keys
     vectors: np.ndarray  # (n, any), float32, of length 1
+
+
+def taught_in_order(taught: Taught, settings: TeacherSettings, seed: int, epoch: int) -> Taught:
+    """The order of an epoch: at random; with `alike_batches` every second one such that a batch's questions are alike.
+
+    A batch of random questions teaches which are far from each other; one of neighbours, which is the nearest. They
+    have the same signs of some random projections of the teacher's vectors (Charikar 2002, section 3), as many as make
+    groups of about a batch.
+    """
+    generator = np.random.default_rng([seed, epoch])
+    order = generator.permutation(len(taught.left))
+    groups = len(order) // settings.batch_size
+    if not settings.alike_batches or epoch % 2 or groups < 2:
+        return Taught(*(column[order] for column in taught))
+    bits = int(np.log2(groups))
+    projections = generator.standard_normal((taught.vectors.shape[1], bits)).astype(np.float32)
+    group = (taught.vectors[order] @ projections > 0) @ (1 << np.arange(bits))
+    order = order[np.argsort(generator.permutation(1 << bits)[group], kind="stable")]
+    return Taught(*(column[order] for column in taught))
 
 
 class Positives(NamedTuple):
