@@ -4,7 +4,9 @@ Many tasks, each a few hundred questions, as a teacher may well take a tenth of 
 stays done. The questions are those of examples.parquet that `prepare` marked.
 """
 
+import functools
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +21,9 @@ from dupq.text.normalisation import Normaliser
 from dupq.text.questions import encoder_texts
 from dupq.training.pairs import Taught
 from dupq.training.word_vectors import count_words
+
+if TYPE_CHECKING:
+    from dupq.encoders.saved import SavedEncoder
 
 _QUESTIONS_PER_TASK = 500
 _ROWS = 32  # of a batch
@@ -94,10 +99,9 @@ def _embeddings(uri: str, table: pa.Table, settings: config.TextSettings | None)
     import torch
 
     from dupq.encoders.encode import encode
-    from dupq.encoders.saved import load
 
     torch.set_num_threads(1)
-    saved = load(uri)
+    saved = _teacher(uri)
     text = saved.settings.text
     if saved.network.is_lexical or saved.network.kind != "cosine":
         raise DupqError(f"{uri}: a teacher's embeddings are dense vectors that are compared by cosine; choose another")
@@ -108,6 +112,14 @@ def _embeddings(uri: str, table: pa.Table, settings: config.TextSettings | None)
         )
     sequences, _ = saved.vocabulary.sequences(encoder_texts(table, text), saved.settings.encoder.maximum_tokens)
     return encode(saved.network, sequences, _ROWS).vectors
+
+
+@functools.lru_cache(maxsize=1)
+def _teacher(uri: str) -> "SavedEncoder":
+    """Opened once by each worker: a model's libraries keep some 40 MB each time (measured with MiniLM)."""
+    from dupq.encoders.saved import load
+
+    return load(uri)
 
 
 def read_taught(files: TrainingFiles) -> Taught:
