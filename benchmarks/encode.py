@@ -60,6 +60,7 @@ from dupq.text.vocabulary import Vocabulary
 
 SITE = "travel.stackexchange.com"
 LEAST_COUNT = 3  # of a word of the vocabulary
+TEACHER_DIMENSIONS = 384  # of word vectors that a teacher gives: MiniLM's
 GEMM = 2_048
 
 
@@ -154,7 +155,9 @@ def encoder_figures(
 ) -> dict[str, float]:
     """The figures of one preset."""
     vocabulary = vocabulary_of([*long.texts.to_pylist(), *short.texts.to_pylist()], settings)
-    vectors = np.random.default_rng(1).normal(0, 0.1, (len(vocabulary), settings.word_vectors.dimensions))
+    is_taught = settings.word_vectors.algorithm == "teacher"
+    dimensions = TEACHER_DIMENSIONS if is_taught else settings.word_vectors.dimensions
+    vectors = np.random.default_rng(1).normal(0, 0.1, (len(vocabulary), dimensions))
     network = build(settings.encoder, vectors.astype(np.float32), seed=1)
     figures = {}
     for name, sample in (("", long), ("short_", short)):
