@@ -155,9 +155,7 @@ def encoder_figures(
 ) -> dict[str, float]:
     """The figures of one preset."""
     vocabulary = vocabulary_of([*long.texts.to_pylist(), *short.texts.to_pylist()], settings)
-    is_taught = settings.word_vectors.algorithm == "teacher"
-    dimensions = TEACHER_DIMENSIONS if is_taught else settings.word_vectors.dimensions
-    vectors = np.random.default_rng(1).normal(0, 0.1, (len(vocabulary), dimensions))
+    vectors = np.random.default_rng(1).normal(0, 0.1, (len(vocabulary), dimensions_of(settings)))
     network = build(settings.encoder, vectors.astype(np.float32), seed=1)
     figures = {}
     for name, sample in (("", long), ("short_", short)):
@@ -204,13 +202,20 @@ def speeds(
     }
 
 
+def dimensions_of(settings: Settings) -> int:
+    """Of the word vectors."""
+    return TEACHER_DIMENSIONS if settings.word_vectors.algorithm == "teacher" else settings.word_vectors.dimensions
+
+
 def operations_a_word(settings: Settings) -> int:
     """Floating-point operations of the matrix products, and of sums of word vectors, for each word of a text."""
-    encoder, dimensions = settings.encoder, settings.word_vectors.dimensions
+    encoder, dimensions = settings.encoder, dimensions_of(settings)
     units = encoder.units
     match encoder.kind:
         case "cnn" | "max_cnn" | "bow_cnn":
             return 2 * encoder.window * dimensions * units
+        case "word_bag_cnn":
+            return 2 * dimensions + 2 * encoder.window * dimensions * units + 2 * units
         case "width_cnn":
             return 2 * sum(encoder.widths) * dimensions * encoder.filters
         case "lstm" | "gru":
@@ -226,13 +231,15 @@ def attention(encoder: EncoderSettings) -> int:
 
 def operations_a_text(settings: Settings) -> int:
     """Those for each text."""
-    encoder, dimensions = settings.encoder, settings.word_vectors.dimensions
+    encoder, dimensions = settings.encoder, dimensions_of(settings)
     match encoder.kind:
         case "width_cnn":
             return 2 * len(encoder.widths) * encoder.filters * encoder.units
         case "sif" | "mappsent":
             is_mapped = encoder.kind == "mappsent" and encoder.mapping == "orthogonal"
             return 4 * encoder.removed_components * dimensions + 2 * is_mapped * dimensions**2
+        case "word_bag_cnn":
+            return 2 * encoder.units * dimensions
         case _:
             return 0
 
