@@ -127,7 +127,7 @@ def test_lists_of_fractions_are_kept_to_the_bit_and_without_a_dictionary(folder:
     storage.write_table(place, table, schema)
     read = storage.read_table(place)
     for name in ("embedding", "word_weights"):
-        bits = [storage_type[name].combine_chunks().flatten().view(pa.int16()) for storage_type in (read, table)]
+        bits = [side[name].combine_chunks().flatten().view(pa.int16()) for side in (read, table)]
         assert bits[0].equals(bits[1])
     assert read.drop_columns(["embedding"]).to_pylist() == table.drop_columns(["embedding"]).to_pylist()
     with storage.open_input(place) as stream:

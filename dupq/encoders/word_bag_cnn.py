@@ -3,7 +3,6 @@
 import torch
 from torch import nn
 
-from dupq.encoders.bow_cnn import bags
 from dupq.encoders.flat import frequencies, in_blocks, sums_of_rows, window_sums
 from dupq.encoders.protocol import Embedding
 from dupq.encoders.word_bag import WordBag
@@ -33,12 +32,11 @@ class WordBagCNN(WordBag):
         """See Encoder."""
         found = super().forward(ids, lengths)
         local = torch.relu(convolve(self.words, self.convolution, self.window, ids))
-        pooled = (local * self._weights(ids, lengths)[:, :, None]).sum(dim=1)
+        pooled = (local * self._weights(found.bag[0], ids, lengths)[:, :, None]).sum(dim=1)
         return found._replace(dense=found.dense + self.change(pooled))
 
-    def _weights(self, ids: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        """a_w n^(p - 1) (B, L) of each word where it stands; 0 for padding and unknown words."""
-        words, _ = bags(ids, lengths)
+    def _weights(self, words: torch.Tensor, ids: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        """a_w n^(p - 1) (B, L) of each word where it stands; 0 for padding and unknown words. `words`: see bags."""
         counts = torch.searchsorted(words, ids, right=True) - torch.searchsorted(words, ids)
         is_known = inside(ids, lengths) & (ids >= FIRST_WORD)
         weights = self.log_weights(ids)[:, :, 0].exp() * counts.clamp_min(1).pow(self.power - 1)
