@@ -1,0 +1,196 @@
+"""From evidence to the probability that two questions are duplicates, for this archive and at its size.
+
+A logistic model over scale-free evidence (evidence.py). It starts from what was learned on several sites (the prior,
+prior.json), and the archive's own known duplicates move it by as much as they weigh: its coefficients have a Gaussian
+prior.
+
+Known duplicates are incomplete: of the duplicates only a share is linked, so a pair that nobody linked is no proof of
+the contrary. The likelihood says so (Elkan and Noto 2008, section 2; Jaskie et al. 2019): a pair is linked with
+probability share x p. The share is fitted too, with a wide Beta prior.
+
+Linked pairs are sampled more densely than others; as in case-control studies the log of the ratio of both rates is
+added to the log-odds (King and Zeng 2001, section 4.1), so that a row weighs what it tells and no more.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.special import expit, logit
+
+from dupq.clusters.evidence import Listing, Shared
+
+FEATURES = (
+    "place",  # log-odds that the best score of a random question is lower than this score
+    "lift",  # of the side that lists the other more clearly; 0 where neither does
+    "rank",  # ln of the worse one, k + 1 where a side does not list the other
+    "title_cosine",
+    "title_least",
+    "text_cosine",
+    "text_least",
+    "tags",
+    "title_swap",  # x title_cosine: titles that differ in one telling word on each side
+    "other_numbers",
+)
+_NO_TAGS = 0.4  # Jaccard coefficient that stands in where a site has no tags: the mean of near neighbours' elsewhere
+_LEAST_PLACE = -6.0
+_MOST_DEVIATIONS = 3.0
+
+
+class Prior(NamedTuple):
+    """What other sites tell: see `dupq/clusters/prior.py`."""
+
+    centres: np.ndarray  # (F,): features are taken less these
+    scales: np.ndarray  # (F,): and divided by these
+    coefficients: np.ndarray  # (F + 1,): the last is the intercept
+    spreads: np.ndarray  # (F + 1,): standard deviations of the Gaussians
+    linked: tuple[float, float]  # of the Beta distribution of the share of duplicates that is linked
+    sites: tuple[str, ...] = ()  # that it was learned on
+
+
+class Labelled(NamedTuple):
+    """Pairs whose features (n, F) and labels are known."""
+
+    features: np.ndarray
+    labels: np.ndarray  # bool: linked, or judged to be duplicates
+    weights: np.ndarray  # float64
+    is_judged: np.ndarray  # bool: by a person, who also says which are none
+    log_rates: np.ndarray | float = 0.0  # ln of how much likelier a linked pair came into the sample than another one
+
+
+@dataclass(frozen=True)
+class Model:
+    """The probability of a pair by its features."""
+
+    centres: np.ndarray
+    scales: np.ndarray
+    coefficients: np.ndarray  # (F + 1,)
+    linked_share: float  # of the duplicates, the share that is linked
+
+    def probabilities(self, features: np.ndarray) -> np.ndarray:
+        """That pairs are duplicates (float64, (n,))."""
+        return np.asarray(expit(self.log_odds(features)))
+
+    def log_odds(self, features: np.ndarray) -> np.ndarray:
+        """The same as log-odds."""
+        return np.asarray(designed(features, self.centres, self.scales) @ self.coefficients)
+
+    def to_dict(self) -> dict[str, object]:
+        """For a JSON file."""
+        return {
+            "features": list(FEATURES),
+            **{name: getattr(self, name).tolist() for name in ("centres", "scales", "coefficients")},
+            "linked_share": self.linked_share,
+        }
+
+    @classmethod
+    def from_dict(cls, values: dict) -> "Model":
+        """What `to_dict` gave."""
+        centres, scales, coefficients = (np.array(values[name]) for name in ("centres", "scales", "coefficients"))
+        return cls(centres, scales, coefficients, float(values["linked_share"]))
+
+
+def features_of(places: np.ndarray, left: Listing, right: Listing, shared: Shared, k: int) -> np.ndarray:
+    """The features (float64, (n, F)) of n pairs, of the same sides in every argument; `k` is the length of lists."""
+    ranks = [np.where(side.ranks > 0, side.ranks, k + 1) for side in (left, right)]
+    columns = (
+        places,
+        np.maximum(left.lifts, right.lifts),
+        np.log(np.maximum(*ranks)),
+        shared.title_cosine,
+        shared.title_least,
+        shared.text_cosine,
+        shared.text_least,
+        np.where(np.isnan(shared.tags), _NO_TAGS, shared.tags),
+        shared.title_swap * shared.title_cosine,
+        shared.other_numbers,
+    )
+    return np.stack([np.asarray(column, np.float64) for column in columns], axis=1)
+
+
+def places_of(scores: np.ndarray, reference: np.ndarray) -> np.ndarray:
+    """The place of each score (float64) among `reference`: the best scores of random questions, sorted.
+
+    Log-odds of the share of them that is lower. It rises with the archive as these do, so that a score that strangers
+    reach in a large archive counts less there than in a small one.
+    """
+    lower = np.searchsorted(reference, scores, "left")
+    return np.maximum(np.log((lower + 1.0) / (len(reference) - lower + 1.0)), _LEAST_PLACE)
+
+
+def fit(labelled: Labelled, prior: Prior) -> Model:
+    """The model with the highest posterior density, given the prior and what is known of this archive's pairs."""
+    design = designed(labelled.features, prior.centres, prior.scales)
+    start = np.append(prior.coefficients, logit(_mean(prior.linked)))
+    if not len(design):
+        return _model(start, prior)
+
+    def loss(parameters: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = negative_log_likelihood(labelled, design, parameters)
+        far = (parameters[:-1] - prior.coefficients) / prior.spreads
+        share, (a, b) = expit(parameters[-1]), prior.linked
+        value += 0.5 * float(far @ far) - a * np.log(share) - b * np.log1p(-share)
+        return value, gradient + np.append(far / prior.spreads, b * share - a * (1 - share))
+
+    return _model(minimize(loss, start, jac=True, method="L-BFGS-B").x, prior)
+
+
+def negative_log_likelihood(labelled: Labelled, design: np.ndarray, parameters: np.ndarray) -> tuple[float, np.ndarray]:
+    """Of labelled pairs, and its gradient: by the coefficients, and by the log-odds of the share that is linked.
+
+    `design` (n, F + 1) are their scaled features and ones.
+    """
+    share, p = expit(parameters[-1]), expit(design @ parameters[:-1])
+    linked = np.where(labelled.is_judged, 1.0, share)
+    q = np.clip(linked * p, 1e-12, 1 - 1e-12)
+    seen = logit(q) + labelled.log_rates
+    value = float((labelled.weights * (np.logaddexp(0.0, seen) - labelled.labels * seen)).sum())
+    slope = labelled.weights * (expit(seen) - labelled.labels) / (q * (1 - q))  # by q
+    by_share = float((slope * p * ~labelled.is_judged).sum()) * share * (1 - share)
+    return value, np.append(design.T @ (slope * linked * p * (1 - p)), by_share)
+
+
+def _model(parameters: np.ndarray, prior: Prior) -> Model:
+    return Model(prior.centres, prior.scales, parameters[:-1], float(expit(parameters[-1])))
+
+
+def designed(features: np.ndarray, centres: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """Features, scaled and cut at three deviations either way, with a column of ones for the intercept.
+
+    Cut, so that what is far from all that the prior has seen (an announcement repeated word for word each year) counts
+    as strong evidence and not as ten times that.
+    """
+    scaled = np.clip((features - centres) / scales, -_MOST_DEVIATIONS, _MOST_DEVIATIONS)
+    return np.concatenate([scaled, np.ones((len(features), 1))], axis=1)
+
+
+def _mean(beta: tuple[float, float]) -> float:
+    return beta[0] / (beta[0] + beta[1])
+
+
+def own_share(model: Model, prior: Prior, features: np.ndarray) -> float:
+    """How much of the decision is the archive's own: 0 if the model is the prior, near 1 if they are far apart.
+
+    The distance of the log-odds of both, over pairs, against how far the prior's own spread would let them differ.
+    """
+    if not len(features):
+        return 0.0
+    design = designed(features, prior.centres, prior.scales)
+    moved = design @ (model.coefficients - prior.coefficients)
+    free = np.sqrt((design**2) @ (prior.spreads**2))
+    return float(np.tanh(np.abs(moved).mean() / free.mean()))
+
+
+def threshold_for(precision: float, probabilities: np.ndarray, counts: np.ndarray) -> float:
+    """The lowest probability such that the pairs from it on are right in `precision` of the cases, as expected.
+
+    `counts` (float64) says how many pairs have each of `probabilities`. 1.0 where not even the surest is that sure.
+    """
+    order = np.argsort(-probabilities, kind="stable")
+    order = order[counts[order] > 0]
+    ordered, weights = probabilities[order], counts[order]
+    expected = np.cumsum(ordered * weights) / np.maximum(np.cumsum(weights), 1e-300)
+    is_last = np.append(ordered[1:] != ordered[:-1], True)[: len(ordered)]  # ties are taken together
+    reached = np.flatnonzero((expected >= precision) & is_last)
+    return float(ordered[reached[-1]]) if len(reached) else 1.0

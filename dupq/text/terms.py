@@ -1,0 +1,85 @@
+"""Texts as sets of terms: stems, each by a hash, so that two texts are compared by merging sorted numbers.
+
+A table of how many questions have a term has a fixed size then, however many words an archive has. Two stems that
+share a bucket count as one term: with 4 million buckets a pair of texts of 100 words meets that once in 400 pairs.
+"""
+
+import re
+from typing import NamedTuple
+
+import numba as nb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+
+from dupq.text.strings import strings_of
+from dupq.text.word_forms import stems
+from dupq.text.word_table import distinct_words
+
+TERM_BITS = 22
+BUCKETS = 1 << TERM_BITS
+_DIGIT = re.compile("[0-9]")
+
+
+class Terms(NamedTuple):
+    """The terms of n texts: text i has `ids[offsets[i]:offsets[i + 1]]`, ascending, each once, `counts` times."""
+
+    offsets: np.ndarray  # int64, (n + 1,)
+    ids: np.ndarray  # int32, below BUCKETS
+    counts: np.ndarray  # uint8, at most 255
+
+    def take(self, rows: np.ndarray) -> "Terms":
+        """The terms of the texts `rows` (int64)."""
+        lengths = np.diff(self.offsets)[rows]
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        places = np.repeat(self.offsets[:-1][rows] - offsets[:-1], lengths) + np.arange(offsets[-1])
+        return Terms(offsets, self.ids[places], self.counts[places])
+
+
+def terms_of(texts: pa.StringArray, language: str) -> Terms:
+    """The terms of stored texts (tokens joined by single spaces)."""
+    numbers, begins, table = distinct_words(strings_of(texts))
+    stem = stems(language)
+    buckets = [xxhash.xxh3_64_intdigest(stem(word).encode()) & (BUCKETS - 1) for word in table.words()]
+    ids = np.array(buckets, np.int32)[numbers] if len(numbers) else np.zeros(0, np.int32)
+    return Terms(*_counted(ids, begins))
+
+
+@nb.njit(nogil=True, cache=True)
+def _counted(ids, begins):  # type: ignore[no-untyped-def]
+    """Sort the ids of each text, and count those that repeat."""
+    offsets = np.zeros(len(begins), np.int64)
+    distinct, counts = np.empty(len(ids), np.int32), np.empty(len(ids), np.uint8)
+    end = 0
+    for text in range(len(begins) - 1):
+        ordered = np.sort(ids[begins[text] : begins[text + 1]])
+        for place in range(len(ordered)):
+            if place and ordered[place] == ordered[place - 1]:
+                counts[end - 1] = min(255, counts[end - 1] + 1)
+            else:
+                distinct[end], counts[end] = ordered[place], 1
+                end += 1
+        offsets[text + 1] = end
+    return offsets, distinct[:end].copy(), counts[:end].copy()
+
+
+def numbers_of(texts: pa.ChunkedArray) -> pa.StringArray:
+    """Of each text the words that have a digit."""
+    has_any = pc.match_substring_regex(texts, "[0-9]").to_pylist()
+    words = (text if has else "" for text, has in zip(texts.to_pylist(), has_any, strict=True))
+    return pa.array([" ".join(word for word in text.split(" ") if _DIGIT.search(word)) for text in words], pa.string())
+
+
+def document_counts(terms: Terms) -> np.ndarray:
+    """How many of the texts have each term (int64, shape (BUCKETS,))."""
+    return np.bincount(terms.ids, minlength=BUCKETS)
+
+
+def rarities(counts: np.ndarray, questions: int) -> np.ndarray:
+    """How much it says that a question has a term (float32, shape (BUCKETS,)): ln(1 + (n - c + .5) / (c + .5)).
+
+    That is BM25's inverse document frequency in Lucene's form; never below 0.
+    """
+    seen = np.minimum(counts, questions)
+    return np.log1p((questions - seen + 0.5) / (seen + 0.5)).astype(np.float32)

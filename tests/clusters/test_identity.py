@@ -1,0 +1,322 @@
+"""Stable ids and changes against a slow twin of sets and dicts, on random nights."""
+
+import random
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dupq.clusters.identity import KINDS, NONE, ClusterIds, Grouping, changes, cluster_ids, written_id
+from dupq.text.keys import ID_BITS, Sites
+
+Night = list[frozenset[int]]  # the clusters of two and more of a run
+Named = dict[int, frozenset[int]]  # the same by id
+Row = tuple[str, int, int, int, int, int]
+
+ALL_KEYS = [(number // 20) << ID_BITS | number % 20 for number in range(30)]  # of two sites
+DELETED = 0
+# The cluster of each question: few clusters overlap much, many little.
+LABELS = st.integers(1, 9).flatmap(lambda most: st.lists(st.integers(0, most), min_size=10, max_size=len(ALL_KEYS)))
+EDITS = st.lists(st.tuples(st.integers(0, len(ALL_KEYS) - 1), st.integers(0, 9)), max_size=6)
+
+
+def night_of(labels: list[int]) -> Night:
+    groups: dict[int, set[int]] = {}
+    for key, label in zip(ALL_KEYS, labels, strict=False):
+        if label != DELETED:
+            groups.setdefault(label, set()).add(key)
+    return [frozenset(group) for group in groups.values() if len(group) > 1]
+
+
+@st.composite
+def nights(draw: st.DrawFn, count: int) -> list[Night]:
+    """Each night a few edits of the one before, or all anew."""
+    labels = draw(LABELS)
+    found = [night_of(labels)]
+    while len(found) < count:
+        if draw(st.booleans()):
+            labels = draw(LABELS)
+        else:
+            labels = labels + [DELETED] * (len(ALL_KEYS) - len(labels))
+            for place, label in draw(EDITS):
+                labels[place] = label
+        found.append(night_of(labels))
+    return found
+
+
+@st.composite
+def named_nights(draw: st.DrawFn) -> tuple[Night, Named]:
+    """A night, and the one before with ids that a long history may have left: any keys.
+
+    Some questions that name clusters are moved to clusters of their own, so that a new cluster finds its keys taken.
+    """
+    then, now = draw(nights(2))
+    ids = draw(st.permutations(ALL_KEYS))[: len(then)]
+    moved = ids[: draw(st.integers(0, len(ids)))]
+    size = draw(st.integers(2, 3))
+    now = [group - set(moved) for group in now]
+    now += [frozenset(moved[start : start + size]) for start in range(0, len(moved), size)]
+    return [group for group in now if len(group) > 1], dict(zip(ids, then, strict=True))
+
+
+def jaccard(one: frozenset[int], other: frozenset[int]) -> Fraction:
+    return Fraction(len(one & other), len(one | other))
+
+
+def slow_ids(now: Night, then: Named) -> Named:
+    ranked = sorted(
+        (-jaccard(one, other), -len(one & other), cluster_id, min(one), one)
+        for one in now
+        for cluster_id, other in then.items()
+        if one & other
+    )
+    named: Named = {}
+    for _, _, cluster_id, _, one in ranked:
+        if cluster_id not in named and one not in named.values():
+            named[cluster_id] = one
+    carried = set(named)
+    new = sorted((one for one in now if one not in named.values()), key=min)
+    for one in new:
+        if one - carried:
+            named[min(one - carried)] = one
+    for one in new:
+        if not one - carried:
+            named[min(key for group in now for key in group if key not in named)] = one
+    return named
+
+
+def slow_ids_of_history(history: list[Night]) -> Named:
+    named: Named = {}
+    for night in history:
+        named = slow_ids(night, named)
+    return named
+
+
+def slow_changes(now: Named, then: Named) -> list[Row]:
+    rows = []
+    for id_now, one in now.items():
+        sources = [id_then for id_then, other in then.items() if one & other]
+        if not sources:
+            rows.append(("new", id_now, NONE, len(one), 0, 0))
+        for id_then in sources:
+            other = then[id_then]
+            pieces = [group for group in now.values() if group & other]
+            kinds = []
+            if len(sources) > 1:
+                kinds.append("merged")
+            if len(pieces) > 1:
+                kinds.append("split")
+            if not kinds and one > other:
+                kinds.append("grown")
+            elif not kinds and one < other:
+                kinds.append("shrunk")
+            elif not kinds and one != other:
+                kinds.append("changed")
+            rows += [(kind, id_now, id_then, len(one), len(other), len(one & other)) for kind in kinds]
+    for id_then, other in then.items():
+        if not any(one & other for one in now.values()):
+            rows.append(("gone", NONE, id_then, 0, len(other), 0))
+    return sorted(rows, key=lambda row: (KINDS.index(row[0]), row[1], row[2]))
+
+
+def grouping(named: Named, order: random.Random | None = None) -> Grouping:
+    rows = sorted((key, name) for name, group in named.items() for key in group)
+    if order:
+        order.shuffle(rows)
+    columns = np.array(rows, np.int64).reshape(-1, 2).T
+    return Grouping(columns[0].copy(), columns[1].copy())
+
+
+def by_smallest(night: Night) -> Named:
+    return {min(group): group for group in night}
+
+
+def found_ids(now: Night, then: Named, order: random.Random | None = None) -> Named:
+    found = cluster_ids(grouping(by_smallest(now), order), grouping(then, order))
+    assert found.clusters.tolist() == sorted(by_smallest(now))
+    assert len(set(found.ids.tolist())) == len(now)
+    return {found.of(np.array([min(group)])).item(): group for group in now}
+
+
+def found_changes(now: Named, then: Named, order: random.Random | None = None) -> list[Row]:
+    found = changes(grouping(now, order), grouping(then, order))
+    return list(zip(*(column.tolist() for column in found), strict=True))
+
+
+@settings(max_examples=200)
+@given(named_nights(), st.randoms(use_true_random=False))
+def test_ids_equal_the_twins_whatever_the_order_of_rows(nights: tuple[Night, Named], order: random.Random) -> None:
+    now, then = nights
+    expected = slow_ids(now, then)
+    assert found_ids(now, then) == expected
+    assert found_ids(now, then, order) == expected
+
+
+@settings(max_examples=200)
+@given(named_nights())
+def test_an_overlap_above_half_keeps_the_id(nights: tuple[Night, Named]) -> None:
+    now, then = nights
+    found = found_ids(now, then)
+    for cluster_id, other in then.items():
+        for one in now:
+            if jaccard(one, other) > Fraction(1, 2):
+                assert found[cluster_id] == one
+
+
+@settings(max_examples=200)
+@given(named_nights(), st.randoms(use_true_random=False))
+def test_changes_equal_the_twins_whatever_the_order_of_rows(nights: tuple[Night, Named], order: random.Random) -> None:
+    now, then = nights
+    named = slow_ids(now, then)
+    expected = slow_changes(named, then)
+    assert found_changes(named, then) == expected
+    assert found_changes(named, then, order) == expected
+
+
+@settings(max_examples=200)
+@given(nights(3))
+def test_the_run_before_tells_as_much_as_all_of_history(nights: list[Night]) -> None:
+    first, second, third = nights
+    ids = found_ids(third, found_ids(second, found_ids(first, {})))
+    assert ids == slow_ids_of_history(nights)
+    assert ids == found_ids(third, slow_ids_of_history([first, second]))
+
+
+@settings(max_examples=200)
+@given(nights(3))
+def test_every_cluster_is_accounted_for(nights: list[Night]) -> None:
+    then = slow_ids_of_history(nights[:2])
+    now = slow_ids(nights[2], then)
+    rows = found_changes(now, then)
+    assert {row[1] for row in rows} - {NONE} == {name for name, group in now.items() if group not in then.values()}
+    assert {row[2] for row in rows} - {NONE} == {name for name, group in then.items() if group not in now.values()}
+
+
+def test_without_clusters_then_each_is_named_by_its_smallest_question() -> None:
+    now = [frozenset({3, 9}), frozenset({1, 2, 5})]
+    assert found_ids(now, {}) == by_smallest(now)
+    assert found_changes(by_smallest(now), {}) == [("new", 1, NONE, 3, 0, 0), ("new", 3, NONE, 2, 0, 0)]
+
+
+def test_without_clusters_now_all_are_gone() -> None:
+    then = {7: frozenset({3, 9}), 1: frozenset({1, 2, 5})}
+    assert found_ids([], then) == {}
+    assert found_changes({}, then) == [("gone", NONE, 1, 0, 3, 0), ("gone", NONE, 7, 0, 2, 0)]
+    assert found_changes({}, {}) == []
+    assert cluster_ids(grouping({}), grouping(then)).is_alone(np.array([1, 7])).tolist() == [False, False]
+
+
+def test_the_same_clusters_keep_their_ids_and_have_no_changes() -> None:
+    then = {8: frozenset({3, 9}), 1: frozenset({1, 2, 5})}
+    assert found_ids(list(then.values()), then) == then
+    assert found_changes(then, then) == []
+
+
+def test_all_merged_take_the_id_of_the_largest_part() -> None:
+    then = {1: frozenset({1, 2}), 3: frozenset({3, 4, 5}), 6: frozenset({6, 7, 8})}
+    one = frozenset(range(1, 9))
+    assert found_ids([one], then) == {3: one}
+    assert found_changes({3: one}, then) == [
+        ("merged", 3, 1, 8, 2, 2),
+        ("merged", 3, 3, 8, 3, 3),
+        ("merged", 3, 6, 8, 3, 3),
+    ]
+
+
+def test_all_in_pieces_the_largest_keeps_the_id() -> None:
+    then = {1: frozenset(range(1, 8))}
+    now = [frozenset({1, 2}), frozenset({3, 4, 5}), frozenset({6, 7})]
+    assert found_ids(now, then) == {2: now[0], 1: now[1], 6: now[2]}
+    assert found_changes({2: now[0], 1: now[1], 6: now[2]}, then) == [
+        ("split", 1, 1, 3, 7, 3),
+        ("split", 2, 1, 2, 7, 2),
+        ("split", 6, 1, 2, 7, 2),
+    ]
+
+
+def test_a_pair_may_be_in_a_split_and_in_a_merger() -> None:
+    then = {1: frozenset({1, 2, 3, 4}), 5: frozenset({5, 6})}
+    now = {1: frozenset({1, 2}), 5: frozenset({3, 4, 5, 6})}
+    assert found_changes(now, then) == [
+        ("merged", 5, 1, 4, 4, 2),
+        ("merged", 5, 5, 4, 2, 2),
+        ("split", 1, 1, 2, 4, 2),
+        ("split", 5, 1, 4, 4, 2),
+    ]
+
+
+def test_a_cluster_that_is_alone_in_its_claim_keeps_the_id_however_it_grew() -> None:
+    one = frozenset(range(10, 20))
+    assert found_ids([one], {17: frozenset({18, 19})}) == {17: one}
+
+
+def test_a_larger_share_counts_more_than_more_questions() -> None:
+    now = frozenset({1, 2, 3, 4, 5})
+    assert found_ids([now], {1: frozenset({1, 2, 3, *range(10, 17)}), 4: frozenset({4, 5})}) == {4: now}
+
+
+def test_of_equal_claims_more_shared_questions_then_the_smaller_id_then_the_smaller_key_wins() -> None:
+    wide = frozenset({5, 6, 7, 8})
+    assert found_ids([wide], {2: frozenset({5, 20}), 1: frozenset({6, 21})}) == {1: wide}
+    assert found_ids([frozenset({8, 9}), frozenset({6, 7})], {1: frozenset({6, 7, 8, 9})})[1] == frozenset({6, 7})
+    # One question of one is as much as two, each a fifth of all.
+    now = frozenset({1, 2, 3, 4})
+    then = {3: frozenset({1, 20}), 4: frozenset({2, 3, *range(10, 16)})}
+    assert jaccard(now, then[3]) == jaccard(now, then[4])
+    assert found_ids([now], then) == {4: now}
+
+
+def test_a_chain_of_claims_is_settled_one_after_another() -> None:
+    """Each cluster of now has half of two clusters of then, so only the first pair is the best of both."""
+    then = {2 * place: frozenset({2 * place, 2 * place + 1}) for place in range(200)}
+    now = [frozenset({2 * place + 1, 2 * place + 2}) for place in range(200)]
+    assert found_ids(now, then) == slow_ids(now, then)
+
+
+class TestTheQuestionThatNamesACluster:
+    first = frozenset({1, 2, 3})
+
+    def test_may_be_deleted(self) -> None:
+        second = found_ids([self.first - {1}], {1: self.first})
+        assert second == {1: frozenset({2, 3})}
+        assert found_changes(second, {1: self.first}) == [("shrunk", 1, 1, 2, 3, 2)]
+
+    def test_may_not_be_the_smallest(self) -> None:
+        assert found_ids([self.first | {0}], {1: self.first}) == {1: frozenset({0, 1, 2, 3})}
+
+    def test_may_come_back_alone(self) -> None:
+        found = self.ids_now([frozenset({2, 3})])
+        assert found.is_alone(np.array([1, 9])).tolist() == [True, False]
+        label = Sites(["cs.stackexchange.com"]).label(1)
+        assert written_id(label, True) == "cs.stackexchange.com/1~alone"
+        assert written_id(label, False) == "cs.stackexchange.com/1"
+
+    def test_may_come_back_in_another_cluster(self) -> None:
+        found = self.ids_now([frozenset({2, 3}), frozenset({1, 9})])
+        assert found.of(np.array([2, 1])).tolist() == [1, 9]
+
+    def ids_now(self, now: Night) -> ClusterIds:
+        return cluster_ids(grouping(by_smallest(now)), grouping({1: frozenset({2, 3})}))
+
+
+def test_a_cluster_of_questions_that_all_name_others_takes_a_key_that_names_none() -> None:
+    then = {1: frozenset({1, 2, 3}), 4: frozenset({4, 5, 6}), 7: frozenset({7, 8, 9}), 10: frozenset({10, 11, 12})}
+    now = [group - {name} for name, group in then.items()] + [frozenset({7, 10}), frozenset({1, 4})]
+    found = found_ids(now, then)
+    assert {2: frozenset({1, 4}), 3: frozenset({7, 10})}.items() <= found.items()
+    assert found == slow_ids(now, then)
+    assert found_ids(now, found) == found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_random_nights_have_each_kind_of_change(kind: str) -> None:
+    """So that the comparison with the twin compares something."""
+    order = random.Random(7)
+    seen = set()
+    for _ in range(50):
+        then, now = ([order.randrange(10) for _ in ALL_KEYS] for _ in range(2))
+        kept = [new if order.random() < 0.2 else old for old, new in zip(then, now, strict=True)]
+        seen |= {row[0] for row in found_changes(by_smallest(night_of(kept)), by_smallest(night_of(then)))}
+    assert kind in seen

@@ -1,0 +1,257 @@
+"""Correlation clustering against all set partitions, and what must hold where those are too many."""
+
+from collections.abc import Iterator
+from functools import cache
+from itertools import combinations
+from typing import NamedTuple
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dupq.clusters.partition import _joined, objective, partition
+
+
+class Graph(NamedTuple):
+    count: int
+    pairs: np.ndarray
+    weights: np.ndarray
+    absent: float
+
+
+WEIGHTS = st.one_of(st.floats(-5, 5), st.integers(-3, 3).map(float))
+ABSENT = st.one_of(st.just(0.0), st.sampled_from([-0.1, -1.0]), st.floats(-5, 0))
+
+
+@st.composite
+def small_graphs(draw: st.DrawFn) -> Graph:
+    count = draw(st.integers(1, 9))
+    pairs = sorted(draw(st.sets(st.sampled_from(list(combinations(range(count), 2)))))) if count > 1 else []
+    weights = draw(st.lists(WEIGHTS, min_size=len(pairs), max_size=len(pairs)))
+    return graph_of(count, dict(zip(pairs, weights, strict=True)), draw(ABSENT))
+
+
+@st.composite
+def larger_graphs(draw: st.DrawFn) -> Graph:
+    """With planted clusters, so that there is something to find; integer weights make ties."""
+    random = np.random.default_rng(draw(st.integers(0, 1 << 32)))
+    count, density = draw(st.integers(10, 40)), draw(st.floats(0.1, 1))
+    planted = random.integers(0, draw(st.integers(1, 10)), count)
+    noise, rounded = draw(st.floats(0.1, 3)), draw(st.booleans())
+    weights = {}
+    for left, right in combinations(range(count), 2):
+        if random.random() < density:
+            value = random.normal(1 if planted[left] == planted[right] else -1, noise)
+            weights[left, right] = float(round(value)) if rounded else value
+    return graph_of(count, weights, draw(ABSENT))
+
+
+def graph_of(count: int, weights: dict[tuple[int, int], float], absent: float) -> Graph:
+    pairs = np.array(list(weights), np.int64).reshape(-1, 2)
+    return Graph(count, pairs, np.array(list(weights.values()), float), absent)
+
+
+def value(graph: Graph, labels: np.ndarray) -> float:
+    return objective(graph.pairs, graph.weights, labels, graph.absent)
+
+
+def slow_value(graph: Graph, labels: list[int]) -> float:
+    weights = {(left, right): w for (left, right), w in zip(graph.pairs.tolist(), graph.weights, strict=True)}
+    pairs = [pair for pair in combinations(range(graph.count), 2) if labels[pair[0]] == labels[pair[1]]]
+    return sum(weights.get(pair, graph.absent) for pair in pairs)
+
+
+def all_partitions(count: int) -> Iterator[list[int]]:
+    """The labels of each: a node joins an earlier cluster or begins its own."""
+    if count == 0:
+        yield []
+        return
+    for labels in all_partitions(count - 1):
+        for label in {*labels, count - 1}:
+            yield [*labels, label]
+
+
+@cache
+def partitions(count: int) -> np.ndarray:
+    return np.array(list(all_partitions(count)))
+
+
+@cache
+def inside(count: int) -> np.ndarray:
+    """A row a partition, a column a pair: 1 where the pair is inside a cluster."""
+    left, right = np.triu_indices(count, 1)
+    return (partitions(count)[:, left] == partitions(count)[:, right]).astype(float)
+
+
+def matrix(graph: Graph) -> np.ndarray:
+    weights = np.full((graph.count, graph.count), graph.absent)
+    weights[graph.pairs[:, 0], graph.pairs[:, 1]] = weights[graph.pairs[:, 1], graph.pairs[:, 0]] = graph.weights
+    np.fill_diagonal(weights, 0)
+    return weights
+
+
+def test_the_oracle_tries_every_set_partition() -> None:
+    bell = [1, 2, 5, 15, 52, 203, 877, 4140, 21147]
+    assert [len(np.unique(partitions(count), axis=0)) for count in range(1, 10)] == bell
+
+
+@given(small_graphs())
+@settings(max_examples=200)
+def test_a_small_component_gets_the_best_of_all_partitions(graph: Graph) -> None:
+    optimum = (inside(graph.count) @ matrix(graph)[np.triu_indices(graph.count, 1)]).max()
+    assert value(graph, partition(*graph)) == pytest.approx(optimum, abs=1e-6)
+
+
+@given(small_graphs(), st.integers(0, 1 << 32))
+def test_the_objective_is_the_sum_over_all_pairs_inside_clusters(graph: Graph, seed: int) -> None:
+    labels = np.random.default_rng(seed).integers(0, 4, graph.count)
+    assert value(graph, labels) == pytest.approx(slow_value(graph, labels.tolist()))
+
+
+@given(larger_graphs())
+@settings(max_examples=200)
+def test_no_move_of_a_node_and_no_join_of_two_clusters_improves_the_answer(graph: Graph) -> None:
+    names, clusters = np.unique(partition(*graph), return_inverse=True)
+    members = np.eye(len(names))[clusters]
+    towards = matrix(graph) @ members
+    now = towards[np.arange(graph.count), clusters] + 1e-6
+    assert (now >= 0).all()  # alone
+    assert (towards <= now[:, None]).all()
+    joined = members.T @ towards
+    assert (joined[~np.eye(len(names), dtype=bool)] <= 1e-6).all()
+
+
+@given(st.integers(5, 80), st.floats(0.05, 1), ABSENT, st.integers(0, 1 << 32))
+def test_contraction_joins_what_a_slow_greedy_joins(count: int, density: float, absent: float, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    pairs = [pair for pair in combinations(range(count), 2) if random.random() < density]
+    graph = graph_of(count, dict(zip(pairs, random.normal(0.3, 1, len(pairs)), strict=True)), absent)
+    found = _joined(np.arange(count), graph.pairs, graph.weights - absent, absent)
+    slow = slow_contraction(graph)
+    assert ((found[:, None] == found) == (slow[:, None] == slow)).all()
+
+
+def slow_contraction(graph: Graph) -> np.ndarray:
+    """Adds rows and columns of a dense matrix; what is joined or the same is never the most."""
+    gains, labels = matrix(graph), np.arange(graph.count)
+    np.fill_diagonal(gains, -np.inf)
+    while gains.max() > 1e-9:
+        kept, lost = sorted(np.unravel_index(gains.argmax(), gains.shape))
+        gains[kept] += gains[lost]
+        gains[:, kept] = gains[kept]
+        gains[lost] = gains[:, lost] = gains[kept, kept] = -np.inf
+        labels[labels == lost] = kept
+    return labels
+
+
+@given(larger_graphs())
+def test_the_answer_is_no_worse_than_singletons_or_connected_components(graph: Graph) -> None:
+    reached = value(graph, partition(*graph)) + 1e-6
+    assert reached >= 0
+    assert reached >= value(graph, labels_of(graph.count, nx.connected_components(positive(graph))))
+    listed = nx.Graph(graph.pairs.tolist())
+    assert reached >= value(graph, labels_of(graph.count, nx.connected_components(listed)))
+
+
+def positive(graph: Graph) -> nx.Graph:
+    found = nx.Graph(graph.pairs[graph.weights > 0].tolist())
+    found.add_nodes_from(range(graph.count))
+    return found
+
+
+def labels_of(count: int, clusters: Iterator[set[int]]) -> np.ndarray:
+    labels = np.arange(count)
+    for cluster in clusters:
+        labels[list(cluster)] = min(cluster)
+    return labels
+
+
+@given(st.one_of(small_graphs(), larger_graphs()))
+@settings(max_examples=200)
+def test_clusters_are_connected_by_pairs_of_positive_weight(graph: Graph) -> None:
+    labels, joined = partition(*graph), positive(graph)
+    for label in np.unique(labels):
+        assert nx.is_connected(joined.subgraph(np.flatnonzero(labels == label).tolist()))
+
+
+@given(st.one_of(small_graphs(), larger_graphs()))
+def test_a_label_is_the_smallest_node_of_its_cluster(graph: Graph) -> None:
+    labels = partition(*graph)
+    assert labels.dtype == np.int64
+    assert labels.shape == (graph.count,)
+    assert all(np.flatnonzero(labels == label)[0] == label for label in np.unique(labels))
+
+
+@given(st.one_of(small_graphs(), larger_graphs()), st.integers(0, 1 << 32))
+@settings(max_examples=200)
+def test_neither_the_order_of_the_pairs_nor_their_orientation_changes_the_answer(graph: Graph, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    order = random.permutation(len(graph.pairs))
+    turned = random.random(len(graph.pairs)) < 0.5
+    pairs = np.where(turned[:, None], graph.pairs[:, ::-1], graph.pairs)[order]
+    changed = partition(graph.count, pairs, graph.weights[order], graph.absent)
+    assert changed.tolist() == partition(*graph).tolist()
+
+
+@given(st.one_of(small_graphs(), larger_graphs()), st.data())
+def test_nodes_in_between_that_no_pair_touches_change_nothing(graph: Graph, data: st.DataObject) -> None:
+    steps = data.draw(st.lists(st.integers(1, 3), min_size=graph.count, max_size=graph.count))
+    places = np.cumsum(steps)
+    labels = partition(int(places[-1]) + 2, places[graph.pairs], graph.weights, graph.absent)
+    assert labels[places].tolist() == places[partition(*graph)].tolist()
+
+
+@given(larger_graphs(), st.one_of(small_graphs(), larger_graphs()))
+def test_components_together_get_the_answer_of_each_alone(one: Graph, two: Graph) -> None:
+    two = two._replace(absent=one.absent)
+    pairs = np.concatenate([one.pairs, two.pairs + one.count])
+    together = partition(one.count + two.count, pairs, np.r_[one.weights, two.weights], one.absent)
+    assert together.tolist() == [*partition(*one).tolist(), *(partition(*two) + one.count).tolist()]
+
+
+def test_a_long_chain_comes_apart_into_twos() -> None:
+    chain = np.stack([np.arange(9_999), np.arange(1, 10_000)], axis=1)
+    labels = partition(10_000, chain, np.ones(9_999), -1.0)
+    assert labels.tolist() == [node // 2 * 2 for node in range(10_000)]
+
+
+@pytest.mark.parametrize("absent", [-0.5, -2.0, -9.0])
+def test_a_long_chain_of_uneven_pairs_comes_apart_into_small_groups(absent: float) -> None:
+    chain = np.stack([np.arange(9_999), np.arange(1, 10_000)], axis=1)
+    labels = partition(10_000, chain, np.random.default_rng(7).uniform(0.1, 2, 9_999), absent)
+    assert np.unique(labels, return_counts=True)[1].max() <= 8
+
+
+def test_a_clique_of_500_stays_whole() -> None:
+    pairs = np.stack(np.triu_indices(500, 1), axis=1)
+    weights = np.random.default_rng(7).uniform(0.01, 3, len(pairs))
+    assert not partition(500, pairs, weights, -4.0).any()
+
+
+@pytest.mark.parametrize("size", [5, 8, 100])
+def test_two_cliques_with_one_doubtful_pair_between_them_come_apart(size: int) -> None:
+    clique = np.stack(np.triu_indices(size, 1), axis=1)
+    pairs = np.concatenate([clique, clique + size, [[size - 1, size]]])
+    weights = np.r_[np.full(2 * len(clique), 2.0), 0.3]
+    labels = partition(2 * size, pairs, weights, -1.0)
+    assert labels.tolist() == [0] * size + [size] * size
+
+
+def test_a_hub_keeps_only_as_many_as_gain() -> None:
+    star = np.stack([np.zeros(2_000, np.int64), np.arange(1, 2_001)], axis=1)
+    labels = partition(2_001, star, np.ones(2_000), -0.1)
+    assert np.unique(labels, return_counts=True)[1].max() == 11
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_nodes_without_pairs_are_alone(count: int) -> None:
+    labels = partition(count, np.zeros((0, 2), np.int64), np.zeros(0), -1.0)
+    assert labels.tolist() == list(range(count))
+
+
+@pytest.mark.parametrize(("weight", "absent"), [(np.inf, -1.0), (np.nan, -1.0), (1.0, 0.5), (1.0, -np.inf)])
+def test_weights_that_have_no_sum_are_refused(weight: float, absent: float) -> None:
+    with pytest.raises(ValueError, match="finite"):
+        partition(2, np.array([[0, 1]]), np.array([weight]), absent)

@@ -1,0 +1,319 @@
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dupq.errors import DupqError, SettingError
+from dupq.evaluation import review
+from dupq.evaluation.review import DIFFERENT, SAME, UNJUDGED, UNSURE, Rows, Verdict
+
+SEEDS = 100
+SAMPLE = 200
+HEADER = "site_left\tquestion_id_left\tsite_right\tquestion_id_right\tverdict\n"
+
+
+class Population(NamedTuple):
+    left: np.ndarray
+    right: np.ndarray
+    probabilities: np.ndarray
+    joined: np.ndarray
+    same: np.ndarray
+
+    @property
+    def precision(self) -> float:
+        return float(self.same[self.joined].mean())
+
+    @property
+    def recall(self) -> float:
+        return float((self.same & self.joined).sum() / self.same.sum())
+
+
+def population(power: float, size: int = 100_000) -> Population:
+    """Mostly unlikely pairs; a pair is a duplicate with its probability to the power of `power`."""
+    random = np.random.default_rng(3)
+    unlikely = size * 4 // 5
+    probabilities = np.concatenate([random.beta(0.3, 6, unlikely), random.beta(4, 1.2, size - unlikely)])
+    same = random.random(size) < probabilities**power
+    keys = np.arange(size)
+    return Population(keys, keys + size, probabilities, probabilities >= 0.6, same)
+
+
+def planned(made: Population, sample: int = SAMPLE) -> tuple[review.Plan, np.ndarray]:
+    plan = review.plan(review.histogram(made.probabilities, made.joined), sample)
+    return plan, review.strata(made.probabilities, made.joined, plan)
+
+
+def judged(made: Population, rows: Rows) -> np.ndarray:
+    return made.same[rows.left].astype(np.int8)
+
+
+# the truth is below, at and above the model's probabilities
+@pytest.mark.parametrize("power", [1.5, 1.0, 0.6])
+def test_the_intervals_hold_the_truth_and_the_estimates_are_unbiased(power: float) -> None:
+    made = population(power)
+    plan, strata = planned(made)
+    found = []
+    for seed in range(SEEDS):
+        rows = review.draw(made.left, made.right, strata, plan, seed)
+        assert len(rows.left) == SAMPLE
+        found.append(review.estimate(rows, judged(made, rows)))
+    truth = {"precision": made.precision, "recall": made.recall, "duplicates": float(made.same.sum())}
+    for measure, value in truth.items():
+        intervals = np.array([getattr(estimate, measure) for estimate in found])
+        holds = (intervals[:, 1] <= value) & (value <= intervals[:, 2])
+        assert holds.sum() >= 90, measure
+        error = intervals[:, 0].std() / np.sqrt(SEEDS)
+        allowed = 0.02 * value if measure == "recall" else 0.0  # a ratio of estimates is slightly off
+        assert abs(intervals[:, 0].mean() - value) < 3 * error + allowed, measure
+        assert np.all((intervals[:, 1] <= intervals[:, 0]) & (intervals[:, 0] <= intervals[:, 2]))
+
+
+def test_the_draw_depends_on_neither_the_order_of_rows_nor_their_files() -> None:
+    made = population(1.5, 20_000)
+    plan, strata = planned(made)
+    expected = review.draw(made.left, made.right, strata, plan, 7)
+    assert np.array_equal(np.bincount(expected.strata), plan.drawn)
+    order = np.random.default_rng(0).permutation(20_000)
+    files = [order[:1], order[1:1], order[1:9_000], order[9_000:]]
+    parts = [review.draw(made.left[rows], made.right[rows], strata[rows], plan, 7) for rows in files]
+    for merged in (review.merge(parts), review.merge([review.merge(parts[2:][::-1]), review.merge(parts[:2])])):
+        for column, same in zip(expected, merged, strict=True):
+            assert np.array_equal(column, same)
+            assert column.dtype == same.dtype
+    assert not np.array_equal(expected.left, review.draw(made.left, made.right, strata, plan, 8).left)
+
+
+def test_histograms_of_files_add_up_to_the_plan_of_the_whole() -> None:
+    made = population(1.5, 20_000)
+    whole = review.histogram(made.probabilities, made.joined)
+    cuts = [0, 1, 1, 9_000, 20_000]
+    parts = [review.histogram(made.probabilities[a:b], made.joined[a:b]) for a, b in pairwise(cuts)]
+    total = parts[3] + (parts[1] + parts[2]) + parts[0]
+    assert np.array_equal(total.counts, whole.counts)
+    assert np.array_equal(total.sums, whole.sums)
+    plan, strata = planned(made)
+    for stratum in range(len(plan.sizes)):
+        rows = strata == stratum
+        assert rows.sum() == plan.sizes[stratum]
+        assert np.all(made.joined[rows] == plan.joined[stratum])
+        assert made.probabilities[rows].mean() == pytest.approx(plan.probabilities[stratum], abs=1e-6)
+
+
+def test_every_row_of_a_stratum_has_the_same_chance() -> None:
+    probabilities = np.repeat([0.05, 0.5, 0.9], [30, 20, 10])
+    joined = probabilities > 0.4
+    plan = review.plan(review.histogram(probabilities, joined), 24)
+    strata = review.strata(probabilities, joined, plan)
+    left, right = np.arange(60), np.full(60, 1 << 48)
+    draws = 4_000
+    times = np.zeros(60)
+    for seed in range(draws):
+        times[review.draw(left, right, strata, plan, seed).left] += 1
+    chance = (plan.drawn / plan.sizes)[strata]
+    deviations = (times - draws * chance) / np.sqrt(draws * chance * (1 - chance) + 1e-9)
+    assert np.abs(deviations).max() < 4.5
+    assert 0.7 < (deviations**2).mean() < 1.2  # a little under 1, as the number drawn is fixed
+
+
+def test_hashes_are_spread_evenly_and_differ_by_order_and_seed() -> None:
+    left, right = np.arange(10_000), np.arange(10_000) + (5 << 48)
+    hashes = review.pair_hashes(left, right, 1)
+    assert len(np.unique(np.concatenate([hashes, review.pair_hashes(right, left, 1)]))) == 20_000
+    assert not np.isin(review.pair_hashes(left, right, 2), hashes).any()
+    assert np.array_equal(hashes[::-1], review.pair_hashes(left[::-1], right[::-1], 1))
+    for bit in range(64):
+        assert abs((hashes >> np.uint64(bit) & np.uint64(1)).mean() - 0.5) < 0.03
+
+
+COUNTS = st.lists(st.integers(0, 10**9) | st.integers(0, 3), min_size=100, max_size=100)
+
+
+@given(COUNTS, COUNTS, st.integers(4, 1_000))
+def test_a_plan_draws_what_was_asked_and_some_of_each_stratum(
+    others: list[int], joined: list[int], sample: int
+) -> None:
+    counts = np.array([others, joined])
+    middles = np.arange(5_000, 1_000_000, 10_000)
+    plan = review.plan(review.Histogram(counts, counts * middles), sample)
+    assert plan.drawn.sum() == min(sample, counts.sum())
+    assert np.all(plan.drawn >= np.minimum(plan.sizes, 2))
+    assert np.all(plan.drawn <= plan.sizes)
+    assert plan.sizes.sum() == counts.sum()
+    assert np.array_equal(plan.cells >= 0, counts > 0)
+    assert len(plan.sizes) <= 12
+
+
+def test_more_is_drawn_where_verdicts_tell_more() -> None:
+    made = population(1.0)
+    plan, _ = planned(made)
+    shares = plan.drawn / plan.sizes
+    unsure = (plan.probabilities > 0.2) & ~plan.joined
+    assert shares[unsure].min() > 5 * shares[np.argmin(plan.probabilities)]
+    assert plan.drawn[plan.joined].sum() > 0.5 * SAMPLE > SAMPLE * made.joined.mean()
+
+
+def test_a_sample_that_is_too_small_is_refused() -> None:
+    with pytest.raises(SettingError, match="3 pairs"):
+        review.plan(review.histogram(np.array([0.5]), np.array([True])), 3)
+
+
+def test_a_probability_out_of_range_and_an_uncounted_pair_are_refused() -> None:
+    for wrong in (-0.1, 1.1, np.nan):
+        with pytest.raises(ValueError, match="between 0 and 1"):
+            review.histogram(np.array([0.5, wrong]), np.array([True, False]))
+    plan = review.plan(review.histogram(np.array([0.5, 1.0]), np.array([True, True])), 4)
+    with pytest.raises(ValueError, match="does not count"):
+        review.strata(np.array([0.2]), np.array([True]), plan)
+
+
+def slow_estimates(rows: Rows, verdicts: np.ndarray) -> tuple[float, float, float]:
+    """Precision, recall and duplicates, a stratum and a verdict at a time."""
+    sizes, answers, decisions = {}, {}, {}
+    for row, verdict in enumerate(verdicts.tolist()):
+        stratum = int(rows.strata[row])
+        sizes[stratum], decisions[stratum] = int(rows.sizes[row]), bool(rows.joined[row])
+        if verdict >= 0:
+            answers.setdefault(stratum, []).append(verdict)
+    hits = {stratum: sizes[stratum] * sum(given) / len(given) for stratum, given in answers.items()}
+    joined = sum(count for stratum, count in hits.items() if decisions[stratum])
+    pairs = sum(size for stratum, size in sizes.items() if decisions[stratum])
+    return joined / pairs, joined / sum(hits.values()), sum(hits.values())
+
+
+def test_the_estimates_are_those_of_a_slow_twin() -> None:
+    made = population(1.5, 20_000)
+    plan, strata = planned(made)
+    for seed in range(10):
+        rows = review.draw(made.left, made.right, strata, plan, seed)
+        verdicts = judged(made, rows)
+        random = np.random.default_rng(seed)
+        later = random.permutation(SAMPLE) > 60
+        later[np.unique(rows.strata, return_index=True)[1]] = True  # one verdict at least in each stratum
+        verdicts[~later] = random.choice([UNSURE, UNJUDGED], (~later).sum())
+        found = review.estimate(rows, verdicts)
+        expected = slow_estimates(rows, verdicts)
+        values = found.precision.value, found.recall.value, found.duplicates.value
+        assert values == pytest.approx(expected)
+        assert found.judged == later.sum()
+        assert (found.unsure, found.unjudged) == ((verdicts == UNSURE).sum(), (verdicts == UNJUDGED).sum())
+        assert found.strata_without_verdicts == 0
+        assert found == review.estimate(rows, verdicts)
+        labelled = review.verdict_rows(rows, verdicts)
+        assert len(labelled.left) == found.judged
+        assert labelled.weights.mean() == pytest.approx(1)
+        share = np.average(labelled.labels, weights=labelled.weights)
+        assert share * len(made.left) == pytest.approx(found.duplicates.value)
+
+
+def test_a_population_judged_to_its_last_pair_is_certain() -> None:
+    made = population(1.5, 300)
+    plan, strata = planned(made, 300)
+    rows = review.draw(made.left, made.right, strata, plan, 0)
+    found = review.estimate(rows, judged(made, rows))
+    assert found.precision == pytest.approx((made.precision,) * 3)
+    assert found.recall == pytest.approx((made.recall,) * 3)
+    assert found.duplicates == (made.same.sum(),) * 3
+
+
+def test_a_stratum_without_verdicts_widens_the_interval() -> None:
+    made = population(1.5)
+    plan, strata = planned(made)
+    rows = review.draw(made.left, made.right, strata, plan, 0)
+    verdicts = judged(made, rows)
+    before = review.estimate(rows, verdicts)
+    verdicts[rows.strata == rows.strata[rows.joined].max()] = UNSURE
+    after = review.estimate(rows, verdicts)
+    assert after.strata_without_verdicts == 1
+    assert after.precision.upper - after.precision.lower > 1.5 * (before.precision.upper - before.precision.lower)
+    assert after.precision.lower < made.precision < after.precision.upper
+
+
+def test_twenty_verdicts_all_alike_are_not_certain() -> None:
+    probabilities = np.full(10_000, 0.99)
+    plan, strata = planned(Population(*(np.zeros(0),) * 2, probabilities, probabilities > 0, probabilities > 0), 20)
+    rows = review.draw(np.arange(10_000), np.arange(10_000, 20_000), strata, plan, 0)
+    precision = review.estimate(rows, np.full(20, SAME, np.int8)).precision
+    assert precision.value == precision.upper == 1.0
+    assert 0.75 < precision.lower < 0.95
+
+
+def test_a_measure_without_verdicts_is_none() -> None:
+    made = population(1.5, 20_000)
+    plan, strata = planned(made)
+    rows = review.draw(made.left, made.right, strata, plan, 0)
+    truth = judged(made, rows)
+    nothing = review.estimate(rows, np.full(SAMPLE, UNJUDGED, np.int8))
+    assert (nothing.precision, nothing.recall, nothing.duplicates, nothing.judged) == (None, None, None, 0)
+    only_joined = review.estimate(rows, np.where(rows.joined, truth, UNSURE))
+    assert only_joined.precision is not None
+    assert (only_joined.recall, only_joined.duplicates) == (None, None)
+    no_duplicate = review.estimate(rows, np.full(SAMPLE, DIFFERENT, np.int8))
+    assert no_duplicate.precision.value == no_duplicate.duplicates.value == 0
+    assert no_duplicate.recall is None
+    empty = review.plan(review.histogram(np.zeros(0), np.zeros(0, bool)), 10)
+    drawn = review.draw(np.zeros(0, int), np.zeros(0, int), np.zeros(0, int), empty, 0)
+    assert review.estimate(drawn, np.zeros(0, np.int8)).precision is None
+
+
+def test_verdicts_meet_their_rows() -> None:
+    made = population(1.5, 20_000)
+    plan, strata = planned(made)
+    rows = review.draw(made.left, made.right, strata, plan, 0)
+    picked = np.array([150, 3, 77])
+    left, right = np.append(rows.left[picked], 5), np.append(rows.right[picked], 6)
+    verdicts, others = review.verdicts_of(rows, left, right, np.array([SAME, UNSURE, DIFFERENT, SAME], np.int8))
+    assert others == 1
+    assert verdicts[picked].tolist() == [SAME, UNSURE, DIFFERENT]
+    assert (verdicts == UNJUDGED).sum() == SAMPLE - 3
+
+
+def test_a_verdict_file_is_read_as_it_was_written() -> None:
+    verdicts = [
+        Verdict("a", 5, "b", 2, "same"),
+        Verdict("b", 9, "b", 10, "different"),
+        Verdict("a", 1, "a", 2, "unsure"),
+    ]
+    titles = ["=1+1", "two\tcolumns\r\nor lines", "plain"]
+    text = review.format_verdicts(verdicts, {"title_left": titles})
+    assert text.startswith(HEADER.rstrip("\n") + "\ttitle_left\na\t5\tb\t2\tsame\t'=1+1\n")
+    assert review.parse_verdicts(text, "x.tsv") == verdicts
+    assert review.parse_verdicts("\ufeff" + text.replace("\n", "\r\n"), "x.tsv") == verdicts
+
+
+def test_a_verdict_file_may_have_other_columns_orders_and_unjudged_lines() -> None:
+    text = (
+        "verdict\tnote\tquestion_id_right\tsite_right\tquestion_id_left\tsite_left\n"
+        "same\t\t2\ta\t10\ta\n\n"  # the larger question on the left
+        "\tnot yet\t3\ta\t1\ta\n"
+        "same\ttwice\t10\ta\t2\ta\n"
+    )
+    assert review.parse_verdicts(text, "x.tsv") == [Verdict("a", 2, "a", 10, "same")]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "x.tsv, line 1: no column 'site_left'"),
+        ("a\t1\ta\t2\tsame\n", "x.tsv, line 1: no column 'site_left'"),
+        (HEADER.replace("verdict", "answer"), "x.tsv, line 1: no column 'verdict'"),
+        (HEADER.replace("\n", "\tverdict\n"), "x.tsv, line 1: two columns 'verdict'"),
+        (HEADER + "a\t1\ta\t2\n", "x.tsv, line 2: 4 columns; 5 expected"),
+        (HEADER + "\na\t1\ta\t2\tyes\n", "x.tsv, line 3: verdict 'yes'; same, different or unsure"),
+        (HEADER + "a\t1\ta\tx2\tsame\n", "x.tsv, line 2: 'x2' is no question id"),
+        (HEADER + "a\t-1\ta\t2\tsame\n", "x.tsv, line 2: '-1' is no question id"),
+        (HEADER + f"a\t{2**48}\ta\t2\tsame\n", "x.tsv, line 2: '281474976710656' is no question id"),
+        (HEADER + "\t1\ta\t2\tsame\n", "x.tsv, line 2: a question without a site"),
+        (HEADER + "a\t1\ta\t01\tsame\n", "x.tsv, line 2: question '1' of a is paired with itself"),
+        (
+            HEADER + "a\t1\ta\t2\tsame\na\t3\ta\t4\tsame\na\t2\ta\t1\tdifferent\n",
+            "x.tsv, lines 2 and 4: the same pair is 'same' and 'different'",
+        ),
+    ],
+)
+def test_a_bad_verdict_file_is_named_with_its_line(text: str, message: str) -> None:
+    with pytest.raises(DupqError) as caught:
+        review.parse_verdicts(text, "x.tsv")
+    assert str(caught.value).startswith(message)

@@ -1,0 +1,111 @@
+"""Terms of texts against splitting, stemming and counting in Python."""
+
+import math
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import Stemmer
+import xxhash
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dupq.text.terms import BUCKETS, Terms, document_counts, numbers_of, rarities, terms_of
+
+KNOWN = ("run", "running", "runs", "graph", "graphs", "c++", "2014", "x11", "naïve", "سؤال", "the", "a" * 300)
+LETTERS = st.characters(exclude_categories=("Cs", "Cc", "Zs", "Zl", "Zp"))
+WORDS = st.one_of(st.sampled_from(KNOWN), st.text(LETTERS, min_size=1, max_size=12))
+TEXTS = st.lists(st.lists(WORDS, max_size=30).map(" ".join), max_size=12)
+
+
+def bucket(word: str, language: str = "english") -> int:
+    stem = Stemmer.Stemmer(language).stemWord(word) or word
+    return xxhash.xxh3_64_intdigest(stem.encode()) % BUCKETS
+
+
+def slow_terms(text: str, language: str = "english") -> dict[int, int]:
+    counts = Counter(bucket(word, language) for word in text.split(" ")) if text else Counter()
+    return {term: min(255, count) for term, count in counts.items()}
+
+
+def rows_of(terms: Terms) -> list[list[tuple[int, int]]]:
+    pairs = list(zip(terms.ids.tolist(), terms.counts.tolist(), strict=True))
+    return [pairs[start:end] for start, end in pairwise(terms.offsets.tolist())]
+
+
+def column(texts: list[str]) -> pa.StringArray:
+    return pa.array(texts, pa.string())
+
+
+@given(TEXTS, st.sampled_from(["english", "french", "arabic"]))
+def test_the_terms_of_a_text_are_its_stems_counted(texts: list[str], language: str) -> None:
+    found = terms_of(column(texts), language)
+    assert rows_of(found) == [sorted(slow_terms(text, language).items()) for text in texts]
+    assert (found.offsets.dtype, found.ids.dtype, found.counts.dtype) == (np.int64, np.int32, np.uint8)
+
+
+@given(TEXTS.filter(bool))
+def test_a_slice_of_a_column_has_the_terms_of_its_texts(texts: list[str]) -> None:
+    assert rows_of(terms_of(column(texts)[1:], "english")) == rows_of(terms_of(column(texts), "english"))[1:]
+
+
+def test_words_of_one_stem_are_one_term() -> None:
+    [row] = rows_of(terms_of(column(["running runs run"]), "english"))
+    assert row == [(bucket("run"), 3)]
+
+
+def test_a_word_counts_255_times_at_most() -> None:
+    repeated = [" ".join(["again"] * times) for times in (254, 255, 256, 700)]
+    assert [row[0][1] for row in rows_of(terms_of(column(repeated), "english"))] == [254, 255, 255, 255]
+
+
+def test_absent_and_empty_texts_have_no_terms() -> None:
+    assert rows_of(terms_of(pa.array(["", None, "word", ""], pa.string()), "english")) == [
+        [],
+        [],
+        [(bucket("word"), 1)],
+        [],
+    ]
+    assert rows_of(terms_of(column([]), "english")) == []
+
+
+@given(TEXTS.filter(bool), st.data())
+def test_taking_rows_gives_their_terms_in_that_order(texts: list[str], data: st.DataObject) -> None:
+    rows = data.draw(st.lists(st.integers(0, len(texts) - 1), max_size=20))
+    terms = terms_of(column(texts), "english")
+    taken = terms.take(np.array(rows, np.int64))
+    assert rows_of(taken) == [rows_of(terms)[row] for row in rows]
+    assert taken.offsets[0] == 0
+
+
+@given(TEXTS)
+def test_a_term_is_counted_once_in_each_text_that_has_it(texts: list[str]) -> None:
+    counts = document_counts(terms_of(column(texts), "english"))
+    expected = Counter(term for text in texts for term in slow_terms(text))
+    assert counts.shape == (BUCKETS,)
+    assert {int(term): int(counts[term]) for term in np.flatnonzero(counts)} == expected
+
+
+@given(st.lists(st.one_of(st.none(), st.lists(st.one_of(WORDS, st.from_regex(r"[a-z]?[0-9]{1,4}", fullmatch=True))))))
+def test_the_numbers_of_a_text_are_its_words_with_a_digit_in_their_order(texts: list[list[str] | None]) -> None:
+    joined = [None if words is None else " ".join(words) for words in texts]
+    cut = len(joined) // 2
+    found = numbers_of(pa.chunked_array([joined[:cut], joined[cut:]], pa.string()))
+    with_digit = [[word for word in words or [] if any("0" <= letter <= "9" for letter in word)] for words in texts]
+    assert found.to_pylist() == [" ".join(words) for words in with_digit]
+
+
+@pytest.mark.parametrize(("count", "questions"), [(0, 10), (1, 10), (10, 10), (3, 24_000_000), (0, 0)])
+def test_the_rarity_of_a_term_is_bm25s_inverse_document_frequency(count: int, questions: int) -> None:
+    [found] = rarities(np.array([count]), questions)
+    assert found == pytest.approx(math.log(1 + (questions - count + 0.5) / (count + 0.5)), rel=1e-6)
+    assert found.dtype == np.float32
+
+
+def test_a_rarer_term_says_more_and_none_says_less_than_nothing() -> None:
+    found = rarities(np.arange(0, 1_200), 1_000)
+    assert (np.diff(found[:1_001]) < 0).all()
+    assert (found > 0).all()
+    assert (found[1_000:] == found[1_000]).all()  # of buckets that count more questions than there are
