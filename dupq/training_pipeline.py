@@ -5,7 +5,7 @@ pair files    ──pairs──▶      what else is known of pairs, if there ar
 texts, links  ──prepare──▶    split by sets of known duplicates, word vectors
 questions     ──teach──▶      what a teacher makes of some, if there is one
 pairs         ──fit──▶        the network, by Ray Train
-development   ──calibrate──▶  threshold, probability; the saved encoder
+network       ──save──▶       the encoder, with what it reaches on its own archive
 """
 
 import dataclasses
@@ -15,12 +15,12 @@ from dupq import config, runs, storage
 from dupq.encoders.description import read_description, saved_by
 from dupq.errors import DupqError, SettingError
 from dupq.report import learning_curve
-from dupq.stages.calibration import calibrate
 from dupq.stages.fit import fit
+from dupq.stages.save_encoder import save_encoder
 from dupq.stages.shards import answer_shards, link_files, question_shards
 from dupq.stages.teacher import teach
 from dupq.stages.texts import make_answer_texts, make_texts
-from dupq.stages.training import TrainingFiles, gather_pairs, prepare
+from dupq.stages.training import TrainingFiles, gather_pairs, learns_without_links, prepare
 from dupq.training.pair_files import read_pairs
 
 
@@ -41,12 +41,12 @@ class TrainingJob:
         sites = question_shards(self.questions)[1]
         if self.links is not None:
             link_files(self.links)
-        elif not self.pairs:
-            raise SettingError("neither --links nor --pairs: known duplicates are what an encoder is trained on")
         labelled = [read_pairs(storage.read_bytes(uri), sites, uri) for uri in self.pairs]
         if self.workers < 1:
             raise SettingError(f"--workers {self.workers}: at least 1 expected")
         settings = config.load(self.preset, list(self.assignments))
+        if self.links is None and not self.pairs and not learns_without_links(settings):
+            raise SettingError(f"neither --links nor --pairs: preset {self.preset} learns from known duplicates only")
         _check_negatives(settings.training, any(len(others) for _, others in labelled))
         if settings.encoder.kind == "sentence_transformers":
             from dupq.encoders.pretrained import check_model
@@ -117,8 +117,8 @@ def train(job: TrainingJob) -> runs.Run:
         run.stage("teach", lambda: teach(files, settings))
     run.stage("fit", lambda: fit(files, sites, settings, job.workers))
     if saved_by(output) != run.run_id:
-        storage.delete(run.path("stages", "calibrate.json"))
-    run.stage("calibrate", lambda: calibrate(files, sites, settings, run.run_id))
+        storage.delete(run.path("stages", "save.json"))
+    run.stage("save", lambda: save_encoder(files, sites, settings, run.run_id))
     picture = learning_curve.picture(storage.read_json(files.curve))
     storage.write_bytes(storage.join(output, "learning_curve.svg"), picture.encode())
     run.describe()

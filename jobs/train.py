@@ -13,7 +13,10 @@ def main() -> None:
     parser = command_line.parser("Train an encoder on an archive's own text and duplicate links, with Ray Train.")
     parser.add_argument("--questions", required=True, metavar="URI", type=command_line.uri, help="the questions table")
     parser.add_argument(
-        "--links", metavar="URI", type=command_line.uri, help="the links table; not needed where there are --pairs"
+        "--links",
+        metavar="URI",
+        type=command_line.uri,
+        help="the links table; not needed where there are --pairs, nor by presets that learn from titles and bodies",
     )
     parser.add_argument(
         "--pairs",

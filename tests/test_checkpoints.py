@@ -123,6 +123,13 @@ def test_patience_ends_a_training_that_gets_no_better(maps: list[int], patience:
     assert progress.best == (maps.index(max(maps)) + 1 if maps else 0)
 
 
+def test_where_nothing_is_measured_the_last_epoch_is_the_best_and_all_are_done() -> None:
+    progress = Progress([{"epoch": epoch, "development_map": None} for epoch in (1, 2, 3)])
+    assert progress.best == 3
+    assert not progress.is_over(4, patience=1)
+    assert progress.is_over(3, patience=1)
+
+
 def events_of(content: bytes) -> list[Event]:
     """What TensorBoard reads: each record with both of its checksums right."""
     found, place = [], 0
@@ -148,6 +155,7 @@ def test_an_event_file_has_every_step_of_an_epoch_or_the_means_of_many() -> None
     assert len(thinned) == 1_000
     assert thinned[-1] == ("loss/step", 10_000, pytest.approx(4_997.0))
     assert "tfevents" in file_name(1) < file_name(10)
+    assert [point.tag for point in epoch_scalars(1, losses, None)] == ["loss/step"] * 3 + ["loss/epoch"]
     nothing = Losses(np.zeros(0), np.zeros(0, int))  # of an encoder that learns nothing by gradients
     assert [point.tag for point in epoch_scalars(1, nothing, 0.5)] == ["loss/epoch", "development_map"]
 
@@ -163,6 +171,11 @@ def test_the_learning_curve_is_a_picture_that_stands_alone() -> None:
     assert len(dots) == 6
     assert ("best", "epoch 2: 0.4000") in dots
     assert len(list(ET.fromstring(picture(curve[:1])).iter(f"{name}circle"))) == 2
+    unmeasured = ET.fromstring(picture([{**row, "development_map": None} for row in curve]))
+    assert unmeasured.findtext(f"{name}desc") == "3 epochs; the last one is kept."
+    dots = [(dot.get("class"), dot.findtext(f"{name}title")) for dot in unmeasured.iter(f"{name}circle")]
+    assert len(dots) == 3
+    assert ("best", "epoch 3: 0.3333") in dots
 
 
 def test_the_live_line_says_how_far_an_epoch_is() -> None:

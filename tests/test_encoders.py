@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 from dupq import config
 from dupq.encoders.batches import batches, padded_length
 from dupq.encoders.build import build
-from dupq.encoders.decision import Decision
+from dupq.encoders.fitness import Fitness
 from dupq.encoders.saved import SavedEncoder, load, save
 from dupq.errors import DupqError
 from dupq.text.token_ids import TokenIds
 from dupq.text.vocabulary import Vocabulary
+
+FITNESS = Fitness(questions=40, unknown_words=0.1, bodies_found=None)
 
 
 @given(st.integers(0, 5000))
@@ -38,7 +40,7 @@ def test_batches_hold_every_text_once_and_unharmed(lengths: list[int], rows: int
 def saved(tmp_path: Path) -> str:
     settings = config.load(assignments=["encoder.units=5", "word_vectors.dimensions=6"])
     network = build(settings.encoder, np.random.default_rng(1).normal(size=(4, 6)).astype(np.float32), seed=1)
-    encoder = SavedEncoder(network, Vocabulary(["a", "b"]), settings, Decision(0.5, 0.4, 3.0, -1.0), {"x": 1})
+    encoder = SavedEncoder(network, Vocabulary(["a", "b"]), settings, 0.5, FITNESS, {"x": 1})
     save(str(tmp_path), encoder, run_id="r")
     return str(tmp_path)
 
@@ -48,7 +50,7 @@ def test_a_saved_encoder_is_the_same_when_opened(saved: str, tmp_path: Path) -> 
     save(str(tmp_path / "again"), first, run_id="r")
     assert (tmp_path / "again" / "model.safetensors").read_bytes() == (tmp_path / "model.safetensors").read_bytes()
     assert (tmp_path / "again" / "encoder.json").read_bytes() == (tmp_path / "encoder.json").read_bytes()
-    assert first.decision.probability(np.array([1.0])) == pytest.approx(1 / (1 + np.exp(-2.0)))
+    assert (first.pair_threshold, first.fitness, first.metrics) == (0.5, FITNESS, {"x": 1})
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "vocabulary.txt"])
@@ -61,7 +63,7 @@ def test_a_damaged_encoder_is_refused(saved: str, name: str) -> None:
         load(saved)
 
 
-@pytest.mark.parametrize("changed", ["measure", "settings", "decision"])
+@pytest.mark.parametrize("changed", ["measure", "settings", "pair_threshold", "fitness"])
 def test_an_encoder_whose_description_was_changed_is_refused(saved: str, tmp_path: Path, changed: str) -> None:
     description = json.loads((tmp_path / "encoder.json").read_text())
     del description[changed]
@@ -73,7 +75,7 @@ def test_an_encoder_whose_description_was_changed_is_refused(saved: str, tmp_pat
 def test_a_word_list_of_another_length_is_refused(tmp_path: Path) -> None:
     settings = config.load(assignments=["encoder.units=5", "word_vectors.dimensions=6"])
     network = build(settings.encoder, np.ones((4, 6), np.float32), seed=1)
-    encoder = SavedEncoder(network, Vocabulary(["a", "b", "c"]), settings, Decision(0.5, 0.4, 3.0, -1.0), {})
+    encoder = SavedEncoder(network, Vocabulary(["a", "b", "c"]), settings, None, FITNESS, {})
     save(str(tmp_path), encoder, run_id="r")
     with pytest.raises(DupqError, match="4 word vectors, but 5 ids"):
         load(str(tmp_path))

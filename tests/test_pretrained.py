@@ -14,8 +14,8 @@ import xxhash
 
 from dupq import config
 from dupq.encoders.build import build, rebuild
-from dupq.encoders.decision import Decision
 from dupq.encoders.encode import encode
+from dupq.encoders.fitness import Fitness
 from dupq.encoders.pretrained import check_model, model_fingerprint
 from dupq.encoders.saved import SavedEncoder, load, save
 from dupq.errors import DupqError
@@ -95,7 +95,7 @@ def test_a_saved_encoder_names_the_model_and_holds_none_of_it(model: Path, tmp_p
     network = network_for(model)
     assert set(network.state_dict()) == {"words.weight", "fingerprint"}
     folder = str(tmp_path / "encoder")
-    save(folder, SavedEncoder(network, vocabulary, settings, Decision(0.9, 0.5, 1, 0), {}), "run")
+    save(folder, SavedEncoder(network, vocabulary, settings, 0.5, Fitness(9, 0.0, None), {}), "run")
     again = load(folder)
     assert again.settings.encoder.model == str(model)
     ids = [vocabulary.ids("blue sails", 10)]

@@ -36,14 +36,14 @@ def test_a_teacher_gives_words_and_questions_but_none_that_are_kept_for_later(
     run = train(job(trained_sample, tmp_path / "encoder"))
 
     made, teacher = load(str(tmp_path / "encoder")), load(trained_sample.encoder)
-    assert [record["name"] for record in run.records] == ["texts", "prepare", "teach", "fit", "calibrate"]
+    assert [record["name"] for record in run.records] == ["texts", "prepare", "teach", "fit", "save"]
     curve = made.metrics["learning_curve"]
     assert [row["epoch"] for row in curve] == [1, 2, 3, 4, 5, 6, 7]
     assert curve[5]["loss"] < curve[1]["loss"]
     assert made.network.dimensions == teacher.network.dimensions
     files = TrainingFiles("", None, run.uri, "")
     taught = read_taught(files)
-    assert np.linalg.norm(taught.vectors, axis=1) == pytest.approx(1, abs=1e-5)
+    assert np.linalg.norm(taught.vectors, axis=1) == pytest.approx(1, abs=1e-4)  # 300 roundings of 2^-24 are 2e-5
     split = pq.read_table(tmp_path / "encoder" / "split.parquet").to_pylist()
     later = {row["question_id"] for row in split if row["part"] in ("development", "test")}
     assert 400 < len(taught.left) <= 700

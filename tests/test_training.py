@@ -1,17 +1,15 @@
 import dataclasses
 import random
 
-import networkx as nx
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dupq import config
 from dupq.encoders.build import build
-from dupq.errors import DupqError, SettingError
-from dupq.training.calibration import best_cluster_threshold, fit_probability
+from dupq.errors import SettingError
 from dupq.training.loop import epoch_examples, pad, train_epoch
 from dupq.training.optimizers import optimizer_for
 from dupq.training.pairs import Rankings, Taught, taught_in_order, with_random_negatives
@@ -27,10 +25,7 @@ def test_no_link_crosses_two_parts_and_order_does_not_matter(
 ) -> None:
     shuffled = list(links)
     order.shuffle(shuffled)
-    try:
-        split = split_links(np.array(links), SETTINGS)
-    except DupqError:
-        return
+    split = split_links(np.array(links), SETTINGS)
     again = split_links(np.array(shuffled), SETTINGS)
     assert (split.parts == again.parts).all()
     part_of = dict(zip(split.questions.tolist(), split.parts.tolist(), strict=True))
@@ -45,11 +40,14 @@ def test_parts_have_their_shares_of_the_sets() -> None:
     assert sizes == [50, 20, 30]
 
 
-def test_too_few_links_to_train_on_are_an_error_that_says_what_to_do() -> None:
-    with pytest.raises(DupqError, match=r"2 sets of known duplicates.*at least 3"):
-        split_links(np.array([(1, 2), (3, 4)]), SETTINGS)
-    with pytest.raises(DupqError, match="0 sets"):
-        split_links(np.zeros((0, 2), np.int64), SETTINGS)
+@pytest.mark.parametrize("links", [[], [(1, 2)], [(1, 2), (3, 4), (4, 5)]])
+def test_of_fewer_than_three_sets_all_are_development(links: list[tuple[int, int]]) -> None:
+    array = np.array(links, np.int64).reshape(-1, 2)
+    split = split_links(array, SETTINGS)
+    assert split.questions_of("development").tolist() == sorted({end for link in links for end in link})
+    assert split.parts.tolist() == ["development"] * len(split.questions)
+    assert split.links_of("development", array).tolist() == array.tolist()
+    assert split.set_of(np.array([99])).tolist() == [-1]
 
 
 @pytest.mark.parametrize("negatives", [1, 3])
@@ -131,8 +129,10 @@ def test_several_workers_take_the_steps_of_one(preset: str) -> None:
     whole = gradients(0, 1)
     shares = [gradients(rank, 3) for rank in range(3)]
     assert whole
+    # sums of at most 7 pairs * 4 texts * 9 words in another order: 252 roundings of 2^-24, with gamma = 10 before them
+    allowed = 10 * 252 * 2.0**-24 * max(float(gradient.abs().max()) for gradient in whole)
     for index, gradient in enumerate(whole):
-        assert torch.allclose(sum(share[index] for share in shares), gradient, atol=1e-5)  # type: ignore[arg-type]
+        assert float((sum(share[index] for share in shares) - gradient).abs().max()) <= allowed
 
 
 def half_shared() -> dict[int, np.ndarray]:
@@ -211,44 +211,3 @@ def test_strangers_are_drawn_once_or_each_epoch() -> None:
 def test_a_setting_out_of_its_range_is_named(assignment: str, rule: str) -> None:
     with pytest.raises(SettingError, match=f"'{assignment.partition('=')[0]}'.*{rule}"):
         config.load("bogdanova-sum", [assignment])
-
-
-@example([*[(0, 9, 1)] * 7, (0, 10, 0)], [(0, 9)])  # the eighth of eight edges, not the seventh, is the last tried
-@given(
-    st.lists(st.tuples(st.integers(0, 8), st.integers(9, 15), st.integers(0, 9)), min_size=1, max_size=30),
-    st.lists(st.tuples(st.integers(0, 8), st.integers(9, 15)), min_size=1, max_size=6, unique=True),
-)
-def test_the_threshold_makes_the_best_clusters_of_all(
-    rows: list[tuple[int, int, int]], known: list[tuple[int, int]]
-) -> None:
-    """Against every threshold, with networkx's components and sets."""
-    queries = sorted({query for query, _ in known})
-
-    def measure(threshold: float) -> float:
-        graph = nx.Graph([(a, b) for a, b, score in rows if score / 10 >= threshold])
-        graph.add_nodes_from(range(16))
-        cluster = {query: nx.node_connected_component(graph, query) - {query} for query in queries}
-        hits = sum(duplicate in cluster[query] for query, duplicate in known)
-        called = sum(len(others) for others in cluster.values())
-        precision, recall = hits / called if called else 0, hits / len(known)
-        return 1.25 * precision * recall / (0.25 * precision + recall) if hits else 0.0
-
-    edges = np.array([(a, b) for a, b, _ in rows])
-    similarities = np.array([score / 10 for _, _, score in rows])
-    threshold, found = best_cluster_threshold(edges, similarities, np.array(queries), np.array(known), 0.5, 1.0)
-    tried = sorted(similarities, reverse=True)[min(10, len(rows)) - 1 :]
-    assert found["f"] == pytest.approx(max(measure(value) for value in tried))
-    assert found["f"] == pytest.approx(measure(threshold))
-
-
-def test_probabilities_follow_the_frequencies() -> None:
-    generator = np.random.default_rng(1)
-    similarities = generator.random(20_000)
-    known = generator.random(20_000) < 1 / (1 + np.exp(-(8 * similarities - 6)))
-    assert fit_probability(similarities, known) == pytest.approx((8, -6), abs=0.4)
-
-
-def test_probabilities_are_finite_for_separable_scores() -> None:
-    slope, intercept = fit_probability(np.array([0.1, 0.2, 0.8, 0.9]), np.array([False, False, True, True]))
-    assert np.isfinite([slope, intercept]).all()
-    assert slope > 0

@@ -205,8 +205,9 @@ def test_negatives_may_be_of_any_kind_but_there_must_be_some(archive: Archive, t
 
 
 def test_neither_links_nor_pairs_and_a_wrong_pair_file_are_clear_errors(archive: Archive, tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="neither --links nor --pairs"):
-        TrainingJob(archive.questions, None, str(tmp_path)).check()
+    with pytest.raises(SettingError, match=r"neither --links nor --pairs: preset bogdanova-max learns from known"):
+        TrainingJob(archive.questions, None, str(tmp_path), "bogdanova-max").check()
+    assert TrainingJob(archive.questions, None, str(tmp_path), "dupq").check().title_body.epochs > 0
     (tmp_path / "pairs.tsv").write_text("1\t2\tmaybe\n")
     with pytest.raises(DupqError, match=r"pairs\.tsv, line 1: label 'maybe'"):
         TrainingJob(archive.questions, None, str(tmp_path), pairs=(str(tmp_path / "pairs.tsv"),)).check()

@@ -86,6 +86,8 @@ def test_two_processes_take_the_steps_of_one(preset: str, assignments: tuple[str
     both = [torch.load(tmp_path / f"{rank}.pt", weights_only=False) for rank in (0, 1)]
     for weights, shared_losses in both:
         assert len(losses) >= 12
+        # 36 steps, each a sum of some 40 numbers in another order: 1,440 roundings of 2^-24. These networks amplify
+        # little: with all first weights 2^-23 of themselves off, losses are 1e-6 off and weights 7e-7
         assert shared_losses[:20] == pytest.approx(losses[:20], abs=1e-4)
         for name, expected in alone.items():
             assert torch.equal(both[0][0][name], weights[name]), name
@@ -122,6 +124,6 @@ def test_texts_that_are_grouped_by_length_have_the_embeddings_of_each_alone(pres
     together = embed(network, sequences, keys)
     for row, key in enumerate(keys):
         alone = embed(network, sequences, keys[row : row + 1])
-        assert torch.allclose(together.dense[row], alone.dense[0], atol=1e-6), key
+        assert torch.allclose(together.dense[row], alone.dense[0], atol=1e-5), key  # 100 roundings of 2^-24 at most
         scores = score_matrix(network, together, alone)[row]
         assert scores.item() == pytest.approx(network.score(together.rows(row, row + 1), alone).item(), abs=1e-5)

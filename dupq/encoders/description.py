@@ -11,7 +11,7 @@ from dupq.encoders.measure import Measure
 from dupq.errors import DupqError
 from dupq.text.keys import Sites
 
-FORMAT = 2
+FORMAT = 3
 PARTS = ("train", "development", "test")
 
 SPLIT = pa.schema(

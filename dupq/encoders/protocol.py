@@ -104,10 +104,10 @@ class Encoder(nn.Module, abc.ABC):
         `pairs` those of the known duplicates of the training part. By default nothing is taken.
         """
 
-    def tune(self, quality: Callable[[], float]) -> None:
+    def tune(self, quality: Callable[[], float] | None) -> None:
         """Choose, after training, what has no gradient; `quality` is the development MAP as the network is now.
 
-        By default there is nothing to choose.
+        It is None where there are too few known duplicates to measure it. By default there is nothing to choose.
         """
 
     @property

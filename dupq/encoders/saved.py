@@ -1,6 +1,6 @@
 """A trained encoder on disk: safetensors, JSON and a word list; nothing in it is ever unpickled.
 
-encoder.json        settings, measure, thresholds, calibration, metrics, fingerprint; written last
+encoder.json        settings, measure, pair threshold, fitness, metrics, fingerprint; written last
 model.safetensors   the weights by name, among them words.weight, the word vectors
 vocabulary.txt      one word a line, in the order of the ids
 split.parquet       which questions the network was trained, tuned and tested on
@@ -17,13 +17,19 @@ import torch
 
 from dupq import config, storage
 from dupq.encoders.build import rebuild
-from dupq.encoders.decision import Decision
 from dupq.encoders.description import FORMAT, read_description
+from dupq.encoders.fitness import Fitness
 from dupq.encoders.protocol import Encoder
 from dupq.errors import DupqError
 from dupq.text.vocabulary import Vocabulary
 
-DESCRIBED = ("format", "settings", "measure", "decision")  # what the fingerprint covers of encoder.json
+DESCRIBED = (
+    "format",
+    "settings",
+    "measure",
+    "pair_threshold",
+    "fitness",
+)  # what the fingerprint covers
 
 
 @dataclass(frozen=True)
@@ -33,7 +39,8 @@ class SavedEncoder:
     network: Encoder
     vocabulary: Vocabulary
     settings: config.Settings
-    decision: Decision
+    pair_threshold: float | None  # score that tells duplicates from random pairs; None without links to choose it on
+    fitness: Fitness  # on the archive that it was trained on
     metrics: dict[str, Any]
 
 
@@ -50,7 +57,8 @@ def save(uri: str, encoder: SavedEncoder, run_id: str) -> str:
         "format": FORMAT,
         "settings": config.to_dict(encoder.settings),
         "measure": encoder.network.measure.to_dict(),
-        "decision": vars(encoder.decision),
+        "pair_threshold": encoder.pair_threshold,
+        "fitness": vars(encoder.fitness),
     }
     fingerprint = _fingerprint(model, words, description)
     storage.write_bytes(storage.join(uri, "model.safetensors"), model)
@@ -79,8 +87,8 @@ def load(uri: str) -> SavedEncoder:
             f"{uri}: {network.words.num_embeddings} word vectors, but {len(vocabulary)} ids; train the encoder anew"
         )
     network.spell(vocabulary.words)
-    decision = Decision(**description["decision"])
-    return SavedEncoder(network, vocabulary, settings, decision, description["metrics"])
+    found = Fitness(**description["fitness"])
+    return SavedEncoder(network, vocabulary, settings, description["pair_threshold"], found, description["metrics"])
 
 
 def read_weights(content: bytes, place: str) -> dict[str, np.ndarray]:

@@ -15,6 +15,7 @@ from dupq.text.token_ids import TokenIds
 _LEAST_FREQUENCY_WEIGHT = 0.1  # of a word in nearly every question: its logarithm is what is learned
 _FIRST_POWER = 0.5
 _LEXICAL_WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.8, 1.2)  # that are tried
+_USUAL_LEXICAL_WEIGHT = 0.5  # where nothing tells which is best
 
 
 class WordBag(Encoder):
@@ -52,8 +53,11 @@ class WordBag(Encoder):
         """See Encoder."""
         return 1.0, self.lexical.item()
 
-    def tune(self, quality: Callable[[], float]) -> None:
+    def tune(self, quality: Callable[[], float] | None) -> None:
         """See Encoder: choose beta."""
+        if quality is None:
+            self.lexical.fill_(_USUAL_LEXICAL_WEIGHT)
+            return
         measured = []
         for weight in _LEXICAL_WEIGHTS:
             self.lexical.fill_(weight)

@@ -32,15 +32,15 @@ class _Panel(NamedTuple):
 
 def picture(curve: Sequence[dict[str, Any]]) -> str:
     """An SVG file: development MAP and loss of each epoch (`epoch`, `development_map`, `loss`), the best one marked."""
-    maps, losses = ([float(row[name]) for row in curve] for name in ("development_map", "loss"))
-    best = max(range(len(maps)), key=lambda place: maps[place])
-    panels = [
-        _Panel("development MAP", maps, 0.0, max([*maps, 0.1]), 36),
-        _Panel("loss", losses, 0.0, max([*losses, 1e-6]), 36 + _HEIGHT + _GAP),
-    ]
+    losses = [float(row["loss"]) for row in curve]
+    maps = [float(row["development_map"]) for row in curve if row["development_map"] is not None]
+    best = max(range(len(maps)), key=lambda place: maps[place]) if maps else len(curve) - 1
+    panels = [_Panel("development MAP", maps, 0.0, max([*maps, 0.1]), 36)] if maps else []
+    panels.append(_Panel("loss", losses, 0.0, max([*losses, 1e-6]), panels[-1].top + _HEIGHT + _GAP if maps else 36))
     epochs = [int(row["epoch"]) for row in curve]
     height = panels[-1].top + _HEIGHT + 36
-    said = f"{len(curve)} epochs; the best is epoch {epochs[best]}, development MAP {maps[best]:.3f}."
+    measured = f"the best is epoch {epochs[best]}, development MAP {maps[best]:.3f}" if maps else "the last one is kept"
+    said = f"{len(curve)} epochs; {measured}."
     return Markup(
         '<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 {} {}"><title>Learning curve</title>'
         "<desc>{}</desc><style>{}</style>{}</svg>\n"

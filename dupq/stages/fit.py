@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from dupq.training.pairs import Pairs, Rankings, Taught
     from dupq.training.title_body import TitlesAndBodies
 
+FEWEST_DEVELOPMENT_QUESTIONS = 10
 DEATHS = 3  # of workers that Ray Train recovers from in one job; each time training goes on at the newest checkpoint
 
 
@@ -133,7 +134,7 @@ def train_worker(loop_config: dict[str, Any]) -> None:
     if is_first:
         storage.write_json(task.files.curve, progress.curve)  # an attempt that died may have left another one
     first = _lessons_before(task.settings) if network.trainable else 0
-    epochs = first + (training.epochs if network.trainable else 1)
+    epochs = first + (_known_epochs(task) if network.trainable else 1)
     while not progress.is_over(epochs, training.patience, first):
         _one_epoch(task, network, optimizer, progress)
         if is_first:
@@ -201,8 +202,10 @@ def _one_epoch(
             group["lr"] = lesson.settings.learning_rate
         watch = _watch(task, epoch, -(-len(lesson.examples.left) // lesson.settings.batch_size))
         losses = train_epoch(network, optimizer, *lesson[:3], task.worker, watch, lesson.rates)
-    found = _development_map(task, network) if task.worker[0] == 0 else 0.0
-    measured = float(exchange.from_first(np.array([found]), device)[0])
+    measured = None
+    if _is_measurable(task):
+        found = _development_map(task, network) if task.worker[0] == 0 else 0.0
+        measured = float(exchange.from_first(np.array([found]), device)[0])
     if task.worker[0] == 0:
         _log(task.files, epoch, losses, measured)
     progress.curve.append(
@@ -222,6 +225,11 @@ class _Lesson(NamedTuple):
 def _lessons_before(settings: config.Settings) -> int:
     """The epochs before those of known duplicates."""
     return settings.title_body.epochs + (settings.teacher.epochs if settings.teacher.encoder else 0)
+
+
+def _known_epochs(task: _Task) -> int:
+    """The epochs of known duplicates: none where there are none to train on."""
+    return task.settings.training.epochs if len(task.positives) else 0
 
 
 def _lesson(task: _Task, network: "Encoder", progress: "Progress", epoch: int) -> _Lesson:
@@ -301,7 +309,7 @@ def _watch(task: _Task, epoch: int, steps: int) -> Callable[["Losses"], None]:
     """What the first worker calls after each step: every now and then it tells how far it is, if anybody looks."""
     if not task.is_watched or task.worker[0]:
         return lambda losses: None
-    epochs = _lessons_before(task.settings) + task.settings.training.epochs
+    epochs = _lessons_before(task.settings) + _known_epochs(task)
     start = told = time.monotonic()
 
     def tell(losses: "Losses") -> None:
@@ -316,7 +324,7 @@ def _watch(task: _Task, epoch: int, steps: int) -> Callable[["Losses"], None]:
     return tell
 
 
-def _log(files: TrainingFiles, epoch: int, losses: "Losses", development_map: float) -> None:
+def _log(files: TrainingFiles, epoch: int, losses: "Losses", development_map: float | None) -> None:
     from dupq.training.events import epoch_scalars, event_file, file_name
 
     content = event_file(epoch_scalars(epoch, losses, development_map))
@@ -328,9 +336,14 @@ def _finish(task: _Task, network: "Encoder", checkpoints: Any, progress: "Progre
     from dupq.encoders.saved import weights
 
     checkpoints.restore_best(network, progress)
-    network.tune(lambda: _development_map(task, network))
+    network.tune((lambda: _development_map(task, network)) if _is_measurable(task) else None)
     storage.write_bytes(task.files.weights, weights(network))
     storage.write_json(task.files.curve, progress.curve)
+
+
+def _is_measurable(task: _Task) -> bool:
+    """Whether there are enough development questions to tell one epoch from another; else the last one is kept."""
+    return len(task.known.split.questions_of("development")) >= FEWEST_DEVELOPMENT_QUESTIONS
 
 
 def _development_map(task: _Task, network: "Encoder") -> float:

@@ -49,15 +49,17 @@ def _print_epochs(uri: str, told: int) -> int:
     """Print the epochs after the first `told`; returns how many there are."""
     curve = storage.read_json(uri) if storage.exists(uri) else []
     for row in curve[told:]:
-        before = [other["development_map"] for other in curve if other["epoch"] < row["epoch"]]
-        mark = "  best so far" if row["development_map"] > max(before, default=-1.0) else ""
         start = "\r\033[K" if sys.stderr.isatty() else ""
-        print(
-            f"{start}  epoch {row['epoch']:3}  loss {row['loss']:.4f}  "
-            f"development MAP {row['development_map']:.3f}{mark}",
-            flush=True,
-        )
+        print(f"{start}  epoch {row['epoch']:3}  loss {row['loss']:.4f}{_measured(row, curve)}", flush=True)
     return len(curve)
+
+
+def _measured(row: dict[str, Any], curve: list[dict[str, Any]]) -> str:
+    if row["development_map"] is None:
+        return ""
+    before = [other["development_map"] for other in curve if other["epoch"] < row["epoch"]]
+    mark = "  best so far" if row["development_map"] > max(before, default=-1.0) else ""
+    return f"  development MAP {row['development_map']:.3f}{mark}"
 
 
 def _print_progress(uri: str) -> None:

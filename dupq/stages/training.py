@@ -1,12 +1,12 @@
 """What training reads and writes, and the task that gathers it.
 
-fit.py has the trainer, teacher.py what a teacher gives, calibration.py the threshold.
+fit.py has the trainer, teacher.py what a teacher gives, save_encoder.py the end.
 
 pairs      here          pairs of files, as keys
 prepare    one task      split, word vectors, and the texts that training needs
 teach      many tasks    a teacher's embeddings of some questions, if there is one
 fit        N workers     TorchTrainer; each takes its share of every batch
-calibrate  one task      threshold and probability on development links; the saved encoder
+save       one task      the encoder, with what it reaches on its own archive
 """
 
 import dataclasses
@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dupq import config, storage
+from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import chosen
 from dupq.stages.links import known_duplicates
 from dupq.stages.tasks import Counts, Report, run_tasks
@@ -29,7 +30,7 @@ from dupq.text.questions import encoder_texts
 from dupq.text.vocabulary import Vocabulary
 from dupq.training.pair_files import read_pairs
 from dupq.training.pairs import positives
-from dupq.training.split import Split, split_links
+from dupq.training.split import FEWEST_SETS, Split, split_links
 
 if TYPE_CHECKING:
     from dupq.training.title_body import TitlesAndBodies
@@ -112,6 +113,12 @@ class Known:
     split: Split
     wrong: np.ndarray  # no duplicates, by files; no question of the development and test parts among them
     counts: Counts
+
+
+def learns_without_links(settings: config.Settings) -> bool:
+    """Whether there is anything that an encoder takes from an archive without known duplicates."""
+    is_ready = settings.encoder.kind in ("sif", "sentence_transformers")
+    return is_ready or settings.title_body.epochs > 0 or bool(settings.teacher.encoder)
 
 
 def gather_pairs(uris: tuple[str, ...], files: TrainingFiles, sites: Sites) -> Report:
@@ -228,6 +235,12 @@ def _prepare(files: TrainingFiles, site_names: list[str], settings: config.Setti
     keys = all_keys(files.texts)
     known = read_known(files, sites, keys, settings.training)
     trained_on = positives(known.links, known.split, settings.training)
+    if not len(trained_on.pairs) and not learns_without_links(settings):
+        raise DupqError(
+            f"links: {len(np.unique(known.split.sets))} sets of known duplicates with their questions in the archive; "
+            f"this encoder learns from nothing else and needs at least {FEWEST_SETS}. Add sites with more duplicate "
+            "links, or take a preset that learns from titles and bodies too, such as dupq"
+        )
     _write_examples(files, keys, known, settings)
     folders = [files.texts] if files.answers is None else [files.texts, files.answers]
     sentences = Sentences(folders, settings)

@@ -31,7 +31,12 @@ class Progress:
 
     @property
     def best(self) -> int:
-        """The epoch of the best development MAP, the first of equal ones; 0 before any."""
+        """The epoch of the best development MAP, the first of equal ones; 0 before any.
+
+        Where too few questions are there to measure it, the last epoch.
+        """
+        if self.curve and self.curve[-1]["development_map"] is None:
+            return len(self.curve)
         best = max((row["development_map"] for row in self.curve), default=0.0)
         return next((row["epoch"] for row in self.curve if row["development_map"] == best), 0)
 

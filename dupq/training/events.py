@@ -32,7 +32,7 @@ def file_name(epoch: int) -> str:
     return f"events.out.tfevents.{epoch:010d}"
 
 
-def epoch_scalars(epoch: int, losses: Losses, development_map: float) -> list[Scalar]:
+def epoch_scalars(epoch: int, losses: Losses, development_map: float | None) -> list[Scalar]:
     """The points of an epoch (the first is 1): losses over the steps of all epochs, the epoch's loss and its MAP."""
     before = (epoch - 1) * len(losses.sums)
     spans = np.array_split(np.arange(len(losses.sums)), min(_POINTS, max(1, len(losses.sums))))
@@ -41,7 +41,8 @@ def epoch_scalars(epoch: int, losses: Losses, development_map: float) -> list[Sc
         for span in spans
         if len(span)
     ]
-    return [*points, Scalar("loss/epoch", epoch, losses.mean), Scalar("development_map", epoch, development_map)]
+    measured = [] if development_map is None else [Scalar("development_map", epoch, development_map)]
+    return [*points, Scalar("loss/epoch", epoch, losses.mean), *measured]
 
 
 def event_file(scalars: list[Scalar]) -> bytes:

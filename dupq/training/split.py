@@ -11,7 +11,8 @@ import xxhash
 from dupq.clusters.components import components
 from dupq.config import TrainingSettings
 from dupq.encoders.description import PARTS
-from dupq.errors import DupqError
+
+FEWEST_SETS = 3  # of known duplicates, for one of each part
 
 
 @dataclass(frozen=True)
@@ -42,15 +43,12 @@ def split_links(links: np.ndarray, settings: TrainingSettings) -> Split:
     """Split duplicate links (int64, shape (m, 2)) by the sets of questions that they connect.
 
     The order is that of a hash of each set's smallest key: the same links give the same split, whatever their
-    order. Raises DupqError if there are too few sets for a training and a development part.
+    order. With fewer than three sets all are development: too few to learn from, but a run can weigh them.
     """
     questions, sets = components(links)
     distinct = np.unique(sets)
-    if len(distinct) < 3:
-        raise DupqError(
-            f"links: {len(distinct)} sets of known duplicates with their questions in the archive; training needs "
-            "at least 3. Add sites with more duplicate links, or use an encoder trained elsewhere"
-        )
+    if len(distinct) < FEWEST_SETS:
+        return Split(questions, sets, np.full(len(questions), "development"))
     hashes = [xxhash.xxh3_64_intdigest(int(key).to_bytes(8, "little"), seed=settings.seed) for key in distinct]
     shuffled = distinct[np.argsort(np.array(hashes, np.uint64), kind="stable")]
     test = _count(settings.test_share, len(distinct))

@@ -1,0 +1,141 @@
+"""Whether an encoder knows an archive, on small made ones."""
+
+import dataclasses
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dupq import config
+from dupq.config import EncoderSettings, TextSettings
+from dupq.encoders.build import build
+from dupq.encoders.fitness import Fitness, Reader, fitness
+from dupq.tables import TEXTS
+from dupq.text.vocabulary import FIRST_WORD, Vocabulary
+
+QUESTIONS = 120
+
+
+def archive(prefix: str, seed: int, count: int = QUESTIONS) -> list[tuple[str, str]]:
+    """Titles and bodies of words that begin with `prefix`; those of a question share some of their words."""
+    random = np.random.default_rng(seed)
+    words = [f"{prefix}{number}" for number in range(400)]
+    rows = []
+    for _ in range(count):
+        topic = random.choice(words, 6, replace=False).tolist()
+        rows.append((" ".join(topic[:5]), " ".join([*random.permutation(topic[1:]), *random.choice(words, 6), "the"])))
+    return rows
+
+
+def table(rows: list[tuple[str, str]]) -> pa.Table:
+    keys = np.sort(np.random.default_rng(9).choice(10**6, len(rows), replace=False))
+    texts = [f"{title} {body}".strip() for title, body in rows]
+    columns = [pa.array(keys), pa.array([title for title, _ in rows]), pa.array(texts)]
+    return pa.table([pa.chunked_array([column]) for column in columns], schema=TEXTS)
+
+
+def reader(rows: list[tuple[str, str]], hashed: int = 0, kind: str = "word_bag") -> Reader:
+    """An encoder of random word vectors that knows the words of `rows`."""
+    words = sorted({word for row in rows for text in row for word in text.split(" ") if word})
+    vocabulary = Vocabulary(words, TextSettings(), hashed)
+    vectors = np.random.default_rng(1).normal(size=(len(vocabulary), 64)).astype(np.float32)
+    encoder = EncoderSettings(kind=kind, units=64)
+    network = build(encoder, vectors, seed=1)
+    network.prepare([vocabulary.ids(" ".join(row), 512) for row in rows], [])
+    network.tune(None)
+    return Reader(network.eval(), vocabulary, dataclasses.replace(config.load(), encoder=encoder))
+
+
+@pytest.fixture(scope="module")
+def own() -> list[tuple[str, str]]:
+    return archive("w", 1)
+
+
+def slow_unknown(known: Reader, rows: list[tuple[str, str]]) -> float:
+    words = [word for row in rows for text in row for word in text.split(" ") if word]
+    return sum(word not in known.vocabulary.words for word in words) / len(words)
+
+
+def slow_found(known: Reader, rows: list[tuple[str, str]]) -> float:
+    """By all cosines of titles and bodies, as the encoder mixes them."""
+    titles, bodies = (known.encode(pa.array([row[side] for row in rows])) for side in (0, 1))
+    measure = known.network.measure
+
+    def cosines(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+        unit = [side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-12) for side in (one, other)]
+        return unit[0] @ unit[1].T
+
+    scores = measure.dense * cosines(titles.vectors.astype(float), bodies.vectors.astype(float))
+    if titles.words is not None and bodies.words is not None:
+        width = max(titles.words.shape[1], bodies.words.shape[1])
+        bags = [np.pad(bag.toarray(), [(0, 0), (0, width - bag.shape[1])]) for bag in (titles.words, bodies.words)]
+        scores += measure.lexical * cosines(*bags)
+    return float((scores.argmax(axis=1) == np.arange(len(rows))).mean())
+
+
+@pytest.mark.parametrize("kind", ["word_bag", "sif"])
+def test_an_encoder_knows_its_own_archive(kind: str, own: list[tuple[str, str]]) -> None:
+    known = reader(own, kind=kind)
+    found = fitness(known, table(own))
+    assert found.questions == QUESTIONS
+    assert found.unknown_words == 0
+    assert found.bodies_found == pytest.approx(slow_found(known, own))
+    assert found.bodies_found > 0.6
+
+
+@pytest.mark.parametrize("kind", ["word_bag", "sif"])
+def test_an_encoder_of_other_words_is_not_fit(kind: str, own: list[tuple[str, str]]) -> None:
+    """One word is common to both languages."""
+    known, other = reader(own, kind=kind), archive("m", 2)
+    found = fitness(known, table(other))
+    assert found.unknown_words == pytest.approx(slow_unknown(known, other))
+    assert found.unknown_words > 0.9
+    assert found.bodies_found is not None
+    assert found.bodies_found < 0.05
+
+
+def test_words_that_share_an_id_by_a_hash_count_as_unknown(own: list[tuple[str, str]]) -> None:
+    known = reader(own, hashed=50)
+    ids = known.vocabulary.ids("w1 m1", 9)
+    assert ids[0] < FIRST_WORD + len(known.vocabulary.words) <= ids[1] < len(known.vocabulary)
+    half = [(title, body.replace("w", "m")) for title, body in own]
+    assert fitness(known, table(half)).unknown_words == pytest.approx(slow_unknown(known, half))
+
+
+def test_the_more_words_an_archive_shares_the_fitter_the_encoder(own: list[tuple[str, str]]) -> None:
+    known, found = reader(own), []
+    for share in (0.0, 0.5, 0.9):
+        foreign = {f"w{number}" for number in range(int(share * 400))}
+        rows = [tuple(" ".join("m" + w if w in foreign else w for w in t.split(" ")) for t in row) for row in own]
+        found.append(fitness(known, table(rows)))
+    unknown = [one.unknown_words for one in found]
+    bodies = [one.bodies_found or 0.0 for one in found]
+    assert unknown == sorted(unknown)
+    assert bodies == sorted(bodies, reverse=True)
+    assert bodies[0] > 2 * bodies[-1]
+
+
+@pytest.mark.parametrize(("without_body", "is_measured"), [(0, True), (70, True), (71, False), (120, False)])
+def test_bodies_are_looked_for_if_fifty_questions_have_both(
+    without_body: int, is_measured: bool, own: list[tuple[str, str]]
+) -> None:
+    rows = [(title, "" if place < without_body else body) for place, (title, body) in enumerate(own)]
+    found = fitness(reader(own), table(rows))
+    assert (found.bodies_found is not None) == is_measured
+    assert (found.questions, found.unknown_words) == (QUESTIONS, 0)
+
+
+def test_questions_without_a_title_or_a_body_are_no_riddles(own: list[tuple[str, str]]) -> None:
+    known, odd = reader(own), [("", ""), ("", "w1 w2"), ("w3 w4", "")]
+    assert fitness(known, table([*odd, *own])).bodies_found == fitness(known, table(own)).bodies_found
+
+
+def test_the_order_of_the_questions_is_of_no_account(own: list[tuple[str, str]]) -> None:
+    known, rows = reader(own), table(own)
+    turned = rows.take(pa.array(np.random.default_rng(3).permutation(QUESTIONS)))
+    assert fitness(known, turned) == fitness(known, rows)
+
+
+def test_an_archive_without_words_is_measured_all_the_same(own: list[tuple[str, str]]) -> None:
+    assert fitness(reader(own), TEXTS.empty_table()) == Fitness(0, 0.0, None)
+    assert fitness(reader(own), table([("", "")] * 60)) == Fitness(60, 0.0, None)
