@@ -36,8 +36,9 @@ endif
 .PHONY: archive
 archive:
 	@$(JOB) jobs/ingest.py --dump $(DUMP) --output $(OUT)
-	@$(JOB) jobs/train.py --questions $(OUT)/questions --links $(OUT)/links --output $(OUT)/encoder --preset $(PRESET)
-	@$(JOB) jobs/dedup.py --questions $(OUT)/questions --links $(OUT)/links --encoder $(OUT)/encoder --output $(OUT)/runs $(TRUTH)
+	@links=$$(test -d $(OUT)/links && echo "--links $(OUT)/links"); \
+	$(JOB) jobs/train.py --questions $(OUT)/questions $$links --output $(OUT)/encoder --preset $(PRESET) && \
+	$(JOB) jobs/dedup.py --questions $(OUT)/questions $$links --encoder $(OUT)/encoder --output $(OUT)/runs $(TRUTH)
 
 test: .venv/ready
 	.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy

@@ -42,6 +42,7 @@ class NearDuplicateSettings:
     bands: int = 0  # 0: bands and rows are chosen for the threshold by datasketch's optimum, with that weight
     rows: int = 0
     seed: int = 1  # of the permutations, as in datasketch
+    same_numbers: bool = True  # "… 2013" and "… 2014" in titles are two questions, however alike the texts
     chain_links: int = 32  # a question is paired with so many that follow it in its bucket
     bucket_limit: int = 100  # a larger bucket is chained by single links, and counted
     keep_signatures: bool = True  # for look-ups in a notebook: 4 bytes a permutation and question
@@ -157,8 +158,6 @@ class TrainingSettings:
     test_share: float = 0.2
     development_pool: int = 2_000  # questions that an epoch's development MAP is measured over
     negative_pool: int = 100_000  # questions that random and mined negatives are from
-    calibration_pool: int = 50_000  # questions that the threshold is chosen over
-    beta: float = 0.5  # of the F-measure that the threshold is chosen by: under 1, precision weighs more
     gpu: Literal["auto", "always", "never"] = "auto"  # auto: if the cluster has one for each worker now
     seed: int = 1
 
@@ -180,7 +179,7 @@ class NeighbourSettings:
     scope: Literal["all", "site"] = "all"  # site: only questions of one site are compared
     sites: tuple[str, ...] = ()  # only questions of these; none: of all
     block_rows: int = 0  # questions of a block of a tile; 0: as memory allows. Nothing else depends on it
-    pairs_per_question: int = 100  # over the threshold, on average: if there are more, only the k nearest are kept
+    pairs_per_question: int = 100  # above the floor, on average: if there are more, only the k nearest are kept
     method: Literal["exact", "ivf"] = "exact"  # ivf: loses some neighbours; how many is measured and counted
     ivf_lists: int = 0  # of all questions, or of each site's if scope is site; 0: the root of their number
     ivf_probes: int = 32  # lists that a question is searched for in
@@ -188,10 +187,25 @@ class NeighbourSettings:
 
 
 @dataclass(frozen=True)
-class ClusterSettings:
-    """Which pairs join two questions."""
+class CalibrationSettings:
+    """What a run's probabilities are made from, and how sure the pairs that join questions must be."""
 
-    threshold: float = -1.0  # similarity; below 0: the one chosen when the encoder was trained
+    precision: float = 0.7  # expected share of the pairs that may join questions that are duplicates
+    links: int = 1_000  # questions with known duplicates that are searched for it, at most
+    sample: int = 1_000  # other questions, at most, chosen by a hash of their key
+    review: int = 200  # pairs of the sample that people may judge
+    unfit: Literal["stop", "continue"] = "stop"  # where the encoder does not know the archive
+    unknown_words: float = 0.3  # share of the words that may be unknown beyond that where the encoder was trained
+    bodies_found: float = 0.3  # of the bodies found by their titles where it was trained, the share to be found here
+
+
+@dataclass(frozen=True)
+class ClusterSettings:
+    """How pairs become clusters."""
+
+    threshold: float = -1.0  # probability from which a pair may join; below 0: as calibration.precision wants it
+    scored_size: int = 1_000  # questions of a component of which every pair is scored; beyond it, only candidates
+    known_links: Literal["use", "ignore", "check"] = "check"  # use: they join; check: for calibration and measures only
 
 
 @dataclass(frozen=True)
@@ -200,7 +214,7 @@ class EvaluationSettings:
 
     k: int = 100  # MAP is cut at this rank
     queries: int = 2_000  # test questions at most, chosen by a hash of their key; the metrics say how many of how many
-    bm25_limit: int = 500_000  # questions; larger archives are counted but not measured: 12 kB each in one task
+    bm25_limit: int = 50_000  # questions; larger archives are not compared with BM25: 12 kB each in one task
 
 
 @dataclass(frozen=True)
@@ -228,6 +242,7 @@ class Settings:
     training: TrainingSettings = field(default_factory=TrainingSettings)
     encode: EncodeSettings = field(default_factory=EncodeSettings)
     neighbours: NeighbourSettings = field(default_factory=NeighbourSettings)
+    calibration: CalibrationSettings = field(default_factory=CalibrationSettings)
     clusters: ClusterSettings = field(default_factory=ClusterSettings)
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
     ingest: IngestSettings = field(default_factory=IngestSettings)
@@ -366,10 +381,11 @@ _AT_LEAST_ONE = {
         "mined_epochs",
         "development_pool",
         "negative_pool",
-        "calibration_pool",
     ],
     "encode": ["batch_size"],
     "neighbours": ["k", "pairs_per_question", "ivf_probes", "ivf_sample"],
+    "calibration": ["sample", "review"],
+    "clusters": ["scored_size"],
     "evaluation": ["k", "queries"],
     "ingest": ["shard_rows"],
 }
@@ -397,7 +413,7 @@ def _check_encoder(encoder: EncoderSettings) -> None:
 
 
 def _check_training(training: TrainingSettings) -> None:
-    for entry in ("learning_rate", "beta", "gamma", "temperature"):
+    for entry in ("learning_rate", "gamma", "temperature"):
         value = getattr(training, entry)
         _require(value > 0, f"training.{entry}", value, "more than 0 expected")
     for entry in ("gradient_clipping", "patience", "pairs", "negatives", "mined_negatives"):
@@ -410,6 +426,14 @@ def _check_training(training: TrainingSettings) -> None:
         training.development_share,
         "more than 0 expected, and with test_share less than 1",
     )
+
+
+def _check_calibration(calibration: CalibrationSettings) -> None:
+    for entry in ("precision", "unknown_words", "bodies_found"):
+        value = getattr(calibration, entry)
+        _require(0 <= value <= 1, f"calibration.{entry}", value, "0 to 1 expected")
+    _require(calibration.precision > 0, "calibration.precision", calibration.precision, "more than 0 expected")
+    _require(calibration.links >= 0, "calibration.links", calibration.links, "0 or more expected")
 
 
 def check(settings: Settings) -> Settings:
@@ -451,6 +475,11 @@ def check(settings: Settings) -> Settings:
         for entry in ("learning_rate", "temperature"):
             value = getattr(lesson, entry)
             _require(value > 0, f"{section}.{entry}", value, "more than 0 expected")
+    _check_calibration(settings.calibration)
+    threshold = settings.clusters.threshold
+    _require(
+        threshold <= 1, "clusters.threshold", threshold, "a probability expected, or less than 0 to have it chosen"
+    )
     lists = settings.neighbours.ivf_lists
     _require(0 <= lists <= 1 << 20, "neighbours.ivf_lists", lists, "0 to 1,048,576 expected")
     _require(settings.encode.actors >= 0, "encode.actors", settings.encode.actors, "0 or more expected")

@@ -4,8 +4,12 @@
     texts       ──signatures──▶       exact copies; band keys of the MinHash signatures of all others
     band keys   ──near_duplicates──▶  verified pairs, representatives
     texts       ──encode──▶           embeddings of the representatives, by a pool of actors
-    embeddings  ──neighbours──▶       the k nearest questions of each, and all pairs over the threshold, exactly
-    pairs       ──clusters──▶         pairs, clusters, cluster_stats
+    texts       ──terms──▶            stems and tags of every question, and how rare each is
+    embeddings  ──calibrate──▶        the probability of a pair in this archive, from a sample searched in all of it
+    embeddings  ──neighbours──▶       the k nearest questions of each, and all pairs above a floor, exactly
+    neighbours  ──pairs──▶            their evidence and probability, and the threshold for the wanted precision
+    pairs       ──partition──▶        of each component of sure pairs the best partition
+    partition   ──clusters──▶         pairs, clusters, cluster_stats, changes since an earlier run
     run         ──evaluate──▶         metrics.json: counts, and quality on known duplicates
     run         ──report──▶           report.html
 
@@ -13,31 +17,46 @@ Each stage reads files and writes files; the driver holds none of their rows.
 """
 
 import dataclasses
+import math
 from dataclasses import dataclass
 
 from dupq import config, runs, storage
-from dupq.encoders.decision import Decision
 from dupq.encoders.description import read_description, read_measure
 from dupq.errors import DupqError, SettingError
 from dupq.near_duplicates.optimum import with_bands
 from dupq.report import page
+from dupq.stages.calibrate import CalibrationFiles, calibrate, write_links
 from dupq.stages.clusters import ClusterFiles, make_clusters
 from dupq.stages.encode import encode_texts
 from dupq.stages.evaluate import EvaluationFiles, evaluate_run
 from dupq.stages.increment import find_neighbours_since
 from dupq.stages.near_duplicates import find_near_duplicates
 from dupq.stages.neighbour_tables import Asked, NeighbourFiles
-from dupq.stages.neighbours import find_neighbours
-from dupq.stages.shards import link_files, partitions, question_shards
+from dupq.stages.neighbours import find_neighbours, planned
+from dupq.stages.pairs import PairFiles, choose_threshold, score_pairs
+from dupq.stages.partition import Cut, PartitionFiles, partition_pairs
+from dupq.stages.review import ReviewFiles, estimated, make_review, read_verdicts
+from dupq.stages.shards import Shard, link_files, partitions, question_shards
 from dupq.stages.signatures import NearFiles, make_signatures
+from dupq.stages.tasks import run_tasks
+from dupq.stages.terms import TermFiles, make_terms
 from dupq.stages.texts import make_texts
 
-FREE_SECTIONS = ("near_duplicates", "encode", "neighbours", "clusters", "evaluation")
+FREE_SECTIONS = ("near_duplicates", "encode", "neighbours", "calibration", "clusters", "evaluation")
+
+
+@dataclass(frozen=True)
+class Gates:
+    """What a run must reach; else it fails and `latest.json` stays where it was. None: no such gate."""
+
+    min_recall: float | None = None  # of the known duplicates of the test part in one cluster
+    max_cluster: int | None = None  # questions
+    max_change: float | None = None  # share of the questions of clusters whose cluster differs from the earlier run's
 
 
 @dataclass(frozen=True)
 class DedupJob:
-    """What `jobs/dedup.py` was asked for. All are URIs; `links`, `truth` and `previous` may be missing."""
+    """What `jobs/dedup.py` was asked for. Those that are None by default may be missing."""
 
     questions: str
     encoder: str
@@ -46,6 +65,8 @@ class DedupJob:
     truth: str | None = None
     previous: str | None = None  # an earlier run, or the folder of runs
     assignments: tuple[str, ...] = ()
+    verdicts: str | None = None  # a filled-in review.tsv
+    gates: Gates = Gates()
 
     def check(self) -> config.Settings:
         """The settings; raises DupqError for what is wrong, before any work."""
@@ -53,8 +74,12 @@ class DedupJob:
         if self.links is not None:
             link_files(self.links)
         _previous_run(self.previous)
-        if self.truth is not None and not storage.exists(self.truth):
-            raise DupqError(f"{self.truth}: no such file")
+        for uri in (self.truth, self.verdicts):
+            if uri is not None and not storage.exists(uri):
+                raise DupqError(f"{uri}: no such file")
+        read_verdicts(self.verdicts, question_shards(self.questions)[1])
+        if self.gates.max_change is not None and self.previous is None:
+            raise SettingError("--max-change: --previous is needed, the run that is compared with")
         return run_settings(read_description(self.encoder), self.assignments)
 
 
@@ -70,14 +95,16 @@ def dedup(job: DedupJob) -> runs.Run:
     run = runs.open_run(job.output, _inputs(job), _made_from(job, description), settings)
     if run.finished:
         print(f"run {run.run_id} is finished already")
+        check_gates(job.gates, storage.read_json(run.path("metrics.json")), run.uri)
         return run
-    decision = _decision(description, settings)
-    near = _near_files(run)
+    measure, k = read_measure(job.encoder), settings.neighbours.k
+    files = RunFiles(run, job, settings, shards)
+    near = files.near
 
     texts = run.stage("texts", lambda: make_texts(shards, sites, settings.text, near.texts))
-    parts = partitions(texts["rows_out"])
-    run.stage("signatures", lambda: make_signatures(near, sites, settings.near_duplicates, parts))
-    run.stage("near_duplicates", lambda: find_near_duplicates(near, settings.near_duplicates, parts))
+    files = dataclasses.replace(files, parts=partitions(texts["rows_out"]))
+    run.stage("signatures", lambda: make_signatures(near, sites, settings.near_duplicates, files.parts))
+    run.stage("near_duplicates", lambda: find_near_duplicates(near, settings.near_duplicates, files.parts))
     storage.delete_folder(near.exchange)
     run.stage(
         "encode",
@@ -85,20 +112,48 @@ def dedup(job: DedupJob) -> runs.Run:
             near.texts, job.encoder, sites, near.representatives, settings.encode, run.path("embeddings")
         ),
     )
-    neighbours = NeighbourFiles(run.uri)
-    asked = Asked(sites.names, settings.neighbours, read_measure(job.encoder), decision.threshold, parts)
+    run.stage("terms", lambda: make_terms(files.terms, sites, settings.text.language))
+    asked = Asked(sites.names, settings.neighbours, measure, math.inf, files.parts)
+    plan = planned(files.neighbours, shards, asked)
+    run.stage("calibrate", lambda: calibrate(files.calibration, asked, plan, settings.calibration))
+    floor = storage.read_json(files.calibration.output)["floor"]
+    asked = dataclasses.replace(asked, threshold=math.inf if floor is None else floor)
     since = _previous_run(job.previous)
     if since is None:
-        run.stage("neighbours", lambda: find_neighbours(neighbours, shards, asked))
+        run.stage("neighbours", lambda: find_neighbours(files.neighbours, shards, asked))
     else:
-        run.stage("neighbours", lambda: find_neighbours_since(neighbours, shards, asked, NeighbourFiles(since)))
-    storage.delete_folder(neighbours.tiles)
-    run.stage("clusters", lambda: make_clusters(_cluster_files(run, job), shards, sites, decision, parts))
-    run.stage("evaluate", lambda: evaluate_run(_evaluation_files(run, job), sites, settings, decision))
+        run.stage("neighbours", lambda: find_neighbours_since(files.neighbours, shards, asked, NeighbourFiles(since)))
+    storage.delete_folder(files.neighbours.tiles)
+    run.stage("pairs", lambda: score_pairs(files.pairs, k))
+    threshold = choose_threshold(files.pairs, settings.calibration.precision, settings.clusters.threshold)
+    used = files.links if settings.clusters.known_links == "use" else None
+    run_tasks("links", write_links, [(files.partition.links, used, near, sites.names)])
+    cut = Cut(threshold, settings.clusters, measure, k)
+    run.stage("partition", lambda: partition_pairs(files.partition, shards, sites, cut))
+    run.stage("clusters", lambda: make_clusters(files.clusters, shards, sites, threshold, files.parts))
+    run.stage("evaluate", lambda: evaluate_run(files.evaluation, sites, settings))
+    run.stage("review", lambda: make_review(files.review, shards, sites, settings.calibration.review, run.run_id))
     run.describe()
     page.write(run.uri)
+    check_gates(job.gates, storage.read_json(run.path("metrics.json")), run.uri)
     run.succeed()
     return run
+
+
+def check_gates(gates: Gates, metrics: dict, run: str) -> None:
+    """Raise DupqError for the first gate that a run does not pass."""
+    recall = (metrics["links"] or {}).get("in_one_cluster")
+    change = (metrics["drift"] or {}).get("questions_of_clusters_changed")
+    failed = None
+    if gates.min_recall is not None and (recall is None or recall < gates.min_recall):
+        said = "not measured: there are no known duplicates to test on" if recall is None else f"{recall:.3f}"
+        failed = f"--min-recall {gates.min_recall}: the recall of known duplicates in one cluster is {said}"
+    elif gates.max_cluster is not None and metrics["largest_cluster"] > gates.max_cluster:
+        failed = f"--max-cluster {gates.max_cluster}: the largest cluster has {metrics['largest_cluster']:,} questions"
+    elif gates.max_change is not None and change is not None and change > gates.max_change:
+        failed = f"--max-change {gates.max_change}: {change:.3f} of the questions of clusters have another cluster"
+    if failed:
+        raise DupqError(f"{failed}; the run is complete but not marked as succeeded, see {run}/report.html")
 
 
 def run_settings(description: dict, assignments: tuple[str, ...]) -> config.Settings:
@@ -125,15 +180,9 @@ def _previous_run(uri: str | None) -> str | None:
     return storage.absolute(uri)
 
 
-def _decision(description: dict, settings: config.Settings) -> Decision:
-    decision = Decision(**description["decision"])
-    if settings.clusters.threshold >= 0:
-        return dataclasses.replace(decision, threshold=settings.clusters.threshold)
-    return decision
-
-
 def _inputs(job: DedupJob) -> dict[str, str | None]:
     named = {"questions": job.questions, "links": job.links, "encoder": job.encoder, "truth": job.truth}
+    named |= {"previous": _previous_run(job.previous), "verdicts": job.verdicts}
     return {name: storage.absolute(uri) if uri else None for name, uri in named.items()}
 
 
@@ -143,43 +192,122 @@ def _made_from(job: DedupJob, description: dict) -> dict:
         "links": runs.content_of(job.links) if job.links else None,
         "encoder": description["fingerprint"],
         "truth": storage.checksum(job.truth) if job.truth else None,
+        "verdicts": storage.checksum(job.verdicts) if job.verdicts else None,
+        # ids and changes are made from it
+        "previous": storage.name(str(_previous_run(job.previous))) if job.previous else None,
     }
 
 
-def _near_files(run: runs.Run) -> NearFiles:
-    return NearFiles(
-        texts=run.path("work", "texts"),
-        exchange=run.path("work", "near_duplicates"),
-        signatures=run.path("work", "signatures"),
-        verified=run.path("work", "verified"),
-        representatives=run.path("work", "representatives.parquet"),
-    )
+@dataclass(frozen=True)
+class RunFiles:
+    """Where the stages of a run read and write."""
 
+    run: runs.Run
+    job: DedupJob
+    settings: config.Settings
+    shards: list[Shard]
+    parts: int = 1
 
-def _cluster_files(run: runs.Run, job: DedupJob) -> ClusterFiles:
-    return ClusterFiles(
-        verified=run.path("work", "verified"),
-        neighbours=NeighbourFiles(run.uri).directed,
-        texts=run.path("work", "texts"),
-        links=job.links,
-        edges=run.path("work", "edges"),
-        members=run.path("work", "members.parquet"),
-        pairs=run.path("pairs"),
-        clusters=run.path("clusters"),
-        cluster_stats=run.path("cluster_stats", "part-00000.parquet"),
-    )
+    @property
+    def links(self) -> str | None:
+        """The known duplicates, unless they are ignored."""
+        return None if self.settings.clusters.known_links == "ignore" else self.job.links
 
+    @property
+    def near(self) -> NearFiles:
+        """Of the lexical filter."""
+        return NearFiles(
+            texts=self.run.path("work", "texts"),
+            exchange=self.run.path("work", "near_duplicates"),
+            signatures=self.run.path("work", "signatures"),
+            verified=self.run.path("work", "verified"),
+            representatives=self.run.path("work", "representatives.parquet"),
+        )
 
-def _evaluation_files(run: runs.Run, job: DedupJob) -> EvaluationFiles:
-    return EvaluationFiles(
-        texts=run.path("work", "texts"),
-        representatives=run.path("work", "representatives.parquet"),
-        embeddings=run.path("embeddings"),
-        encoder=job.encoder,
-        links=job.links,
-        truth=job.truth,
-        pairs=run.path("pairs"),
-        clusters=run.path("clusters"),
-        cluster_stats=run.path("cluster_stats"),
-        output=run.path("metrics.json"),
-    )
+    @property
+    def neighbours(self) -> NeighbourFiles:
+        """Of the all-pairs search."""
+        return NeighbourFiles(self.run.uri)
+
+    @property
+    def terms(self) -> TermFiles:
+        """Of the terms of questions."""
+        return TermFiles(self.near.texts, self.run.path("work", "terms"), tuple(self.shards), self.parts)
+
+    @property
+    def calibration(self) -> CalibrationFiles:
+        """Of the calibration."""
+        return CalibrationFiles(
+            folder=self.run.path("work", "calibration"),
+            neighbours=self.neighbours,
+            terms=self.terms,
+            representatives=self.near.representatives,
+            encoder=self.job.encoder,
+            links=self.links,
+            verdicts=self.job.verdicts,
+        )
+
+    @property
+    def review(self) -> ReviewFiles:
+        """Of the sample of pairs to be judged."""
+        work = self.run.path("work", "review")
+        return ReviewFiles(self.run.path("pairs"), work, self.run.path("review.parquet"), self.run.path("review.tsv"))
+
+    @property
+    def pairs(self) -> PairFiles:
+        """Of the candidate pairs."""
+        folder = self.run.path("work", "pairs")
+        return PairFiles(folder, self.neighbours.directed, self.terms, self.calibration.output)
+
+    @property
+    def partition(self) -> PartitionFiles:
+        """Of components and their partition."""
+        folder = self.run.path("work", "partition")
+        return PartitionFiles(folder, self.pairs, self.run.path("embeddings"), storage.join(folder, "links.parquet"))
+
+    @property
+    def clusters(self) -> ClusterFiles:
+        """Of the tables that people read."""
+        previous = _previous_run(self.job.previous)
+        return ClusterFiles(
+            partition=self.partition,
+            representatives=self.near.representatives,
+            verified=self.near.verified,
+            texts=self.near.texts,
+            links=self.links,
+            previous=None if previous is None else storage.join(previous, "clusters"),
+            members=self.run.path("work", "members.parquet"),
+            alone=self.run.path("work", "alone.parquet"),
+            pairs=self.run.path("pairs"),
+            clusters=self.run.path("clusters"),
+            cluster_stats=self.run.path("cluster_stats", "part-00000.parquet"),
+            changes=self.run.path("changes", "part-00000.parquet"),
+        )
+
+    @property
+    def evaluation(self) -> EvaluationFiles:
+        """Of metrics.json."""
+        return EvaluationFiles(
+            texts=self.near.texts,
+            representatives=self.near.representatives,
+            embeddings=self.run.path("embeddings"),
+            encoder=self.job.encoder,
+            links=self.links,
+            truth=self.job.truth,
+            pairs=self.run.path("pairs"),
+            clusters=self.run.path("clusters"),
+            cluster_stats=self.run.path("cluster_stats"),
+            calibration=self.calibration.output,
+            threshold=self.pairs.threshold,
+            members=self.run.path("work", "members.parquet"),
+            shards=tuple(self.shards),
+            verdicts=self._judged(),
+            previous=_previous_run(self.job.previous),
+            output=self.run.path("metrics.json"),
+        )
+
+    def _judged(self) -> dict | None:
+        if self.job.verdicts is None:
+            return None
+        sites = question_shards(self.job.questions)[1]
+        return estimated(self.job.verdicts, storage.absolute(self.job.output), sites)

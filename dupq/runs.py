@@ -133,7 +133,7 @@ def _files_of(folder: Any, prefix: str) -> list[tuple[str, bytes]]:
     for entry in folder.iterdir():
         if entry.is_dir() and entry.name != "__pycache__":
             found += _files_of(entry, f"{prefix}{entry.name}/")
-        elif entry.name.endswith((".py", ".toml", ".jinja")):
+        elif entry.name.endswith((".py", ".toml", ".jinja", ".json")):
             found.append((prefix + entry.name, entry.read_bytes()))
     return found
 

@@ -69,12 +69,19 @@ PAIRS = pa.schema(
         _required("question_id_left", pa.int64()),
         _required("site_right", pa.string()),
         _required("question_id_right", pa.int64()),
-        _required("source", pa.string()),  # exact, near_duplicate or encoder
+        _required("source", pa.string()),  # exact, near_duplicate, encoder, or known_link: none of these, but linked
         pa.field("jaccard", pa.float32()),  # of the shingle sets; null for source encoder
         pa.field("similarity", pa.float32()),  # score of the embeddings by the encoder; null unless source is encoder
-        _required("probability", pa.float32()),  # calibrated; 1 for exact, jaccard for near_duplicate
+        # that they are duplicates, calibrated for this archive; 1 for exact and known_link, jaccard for near_duplicate
+        _required("probability", pa.float32()),
         pa.field("rank", pa.int32()),  # 1 = nearest, the better of both directions; null beyond k or not encoder
-        pa.field("known_link", pa.bool_()),  # null: the run was given no links
+        pa.field("rank_left", pa.int32()),  # of the right question among the left one's nearest
+        pa.field("rank_right", pa.int32()),
+        pa.field("title_overlap", pa.float32()),  # cosine of the titles' stems, weighed by rarity; encoder only
+        pa.field("text_overlap", pa.float32()),  # ... of title and body
+        pa.field("tag_overlap", pa.float32()),  # Jaccard coefficient; null also where neither has tags
+        _required("joined", pa.bool_()),  # whether both are in one cluster
+        pa.field("known_link", pa.bool_()),  # null: the run was given no links, or ignored them
     ]
 )
 
@@ -82,11 +89,26 @@ CLUSTERS = pa.schema(
     [
         _required("site", pa.string()),
         _required("question_id", pa.int64()),
-        _required("cluster_id", pa.string()),  # site/question_id of the cluster's smallest key
+        _required("cluster_id", pa.string()),  # stays from run to run with --previous: dupq/clusters/identity.py
         _required("canonical_site", pa.string()),
         _required("canonical_id", pa.int64()),
         _required("is_canonical", pa.bool_()),
+        # what puts the canonical question before the next one (dupq/clusters/canonical.py); null: alone
+        pa.field("canonical_reason", pa.string()),
         _required("cluster_size", pa.int64()),
+        _required("threshold", pa.float32()),  # the probability from which a pair may join
+    ]
+)
+
+# What became of clusters since the earlier run: new, gone, grown, shrunk, changed, merged or split.
+CHANGED_CLUSTERS = pa.schema(
+    [
+        _required("kind", pa.string()),
+        pa.field("cluster_id", pa.string()),  # null: gone
+        pa.field("previous_cluster_id", pa.string()),  # null: new
+        _required("size", pa.int64()),
+        _required("previous_size", pa.int64()),
+        _required("shared", pa.int64()),  # questions in both
     ]
 )
 
@@ -98,6 +120,7 @@ CLUSTER_STATS = pa.schema(
         _required("density", pa.float32()),  # edges / (size * (size - 1) / 2)
         _required("weakest_link", pa.float32()),  # the lowest probability of its edges
         _required("bridges", pa.int64()),  # edges whose loss would split the cluster
+        _required("mean_probability", pa.float32()),  # of its edges
     ]
 )
 
@@ -143,7 +166,36 @@ NEIGHBOURS = pa.schema(
         _required("query", pa.int64()),
         _required("neighbour", pa.int64()),
         _required("similarity", pa.float32()),
-        pa.field("rank", pa.int32()),  # null: over the threshold, but not among the k nearest of `query`
+        pa.field("rank", pa.int32()),  # null: above the floor, but not among the k nearest of `query`
+        _required("lead", pa.float32()),  # see clusters/evidence.py; 0 without rank
+        _required("lift", pa.float32()),
+    ]
+)
+
+# Candidate pairs, with how either side lists the other: clusters/evidence.py, Listing.
+CANDIDATES = pa.schema(
+    [
+        *KEY_PAIRS,
+        _required("similarity", pa.float32()),
+        *(
+            _required(f"{name}_{side}", kind)
+            for side in ("left", "right")
+            for name, kind in (("rank", pa.int32()), ("lead", pa.float32()), ("lift", pa.float32()))
+        ),
+    ]
+)
+
+# Candidate pairs with what speaks for them.
+SCORED = pa.schema(
+    [
+        *KEY_PAIRS,
+        _required("similarity", pa.float32()),
+        pa.field("rank_left", pa.int32()),  # null: the left question does not list the right one
+        pa.field("rank_right", pa.int32()),
+        _required("title_overlap", pa.float32()),
+        _required("text_overlap", pa.float32()),
+        pa.field("tag_overlap", pa.float32()),  # null: neither has tags
+        _required("probability", pa.float32()),
     ]
 )
 
@@ -177,14 +229,27 @@ def listed(probes: int) -> pa.Schema:
     return pa.schema([_required("key", pa.int64()), _required("lists", pa.list_(pa.int32(), probes))])
 
 
-EDGES = pa.schema([*KEY_PAIRS, _required("probability", pa.float32())])
+# The questions of components, which group a component is solved in, and whether all its pairs are scored.
+NODES = pa.schema(
+    [
+        _required("key", pa.int64()),
+        _required("component", pa.int64()),  # its smallest key
+        _required("is_scored", pa.bool_()),
+        _required("group", pa.int64()),
+    ]
+)
+
+# The cluster of each of them: its smallest key.
+LABELS = pa.schema([_required("key", pa.int64()), _required("cluster", pa.int64())])
 
 # The questions of clusters of two and more.
 MEMBERS = pa.schema(
     [
         _required("key", pa.int64()),
         _required("cluster", pa.int64()),  # its smallest key
+        _required("id", pa.int64()),  # see dupq/clusters/identity.py
         _required("canonical", pa.int64()),
+        _required("reason", pa.int8()),  # place in clusters.canonical.REASONS
         _required("size", pa.int64()),
     ]
 )
@@ -201,6 +266,68 @@ def signatures(permutations: int) -> pa.Schema:
     )
 
 
+# The terms of a question (dupq/text/terms.py): ascending, with how often each occurs.
+TERMS = pa.schema(
+    [
+        _required("key", pa.int64()),
+        _required("title_terms", pa.list_(pa.int32())),
+        _required("title_counts", pa.list_(pa.uint8())),
+        _required("text_terms", pa.list_(pa.int32())),
+        _required("text_counts", pa.list_(pa.uint8())),
+        _required("tags", pa.list_(pa.int32())),
+        _required("tag_counts", pa.list_(pa.uint8())),
+        _required("title_numbers", pa.list_(pa.int32())),
+        _required("title_number_counts", pa.list_(pa.uint8())),
+    ]
+)
+
+# Representatives with known duplicates: their set (its smallest key), and its part: train, development or test.
+KNOWN_SETS = pa.schema(
+    [_required("key", pa.int64()), _required("duplicates", pa.int64()), _required("part", pa.string())]
+)
+
+# The questions that a run is calibrated on.
+SAMPLE = pa.schema([_required("key", pa.int64()), _required("is_linked", pa.bool_())])
+
+# The sampled questions' pairs; `features` in the order of dupq.clusters.calibration.FEATURES.
+CALIBRATION_PAIRS = pa.schema(
+    [
+        _required("site_left", pa.string()),
+        _required("question_id_left", pa.int64()),
+        _required("site_right", pa.string()),
+        _required("question_id_right", pa.int64()),
+        _required("similarity", pa.float32()),
+        _required("is_linked", pa.bool_()),  # a known duplicate of the development part
+        _required("pairs", pa.float64()),  # how many pairs of the archive this one stands for
+        _required("weight", pa.float64()),  # in the likelihood
+        _required("log_rate", pa.float64()),  # ln of how much likelier a linked pair came into the sample than others
+        _required("probability", pa.float64()),
+        _required("features", pa.list_(pa.float64(), 10)),
+    ]
+)
+
+# A sample of pairs to be judged: dupq.evaluation.review.Rows.
+REVIEW = pa.schema(
+    [
+        *KEY_PAIRS,
+        _required("stratum", pa.int64()),
+        _required("joined", pa.bool_()),
+        _required("pairs", pa.int64()),  # of the run in the stratum
+        _required("drawn", pa.int64()),
+        _required("probability", pa.float64()),  # mean of the stratum
+        _required("hash", pa.uint64()),
+    ]
+)
+
+# How many pairs of a file have each probability, not joined and joined, and the sums: dupq.evaluation.review.Histogram.
+REVIEW_COUNTS = pa.schema([_required("pairs", pa.int64()), _required("millionths", pa.int64())])
+
+# How many questions have a term.
+TERM_COUNTS = pa.schema([_required("term", pa.int32()), _required("questions", pa.int64())])
+
+# How much it says that a question has a term; a row for each bucket.
+RARITIES = pa.schema([_required("rarity", pa.float32())])
+
 # What the tasks of near_duplicates hand to one another, as Arrow files (see dupq/stages/exchange.py).
 
 KEYS = pa.schema([_required("key", pa.int64())])
@@ -214,7 +341,9 @@ BAND_KEYS = pa.schema([_required("bucket", pa.uint64()), _required("order", pa.u
 # A question whose shingle set a slice of the candidate pairs needs.
 WANTED = pa.schema([_required("slice", pa.int64()), *KEYS])
 
-SHINGLE_SETS = pa.schema([*KEYS, _required("shingles", pa.large_list(pa.uint64()))])
+SHINGLE_SETS = pa.schema(
+    [*KEYS, _required("shingles", pa.large_list(pa.uint64())), _required("title_numbers", pa.large_list(pa.uint64()))]
+)
 
 
 def conform(table: pa.Table, schema: pa.Schema, place: str) -> pa.Table:

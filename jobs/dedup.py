@@ -4,7 +4,7 @@ python jobs/dedup.py --questions out/cs/questions --encoder out/cs/encoder --out
 ray submit cluster.yaml jobs/dedup.py -- --questions s3://… --encoder s3://… --output s3://…/runs
 """
 
-from dupq import command_line
+from dupq import command_line, config
 
 VERSION = "0.1.0"
 
@@ -27,7 +27,7 @@ def main() -> None:
         "--links",
         metavar="URI",
         type=command_line.uri,
-        help="known duplicates: they mark pairs, and quality is measured on them",
+        help="known duplicates: a part calibrates probabilities, on another quality is measured, and they mark pairs",
     )
     parser.add_argument(
         "--truth",
@@ -39,12 +39,43 @@ def main() -> None:
         "--previous",
         metavar="URI",
         type=command_line.uri,
-        help="an earlier run, or the folder of runs for the latest: only what is new since then is searched, and the "
-        "answer is the same",
+        help="an earlier run, or the folder of runs for the latest: only what is new since then is searched, clusters "
+        "that live on keep their ids, and changes/ tells what became of the others",
+    )
+    parser.add_argument(
+        "--precision",
+        type=float,
+        metavar="P",
+        default=config.CalibrationSettings.precision,
+        help="the expected share of the pairs that may join questions that are duplicates",
+    )
+    parser.add_argument(
+        "--known-links",
+        choices=["use", "ignore", "check"],
+        default=config.ClusterSettings.known_links,
+        help="use: known duplicates join their questions; check: they are for calibration and measures only; ignore: "
+        "as if there were none",
+    )
+    parser.add_argument(
+        "--verdicts",
+        metavar="URI",
+        type=command_line.uri,
+        help="a run's review.tsv, filled in: that run's precision and recall are estimated, and this one is calibrated "
+        "on it too",
+    )
+    parser.add_argument(
+        "--min-recall", type=float, metavar="R", help="fail if fewer of the known duplicates are in one cluster"
+    )
+    parser.add_argument("--max-cluster", type=int, metavar="N", help="fail if a cluster has more questions")
+    parser.add_argument(
+        "--max-change",
+        type=float,
+        metavar="SHARE",
+        help="fail if more of the questions of clusters have another cluster than in the --previous run",
     )
     arguments = parser.parse_args()
 
-    from dupq.pipeline import DedupJob, dedup
+    from dupq.pipeline import DedupJob, Gates, dedup
     from dupq.report.summary import summary
     from dupq.stages import cluster
 
@@ -55,7 +86,13 @@ def main() -> None:
         arguments.links,
         arguments.truth,
         arguments.previous,
-        tuple(arguments.set),
+        (
+            f"calibration.precision={arguments.precision}",
+            f"clusters.known_links={arguments.known_links}",
+            *arguments.set,
+        ),
+        arguments.verdicts,
+        Gates(arguments.min_recall, arguments.max_cluster, arguments.max_change),
     )
     job.check()
     cluster.connect(arguments.ray)

@@ -1,7 +1,8 @@
 """A small finished run, written by hand: three sites, hostile titles, clusters of every kind.
 
 The large cluster is joined by near duplicates, the pair and the triple by the encoder, and the copies lie on
-a site whose name is no host name.
+a site whose name is no host name. A known link is among the triple's pairs. The more probable a pair of the encoder,
+the lower its similarity, so that neither passes for the other.
 """
 
 import dataclasses
@@ -76,16 +77,21 @@ def _question(key: Key) -> dict[str, Any]:
 
 
 def _pair(left: Key, right: Key, source: str, value: float, known_link: bool = False) -> dict[str, Any]:
+    is_encoders = source == "encoder"
     return {
         "site_left": left[0],
         "question_id_left": left[1],
         "site_right": right[0],
         "question_id_right": right[1],
         "source": source,
-        "jaccard": None if source == "encoder" else value,
-        "similarity": value if source == "encoder" else None,
+        "jaccard": value if source in ("exact", "near_duplicate") else None,
+        "similarity": 1 - value if is_encoders else None,
         "probability": value,
-        "rank": 1 if source == "encoder" else None,
+        "rank": 1 if is_encoders else None,
+        "rank_left": 1 if is_encoders else None,
+        "title_overlap": 0.5 if is_encoders else None,
+        "text_overlap": 0.25 if is_encoders else None,
+        "joined": any(left in cluster and right in cluster for cluster in CLUSTERS),
         "known_link": known_link,
     }
 
@@ -95,6 +101,7 @@ def _pairs() -> list[dict[str, Any]]:
         *(_pair(left, right, "near_duplicate", 0.85) for left, right in pairwise(LARGE)),
         _pair(TRIPLE[0], TRIPLE[1], "encoder", 0.96),
         _pair(TRIPLE[1], TRIPLE[2], "encoder", 0.88, known_link=True),
+        _pair(TRIPLE[0], TRIPLE[2], "known_link", 1.0, known_link=True),
         _pair(PAIR[0], PAIR[1], "encoder", 0.91),
         _pair(COPIES[0], COPIES[1], "exact", 1.0),
         _pair((CS, 34), (TRAVEL, 8), "encoder", 0.79),
@@ -116,7 +123,9 @@ def _clusters() -> list[dict[str, Any]]:
                 "canonical_site": canonical[0],
                 "canonical_id": canonical[1],
                 "is_canonical": key == canonical,
+                "canonical_reason": "score" if len(cluster) > 1 else None,
                 "cluster_size": len(cluster),
+                "threshold": THRESHOLD,
             }
         )
     return rows
@@ -128,21 +137,26 @@ def cluster_id(cluster: list[Key]) -> str:
 
 
 def _cluster_stats() -> list[dict[str, Any]]:
-    return [
-        {
-            "cluster_id": cluster_id(cluster),
-            "size": len(cluster),
-            "edges": len(cluster) - 1,
-            "density": 2 / len(cluster),
-            "weakest_link": weakest_link,
-            "bridges": len(cluster) - 1,
-        }
-        for cluster, weakest_link in zip(CLUSTERS, (0.85, 0.88, 0.91, 1.0), strict=True)
-    ]
+    rows = []
+    for cluster in CLUSTERS:
+        inside = [pair["probability"] for pair in _pairs() if (pair["site_left"], pair["question_id_left"]) in cluster]
+        rows.append(
+            {
+                "cluster_id": cluster_id(cluster),
+                "size": len(cluster),
+                "edges": len(inside),
+                "density": 2 * len(inside) / (len(cluster) * (len(cluster) - 1)),
+                "weakest_link": min(inside),
+                "bridges": len(inside) if len(inside) < len(cluster) else 0,
+                "mean_probability": sum(inside) / len(inside),
+            }
+        )
+    return rows
 
 
 def _manifest(questions: str) -> dict[str, Any]:
-    stages = ["texts", "signatures", "near_duplicates", "encode", "neighbours", "clusters", "evaluate"]
+    stages = ["texts", "signatures", "near_duplicates", "encode", "terms", "calibrate", "neighbours", "pairs"]
+    stages += ["partition", "clusters", "evaluate"]
     return {
         "run_id": "fabricated",
         "dupq": "0.1.0",
@@ -176,8 +190,16 @@ def _metrics() -> dict[str, Any]:
         "near_duplicate_pairs": 24,
         "representatives": 28,
         "encoder_pairs": 5,
-        "encoder_pairs_over_threshold": 3,
+        "encoder_pairs_above_threshold": 3,
         "threshold": THRESHOLD,
+        "thresholds": [{"precision": 0.8, "threshold": THRESHOLD, "pairs": 3.0, "expected_precision": 0.9}],
+        "calibration": {
+            "development_links": 40,
+            "development_sets": 25,
+            "sampled_questions": 53,
+            "own_share": 0.4,
+            "prior_sites": ["a.example.com", "b.example.com"],
+        },
         "clusters": len(CLUSTERS),
         "questions_in_clusters": sum(map(len, CLUSTERS)),
         "largest_cluster": len(LARGE),

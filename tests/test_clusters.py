@@ -1,12 +1,12 @@
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dupq.clusters.canonical import Standing, canonical_questions
+from dupq.clusters.canonical import REASONS, Standing, canonical_questions
 from dupq.clusters.components import components
-from dupq.clusters.statistics import cluster_statistics
+from dupq.clusters.statistics import ClusterStatistics, cluster_statistics
 
 EDGES = st.lists(st.tuples(st.integers(0, 30), st.integers(31, 60)), max_size=40, unique=True)
 
@@ -20,32 +20,95 @@ def test_components_equal_networkxs_whatever_the_order(edges: list[tuple[int, in
     assert dict(zip(members.tolist(), smallest.tolist(), strict=True)) == expected
 
 
-@given(EDGES)
-def test_statistics_equal_networkxs(edges: list[tuple[int, int]]) -> None:
+@given(EDGES, st.randoms())
+@settings(max_examples=200)
+def test_statistics_equal_networkxs_whatever_the_order(edges: list[tuple[int, int]], order) -> None:
+    shuffled = list(edges)
+    order.shuffle(shuffled)
+    probabilities = dict(zip(edges, np.linspace(0.1, 0.9, len(edges)), strict=True))
+    found = statistics_of(shuffled, [probabilities[edge] for edge in shuffled])
+    groups = sorted(nx.connected_components(nx.Graph(edges)), key=min)
+    assert found.clusters.tolist() == [min(group) for group in groups]
+    for i, group in enumerate(groups):
+        part = nx.Graph(edges).subgraph(group)
+        assert (found.sizes[i], found.edges[i]) == (part.number_of_nodes(), part.number_of_edges())
+        assert found.densities[i] == pytest.approx(nx.density(part))
+        assert found.bridges[i] == len(list(nx.bridges(part)))
+        assert found.weakest_links[i] == min(value for edge, value in probabilities.items() if edge[0] in group)
+
+
+def test_the_bridges_of_a_long_chain_are_found_without_recursion() -> None:
+    chain = [(i, i + 1) for i in range(100_000)]
+    found = statistics_of(chain, [0.5] * len(chain))
+    assert (found.sizes.tolist(), found.bridges.tolist()) == ([100_001], [100_000])
+
+
+def test_there_are_no_statistics_without_edges() -> None:
+    assert all(len(column) == 0 for column in statistics_of([], []))
+
+
+def statistics_of(edges: list[tuple[int, int]], probabilities: list[float]) -> ClusterStatistics:
     array = np.array(edges, np.int64).reshape(-1, 2)
     members, smallest = components(array)
-    of_edges = smallest[np.searchsorted(members, array[:, 0])] if edges else np.zeros(0, np.int64)
-    probabilities = np.linspace(0.1, 0.9, len(edges))
-    found = {row.cluster: row for row in cluster_statistics(of_edges, array, probabilities)}
-    graph = nx.Graph(edges)
-    for group in nx.connected_components(graph):
-        part, row = graph.subgraph(group), found[min(group)]
-        assert (row.size, row.edges) == (part.number_of_nodes(), part.number_of_edges())
-        assert row.density == pytest.approx(nx.density(part))
-        assert row.bridges == len(list(nx.bridges(part)))
-        inside = [probabilities[i] for i, edge in enumerate(edges) if edge[0] in group]
-        assert row.weakest_link == pytest.approx(min(inside))
+    return cluster_statistics(smallest[np.searchsorted(members, array[:, 0])], array, np.array(probabilities))
 
 
-def test_the_canonical_question_is_answered_then_scored_then_seen_then_older() -> None:
-    clusters = np.array([7, 7, 7, 8, 8, 9, 9, 9])
-    standing = Standing(
-        keys=np.array([1, 2, 3, 4, 5, 6, 10, 11]),
-        accepted=np.array([False, True, False, True, True, False, False, False]),
-        scores=np.array([90, 1, 5, 3, 4, 2, 2, 2]),
-        views=np.array([0, 0, 0, 0, 0, 5, 9, 9]),
+UNKNOWN = np.iinfo(np.int64).min
+# Of each pair the first row wins, by the criterion that it is named by: whatever comes after it speaks against it.
+DUELS = {
+    "known links": [(2, False, 0, 0, 0, -9), (1, True, 9, 9, 9, -1)],
+    "accepted answer": [(1, True, 0, 0, 0, -9), (1, False, 9, 9, 9, -1)],
+    "score": [(0, True, 5, 0, 0, -9), (0, True, 4, 9, 9, -1)],
+    "answers": [(0, True, 5, 3, 0, -9), (0, True, 5, 2, 9, -1)],
+    "views": [(0, False, -1, 3, 1, -9), (0, False, -1, 3, UNKNOWN, -1)],
+    "age": [(0, False, UNKNOWN, 3, 7, -8), (0, False, UNKNOWN, 3, 7, -9)],
+    "key": [(0, False, 2, 3, 7, -8), (0, False, 2, 3, 7, -8)],
+}
+
+
+def standing_of(keys: list[int], rows: list[tuple]) -> Standing:
+    kinds = (np.int64, bool, np.int64, np.int64, np.int64, np.int64)
+    columns = [np.array([row[place] for row in rows], kind) for place, kind in enumerate(kinds)]
+    return Standing(np.array(keys, np.int64), *columns)
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_each_criterion_decides_where_those_before_it_do_not(reason: str) -> None:
+    rows = DUELS[reason]
+    for keys, duel in (([1, 2], rows), ([2, 1], rows[::-1])):
+        winners, reasons = canonical_questions(np.array([5, 5]), standing_of(keys, duel))
+        assert winners.tolist() == [1, 1]
+        assert [REASONS[place] for place in reasons] == [reason, reason]
+    if reason != "key":
+        winners, reasons = canonical_questions(np.array([5, 5]), standing_of([2, 1], rows))
+        assert winners.tolist() == [2, 2]
+        assert [REASONS[place] for place in reasons] == [reason, reason]
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 1), st.booleans(), st.integers(-1, 1), *[st.integers(0, 1)] * 3),
+        max_size=12,
+    ),
+    st.randoms(),
+)
+def test_canonical_questions_are_the_largest_by_the_criteria_whatever_the_order(rows: list[tuple], order) -> None:
+    """The reason is the first criterion in which the second best is behind; in twos and more, as clusters are."""
+    rows = [row for row in rows if sum(other[0] == row[0] for other in rows) > 1]
+    keyed = list(enumerate(rows, 10))
+    order.shuffle(keyed)
+    if not keyed:
+        return
+    clusters = np.array([row[0] for _, row in keyed])
+    winners, reasons = canonical_questions(
+        clusters, standing_of([key for key, _ in keyed], [row[1:] for _, row in keyed])
     )
-    assert canonical_questions(clusters, standing).tolist() == [2, 2, 2, 5, 5, 10, 10, 10]
-    order = np.array([5, 2, 7, 0, 4, 1, 6, 3])
-    shuffled = Standing(*(column[order] for column in standing))
-    assert canonical_questions(clusters[order], shuffled).tolist() == [10, 2, 10, 2, 5, 2, 10, 5]
+    for place, (_, row) in enumerate(keyed):
+        ranked = sorted([(*other[1:], -key) for key, other in keyed if other[0] == row[0]], reverse=True)
+        assert winners[place] == -ranked[0][-1]
+        assert reasons[place] == next(i for i, (a, b) in enumerate(zip(*ranked[:2], strict=True)) if a != b)
+
+
+def test_without_clusters_there_are_no_canonical_questions() -> None:
+    winners, reasons = canonical_questions(np.zeros(0, np.int64), standing_of([], []))
+    assert (len(winners), len(reasons)) == (0, 0)

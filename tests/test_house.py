@@ -49,7 +49,8 @@ def test_a_script_of_another_version_is_refused(tmp_path: Path) -> None:
 INTERFACE = {
     "ingest": {"--dump", "--output", "--site", "--columns", "--answers", "--max-reject-share"},
     "train": {"--questions", "--links", "--pairs", "--output", "--preset", "--workers"},
-    "dedup": {"--questions", "--encoder", "--output", "--links", "--truth", "--previous"},
+    "dedup": {"--questions", "--encoder", "--output", "--links", "--truth", "--previous"}
+    | {"--precision", "--known-links", "--verdicts", "--min-recall", "--max-cluster", "--max-change"},
     "evaluate": {"--questions", "--links", "--output", "--encoder", "--table"},
     "report": {"--run"},
 }
@@ -129,6 +130,14 @@ def test_the_other_presets_have_their_papers_numbers() -> None:
         ("training.gamma=0", "training.gamma"),
         ("training.gradient_clipping=-1", "training.gradient_clipping"),
         ("training.development_share=0", "development_share"),
+        ("training.beta=0.5", "has no 'beta'"),
+        ("calibration.precision=0", "calibration.precision"),
+        ("calibration.unknown_words=1.5", "calibration.unknown_words"),
+        ("calibration.links=-1", "calibration.links"),
+        ("calibration.sample=0", "calibration.sample"),
+        ("clusters.threshold=1.1", "a probability expected"),
+        ("clusters.scored_size=0", "clusters.scored_size"),
+        ("clusters.known_links=yes", "'use', 'ignore', 'check'"),
         ("training.test_share=0.9", "less than 1"),
     ],
 )

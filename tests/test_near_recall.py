@@ -40,7 +40,9 @@ def test_real_near_duplicates_are_found_verified_and_joined(texts: list[str], tm
     assert len(texts) == COUNT
     column = pa.array(texts)
     true = all_pairs(column.to_pylist(), 3, 0.8)
-    files = files_in(tmp_path, write(pa.table([pa.array(np.arange(COUNT)), column, column], schema=TEXTS), tmp_path, 2))
+    untitled = pa.array([""] * COUNT)
+    table = pa.table([pa.array(np.arange(COUNT)), untitled, column], schema=TEXTS)
+    files = files_in(tmp_path, write(table, tmp_path, 2))
     find(files)
     rows = verified(files)
     found = {(row["left"], row["right"]): row["jaccard"] for row in rows}

@@ -127,8 +127,9 @@ def test_candidates_compared_some_at_a_time_have_the_same_coefficients(
     found = [row for row in verified(whole[0]) if row["source"] == "near_duplicate"]
     pairs = np.array([(row["left"], row["right"]) for row in found])
     monkeypatch.setattr(near_duplicates, "_PAIRS_AT_ONCE", 7)
-    coefficients = near_duplicates._coefficients([whole[0].step("sets", 0)], 0, pairs)
+    coefficients, are_siblings = near_duplicates._compared([whole[0].step("sets", 0)], 0, pairs)
     assert coefficients.astype(np.float32).tolist() == [np.float32(row["jaccard"]) for row in found]
+    assert not are_siblings.any()
 
 
 def test_what_was_compared_in_vain_and_what_a_limit_cut_is_counted(whole: tuple[NearFiles, Report]) -> None:
@@ -136,6 +137,7 @@ def test_what_was_compared_in_vain_and_what_a_limit_cut_is_counted(whole: tuple[
     assert report.rows_in == TEXT_COUNT
     assert report.rows_out == len(verified(whole[0]))
     assert report.counts["candidates under the threshold"] > 0
+    assert report.counts["near duplicates with other numbers in their titles"] == 0
     assert report.caps == {"buckets over near_duplicates.bucket_limit": 0}
 
 
@@ -231,7 +233,8 @@ def test_a_bucket_of_200_000_identical_short_questions_is_a_star(texts: pa.Table
 def test_a_bucket_of_20_000_near_copies_is_chained_and_counted(tmp_path: Path) -> None:
     common = " ".join(f"word{number}" for number in range(60))
     column = pa.array([f"{common} {number}" for number in range(20_000)])
-    table = pa.table([pa.array(np.arange(20_000)), column, column], schema=TEXTS)
+    untitled = pa.array([""] * 20_000)
+    table = pa.table([pa.array(np.arange(20_000)), untitled, column], schema=TEXTS)
     files = files_in(tmp_path, write(table, tmp_path, 2))
     report = find(files)[1]
     assert 0 < report.caps["buckets over near_duplicates.bucket_limit"] <= SETTINGS.bands * 2
@@ -239,6 +242,33 @@ def test_a_bucket_of_20_000_near_copies_is_chained_and_counted(tmp_path: Path) -
     representatives = pq.read_table(files.representatives)
     assert set(representatives["representative"].to_pylist()) == {0}
     assert len(representatives) == 20_000
+
+
+SIBLINGS = [
+    ("how do i file taxes for 2013", 1),
+    ("how do i file taxes for 2014", 2),
+    ("taxes for 2013 how do i file", 3),  # the same numbers
+    ("how do i file taxes", 4),  # none
+    ("2013 and 2014 taxes", 5),  # one more
+]
+
+
+@pytest.mark.parametrize("same_numbers", [True, False])
+def test_near_duplicates_have_the_same_numbers_in_their_titles_or_one_has_none(
+    same_numbers: bool, tmp_path: Path
+) -> None:
+    common = " ".join(f"word{number}" for number in range(60))
+    titles = pa.array([title for title, _ in SIBLINGS])
+    keys = pa.array([key for _, key in SIBLINGS])
+    texts = pa.array([f"{common} {'abcde'[key - 1]}" for _, key in SIBLINGS])
+    files = files_in(tmp_path, write(pa.table([keys, titles, texts], schema=TEXTS), tmp_path, 2))
+    settings = replace(SETTINGS, same_numbers=same_numbers)
+    make_signatures(files, SITES, settings, 1)
+    report = find_near_duplicates(files, settings, 1)
+    found = {(row["left"], row["right"]) for row in verified(files)}
+    siblings = {(1, 2), (1, 5), (2, 3), (2, 5), (3, 5)} if same_numbers else set()
+    assert found == {(left, right) for left in range(1, 6) for right in range(left + 1, 6)} - siblings
+    assert report.counts["near duplicates with other numbers in their titles"] == len(siblings)
 
 
 @pytest.mark.parametrize("column", [[], [""], ["", "", "a b c"]])

@@ -1,4 +1,4 @@
-"""The all-pairs stage with real Ray: tiles, lists, pairs over the threshold, and what is new since an earlier run."""
+"""The all-pairs stage with real Ray: tiles, lists, pairs above the floor, and what is new since an earlier run."""
 
 import functools
 import os
@@ -117,6 +117,31 @@ def directed(files: NeighbourFiles) -> dict[tuple[int, int], tuple[float, int | 
     return found
 
 
+def listings(files: NeighbourFiles) -> dict[tuple[int, int], tuple[int, float, float]]:
+    """How each query lists each neighbour: rank, lead and lift; pairs that neither lists have none of these."""
+    found = {}
+    for part in range(PARTS):
+        for row in pa.concat_tables(directed_rows(files.directed, part)).to_pylist():
+            if row["rank"] is None:
+                assert (row["lead"], row["lift"]) == (0, 0)
+            else:
+                found[row["query"], row["neighbour"]] = row["rank"], row["lead"], row["lift"]
+    return found
+
+
+def slow_listings(files: NeighbourFiles, measure: Measure) -> dict[tuple[int, int], tuple[int, float, float]]:
+    """From the lists, neighbour by neighbour."""
+    found = {}
+    for key, (others, scores, _) in lists(files).items():
+        similarities = rule_of(measure).similarities(np.array(scores)).tolist()
+        for place, (other, score) in enumerate(zip(others, similarities, strict=True)):
+            rest = similarities[:place] + similarities[place + 1 :]
+            best, mean = (max(rest), sum(rest) / len(rest)) if rest else (0.0, 0.0)
+            room = max(measure.highest - mean, 1e-6)
+            found[key, other] = place + 1, (score - best) / measure.highest, (score - mean) / room
+    return found
+
+
 def slowly(archive: Embeddings, wanted: Asked) -> tuple[dict[int, list[int]], dict[tuple[int, int], float]]:
     """Lists and pairs by sorting all float64 scores."""
     rule, there = rule_of(wanted.measure), np.flatnonzero(~archive.is_empty)
@@ -152,11 +177,15 @@ def test_lists_and_pairs_are_those_of_a_full_sort(measure: Measure, scope: str, 
     assert {key: row[2] for key, row in found.items() if row[2]} == dict(
         zip(*(c.tolist() for c in counted), strict=True)
     )
-    assert report.counts["questions with more than neighbours.k over the threshold"] == (counted[1] > K).sum()
+    assert report.counts["questions with more than neighbours.k above the floor"] == (counted[1] > K).sum()
     ranked = {(min(a, b), max(a, b)) for a, others in near.items() for b in others}
     assert set(directed(files)) == ranked | set(over)
     assert {pair for pair, (_, rank) in directed(files).items() if rank is None} == set(over) - ranked
     assert report.rows_out == len(near)
+    told, expected = listings(files), slow_listings(files, measure)
+    assert told.keys() == expected.keys()
+    for pair, listing in told.items():
+        assert listing == pytest.approx(expected[pair], rel=1e-3, abs=1e-4)
 
 
 def test_only_chosen_sites_are_searched(tmp_path: Path) -> None:
@@ -176,6 +205,7 @@ def test_the_answer_does_not_depend_on_blocks_or_shards(rows: int, shards: int, 
     assert lists(found) == lists(expected)
     assert pairs(found) == pairs(expected)
     assert directed(found) == directed(expected)
+    assert listings(found) == listings(expected)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
@@ -237,6 +267,7 @@ def test_night_after_night_the_increment_finds_what_a_full_search_finds(scope: s
         assert lists(files) == lists(full)
         assert pairs(files) == pairs(full)
         assert directed(files) == directed(full)
+        assert listings(files) == listings(full)
         assert report.rows_out == whole.rows_out
         for name, count in whole.counts.items():
             assert report.counts[name] == count

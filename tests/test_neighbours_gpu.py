@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from dupq.neighbours import gpu
 from dupq.neighbours.gpu import Found, Tiles, found_by_torch, found_by_triton, group_bounds_by_torch
 
-CLOSE = 1e-5  # sums in another order
+CLOSE = 2e-5  # sums in another order of d products that together are 1 at most: d + 1 roundings of 2^-24, d <= 300
 KINDS = (torch.bfloat16, torch.float16, torch.float32)
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 SMALL = Tiles(16, 32, 16, group=2)

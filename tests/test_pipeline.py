@@ -11,6 +11,7 @@ import pytest
 from trained import TrainedSample
 
 from dupq import storage
+from dupq.config import CalibrationSettings
 from dupq.errors import DupqError, SettingError
 from dupq.evaluation_pipeline import EvaluationJob, evaluate
 from dupq.ingest_pipeline import IngestJob, ingest
@@ -29,6 +30,21 @@ def job(sample: TrainedSample, output: Path, **changes: object) -> DedupJob:
 @pytest.fixture(scope="module")
 def run(trained_sample: TrainedSample, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return dedup(job(trained_sample, tmp_path_factory.mktemp("runs")))
+
+
+@pytest.fixture(scope="module")
+def joining(run: Run, trained_sample: TrainedSample) -> Run:
+    """With a threshold from which some hundred pairs of the encoder may join: few or none are sure enough here."""
+    pairs = table(run, "pairs")
+    probabilities = pairs.filter(pc.equal(pairs["source"], "encoder"))["probability"].to_numpy()
+    threshold = float(np.quantile(probabilities, 0.985))
+    output = Path(storage.parent(run.uri)).parent / "joining"
+    return dedup(job(trained_sample, output, assignments=(f"clusters.threshold={threshold}",)))
+
+
+def threshold_of(run: Run) -> str:
+    """As it is given to a run."""
+    return f"clusters.threshold={storage.read_json(run.path('config.json'))['clusters']['threshold']}"
 
 
 @pytest.fixture(scope="module")
@@ -56,21 +72,80 @@ def test_pairs_hold_none_twice_none_with_itself_and_the_smaller_key_left(run: Ru
     assert all((site, left) < (other, right) for site, left, other, right in pairs)
 
 
-def test_clusters_are_the_components_of_the_pairs_that_join(run: Run, metrics: dict) -> None:
+def sure(pairs: pa.Table, metrics: dict) -> pa.Table:
+    """The pairs that may join: verified ones, and the encoder's from the threshold on."""
+    probable = pc.greater_equal(pairs["probability"], pa.scalar(metrics["threshold"], pa.float32()))
+    return pairs.filter(pc.or_(pc.not_equal(pairs["source"], "encoder"), probable))
+
+
+def groups(run: Run) -> list[list[int]]:
+    """The clusters of two and more."""
+    clusters = table(run, "clusters").to_pandas()
+    found = clusters[clusters.cluster_size > 1].groupby("cluster_id").question_id.agg(sorted).tolist()
+    return sorted(found)
+
+
+@pytest.mark.parametrize("name", ["run", "joining"])
+def test_clusters_lie_in_components_of_pairs_that_may_join_and_hold_all_verified_pairs(
+    name: str, request: pytest.FixtureRequest
+) -> None:
     import networkx as nx
 
+    run = request.getfixturevalue(name)
+    metrics = storage.read_json(run.path("metrics.json"))
     pairs = table(run, "pairs")
-    joins = pc.or_kleene(
-        pc.is_null(pairs["similarity"]), pc.greater_equal(pairs["similarity"], np.float32(metrics["threshold"]))
-    )
-    graph = nx.Graph([(left, right) for _, left, _, right in key_pairs(pairs.filter(joins))])
+    graph = nx.Graph([(left, right) for _, left, _, right in key_pairs(sure(pairs, metrics))])
     clusters = table(run, "clusters").to_pandas()
-    found = clusters[clusters.cluster_size > 1].groupby("cluster_id").question_id.agg(set).tolist()
-    assert sorted(map(sorted, found)) == sorted(map(sorted, nx.connected_components(graph)))
+    cluster_of = dict(zip(clusters.question_id, clusters.cluster_id, strict=True))
+    assert all(nx.node_connected_component(graph, group[0]) >= set(group) for group in groups(run))
+    together = [cluster_of[left] == cluster_of[right] for _, left, _, right in key_pairs(pairs)]
+    assert pairs["joined"].to_pylist() == together
+    verified = pairs.filter(pc.is_in(pairs["source"], pa.array(["exact", "near_duplicate"])))
+    assert len(verified) > 100
+    assert pc.all(verified["joined"]).as_py()
     canonical = clusters[clusters.is_canonical]
     assert canonical.cluster_id.is_unique
     assert set(canonical.cluster_id) == set(clusters.cluster_id)
     assert (clusters.cluster_size == clusters.groupby("cluster_id").question_id.transform("size")).all()
+    assert (clusters.canonical_reason.isna() == (clusters.cluster_size == 1)).all()
+    assert set(clusters.threshold) == {np.float32(metrics["threshold"])}
+
+
+@pytest.mark.parametrize("name", ["run", "joining"])
+def test_statistics_are_those_of_the_pairs_that_may_join_inside_each_cluster(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    run = request.getfixturevalue(name)
+    metrics = storage.read_json(run.path("metrics.json"))
+    clusters = table(run, "clusters").to_pandas().set_index("question_id")
+    pairs = sure(table(run, "pairs"), metrics).to_pandas()
+    pairs = pairs[pairs.joined]
+    inside = pairs.groupby(clusters.cluster_id[pairs.question_id_left].to_numpy()).probability
+    stats = table(run, "cluster_stats").to_pandas().set_index("cluster_id")
+    assert sorted(stats.index) == sorted(set(clusters[clusters.cluster_size > 1].cluster_id))
+    assert stats.edges.to_dict() == inside.size().to_dict()
+    assert stats.weakest_link.to_dict() == inside.min().to_dict()
+    assert stats.mean_probability.to_dict() == pytest.approx(inside.mean().to_dict())
+    if name == "joining":
+        assert (pairs.source == "encoder").sum() > 50
+
+
+def test_metrics_tell_the_threshold_and_what_is_expected_of_it(run: Run, metrics: dict) -> None:
+    pairs = table(run, "pairs")
+    probabilities = pairs.filter(pc.equal(pairs["source"], "encoder"))["probability"].to_numpy()
+    above = probabilities[probabilities >= np.float32(metrics["threshold"])]
+    assert metrics["encoder_pairs_above_threshold"] == len(above)
+    assert (metrics["encoder_pairs"], metrics["clusters"]) == (len(probabilities), len(groups(run)))
+    chosen, wanted = metrics["thresholds"][0], CalibrationSettings.precision
+    assert (chosen["precision"], chosen["threshold"], chosen["pairs"]) == (wanted, metrics["threshold"], len(above))
+    if len(above):
+        assert chosen["expected_precision"] == pytest.approx(above.astype(np.float64).mean())
+        assert chosen["expected_precision"] >= wanted - 1e-6
+    others = metrics["thresholds"][1:]
+    assert [row["precision"] for row in others] == [0.5, 0.6, 0.7, 0.8, 0.9, 0.95]
+    assert sorted(row["threshold"] for row in others) == [row["threshold"] for row in others]
+    assert metrics["calibration"]["development_links"] > 0
+    assert 0 < metrics["calibration"]["own_share"] < 1
 
 
 def test_similarities_are_the_cosines_of_the_saved_embeddings(run: Run) -> None:
@@ -133,13 +208,14 @@ def test_known_links_are_marked_and_test_questions_were_never_trained_on(
     assert metrics["known_duplicates"]["test_queries"] == (split.part == "test").sum()
 
 
-def test_the_manifest_tells_rows_seconds_memory_versions_and_limits(run: Run) -> None:
-    manifest = storage.read_json(run.path("manifest.json"))
-    names = ["texts", "signatures", "near_duplicates", "encode", "neighbours", "clusters", "evaluate"]
+def test_the_manifest_tells_rows_seconds_memory_versions_and_limits(joining: Run) -> None:
+    manifest = storage.read_json(joining.path("manifest.json"))
+    names = ["texts", "signatures", "near_duplicates", "encode", "terms", "calibrate", "neighbours", "pairs"]
+    names += ["partition", "clusters", "evaluate", "review"]
     assert [stage["name"] for stage in manifest["stages"]] == names
     for stage in manifest["stages"]:
         assert stage["rows_in"] > 0
-        assert stage["rows_out"] > 0
+        assert stage["rows_out"] > 0 or stage["name"] == "partition"  # which tells the pairs that may join
         assert stage["seconds"] > 0
         assert stage["peak_memory_mb"] > 50
     assert set(manifest["versions"]) >= {"python", "ray", "torch", "pyarrow"}
@@ -169,21 +245,31 @@ def contents(run: Run) -> dict[str, bytes]:
 
 
 def test_a_run_that_was_cut_off_is_finished_to_the_same_bytes(
-    run: Run, trained_sample: TrainedSample, tmp_path: Path
+    joining: Run, trained_sample: TrainedSample, tmp_path: Path
 ) -> None:
     import shutil
 
-    copy = tmp_path / run.run_id
-    shutil.copytree(run.uri, copy)
-    for gone in ("_SUCCESS", "metrics.json", "stages/clusters.json", "stages/evaluate.json", "stages/neighbours.json"):
-        (copy / gone).unlink()
-    lost = ("clusters/part-00001.parquet", "work/neighbours/nearest", "work/neighbours/directed", "pairs")
-    for gone in (*lost, "work/members.parquet"):
+    copy = tmp_path / joining.run_id
+    shutil.copytree(joining.uri, copy)
+    for gone in ("calibrate", "neighbours", "pairs", "partition", "clusters", "evaluate"):
+        (copy / "stages" / f"{gone}.json").unlink()
+    lost = ("_SUCCESS", "metrics.json", "clusters/part-00001.parquet", "pairs", "work/members.parquet")
+    lost += ("work/neighbours/nearest", "work/neighbours/directed", "work/calibration/calibration.json")
+    lost += ("work/calibration/search-2", "work/pairs", "work/partition")
+    for gone in lost:
         shutil.rmtree(copy / gone) if (copy / gone).is_dir() else (copy / gone).unlink()
-    finished = dedup(job(trained_sample, tmp_path))
+    finished = dedup(job(trained_sample, tmp_path, assignments=(threshold_of(joining),)))
     assert finished.uri == str(copy)
-    assert contents(finished) == contents(run)
-    assert (copy / "metrics.json").read_bytes() == Path(run.path("metrics.json")).read_bytes()
+    assert contents(finished) == contents(joining)
+    assert (copy / "metrics.json").read_bytes() == Path(joining.path("metrics.json")).read_bytes()
+
+
+SORTED_BY = {
+    "pairs": ["question_id_left", "question_id_right"],
+    "clusters": ["question_id"],
+    "cluster_stats": ["cluster_id"],
+    "embeddings": ["question_id"],
+}
 
 
 def sorted_rows(run: Run, name: str, keys: list[str]) -> list[dict]:
@@ -192,7 +278,7 @@ def sorted_rows(run: Run, name: str, keys: list[str]) -> list[dict]:
 
 @pytest.mark.parametrize(("shard_rows", "shards", "actors"), [(5000, 1, 1), (500, 4, 2)])
 def test_the_answer_does_not_depend_on_shards_or_workers(
-    run: Run, trained_sample: TrainedSample, tmp_path: Path, shard_rows: int, shards: int, actors: int
+    joining: Run, trained_sample: TrainedSample, tmp_path: Path, shard_rows: int, shards: int, actors: int
 ) -> None:
     ingest(IngestJob((trained_sample.dump,), str(tmp_path), assignments=(f"ingest.shard_rows={shard_rows}",)))
     assert len(storage.list_files(f"{tmp_path}/questions")) == shards
@@ -202,20 +288,15 @@ def test_the_answer_does_not_depend_on_shards_or_workers(
             tmp_path / "runs",
             questions=f"{tmp_path}/questions",
             links=f"{tmp_path}/links",
-            assignments=(f"encode.actors={actors}", f"neighbours.block_rows={300 * actors}"),
+            assignments=(f"encode.actors={actors}", f"neighbours.block_rows={300 * actors}", threshold_of(joining)),
         )
     )
-    for name, keys in (
-        ("pairs", ["question_id_left", "question_id_right"]),
-        ("clusters", ["question_id"]),
-        ("cluster_stats", ["cluster_id"]),
-        ("embeddings", ["question_id"]),
-    ):
-        assert sorted_rows(other, name, keys) == sorted_rows(run, name, keys)
-    assert storage.read_json(other.path("metrics.json")) == storage.read_json(run.path("metrics.json"))
+    for name, keys in SORTED_BY.items():
+        assert sorted_rows(other, name, keys) == sorted_rows(joining, name, keys)
+    assert storage.read_json(other.path("metrics.json")) == storage.read_json(joining.path("metrics.json"))
 
 
-def test_row_order_and_files_without_links_or_truth_do_not_matter(
+def test_row_order_does_not_matter_and_links_that_are_ignored_are_as_good_as_none(
     run: Run, trained_sample: TrainedSample, tmp_path: Path
 ) -> None:
     questions = pq.read_table(trained_sample.questions)
@@ -224,13 +305,34 @@ def test_row_order_and_files_without_links_or_truth_do_not_matter(
     folder.mkdir(parents=True)
     pq.write_table(questions.take(pa.array(order)).drop_columns(["site"]), folder / "shuffled.parquet")
     other = dedup(DedupJob(str(tmp_path / "questions"), trained_sample.encoder, str(tmp_path / "runs")))
-    assert sorted_rows(other, "clusters", ["question_id"]) == sorted_rows(run, "clusters", ["question_id"])
+    ignoring = dedup(job(trained_sample, tmp_path / "runs", assignments=("clusters.known_links=ignore",)))
+    for name, keys in SORTED_BY.items():
+        assert sorted_rows(other, name, keys) == sorted_rows(ignoring, name, keys)
     assert table(other, "pairs")["known_link"].null_count == table(run, "pairs").num_rows
-    assert storage.read_json(other.path("metrics.json"))["known_duplicates"] is None
+    for without in (other, ignoring):
+        found = storage.read_json(without.path("metrics.json"))
+        assert found["known_duplicates"] is None
+        assert (found["calibration"]["development_links"], found["calibration"]["own_share"]) == (0, 0)
 
 
-def test_a_run_after_an_earlier_one_gives_the_same_bytes(
-    run: Run, trained_sample: TrainedSample, tmp_path: Path
+def test_links_that_are_used_join_and_a_threshold_may_be_given(trained_sample: TrainedSample, tmp_path: Path) -> None:
+    used = dedup(job(trained_sample, tmp_path, assignments=("clusters.known_links=use", "clusters.threshold=0.5")))
+    links = pq.read_table(trained_sample.links).to_pandas()
+    links = links[links.link_type == "duplicate"]
+    clusters = table(used, "clusters").to_pandas().set_index("question_id")
+    assert len(links) > 50
+    ends = [clusters.cluster_id[links[side]].tolist() for side in ("question_id", "related_id")]
+    assert ends[0] == ends[1]
+    assert set(clusters.canonical_reason.dropna()) >= {"known links"}
+    pairs = table(used, "pairs")
+    beside = pairs.filter(pc.equal(pairs["source"], "known_link"))
+    assert pc.all(beside["joined"]).as_py() is not False
+    assert pc.all(beside["known_link"]).as_py() is not False
+    assert storage.read_json(used.path("metrics.json"))["threshold"] == 0.5
+
+
+def test_a_run_after_an_earlier_one_differs_in_nothing_but_the_ids_of_clusters(
+    joining: Run, trained_sample: TrainedSample, tmp_path: Path
 ) -> None:
     """The earlier one lacks a thirtieth of the questions."""
     for file in storage.list_files(trained_sample.questions):
@@ -239,12 +341,34 @@ def test_a_run_after_an_earlier_one_gives_the_same_bytes(
         target = tmp_path / "questions" / file.relative
         target.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(kept, target)
-    earlier = tmp_path / "earlier"
-    dedup(job(trained_sample, earlier, questions=f"{tmp_path}/questions"))
-    later = dedup(job(trained_sample, tmp_path / "later", previous=str(earlier)))
-    assert contents(later) == contents(run)
+    given = {"assignments": (threshold_of(joining),)}
+    earlier = dedup(job(trained_sample, tmp_path / "earlier", questions=f"{tmp_path}/questions", **given))
+    later = dedup(job(trained_sample, tmp_path / "later", previous=str(tmp_path / "earlier"), **given))
+    found, expected = (
+        {place: content for place, content in contents(one).items() if "cluster" not in place}
+        for one in (later, joining)
+    )
+    assert found == expected
+    assert groups(later) == groups(joining)
+    columns = [name for name in table(joining, "clusters").column_names if name != "cluster_id"]
+    rows = [table(one, "clusters").select(columns).sort_by("question_id").to_pylist() for one in (later, joining)]
+    assert rows[0] == rows[1]
     (stage,) = (stage for stage in later.records if stage["name"] == "neighbours")
     assert 0 < stage["counts"]["questions searched"] < 1000
+
+    then, now = (members_by_id(one) for one in (earlier, later))
+    assert all(now[name] == members for name, members in then.items() if members in now.values())
+    changed = table(later, "changes").to_pylist()
+    new = {row["cluster_id"] for row in changed if row["kind"] == "new"}
+    assert new == {name for name, members in now.items() if not any(members & other for other in then.values())}
+    same = {name for name, members in now.items() if then.get(name) == members}
+    assert {row["cluster_id"] for row in changed} - {None} == set(now) - same
+    assert not storage.exists(joining.path("changes"))
+
+
+def members_by_id(run: Run) -> dict[str, frozenset[int]]:
+    clusters = table(run, "clusters").to_pandas()
+    return clusters[clusters.cluster_size > 1].groupby("cluster_id").question_id.agg(frozenset).to_dict()
 
 
 def test_an_earlier_run_must_be_there_and_finished(trained_sample: TrainedSample, tmp_path: Path) -> None:

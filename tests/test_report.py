@@ -16,6 +16,7 @@ from dupq.errors import DupqError
 from dupq.report import charts, figures, findings, formats, page
 from dupq.report.reading import open_run
 from dupq.report.streaming import Histogram, Selection
+from dupq.report.summary import summary
 
 
 @pytest.fixture
@@ -112,8 +113,9 @@ def test_the_canonical_question_comes_first(parsed: html.HtmlElement) -> None:
 def test_clusters_show_the_evidence_of_their_pairs(parsed: html.HtmlElement) -> None:
     pairs = [text_of(item) for item in section(parsed, "certain").xpath("article[2]/ul/li")]
     assert pairs == [
-        "1 – 3 Encoder, similarity 0.880, probability 0.880 known link",
-        "2 – 3 Encoder, similarity 0.960, probability 0.960",
+        "1 – 3 Encoder, similarity 0.120, probability 0.880 known link",
+        "2 – 3 Encoder, similarity 0.040, probability 0.960",
+        "1 – 2 Known link, probability 1.000 known link",
     ]
 
 
@@ -124,8 +126,8 @@ def test_the_most_certain_clusters_are_the_encoders_by_weakest_link(run: str) ->
 
 def test_pairs_on_both_sides_of_the_threshold_are_listed(run: str) -> None:
     found = findings.gather(open_run(run))
-    assert [round(pair.similarity or 0, 2) for pair in found.above] == [0.88, 0.91, 0.96]
-    assert [round(pair.similarity or 0, 2) for pair in found.below] == [0.79, 0.41]
+    assert [round(pair.probability, 2) for pair in found.above] == [0.88, 0.91, 0.96]
+    assert [round(pair.probability, 2) for pair in found.below] == [0.79, 0.41]
 
 
 def test_sources_count_all_pairs_joining_ones_and_known_links(run: str) -> None:
@@ -134,7 +136,24 @@ def test_sources_count_all_pairs_joining_ones_and_known_links(run: str) -> None:
         ("exact", 1, 1, 0),
         ("near_duplicate", 24, 24, 0),
         ("encoder", 5, 3, 1),
+        ("known_link", 1, 1, 1),
     ]
+
+
+def test_probabilities_and_no_similarities_are_in_the_histogram(run: str) -> None:
+    found = findings.gather(open_run(run)).probabilities
+    assert found.counts.sum() == 5  # the encoder's
+    assert found.occupied()[0][0] == pytest.approx(0.4)  # no similarity is so high
+
+
+def test_a_summary_says_what_was_found_and_what_decided(run: str) -> None:
+    shown = summary(run)
+    assert "3 pairs of a probability of 0.800 and more, of 5 candidates (expected precision 0.90)" in shown
+    assert "the prior of 2 sites and 25 sets of known duplicates (40% this archive's own)" in shown
+    metrics = storage.read_json(storage.join(run, "metrics.json"))
+    metrics["calibration"]["development_sets"] = 0
+    storage.write_json(storage.join(run, "metrics.json"), metrics)
+    assert "the prior of 2 sites alone: no known duplicates of this archive to weigh" in summary(run)
 
 
 def test_limits_that_were_reached_stand_out(parsed: html.HtmlElement) -> None:
@@ -242,7 +261,7 @@ def test_a_histogram_loses_no_value() -> None:
 def test_a_histogram_shows_the_threshold_even_beyond_its_values() -> None:
     histogram = Histogram(np.linspace(0, 1, 11))
     histogram.add(pa.chunked_array([[0.25]]))
-    svg = figures.similarities(histogram, 0.85)
+    svg = figures.probabilities(histogram, 0.85)
     assert "threshold 0.850" in svg
     assert svg.count("<rect") == 7
 

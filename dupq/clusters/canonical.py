@@ -1,27 +1,39 @@
-"""Which question of a cluster stands for it.
+"""Which question of a cluster is its canonical one, and why.
 
-The rule, in order: a question with an accepted answer before one without; the higher score; more views; the
-smaller key, which on one site is the older question. What a question lacks counts as lowest.
+The rule, in order: more known links name it as the original; an accepted answer; the higher score; more answers; more
+views; the older one; the smaller key. What a question lacks counts as lowest.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
+REASONS = ("known links", "accepted answer", "score", "answers", "views", "age", "key")
+
 
 class Standing(NamedTuple):
-    """What the rule looks at, one row a question."""
+    """What the rule looks at, one row a question; the smallest int64 where a figure is unknown."""
 
     keys: np.ndarray  # int64
+    links: np.ndarray  # int64: known links that name it as the original
     accepted: np.ndarray  # bool
-    scores: np.ndarray  # int64, the smallest int64 where unknown
-    views: np.ndarray  # int64, likewise
+    scores: np.ndarray  # int64
+    answers: np.ndarray  # int64
+    views: np.ndarray  # int64
+    ages: np.ndarray  # int64: minus the creation time, so that more is older
 
 
-def canonical_questions(clusters: np.ndarray, standing: Standing) -> np.ndarray:
-    """For each row the key (int64) of the canonical question of its cluster; `clusters` holds cluster numbers."""
-    best_last = np.lexsort((-standing.keys, standing.views, standing.scores, standing.accepted, clusters))
+def canonical_questions(clusters: np.ndarray, standing: Standing) -> tuple[np.ndarray, np.ndarray]:
+    """For each row the key (int64) of the canonical question of its cluster, and the place in REASONS of why it won.
+
+    `clusters` holds cluster numbers. The reason is the first criterion by which the winner is ahead of the next one.
+    """
+    criteria = (*standing[1:], -standing.keys)
+    best_last = np.lexsort((*reversed(criteria), clusters))
     ordered = clusters[best_last]
     last = np.r_[ordered[1:] != ordered[:-1], True] if len(ordered) else np.zeros(0, bool)
-    numbers, winners = ordered[last], standing.keys[best_last][last]
-    return winners[np.searchsorted(numbers, clusters)]
+    winners = best_last[last]
+    runners_up = best_last[np.maximum(np.flatnonzero(last) - 1, 0)]
+    ahead = np.stack([column[winners] != column[runners_up] for column in criteria], axis=1)
+    places = np.searchsorted(clusters[winners], clusters)
+    return standing.keys[winners][places], ahead.argmax(axis=1)[places]

@@ -20,7 +20,7 @@ _FUNNEL = [
     ("exact_copies", "Exact copies of another", "one"),
     ("near_duplicate_pairs", "Near-duplicate pairs", "two"),
     ("representatives", "Representatives, encoded", "one"),
-    ("encoder_pairs_over_threshold", "Encoder pairs over the threshold", "two"),
+    ("encoder_pairs_above_threshold", "Encoder pairs above the threshold", "two"),
     ("clusters", "Clusters", "three"),
     ("questions_in_clusters", "Questions in clusters", "one"),
 ]
@@ -82,9 +82,9 @@ def planted(kinds: dict[str, Any]) -> Markup:
     return _bars("Planted pairs found", "Shares of the pairs of each kind.", records, 1)
 
 
-def similarities(counts: Histogram, threshold: float | None) -> Markup:
-    """How the encoder scored its pairs."""
-    return _histogram("Similarity of the encoder's pairs", counts, threshold)
+def probabilities(counts: Histogram, threshold: float | None) -> Markup:
+    """How sure the candidate pairs are."""
+    return _histogram("Probability of the encoder's pairs", counts, threshold)
 
 
 def jaccards(counts: Histogram, threshold: float | None) -> Markup:

@@ -15,13 +15,13 @@ import pyarrow.compute as pc
 from dupq.report.reading import Key, Question, Run
 from dupq.report.streaming import Histogram, Order, Selection
 
-SOURCES = ("exact", "near_duplicate", "encoder")
+SOURCES = ("exact", "near_duplicate", "encoder", "known_link")
 CLUSTERS_SHOWN = 10  # in each list
 QUESTIONS_SHOWN = 20  # of a cluster
 PAIRS_SHOWN = 10  # of a cluster, and on either side of the threshold
 SUREST_PAIRS = 10_000  # whose clusters are candidates for the most certain ones
 
-_SIMILARITY_EDGES = np.linspace(-1, 1, 101)
+_PROBABILITY_EDGES = np.linspace(0, 1, 51)
 _JACCARD_EDGES = np.linspace(0, 1, 51)
 _SIZE_EDGES = np.array([2, 3, 4, 5, 10, 20, 50, 100, 1_000, np.inf])
 
@@ -57,6 +57,7 @@ class Cluster:
     density: float
     weakest_link: float
     bridges: int
+    mean_probability: float
     canonical: Key | None
     questions: list[Key]
     pairs: list[Pair]
@@ -77,7 +78,7 @@ class Findings:
     """Everything on the page that is not in the run's JSON files."""
 
     sources: list[SourceCount]
-    similarities: Histogram
+    probabilities: Histogram
     jaccards: Histogram
     cluster_sizes: Histogram
     above: list[Pair]
@@ -93,11 +94,11 @@ class PairSurvey:
     def __init__(self, threshold: float | None) -> None:
         """Without a threshold every pair joins, and none is near it."""
         self.counts = {source: SourceCount(source) for source in SOURCES}
-        self.similarities = Histogram(_SIMILARITY_EDGES)
+        self.probabilities = Histogram(_PROBABILITY_EDGES)
         self.jaccards = Histogram(_JACCARD_EDGES)
         self._threshold = threshold
-        self._above = Selection(PAIRS_SHOWN, [("similarity", "ascending"), *_PAIR_KEY])
-        self._below = Selection(PAIRS_SHOWN, [("similarity", "descending"), *_PAIR_KEY])
+        self._above = Selection(PAIRS_SHOWN, [("probability", "ascending"), *_PAIR_KEY])
+        self._below = Selection(PAIRS_SHOWN, [("probability", "descending"), *_PAIR_KEY])
         self._surest = Selection(SUREST_PAIRS, [("probability", "descending"), *_PAIR_KEY])
 
     def add(self, pairs: pa.Table) -> None:
@@ -108,14 +109,15 @@ class PairSurvey:
             count.pairs += _true(from_source)
             count.joining += _true(pc.and_(from_source, joins))
             count.known_links += _true(pc.and_(from_source, pairs["known_link"]))
-        self.similarities.add(pairs["similarity"])
         self.jaccards.add(pairs["jaccard"])
         from_encoder = pc.equal(pairs["source"], "encoder")
+        self.probabilities.add(pairs["probability"].filter(from_encoder))
         over = pairs.filter(pc.and_(from_encoder, joins))
         self._surest.add(over)
         if self._threshold is not None:
             self._above.add(over)
-            self._below.add(pairs.filter(pc.and_(from_encoder, pc.invert(joins))))
+            below = pc.less(pairs["probability"], pa.scalar(self._threshold, pa.float32()))
+            self._below.add(pairs.filter(pc.and_(from_encoder, below)))
 
     def above(self) -> list[Pair]:
         """The encoder's pairs that only just joined."""
@@ -177,7 +179,7 @@ def gather(run: Run) -> Findings:
     shown |= {key for pair in above + below for key in (pair.left, pair.right)}
     return Findings(
         sources=list(pairs.counts.values()),
-        similarities=pairs.similarities,
+        probabilities=pairs.probabilities,
         jaccards=pairs.jaccards,
         cluster_sizes=clusters.sizes,
         above=above,
@@ -192,8 +194,8 @@ def _joins(pairs: pa.Table, threshold: float | None) -> pa.ChunkedArray:
     verified = pc.not_equal(pairs["source"], "encoder")
     if threshold is None:
         return pc.or_(verified, True)
-    over = pc.greater_equal(pairs["similarity"], pa.scalar(threshold, pa.float32()))
-    return pc.fill_null(pc.or_kleene(verified, over), False)
+    over = pc.greater_equal(pairs["probability"], pa.scalar(threshold, pa.float32()))
+    return pc.and_(pc.fill_null(pc.or_kleene(verified, over), False), pairs["joined"])
 
 
 def _true(mask: pa.ChunkedArray) -> int:

@@ -14,6 +14,7 @@ from dupq import storage
 from dupq.report import charts, figures, findings, formats
 from dupq.report.findings import Findings
 from dupq.report.reading import Key, Question, Run, open_run
+from dupq.report.summary import decided_by
 
 TITLE_LENGTH = 200  # characters of a title that are shown
 SITES_SHOWN = 12
@@ -32,7 +33,9 @@ _SETTINGS = [
     "near_duplicates.bucket_limit",
     "encoder.maximum_tokens",
     "neighbours.k",
+    "calibration.precision",
     "clusters.threshold",
+    "clusters.known_links",
     "evaluation.k",
 ]
 
@@ -90,15 +93,18 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for name in ("number", "counted", "score", "duration", "memory", "words"):
+    for name in ("number", "counted", "score", "share", "duration", "memory", "words"):
         environment.filters[name] = getattr(formats, name)
     return environment
 
 
 def _context(run: Run, found: Findings) -> dict[str, Any]:
     metrics, stages = run.metrics, run.manifest.get("stages") or []
-    known = metrics.get("known_duplicates")
+    known, links = metrics.get("known_duplicates"), metrics.get("links")
     return {
+        "links": links,
+        "thresholds": links["thresholds"] if links else metrics.get("thresholds"),
+        "decided_by": decided_by(metrics["calibration"]) if "calibration" in metrics else "",
         "manifest": run.manifest,
         "inputs": run.manifest.get("inputs") or {},
         "metrics": metrics,
@@ -119,7 +125,7 @@ def _context(run: Run, found: Findings) -> dict[str, Any]:
             "retrieval": figures.retrieval(known or {}),
             "balanced_pairs": figures.balanced_pairs(known or {}),
             "planted": figures.planted(metrics.get("planted") or {}),
-            "similarities": figures.similarities(found.similarities, metrics.get("threshold")),
+            "probabilities": figures.probabilities(found.probabilities, metrics.get("threshold")),
             "jaccards": figures.jaccards(found.jaccards, _setting(run.config, "near_duplicates.threshold")),
             "collisions": figures.collisions(run.config.get("near_duplicates") or {}),
             "cluster_sizes": figures.cluster_sizes(found.cluster_sizes),
@@ -158,7 +164,7 @@ def _settings(config: dict[str, Any], metrics: dict[str, Any]) -> dict[str, Any]
     values = {path: _setting(config, path) for path in _SETTINGS}
     threshold = values["clusters.threshold"]
     if threshold is not None and threshold < 0:
-        values["clusters.threshold"] = f"{formats.score(metrics.get('threshold'))}, chosen in the encoder's training"
+        values["clusters.threshold"] = f"{formats.score(metrics.get('threshold'))}, chosen for calibration.precision"
     return values
 
 

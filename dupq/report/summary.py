@@ -1,4 +1,4 @@
-"""A run in ten lines, for the terminal."""
+"""A run in a few lines, for the terminal."""
 
 from typing import Any
 
@@ -6,14 +6,14 @@ from dupq import storage
 
 
 def summary(run_uri: str) -> str:
-    """What was found in a finished run, how good it is, and where everything lies."""
+    """What was found in a finished run, how good it is, and where everything is."""
     metrics = storage.read_json(storage.join(run_uri, "metrics.json"))
     lines = [
         f"questions         {metrics['questions']:>12,} of {len(metrics['sites'])} site(s)",
         f"exact copies      {metrics['exact_copies']:>12,}",
         f"near duplicates   {metrics['near_duplicate_pairs']:>12,} pairs",
-        f"encoder           {metrics['encoder_pairs_over_threshold']:>12,} pairs over {metrics['threshold']:.3f},"
-        f" of {metrics['encoder_pairs']:,} neighbours",
+        f"encoder           {_sure_pairs(metrics)}",
+        f"decided by        {'':>12} {decided_by(metrics['calibration'])}",
         f"clusters          {metrics['clusters']:>12,} of {metrics['questions_in_clusters']:,} questions,"
         f" the largest of {metrics['largest_cluster']:,}",
         *_quality(metrics.get("known_duplicates")),
@@ -22,6 +22,26 @@ def summary(run_uri: str) -> str:
         f"report            {storage.join(run_uri, 'report.html')}",
     ]
     return "\n".join(lines)
+
+
+def _sure_pairs(metrics: dict[str, Any]) -> str:
+    count, chosen = metrics["encoder_pairs_above_threshold"], metrics["thresholds"][0]
+    if not count:
+        return f"{0:>12} of {metrics['encoder_pairs']:,} candidate pairs: none is sure enough for {chosen['precision']}"
+    return (
+        f"{count:>12,} pairs of a probability of {metrics['threshold']:.3f} and more, of {metrics['encoder_pairs']:,}"
+        f" candidates (expected precision {chosen['expected_precision']:.2f})"
+    )
+
+
+def decided_by(calibration: dict[str, Any]) -> str:
+    """What the probabilities rest on, in words."""
+    prior = f"the prior of {len(calibration['prior_sites'])} sites"
+    own = [f"{calibration['development_sets']} sets of known duplicates"] if calibration["development_sets"] else []
+    own += [f"{calibration['judged_pairs']} verdicts"] if calibration.get("judged_pairs") else []
+    if not own:
+        return f"{prior} alone: no known duplicates of this archive to weigh"
+    return f"{prior} and {' and '.join(own)} ({calibration['own_share']:.0%} this archive's own)"
 
 
 def _quality(known: dict[str, Any] | None) -> list[str]:

@@ -8,7 +8,7 @@
     recall    see recall.py
 
 Scores are exact, and so is the order of what is found; only lists that a question does not look into are left out. A
-question's list holds what its own search found. Of the pairs over the threshold, those are there that one of the two
+question's list holds what its own search found. Of the pairs above the floor, those are there that one of the two
 questions found.
 """
 

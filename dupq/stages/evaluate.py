@@ -1,14 +1,14 @@
 """A run's tables → metrics.json: what was found, and how good it is on known duplicates.
 
-One task. With links or a truth it holds the archive's texts, embeddings, a BM25 index and four sets of shingles: about
-12 kB a question of cs. Archives of more than `evaluation.bm25_limit` questions are therefore only counted, and the
-manifest says so. jobs/evaluate.py holds the same, and has no limit.
+One task. What is measured on links (quality.py) needs little memory. The comparison with BM25 holds the archive's
+texts, embeddings, an index and four sets of shingles, about 12 kB a question of cs: archives of more than
+`evaluation.bm25_limit` questions go without, and the manifest says so. jobs/evaluate.py has no limit.
 """
 
 import csv
 import io
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 
 from dupq import storage
 from dupq.config import Settings
-from dupq.encoders.decision import Decision
 from dupq.encoders.description import read_description, read_development_links, read_measure, read_split
 from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import (
@@ -30,9 +29,12 @@ from dupq.evaluation.known_duplicates import (
 from dupq.evaluation.labels import unseen
 from dupq.evaluation.planted import Planted, found_at_10, same_cluster
 from dupq.evaluation.protocol import Ranker
+from dupq.stages.clusters import previous_clusters
 from dupq.stages.links import known_duplicates
+from dupq.stages.quality import QualityFiles, link_quality, partners_changed
+from dupq.stages.shards import Shard
 from dupq.stages.tasks import Counts, Report, run_tasks
-from dupq.tables import CLUSTER_STATS, CLUSTERS, PAIRS, TEXTS
+from dupq.tables import CLUSTER_STATS, CLUSTERS, MEMBERS, PAIRS, TEXTS
 from dupq.text.keys import Sites
 from dupq.training.split import split_links
 
@@ -52,19 +54,34 @@ class EvaluationFiles:
     pairs: str
     clusters: str
     cluster_stats: str
+    calibration: str
+    threshold: str
+    members: str
+    shards: tuple[Shard, ...]
+    verdicts: dict[str, Any] | None  # what people's verdicts say of an earlier run (review.py)
+    previous: str | None  # an earlier run
     output: str
 
 
-def evaluate_run(files: EvaluationFiles, sites: Sites, settings: Settings, decision: Decision) -> Report:
+def evaluate_run(files: EvaluationFiles, sites: Sites, settings: Settings) -> Report:
     """Write metrics.json."""
-    return run_tasks("evaluate", _evaluate, [(files, sites.names, settings, asdict(decision))])
+    return run_tasks("evaluate", _evaluate, [(files, sites.names, settings)])
 
 
-def _evaluate(files: EvaluationFiles, site_names: list[str], settings: Settings, decision: dict) -> Counts:
+def _evaluate(files: EvaluationFiles, site_names: list[str], settings: Settings) -> Counts:
     sites = Sites(site_names)
-    metrics = _counted(files, Decision(**decision))
+    metrics = _counted(files)
     measurable = metrics["questions"] <= settings.evaluation.bm25_limit
-    metrics["known_duplicates"] = metrics["planted"] = None
+    metrics["known_duplicates"] = metrics["planted"] = metrics["links"] = None
+    metrics["verdicts"] = files.verdicts
+    if files.links:
+        decided = {
+            "thresholds": metrics["thresholds"],
+            "linked_share": metrics["calibration"]["model"]["linked_share"],
+        }
+        quality = QualityFiles(files.shards, files.encoder, files.links, files.pairs, files.members, files.texts)
+        metrics["links"] = link_quality(quality, sites, decided)
+    metrics["drift"] = _drift(files, sites, metrics)
     if measurable and (files.links or files.truth):
         archive = read_archive(files.texts, files.embeddings, files.encoder, sites)
         if files.links:
@@ -80,7 +97,34 @@ def _evaluate(files: EvaluationFiles, site_names: list[str], settings: Settings,
     }
 
 
-def _counted(files: EvaluationFiles, decision: Decision) -> dict[str, Any]:
+_DRIFTING = ("questions", "clusters", "questions_in_clusters", "largest_cluster", "threshold", "expected_precision")
+
+
+def _drift(files: EvaluationFiles, sites: Sites, metrics: dict[str, Any]) -> dict[str, Any] | None:
+    """What an earlier run had of what this one has, and how many questions changed their cluster."""
+    if files.previous is None:
+        return None
+    then = storage.read_json(storage.join(files.previous, "metrics.json"))
+    members = storage.read_table(files.members, MEMBERS)
+    earlier = previous_clusters(storage.join(files.previous, "clusters"), sites)
+    order = np.argsort(earlier.keys)
+    return {
+        "previous": files.previous,
+        **{name: {"now": metrics[name], "then": then.get(name)} for name in _DRIFTING},
+        "recall": {"now": _recall(metrics), "then": _recall(then)},
+        "questions_of_clusters_changed": partners_changed(
+            (members["key"].to_numpy(), members["id"].to_numpy()), (earlier.keys[order], earlier.clusters[order])
+        ),
+    }
+
+
+def _recall(metrics: dict[str, Any]) -> float | None:
+    return (metrics.get("links") or {}).get("in_one_cluster")
+
+
+def _counted(files: EvaluationFiles) -> dict[str, Any]:
+    decided, calibration = storage.read_json(files.threshold), storage.read_json(files.calibration)
+    threshold = decided["chosen"]["threshold"]
     by_site: Counter[str] = Counter()
     in_clusters = 0
     for file in storage.list_files(files.clusters, ".parquet"):
@@ -90,9 +134,10 @@ def _counted(files: EvaluationFiles, decision: Decision) -> dict[str, Any]:
     sources: Counter[str] = Counter()
     over = 0
     for file in storage.list_files(files.pairs, ".parquet"):
-        table = storage.read_table(file.uri, PAIRS, ["source", "similarity"])
+        table = storage.read_table(file.uri, PAIRS, ["source", "probability"])
+        table_of_encoder = table.filter(pc.equal(table["source"], "encoder"))
         sources.update({row["values"]: row["counts"] for row in pc.value_counts(table["source"]).to_pylist()})
-        over += pc.sum(pc.greater_equal(table["similarity"], np.float32(decision.threshold))).as_py() or 0
+        over += pc.sum(pc.greater_equal(table_of_encoder["probability"], np.float32(threshold))).as_py() or 0
     sizes = [
         storage.read_table(file.uri, CLUSTER_STATS, ["size"])["size"]
         for file in storage.list_files(files.cluster_stats, ".parquet")
@@ -107,8 +152,11 @@ def _counted(files: EvaluationFiles, decision: Decision) -> dict[str, Any]:
         "near_duplicate_pairs": sources["near_duplicate"],
         "representatives": representatives,
         "encoder_pairs": sources["encoder"],
-        "encoder_pairs_over_threshold": over,
-        "threshold": decision.threshold,
+        "encoder_pairs_above_threshold": over,
+        "threshold": threshold,
+        "expected_precision": decided["chosen"]["expected_precision"],
+        "thresholds": [decided["chosen"], *decided["others"]],
+        "calibration": {name: value for name, value in calibration.items() if name != "reference"},
         "clusters": sum(len(column) for column in sizes),
         "questions_in_clusters": in_clusters,
         "largest_cluster": max((pc.max(column).as_py() or 0 for column in sizes), default=0),
@@ -180,7 +228,8 @@ def measure_known(
     links = links[np.isin(links, archive.keys).all(axis=1)]
     if not len(links):
         return None
-    given, tuned_links, seen = {}, links[:0], links[:0].ravel()
+    given: dict[str, float] = {}
+    tuned_links, seen = links[:0], links[:0].ravel()
     if encoder is None:
         split = split_links(links, settings.training)
         tuning = split
@@ -188,7 +237,8 @@ def measure_known(
         parts = read_split(encoder, sites)
         seen = np.concatenate([parts["train"], parts["development"]])
         split = unseen_split(links, parts["train"], parts["development"])
-        given["encoder"] = read_description(encoder)["decision"]["pair_threshold"]
+        threshold = read_description(encoder)["pair_threshold"]
+        given |= {} if threshold is None else {"encoder": threshold}
         if others is not None:  # labels of the user's own: few of them, if any, are of development questions
             tuned_links = read_development_links(encoder, sites)
             tuned_links = tuned_links[np.isin(tuned_links, archive.keys).all(axis=1)]

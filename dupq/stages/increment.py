@@ -4,7 +4,7 @@
     queries   a task a block        the embeddings of those that are asked
     earlier   a task a block        the lists that the others had
     tiles     a task a tile         the asked ones against each other and against all others
-    kept      a task a bundle       the pairs over the threshold that still are some
+    kept      a task a bundle       the pairs above the floor that still are some
     nearest   a task a block        the earlier lists with what is new in them; and those of the asked
 
 Asked are questions that are new or have another embedding, and those with a question among their neighbours that is
@@ -90,7 +90,7 @@ def _unusable(previous: NeighbourFiles, asked: Asked) -> str | None:
     different = [name for name, value in asked.lasting().items() if then.get(name) != value]
     if different:
         return f"{previous.run} was made with another {', '.join(different)}"
-    return None if then["has_all_pairs"] else f"{previous.run} has not all pairs over the threshold"
+    return None if then["has_all_pairs"] else f"{previous.run} has not all pairs above the floor"
 
 
 def _has_fingerprints(previous: NeighbourFiles) -> bool:
@@ -147,7 +147,7 @@ def _tiles(plan: Plan, groups: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _bundles(previous: NeighbourFiles) -> list[list[str]]:
-    """The files of pairs over the threshold of then, some together, so that there are not more of them each night."""
+    """The files of pairs above the floor of then, some together, so that there are not more of them each night."""
     bundles: list[list[str]] = []
     filled = 0
     for file in storage.list_files(previous.similar, ".parquet"):
@@ -163,7 +163,7 @@ def _bundles(previous: NeighbourFiles) -> list[list[str]]:
 def _kept_pairs(
     files: NeighbourFiles, previous: NeighbourFiles, asked: Asked, numbered_bundle: tuple[int, list[str]]
 ) -> Counts:
-    """Pairs over the threshold of then with both questions unchanged, and what others have lost."""
+    """Pairs above the floor of then with both questions unchanged, and what others have lost."""
     number, uris = numbered_bundle
     name = f"kept-{number:05d}"
     output = storage.join(files.similar, f"{name}.parquet")
@@ -210,7 +210,7 @@ def _nearest_of_block(files: NeighbourFiles, asked: Asked, cut: tuple[Plan, list
 def _nearest_of_group(
     files: NeighbourFiles, asked: Asked, cut: tuple[Plan, list[str]], group: str, keeps_pairs: bool
 ) -> Counts:
-    """The lists of a group's asked questions, and the pairs over the threshold that they are in."""
+    """The lists of a group's asked questions, and the pairs above the floor that they are in."""
     plan, groups = cut
 
     def make() -> Counts:
@@ -255,7 +255,7 @@ def _earlier_lists(files: NeighbourFiles, previous: NeighbourFiles, asked: Asked
 
 
 def _lost(files: NeighbourFiles, keys: np.ndarray) -> np.ndarray:
-    """How many pairs over the threshold each question has lost."""
+    """How many pairs above the floor each question has lost."""
     result = np.zeros(len(keys), np.int64)
     for file in storage.list_files(storage.join(files.tiles, "lost"), ".parquet"):
         losers, counts = (column.to_numpy() for column in storage.read_table(file.uri, LOST_PAIRS).columns)

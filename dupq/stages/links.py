@@ -25,3 +25,14 @@ def known_duplicates(links: str, sites: Sites) -> np.ndarray:
         found.append(np.sort(np.stack(ends, axis=1), axis=1))
     pairs = np.unique(np.concatenate(found), axis=0)
     return pairs[pairs[:, 0] != pairs[:, 1]]
+
+
+def link_targets(links: str, sites: Sites) -> np.ndarray:
+    """The question (int64 key) that each duplicate link names as the original, a row a link."""
+    found = [np.zeros(0, np.int64)]
+    for uri, site in link_files(links):
+        if site in sites.names:
+            table = storage.read_table(uri, LINKS, ["related_id", "link_type"])
+            table = table.filter(pc.equal(table["link_type"], "duplicate"))
+            found.append(sites.pack(site, table["related_id"].to_numpy(), uri))
+    return np.concatenate(found)

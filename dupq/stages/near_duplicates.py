@@ -20,10 +20,12 @@ from dupq.near_duplicates.verification import jaccard
 from dupq.stages import exchange
 from dupq.stages.bundles import Bundle, Cuts, band_tasks, bundles_of, chunks, cuts_of
 from dupq.stages.shards import partition_of
-from dupq.stages.signatures import NearFiles, text_pieces
+from dupq.stages.signatures import NearFiles
 from dupq.stages.tasks import Counts, Report, run_tasks, skip_or
-from dupq.tables import BAND_KEYS, KEY_PAIRS, REPRESENTATIVES, SHINGLE_SETS, VERIFIED, WANTED
+from dupq.tables import BAND_KEYS, KEY_PAIRS, REPRESENTATIVES, SHINGLE_SETS, TEXTS, VERIFIED, WANTED
+from dupq.text.terms import numbers_of
 
+_TEXTS_AT_ONCE = 8_192
 _PAIRS_AT_ONCE = 100_000  # whose shingle sets are in memory together: at most two each
 
 
@@ -102,29 +104,31 @@ def _sets_of_bundle(
     def make() -> Counts:
         batches = exchange.read_part(files.steps("wanted", tasks), bundle.number)
         by_slice, wanted = distinct_pairs(np.stack(exchange.columns_of(batches, WANTED), axis=1)).T
-        keys, texts = _texts_of(bundle, np.unique(wanted))
-        sets = shingle_sets(texts, settings.shingle_size)
-        lists = pa.LargeListArray.from_arrays(sets.offsets, sets.hashes)
+        keys, titles, texts = _texts_of(bundle, np.unique(wanted))
+        found = shingle_sets(texts, settings.shingle_size), shingle_sets(numbers_of(titles), 1)
+        lists = [pa.LargeListArray.from_arrays(sets.offsets, sets.hashes) for sets in found]
         bounds = np.searchsorted(by_slice, np.arange(cuts.slices + 1))
         rows = np.searchsorted(keys, wanted)
         chosen = (rows[bounds[number] : bounds[number + 1]] for number in range(cuts.slices))
         counts = {"rows_in": len(wanted), "rows_out": len(wanted)}
-        parts = (pa.record_batch([pa.array(keys[c]), lists.take(pa.array(c))], schema=SHINGLE_SETS) for c in chosen)
+        taken = ([pa.array(keys[some]), *(column.take(pa.array(some)) for column in lists)] for some in chosen)
+        parts = (pa.record_batch(columns, schema=SHINGLE_SETS) for columns in taken)
         exchange.write_parts(output, parts, SHINGLE_SETS, counts)
         return counts
 
     return exchange.skip_or(output, make)
 
 
-def _texts_of(bundle: Bundle, wanted: np.ndarray) -> tuple[np.ndarray, pa.StringArray]:
-    """The texts of the keys `wanted` (sorted; all of this bundle), in the order of the keys."""
-    found_keys, found_texts = [], []
-    for keys, texts in text_pieces(bundle):
-        inside = np.isin(keys, wanted)
-        found_keys.append(keys[inside])
-        found_texts.append(texts.filter(pa.array(inside)))
-    order = np.argsort(np.concatenate(found_keys))
-    return np.concatenate(found_keys)[order], pa.concat_arrays(found_texts).take(pa.array(order))
+def _texts_of(bundle: Bundle, wanted: np.ndarray) -> tuple[np.ndarray, pa.StringArray, pa.StringArray]:
+    """The keys `wanted` (sorted; all of this bundle), and their titles and texts."""
+    found = [TEXTS.empty_table()]
+    for uri in bundle.texts:
+        for batch in storage.read_pieces(uri, TEXTS, TEXTS.names, _TEXTS_AT_ONCE):
+            inside = np.isin(batch["key"].to_numpy(), wanted)
+            found.append(pa.Table.from_batches([batch.filter(pa.array(inside))]).select(TEXTS.names).cast(TEXTS))
+    table = pa.concat_tables(found).sort_by("key").combine_chunks()
+    titles, texts = (pa.concat_arrays([pa.array([], pa.string()), *table[name].chunks]) for name in ("title", "text"))
+    return table["key"].to_numpy(), titles, texts
 
 
 def _verify_slice(
@@ -136,8 +140,9 @@ def _verify_slice(
 
     def make() -> Counts:
         candidates = distinct_pairs(_pairs(files.steps("candidates", tasks), number))
-        coefficients = _coefficients(files.steps("sets", cuts.bundles), number, candidates)
-        kept = coefficients >= settings.threshold
+        coefficients, are_siblings = _compared(files.steps("sets", cuts.bundles), number, candidates)
+        alike = coefficients >= settings.threshold
+        kept = alike & ~are_siblings if settings.same_numbers else alike
         exact = _pairs(files.steps("exact", cuts.hash_parts), number)
         table = pa.concat_tables(
             [
@@ -146,7 +151,11 @@ def _verify_slice(
             ]
         ).sort_by([("left", "ascending"), ("right", "ascending")])
         _write_forest(files.step("forests", number), np.concatenate([exact, candidates[kept]]))
-        counts = {"rows_in": len(candidates), "candidates under the threshold": int((~kept).sum())}
+        counts = {
+            "rows_in": len(candidates),
+            "candidates under the threshold": int((~alike).sum()),
+            "near duplicates with other numbers in their titles": int((alike & ~kept).sum()),
+        }
         storage.write_table(output, table, VERIFIED, counts)
         return {**counts, "rows_out": len(table)}
 
@@ -157,19 +166,21 @@ def _pairs(uris: list[str], part: int) -> np.ndarray:
     return np.stack(exchange.columns_of(exchange.read_part(uris, part), KEY_PAIRS), axis=1)
 
 
-def _coefficients(uris: list[str], number: int, candidates: np.ndarray) -> np.ndarray:
-    """The exact coefficient of each candidate (sorted), some of them at once."""
-    result = np.zeros(len(candidates))
+def _compared(uris: list[str], number: int, candidates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The exact coefficient of each candidate (sorted), and whether their titles have other numbers; some at once."""
+    result, are_siblings = np.zeros(len(candidates)), np.zeros(len(candidates), bool)
     for rows in chunks(len(candidates), _PAIRS_AT_ONCE):
-        pairs = candidates[rows.start : rows.stop]
-        keys, sets = _sets(uris, number, np.unique(pairs))
-        left, right = np.searchsorted(keys, pairs).T
-        result[rows.start : rows.stop] = jaccard(sets, left, right)
-    return result
+        some = slice(rows.start, rows.stop)
+        keys, sets, numbers = _sets(uris, number, np.unique(candidates[some]))
+        left, right = np.searchsorted(keys, candidates[some]).T
+        result[some] = jaccard(sets, left, right)
+        both = (np.diff(numbers.offsets)[left] > 0) & (np.diff(numbers.offsets)[right] > 0)
+        are_siblings[some] = both & (jaccard(numbers, left, right) < 1)
+    return result, are_siblings
 
 
-def _sets(uris: list[str], number: int, wanted: np.ndarray) -> tuple[np.ndarray, Shingles]:
-    """The shingle sets of the keys `wanted` (sorted), in the order of the keys."""
+def _sets(uris: list[str], number: int, wanted: np.ndarray) -> tuple[np.ndarray, Shingles, Shingles]:
+    """The keys `wanted` (sorted), their shingle sets, and the numbers in their titles."""
     pieces = [SHINGLE_SETS.empty_table()]
     for uri in uris:
         batch = exchange.read_part([uri], number)[0].replace_schema_metadata(None)
@@ -177,8 +188,9 @@ def _sets(uris: list[str], number: int, wanted: np.ndarray) -> tuple[np.ndarray,
         pieces.append(pa.Table.from_batches([batch if inside.all() else batch.filter(pa.array(inside))]))
     found = pa.concat_tables(pieces)
     order = np.argsort(found["key"].to_numpy())
-    lists = found["shingles"].take(pa.array(order)).combine_chunks()
-    return found["key"].to_numpy()[order], Shingles(lists.values.to_numpy(), lists.offsets.to_numpy())
+    lists = [found[name].take(pa.array(order)).combine_chunks() for name in SHINGLE_SETS.names[1:]]
+    sets = [Shingles(column.values.to_numpy(), column.offsets.to_numpy()) for column in lists]
+    return found["key"].to_numpy()[order], *sets
 
 
 def _verified(pairs: np.ndarray, source: str, coefficients: np.ndarray) -> pa.Table:

@@ -1,4 +1,4 @@
-"""The tables of the neighbours stage, written and read: lists of neighbours, pairs over the threshold."""
+"""The tables of the neighbours stage, written and read: lists of neighbours, pairs above the floor."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from dupq import storage
+from dupq.clusters.evidence import listing_of
 from dupq.config import NeighbourSettings
 from dupq.encoders.measure import Measure
 from dupq.stages.shards import partition_of
@@ -48,7 +49,7 @@ class NeighbourFiles:
 
     @property
     def similar(self) -> str:
-        """The pairs over the threshold, each once."""
+        """The pairs above the floor, each once."""
         return self._place("similar")
 
     @property
@@ -121,23 +122,20 @@ def read_nearest(uri: str, k: int) -> tuple[np.ndarray, Any]:
 def write_found(
     files: NeighbourFiles, asked: Asked, name: str, lists: tuple[np.ndarray, Any], pairs: Sequence[str]
 ) -> Counts:
-    """Write some questions' lists, the pairs over the threshold of some files, and both for the clusters stage.
+    """Write some questions' lists, the pairs above the floor of some files, and both for the clusters stage.
 
     The lists (keys, search.Nearest) come last: they mark the rest as done.
     """
-    from dupq.neighbours.search import as_neighbours
-
     keys, nearest = lists
     similar = pa.concat_tables(
         [SIMILAR_PAIRS.empty_table(), *(storage.read_table(uri, SIMILAR_PAIRS) for uri in pairs)]
     )
     storage.write_table(storage.join(files.similar, f"{name}.parquet"), similar, SIMILAR_PAIRS)
-    ranked = [pa.array(column) for column in as_neighbours(keys, nearest, asked.measure)]
-    directed = pa.concat_tables([pa.table(ranked, schema=NEIGHBOURS), unranked(similar)])
+    directed = pa.concat_tables([ranked(keys, nearest, asked.measure), unranked(similar)])
     write_directed(files, asked, name, directed)
     counts = {
         "rows_in": len(keys),
-        "questions with more than neighbours.k over the threshold": int((nearest.over > asked.settings.k).sum()),
+        "questions with more than neighbours.k above the floor": int((nearest.over > asked.settings.k).sum()),
     }
     table = nearest_table(keys, nearest)
     storage.write_table(files.list_of(name), table, NEAREST, counts)
@@ -153,9 +151,23 @@ def write_directed(files: NeighbourFiles, asked: Asked, name: str, directed: pa.
         storage.write_table(uri, directed.filter(pa.array(part == index)), NEIGHBOURS)
 
 
+def ranked(keys: np.ndarray, nearest: Any, measure: Measure) -> pa.Table:
+    """The lists (search.Nearest) of the questions `keys` as rows for the clusters stage."""
+    from dupq.neighbours.exact import rule_of
+    from dupq.neighbours.search import as_neighbours
+
+    scores = np.where(nearest.others >= 0, rule_of(measure).similarities(nearest.scores), -np.inf)
+    listing = listing_of(scores, measure.highest)
+    found = as_neighbours(keys, nearest, measure)
+    places = np.nonzero(nearest.others >= 0)
+    columns = [*found, listing.leads[places], listing.lifts[places]]
+    return pa.table([pa.array(column) for column in columns], schema=NEIGHBOURS)
+
+
 def unranked(similar: pa.Table) -> pa.Table:
-    """Pairs over the threshold as rows for the clusters stage."""
-    return pa.table([*similar.columns, pa.nulls(len(similar), pa.int32())], schema=NEIGHBOURS)
+    """Pairs above the floor as rows for the clusters stage."""
+    nothing = pa.array(np.zeros(len(similar), np.float32))
+    return pa.table([*similar.columns, pa.nulls(len(similar), pa.int32()), nothing, nothing], schema=NEIGHBOURS)
 
 
 def directed_rows(folder: str, part: int) -> Iterator[pa.Table]:

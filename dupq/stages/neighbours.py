@@ -1,4 +1,4 @@
-"""embeddings → neighbours: each question's k nearest, and every pair over the threshold, exactly.
+"""embeddings → neighbours: each question's k nearest, and every pair above the floor, exactly.
 
     tiles     a task a tile     two blocks against each other: the k best of each side's questions, and the pairs over
                                 the threshold; first each block against itself, which spares the others candidates
@@ -29,8 +29,8 @@ from dupq.stages.shards import Shard
 from dupq.stages.tasks import Counts, Report, run_tasks, skip_or
 from dupq.tables import NEAREST, SIMILAR_PAIRS
 
-OVER = "pairs over the threshold"
-LEFT_OUT = "pairs over the threshold, more than neighbours.pairs_per_question"
+OVER = "pairs above the floor"
+LEFT_OUT = "pairs above the floor, more than neighbours.pairs_per_question"
 
 
 def find_neighbours(files: NeighbourFiles, shards: Sequence[Shard], asked: Asked) -> Report:
@@ -58,7 +58,7 @@ def finish(report: Report, written: Report, files: NeighbourFiles, asked: Asked,
 
 
 def pair_limit(plan: Plan, asked: Asked) -> int:
-    """How many pairs over the threshold are kept."""
+    """How many pairs above the floor are kept."""
     return plan.questions * asked.settings.pairs_per_question
 
 

@@ -10,7 +10,7 @@ from dupq.errors import DupqError
 from dupq.text.keys import Sites
 
 _SITE = re.compile(r"(?:^|/)site=([^/]+)/")
-_QUESTIONS_PER_PARTITION = 1_000_000
+_QUESTIONS_PER_PARTITION = 200_000
 
 
 class Shard(NamedTuple):
@@ -62,7 +62,7 @@ def link_files(uri: str) -> list[tuple[str, str]]:
 
 
 def partitions(questions: int) -> int:
-    """Into how many parts pairs are spread by their left key: one a million questions."""
+    """Into how many parts pairs are spread by their left key: one for 200,000 questions."""
     return max(1, -(-questions // _QUESTIONS_PER_PARTITION))
 
 

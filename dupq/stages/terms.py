@@ -1,0 +1,154 @@
+"""texts, questions → the terms of every question, and how rare each term is in this archive.
+
+    terms      a task a shard   stems of titles and texts, and tags, by hash; spread over parts by the question's key
+    rarities   one task         how many questions have each term, of all shards
+
+The rarities are one array of fixed size (16 MB), whatever the archive. The terms are what evidence is made from.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+
+from dupq import storage
+from dupq.clusters.evidence import Words
+from dupq.stages import exchange
+from dupq.stages.shards import Shard, partition_of
+from dupq.stages.tasks import Counts, Report, run_tasks, skip_or
+from dupq.tables import QUESTIONS, RARITIES, TERM_COUNTS, TERMS, TEXTS
+from dupq.text.keys import Sites
+from dupq.text.terms import BUCKETS, Terms, document_counts, numbers_of, rarities, terms_of
+
+
+@dataclass(frozen=True)
+class TermFiles:
+    """Where a run's terms are."""
+
+    texts: str
+    folder: str
+    shards: tuple[Shard, ...]
+    parts: int
+
+    @property
+    def rarities(self) -> str:
+        """One file: the rarity of each bucket."""
+        return storage.join(self.folder, "rarities.parquet")
+
+    def terms(self, shard: Shard) -> str:
+        """The exchange file of a shard, with a batch for each part of the keys."""
+        return storage.join(self.folder, "terms", f"part-{shard.number:05d}.arrow")
+
+    def counts(self, shard: Shard) -> str:
+        """How many questions of a shard have each term."""
+        return storage.join(self.folder, "counts", shard.file)
+
+
+def make_terms(files: TermFiles, sites: Sites, language: str) -> Report:
+    """Write the terms of each question, and the rarities."""
+    report = run_tasks("terms", _terms_of_shard, [(files, sites.names, language, shard) for shard in files.shards])
+    rows_in, rows_out = report.rows_in, report.rows_out
+    report.add(run_tasks("rarities", _rarities, [(files, report.rows_in)]))
+    report.rows_in, report.rows_out = rows_in, rows_out
+    return report
+
+
+def _terms_of_shard(files: TermFiles, sites: list[str], language: str, shard: Shard) -> Counts:
+    output = files.terms(shard)
+
+    def make() -> Counts:
+        table = storage.read_table(storage.join(files.texts, shard.file), TEXTS)
+        keys = table["key"].to_numpy()
+        titles, texts = (terms_of(table[name].combine_chunks(), language) for name in ("title", "text"))
+        tags, numbers = _tags_of(keys, shard, Sites(sites)), terms_of(numbers_of(table["title"]), language)
+        counted = document_counts(texts)
+        seen = np.flatnonzero(counted)
+        columns = [pa.array(seen.astype(np.int32)), pa.array(counted[seen])]
+        counts = {"rows_in": len(keys), "rows_out": len(keys)}
+        storage.write_table(files.counts(shard), pa.table(columns, schema=TERM_COUNTS), TERM_COUNTS)
+        rows = _spread(partition_of(keys, files.parts), files.parts)
+        batches = (
+            _batch(keys[row], Words(*(terms.take(row) for terms in (titles, texts, tags, numbers)))) for row in rows
+        )
+        exchange.write_parts(output, batches, TERMS, counts)
+        return counts
+
+    return exchange.skip_or(output, make)
+
+
+def _spread(parts: np.ndarray, count: int) -> Iterator[np.ndarray]:
+    order = np.argsort(parts, kind="stable")
+    bounds = np.searchsorted(parts[order], np.arange(count + 1))
+    return (order[bounds[part] : bounds[part + 1]] for part in range(count))
+
+
+def _tags_of(keys: np.ndarray, shard: Shard, sites: Sites) -> Terms:
+    """The tags of the questions `keys`, in their order."""
+    table = storage.read_table(shard.uri, QUESTIONS, ["question_id", "tags"])
+    found = sites.pack(shard.site, table["question_id"].to_numpy(), shard.uri)
+    places = np.argsort(found, kind="stable")
+    tags = table["tags"].combine_chunks().take(pa.array(places[np.searchsorted(found[places], keys)]))
+    names = pc.dictionary_encode(tags.flatten())
+    hashed = [xxhash.xxh3_64_intdigest((name or "").encode()) & (BUCKETS - 1) for name in names.dictionary.to_pylist()]
+    ids = np.array(hashed, np.int32)[names.indices.to_numpy()] if len(names) else np.zeros(0, np.int32)
+    lengths = tags.value_lengths().fill_null(0).to_numpy()
+    owners = np.repeat(np.arange(len(keys)), lengths)
+    distinct = np.unique(np.stack([owners, ids], axis=1), axis=0)
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(distinct[:, 0], minlength=len(keys)))])
+    return Terms(offsets, distinct[:, 1].astype(np.int32), np.ones(len(distinct), np.uint8))
+
+
+def _batch(keys: np.ndarray, words: Words) -> pa.RecordBatch:
+    lists = []
+    for terms in words:
+        offsets = pa.array(terms.offsets.astype(np.int32))
+        lists += [pa.ListArray.from_arrays(offsets, pa.array(column)) for column in (terms.ids, terms.counts)]
+    return pa.record_batch([pa.array(keys), *lists], schema=TERMS)
+
+
+def _rarities(files: TermFiles, questions: int) -> Counts:
+    def make() -> Counts:
+        total = np.zeros(BUCKETS, np.int64)
+        for shard in files.shards:
+            table = storage.read_table(files.counts(shard), TERM_COUNTS)
+            total[table["term"].to_numpy()] += table["questions"].to_numpy()
+        column = pa.array(rarities(total, questions))
+        storage.write_table(files.rarities, pa.table([column], schema=RARITIES), RARITIES)
+        return {"different terms": int((total > 0).sum())}
+
+    return skip_or(files.rarities, make)
+
+
+def read_rarities(files: TermFiles) -> np.ndarray:
+    """The rarity of each bucket (float32)."""
+    return storage.read_table(files.rarities, RARITIES)["rarity"].to_numpy()
+
+
+def read_terms(files: TermFiles, part: int, wanted: np.ndarray | None = None) -> pa.Table:
+    """The rows of TERMS whose keys are in a part, all or only the `wanted` keys (sorted)."""
+    batches = []
+    for shard in files.shards:
+        batch = exchange.read_part([files.terms(shard)], part)[0].replace_schema_metadata(None)
+        if wanted is not None:
+            batch = batch.filter(pa.array(np.isin(batch["key"].to_numpy(), wanted)))
+        batches.append(batch)
+    return pa.Table.from_batches(batches, TERMS)
+
+
+def words_of(table: pa.Table) -> tuple[np.ndarray, Words]:
+    """The keys of rows of TERMS, sorted, and what is compared of them."""
+    order = np.argsort(table["key"].to_numpy(), kind="stable")
+    table = table.take(pa.array(order)).combine_chunks()
+    columns = [_column(table[name]) for name in TERMS.names[1:]]
+    terms = [Terms(*columns[place], columns[place + 1][1]) for place in (0, 2, 4, 6)]
+    return table["key"].to_numpy(), Words(*terms)
+
+
+def _column(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
+    """The offsets and values of a column of lists."""
+    lists = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    lengths = lists.value_lengths().to_numpy()
+    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), lists.flatten().to_numpy()

@@ -1,0 +1,326 @@
+"""The partition to the tables that people read: ids from night to night, what changed, and used links."""
+
+import itertools
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dupq import storage
+from dupq.clusters import identity
+from dupq.stages import clusters as stage
+from dupq.stages.calibrate import write_links
+from dupq.stages.clusters import ClusterFiles, make_clusters, previous_clusters
+from dupq.stages.near_duplicates import verified_part
+from dupq.stages.pairs import PairFiles
+from dupq.stages.partition import PartitionFiles
+from dupq.stages.shards import Shard, partition_of
+from dupq.stages.signatures import NearFiles
+from dupq.stages.tasks import Report, summarise
+from dupq.stages.terms import TermFiles
+from dupq.tables import (
+    CHANGED_CLUSTERS,
+    CLUSTER_STATS,
+    CLUSTERS,
+    KEY_PAIRS,
+    LABELS,
+    LINKS,
+    PAIRS,
+    QUESTIONS,
+    REPRESENTATIVES,
+    SCORED,
+    TEXTS,
+    VERIFIED,
+)
+from dupq.text.keys import Sites
+
+A, B, C = "a.example.com", "b.example.com", "c.example.com"
+PARTS, THRESHOLD = 2, 0.7
+
+Question = tuple[str, int]
+Groups = list[list[Question]]
+
+
+def in_this_process(_: str, work: Callable, calls: list[tuple]) -> Report:
+    return summarise([(work(*call), 0.0) for call in calls])
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without Ray, and without waiting for the disk."""
+    monkeypatch.setattr(stage, "run_tasks", in_this_process)
+    monkeypatch.setattr(storage, "_make_durable", lambda path: None)
+
+
+class Night(NamedTuple):
+    """The questions of an archive, the clusters of representatives, and copies by the question that stands for them."""
+
+    questions: list[Question]
+    groups: Groups
+    copies: dict[Question, Question] = {}  # noqa: RUF012
+
+
+class Tables(NamedTuple):
+    clusters: list[dict[str, Any]]
+    stats: dict[str, dict[str, Any]]
+    changes: list[tuple]
+    pairs: list[dict[str, Any]]
+
+    def groups(self) -> dict[str, set[Question]]:
+        found = defaultdict(set)
+        for row in self.clusters:
+            found[row["cluster_id"]].add((row["site"], row["question_id"]))
+        return dict(found)
+
+    def ids(self) -> dict[str, set[Question]]:
+        return {name: group for name, group in self.groups().items() if len(group) > 1}
+
+
+def key_of(sites: Sites, question: Question) -> int:
+    return int(sites.pack(question[0], np.array([question[1]]), "")[0])
+
+
+def make(night: Night, folder: Path, previous: Path | None = None) -> Tables:
+    """Write what the stage reads, and read what it writes."""
+    sites, run = Sites([site for site, _ in night.questions]), str(folder)
+    shards = []
+    for site in sites.names:
+        own = [number for name, number in night.questions if name == site]
+        for half in (own[::2], own[1::2]):
+            shards.append(write_shard(run, len(shards), site, sorted(half), sites))
+    terms = TermFiles(f"{run}/texts", f"{run}/terms", tuple(shards), PARTS)
+    pairs = PairFiles(f"{run}/scored", "", terms, "")
+    partition = PartitionFiles(f"{run}/partition", pairs, "", f"{run}/used.parquet")
+    names = ("members", "alone", "pairs", "clusters", "stats", "changes")
+    made = {name: f"{run}/{name}{'' if name in ('pairs', 'clusters') else '.parquet'}" for name in names}
+    earlier = None if previous is None else f"{previous}/clusters"
+    files = ClusterFiles(
+        partition, f"{run}/near.parquet", f"{run}/verified", terms.texts, None, earlier,
+        made["members"], made["alone"], made["pairs"], made["clusters"], made["stats"], made["changes"],
+    )  # fmt: skip
+    write_work(files, night, sites)
+    make_clusters(files, shards, sites, THRESHOLD, PARTS)
+    changed = storage.read_table(files.changes, CHANGED_CLUSTERS).to_pylist() if previous else []
+    stats = storage.read_table(files.cluster_stats, CLUSTER_STATS).to_pylist()
+    return Tables(
+        rows_below(files.clusters, CLUSTERS),
+        {row["cluster_id"]: row for row in stats},
+        [tuple(row.values()) for row in changed],
+        rows_below(files.pairs, PAIRS),
+    )
+
+
+def rows_below(folder: str, schema: pa.Schema) -> list[dict[str, Any]]:
+    tables = [storage.read_table(file.uri, schema) for file in storage.list_files(folder, ".parquet")]
+    return pa.concat_tables(tables).to_pylist()
+
+
+def write_shard(run: str, number: int, site: str, ids: list[int], sites: Sites) -> Shard:
+    shard = Shard(number, f"{run}/questions/site={site}/part-{number}.parquet", site)
+    rows = [{"question_id": one, "title": "", "body_html": "", "tags": [], "score": -one} for one in ids]
+    storage.write_table(shard.uri, pa.Table.from_pylist(rows, QUESTIONS), QUESTIONS)
+    texts = [{"key": key_of(sites, (site, one)), "title": "", "text": ""} for one in ids]
+    storage.write_table(f"{run}/texts/{shard.file}", pa.Table.from_pylist(texts, TEXTS), TEXTS)
+    return shard
+
+
+def write_work(files: ClusterFiles, night: Night, sites: Sites) -> None:
+    """Every two questions of a group are a scored pair; every copy is a verified one."""
+    groups = [sorted(key_of(sites, one) for one in group) for group in night.groups]
+    copies = {key_of(sites, one): key_of(sites, other) for one, other in night.copies.items()}
+    labels = sorted((key, group[0]) for group in groups for key in group)
+    for number, some in enumerate((labels[::2], labels[1::2])):
+        rows = [{"key": key, "cluster": cluster} for key, cluster in sorted(some)]
+        storage.write_table(files.partition.labels(number), pa.Table.from_pylist(rows, LABELS), LABELS)
+    stand = sorted({**{other: other for other in copies.values()}, **copies}.items())
+    near = pa.Table.from_pylist([{"key": key, "representative": other} for key, other in stand], REPRESENTATIVES)
+    storage.write_table(files.representatives, near, REPRESENTATIVES)
+    storage.write_table(files.partition.links, KEY_PAIRS.empty_table(), KEY_PAIRS)
+    rest = {"similarity": 0.5, "title_overlap": 0.0, "text_overlap": 0.0, "probability": 0.9}
+    scored = [{"left": a, "right": b, **rest} for group in groups for a, b in itertools.combinations(group, 2)]
+    verified = [{"left": min(p), "right": max(p), "source": "exact", "jaccard": 1.0} for p in copies.items()]
+    for part in range(PARTS):
+        for rows, schema, uri in (
+            (scored, SCORED, files.scored.scored(part)),
+            (verified, VERIFIED, f"{verified_part(files.verified, part)}/slice-0.parquet"),
+        ):
+            own = [row for row in rows if partition_of(np.array([row["left"]]), PARTS)[0] == part]
+            storage.write_table(uri, pa.Table.from_pylist(own, schema), schema)
+
+
+def questions(*sites: str, count: int = 12) -> list[Question]:
+    return [(site, number) for site in sites for number in range(1, count + 1)]
+
+
+def on(site: str, *numbers: int) -> list[Question]:
+    return [(site, number) for number in numbers]
+
+
+def test_every_question_is_in_one_cluster_that_its_smallest_key_names(tmp_path: Path) -> None:
+    night = Night(questions(A, B), [on(A, 3, 2, 7), [(A, 9), (B, 1)], on(B, 5)], {(B, 4): (B, 1), (A, 12): (A, 11)})
+    found = make(night, tmp_path)
+    assert sorted((row["site"], row["question_id"]) for row in found.clusters) == sorted(night.questions)
+    assert found.ids() == {
+        f"{A}/2": {*on(A, 2, 3, 7)},
+        f"{A}/9": {(A, 9), (B, 1), (B, 4)},
+        f"{A}/11": {*on(A, 11, 12)},
+    }
+    for row in found.clusters:
+        group = found.groups()[row["cluster_id"]]
+        best = max(group, key=lambda question: (-question[1], question[0] == A))
+        assert row["cluster_size"] == len(group)
+        assert (row["canonical_site"], row["canonical_id"]) in {one for one in group if one[1] == best[1]}
+        assert (row["canonical_reason"] is None) == (len(group) == 1)
+    assert {name: row["size"] for name, row in found.stats.items()} == {n: len(g) for n, g in found.ids().items()}
+    assert found.stats[f"{A}/9"]["edges"] == 2  # the copy is joined through the question that stands for it
+    assert all(row["joined"] for row in found.pairs)
+    assert found.changes == []
+
+
+class TestTheSecondNight:
+    """What was, and what became of it."""
+
+    first = Night(questions(A, B), [on(A, 1, 2, 3), on(A, 5, 6), on(B, 1, 2, 3, 4), on(B, 8, 9), on(B, 10, 11)])
+
+    def make(self, tmp_path: Path, groups: Groups, there: list[Question] | None = None) -> Tables:
+        make(self.first, tmp_path / "first")
+        return make(Night(there or self.first.questions, groups), tmp_path / "second", tmp_path / "first")
+
+    def test_without_a_change_has_the_same_ids_and_no_changes(self, tmp_path: Path) -> None:
+        found = self.make(tmp_path, self.first.groups)
+        assert sorted(found.ids()) == sorted(f"{group[0][0]}/{group[0][1]}" for group in self.first.groups)
+        assert found.changes == []
+
+    def test_says_what_grew_shrank_came_went_and_came_apart(self, tmp_path: Path) -> None:
+        there = [one for one in questions(A, B, count=14) if one != (A, 1)]
+        groups = [on(A, 2, 3), on(A, 4, 5, 6), on(B, 1, 2), on(B, 3, 4), on(B, 13, 14)]
+        found = self.make(tmp_path, groups, there)
+        assert found.ids() == {
+            f"{A}/1": {*groups[0]},  # though the question is gone
+            f"{A}/5": {*groups[1]},  # though a smaller one joined
+            f"{B}/1": {*groups[2]},
+            f"{B}/3": {*groups[3]},
+            f"{B}/13": {*groups[4]},
+        }
+        assert found.changes == [
+            ("new", f"{B}/13", None, 2, 0, 0),
+            ("gone", None, f"{B}/8", 0, 2, 0),
+            ("gone", None, f"{B}/10", 0, 2, 0),
+            ("grown", f"{A}/5", f"{A}/5", 3, 2, 2),
+            ("shrunk", f"{A}/1", f"{A}/1", 2, 3, 2),
+            ("split", f"{B}/1", f"{B}/1", 2, 4, 2),
+            ("split", f"{B}/3", f"{B}/1", 2, 4, 2),
+        ]
+
+    def test_says_what_merged_and_statistics_have_the_kept_id(self, tmp_path: Path) -> None:
+        found = self.make(tmp_path, [on(B, 1, 2, 3, 4, 8, 9)])
+        assert found.ids() == {f"{B}/1": {*on(B, 1, 2, 3, 4, 8, 9)}}
+        merged = [row for row in found.changes if row[0] == "merged"]
+        assert merged == [("merged", f"{B}/1", f"{B}/1", 6, 4, 4), ("merged", f"{B}/1", f"{B}/8", 6, 2, 2)]
+        assert list(found.stats) == [f"{B}/1"]
+
+    def test_a_question_that_left_the_cluster_it_names_is_alone(self, tmp_path: Path) -> None:
+        found = self.make(tmp_path, [on(A, 2, 3), on(B, 1, 2, 3, 4)])
+        assert found.ids()[f"{A}/1"] == {*on(A, 2, 3)}
+        assert found.groups()[f"{A}/1~alone"] == {(A, 1)}
+        assert found.groups()[f"{A}/5"] == {(A, 5)}
+
+    def test_a_third_night_reads_past_those_that_are_alone(self, tmp_path: Path) -> None:
+        self.make(tmp_path, [on(A, 2, 3)])
+        found = make(Night(self.first.questions, [on(A, 1, 2, 3)]), tmp_path / "third", tmp_path / "second")
+        assert found.ids() == {f"{A}/1": {*on(A, 1, 2, 3)}}
+        assert found.changes == [("grown", f"{A}/1", f"{A}/1", 3, 2, 2)]
+
+    def test_a_new_site_before_the_others_changes_no_id(self, tmp_path: Path) -> None:
+        make(Night(questions(B, C), [on(B, 2, 3), on(C, 4, 5)]), tmp_path / "first")
+        night = Night(questions(A, B, C), [on(B, 1, 2, 3), on(C, 4, 5), on(A, 1, 2)])
+        found = make(night, tmp_path / "second", tmp_path / "first")
+        assert sorted(found.ids()) == [f"{A}/1", f"{B}/2", f"{C}/4"]
+        assert [row[:3] for row in found.changes] == [("new", f"{A}/1", None), ("grown", f"{B}/2", f"{B}/2")]
+
+    def test_a_site_that_is_gone_takes_its_questions_along(self, tmp_path: Path) -> None:
+        make(Night(questions(A, B), [on(A, 1, 2), [*on(B, 5, 6, 7), (A, 9)]]), tmp_path / "first")
+        found = make(Night(questions(B), [on(B, 5, 6)]), tmp_path / "second", tmp_path / "first")
+        assert sorted(found.groups()) == sorted(f"{B}/{number}" for number in range(1, 13) if number != 6)
+
+    def test_an_id_goes_with_the_site_of_its_question(self, tmp_path: Path) -> None:
+        """It could not be written, so its cluster is a new one; ids of questions that are still there stay."""
+        make(Night(questions(A, B), [[(A, 9), *on(B, 5, 6, 7)], on(B, 1, 2)]), tmp_path / "first")
+        then = previous_clusters(str(tmp_path / "first" / "clusters"), Sites([B]))
+        assert [column.tolist() for column in then] == [[1, 2], [1, 1]]
+        found = make(Night(questions(B), [on(B, 5, 6, 7), on(B, 1, 2, 3)]), tmp_path / "second", tmp_path / "first")
+        assert found.ids() == {f"{B}/5": {*on(B, 5, 6, 7)}, f"{B}/1": {*on(B, 1, 2, 3)}}
+        assert found.changes == [("new", f"{B}/5", None, 3, 0, 0), ("grown", f"{B}/1", f"{B}/1", 3, 2, 2)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_nights_have_the_ids_and_changes_of_their_groupings(seed: int, tmp_path: Path) -> None:
+    random, everyone = np.random.default_rng(seed), questions(A, B, count=20)
+    sites, before = Sites([A, B]), None
+    places = random.integers(0, 12, len(everyone))
+    then = identity.Grouping(np.zeros(0, np.int64), np.zeros(0, np.int64))
+    for night in range(3):
+        members = [[one for one, at in zip(everyone, places, strict=True) if at == place] for place in range(12)]
+        groups = [group for group in members if len(group) > 1]
+        folder = tmp_path / str(night)
+        found = make(Night(everyone, groups), folder, before)
+        keys = [[key_of(sites, one) for one in group] for group in groups]
+        smallest = np.repeat([min(group) for group in keys], [len(group) for group in keys])
+        now = identity.Grouping(np.concatenate(keys), smallest)
+        own = identity.cluster_ids(now, then).of(smallest)
+        expected = {
+            sites.label(key): sites.label(name) for key, name in zip(now.keys.tolist(), own.tolist(), strict=True)
+        }
+        written = {f"{r['site']}/{r['question_id']}": r["cluster_id"] for r in found.clusters if r["cluster_size"] > 1}
+        assert written == expected
+        after = identity.Grouping(now.keys, own)
+        if before is not None:
+            changed = identity.changes(after, then)
+            assert [row[0] for row in found.changes] == changed.kinds.tolist()
+            assert [row[3:] for row in found.changes] == list(zip(*(c.tolist() for c in changed[3:]), strict=True))
+        again = previous_clusters(f"{folder}/clusters", sites)
+        assert dict(zip(*(column.tolist() for column in again), strict=True)) == dict(
+            zip(*(column.tolist() for column in after), strict=True)
+        )
+        places = np.where(random.random(len(everyone)) < 0.25, random.integers(0, 12, len(everyone)), places)
+        then, before = after, folder
+
+
+def test_without_an_earlier_run_there_was_no_cluster() -> None:
+    assert [len(column) for column in previous_clusters(None, Sites([A]))] == [0, 0]
+
+
+def used_links(folder: Path, rows: list[tuple[int, int, str]], copies: dict[int, int]) -> list[tuple[int, int]]:
+    """The links of site A that join, of an archive with its questions 1 to 12."""
+    run, sites = str(folder), Sites([A])
+    write_shard(run, 0, A, list(range(1, 13)), sites)
+    table = pa.Table.from_pylist([{"question_id": a, "related_id": b, "link_type": kind} for a, b, kind in rows], LINKS)
+    storage.write_table(f"{run}/links/site={A}/part-0.parquet", table, LINKS)
+    stand = sorted({**{other: other for other in copies.values()}, **copies}.items())
+    near = NearFiles(f"{run}/texts", "", "", "", f"{run}/near.parquet")
+    listed = pa.Table.from_pylist([{"key": key, "representative": other} for key, other in stand], REPRESENTATIVES)
+    storage.write_table(near.representatives, listed, REPRESENTATIVES)
+    write_links(f"{run}/used.parquet", f"{run}/links", near, sites.names)
+    found = storage.read_table(f"{run}/used.parquet", KEY_PAIRS).to_pylist()
+    return [(row["left"], row["right"]) for row in found]
+
+
+def test_used_links_join_the_questions_that_stand_for_theirs(tmp_path: Path) -> None:
+    rows = [(4, 2, "duplicate"), (9, 10, "duplicate"), (10, 2, "duplicate"), (5, 6, "linked"), (7, 7, "duplicate")]
+    assert used_links(tmp_path, rows, {10: 4, 9: 4}) == [(2, 4)]
+
+
+def test_a_link_to_a_question_that_the_archive_lacks_joins_nothing(tmp_path: Path) -> None:
+    assert used_links(tmp_path, [(4, 2, "duplicate"), (3, 77, "duplicate")], {}) == [(2, 4)]
+
+
+def test_without_links_none_are_used(tmp_path: Path) -> None:
+    write_shard(str(tmp_path), 0, A, [1, 2], Sites([A]))
+    near = NearFiles(f"{tmp_path}/texts", "", "", "", f"{tmp_path}/near.parquet")
+    storage.write_table(near.representatives, REPRESENTATIVES.empty_table(), REPRESENTATIVES)
+    assert write_links(f"{tmp_path}/used.parquet", None, near, [A])["rows_out"] == 0
+    assert len(storage.read_table(f"{tmp_path}/used.parquet", KEY_PAIRS)) == 0

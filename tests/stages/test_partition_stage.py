@@ -1,0 +1,430 @@
+"""Scored pairs to clusters: against one process that scores every pair of each component."""
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from itertools import combinations
+from pathlib import Path
+from typing import NamedTuple
+
+import networkx as nx
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy import sparse
+from scipy.special import logit
+
+from dupq import storage
+from dupq.clusters.calibration import FEATURES, Model, features_of, places_of
+from dupq.clusters.evidence import Listing, Words, shared
+from dupq.clusters.partition import partition
+from dupq.config import ClusterSettings
+from dupq.encoders.measure import Measure
+from dupq.neighbours.embeddings import Embeddings
+from dupq.neighbours.exact import pair_scores
+from dupq.stages import exchange
+from dupq.stages import partition as stage
+from dupq.stages.embeddings import write_embeddings
+from dupq.stages.pairs import PairFiles
+from dupq.stages.partition import Cut, PartitionFiles, partition_pairs
+from dupq.stages.shards import Shard, partition_of
+from dupq.stages.tasks import CAP, Report, run_tasks, summarise
+from dupq.stages.terms import TermFiles, _batch
+from dupq.tables import KEY_PAIRS, LABELS, RARITIES, SCORED, TERMS
+from dupq.text.keys import ID_BITS, Sites
+from dupq.text.terms import Terms
+
+SITES = Sites(["a.example.com", "b.example.com"])
+MEASURE = Measure("cosine", 1.0, 0.5)
+K, THRESHOLD, TERM_COUNT = 10, 0.7, 40
+OVER = "questions in components over clusters.scored_size"
+UNLISTED_SCORED = "pairs scored that no question lists"
+
+Pair = tuple[int, int]
+Clusters = dict[int, int]  # the smallest key of each question's cluster
+
+
+class Archive(NamedTuple):
+    """Representatives (sorted keys), what is compared of them, and their candidate pairs."""
+
+    embeddings: Embeddings
+    words: Words
+    rarities: np.ndarray
+    reference: np.ndarray
+    scored: dict[Pair, float]
+    links: list[Pair]
+
+    @property
+    def keys(self) -> list[int]:
+        return self.embeddings.keys.tolist()
+
+
+def model() -> Model:
+    """Pairs that nobody lists are as likely as their scores and titles have it."""
+    coefficients = np.zeros(len(FEATURES) + 1)
+    coefficients[FEATURES.index("place")] = 1.2
+    coefficients[FEATURES.index("title_cosine")] = 4.0
+    coefficients[-1] = -2.5
+    return Model(np.zeros(len(FEATURES)), np.ones(len(FEATURES)), coefficients, 0.5)
+
+
+def texts(sets: Iterable[set[int]], random: np.random.Generator) -> Terms:
+    ordered = [sorted(terms) for terms in sets]
+    ids = np.array([term for terms in ordered for term in terms], np.int32)
+    offsets = np.concatenate([[0], np.cumsum([len(terms) for terms in ordered])]).astype(np.int64)
+    return Terms(offsets, ids, random.integers(1, 4, len(ids)).astype(np.uint8))
+
+
+def archive_of(groups: np.ndarray, scored: dict[Pair, float], noise: float, seed: int = 0) -> Archive:
+    """Questions of `groups`, which are alike; `scored` is by place."""
+    random, count = np.random.default_rng(seed), len(groups)
+    ids = np.sort(random.choice(10**6, count, replace=False))
+    keys = np.sort(ids | (random.integers(0, 2, count) << ID_BITS))
+    centres = random.normal(size=(groups.max() + 1, 12))
+    vectors = centres[groups] + noise * random.normal(size=(count, 12))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    bags = (random.random((groups.max() + 1, 30)) < 0.2)[groups] * random.uniform(0.1, 1, (count, 30))
+    embeddings = Embeddings(
+        keys, vectors.astype(np.float16), sparse.csr_array(bags.astype(np.float16).astype(np.float32))
+    )
+    topics = [set(random.choice(TERM_COUNT, 4, replace=False).tolist()) for _ in range(groups.max() + 1)]
+    titles = [topics[group] | {int(random.integers(TERM_COUNT))} for group in groups.tolist()]
+    sides = [texts(some, random) for some in (titles, titles, [{int(g) % 3} for g in groups], [set()] * count)]
+    by_key = {(int(keys[a]), int(keys[b])): p for (a, b), p in scored.items()}
+    rarities = random.uniform(0.5, 8, TERM_COUNT).astype(np.float32)
+    return Archive(embeddings, Words(*sides), rarities, np.sort(random.uniform(0.3, 1.4, 200)), by_key, [])
+
+
+def mixed(seed: int, count: int = 150) -> Archive:
+    """Groups of one to twelve questions; candidates within them, and some between."""
+    random = np.random.default_rng(seed)
+    groups = np.sort(random.integers(0, count // 6, count))[random.permutation(count)]
+    scored = {}
+    for a, b in combinations(range(count), 2):
+        if groups[a] == groups[b] and random.random() < 0.6:
+            scored[a, b] = float(np.float32(random.beta(3, 1)))
+        elif random.random() < 0.012:
+            scored[a, b] = float(np.float32(random.beta(1, 2)))
+    return archive_of(groups, scored, noise=0.5, seed=seed)
+
+
+class Setting(NamedTuple):
+    parts: int = 1
+    shards: int = 1
+    scored_size: int = 1_000
+
+    @property
+    def cut(self) -> Cut:
+        return Cut(THRESHOLD, ClusterSettings(scored_size=self.scored_size), MEASURE, K)
+
+
+def write(archive: Archive, folder: Path, setting: Setting) -> tuple[PartitionFiles, list[Shard]]:
+    """All that the stage reads."""
+    keys, run = archive.embeddings.keys, str(folder)
+    shards = [Shard(number, "", "") for number in range(setting.shards)]
+    terms = TermFiles("", f"{run}/terms", tuple(shards), setting.parts)
+    pairs = PairFiles(f"{run}/pairs", "", terms, f"{run}/calibration.json")
+    files = PartitionFiles(f"{run}/partition", pairs, f"{run}/embeddings", f"{run}/links.parquet")
+    storage.write_json(pairs.calibration, {"model": model().to_dict(), "reference": archive.reference.tolist()})
+    storage.write_table(terms.rarities, pa.table([pa.array(archive.rarities)], schema=RARITIES), RARITIES)
+    storage.write_table(files.links, pairs_table(sorted(archive.links)), KEY_PAIRS)
+    for shard in shards:
+        rows = np.flatnonzero(np.arange(len(keys)) % setting.shards == shard.number)
+        write_embeddings(f"{files.embeddings}/{shard.file}", archive.embeddings.take(rows), SITES)
+        spread = [rows[partition_of(keys[rows], setting.parts) == part] for part in range(setting.parts)]
+        batches = (_batch(keys[some], Words(*(column.take(some) for column in archive.words))) for some in spread)
+        exchange.write_parts(terms.terms(shard), batches, TERMS, {})
+    ends = np.array(list(archive.scored), np.int64).reshape(-1, 2)
+    owners = partition_of(ends[:, 0], setting.parts)
+    for part in range(setting.parts):
+        some = [(left, right, archive.scored[left, right]) for left, right in ends[owners == part].tolist()]
+        storage.write_table(pairs.scored(part), scored_table(some), SCORED)
+    return files, shards
+
+
+def pairs_table(pairs: list[Pair]) -> pa.Table:
+    return pa.Table.from_pylist([{"left": left, "right": right} for left, right in pairs], KEY_PAIRS)
+
+
+def scored_table(rows: list[tuple[int, int, float]]) -> pa.Table:
+    rest = {"similarity": 0.5, "rank_left": 1, "title_overlap": 0.0, "text_overlap": 0.0}
+    return pa.Table.from_pylist([{"left": a, "right": b, "probability": p, **rest} for a, b, p in rows], SCORED)
+
+
+def clusters(archive: Archive, folder: Path, setting: Setting) -> tuple[Clusters, Report]:
+    files, shards = write(archive, folder, setting)
+    report = partition_pairs(files, shards, SITES, setting.cut)
+    return labels(files), report
+
+
+def labels(files: PartitionFiles) -> Clusters:
+    tables = [
+        storage.read_table(f.uri, LABELS) for f in storage.list_files(storage.parent(files.labels(0)), ".parquet")
+    ]
+    table = pa.concat_tables([LABELS.empty_table(), *tables])
+    found = dict(zip(table["key"].to_pylist(), table["cluster"].to_pylist(), strict=True))
+    assert len(found) == len(table)
+    return found
+
+
+def in_this_process(_: str, work: Callable, calls: list[tuple]) -> Report:
+    return summarise([(work(*call), 0.0) for call in calls])
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """The tasks of the stage without Ray, where a constant of its module may be another one."""
+    monkeypatch.setattr(stage, "run_tasks", in_this_process)
+    monkeypatch.setattr(storage, "_make_durable", lambda path: None)
+    return monkeypatch
+
+
+def unlisted(archive: Archive, pairs: list[Pair]) -> dict[Pair, float]:
+    """The probabilities of pairs of which neither question lists the other."""
+    rows = [np.searchsorted(archive.embeddings.keys, [pair[side] for pair in pairs]) for side in (0, 1)]
+    similarity = pair_scores(MEASURE, *(archive.embeddings.take(some) for some in rows)).astype(np.float32)
+    nothing = np.zeros(len(pairs), np.float32)
+    nobody = Listing(np.full(len(pairs), -1, np.int32), nothing, nothing)
+    common = shared(archive.words, *rows, archive.rarities)
+    places = places_of(similarity.astype(np.float64), archive.reference)
+    p = model().probabilities(features_of(places, nobody, nobody, common, K)).astype(np.float32)
+    return dict(zip(pairs, p.tolist(), strict=True))
+
+
+def weight_of(p: float) -> float:
+    return float(logit(min(max(p, 1e-3), 1 - 1e-6)) - logit(THRESHOLD))
+
+
+def slowly(archive: Archive, scored_size: int = 1_000) -> Clusters:
+    """Component by component, every pair with a weight of its own, and linked questions as one node."""
+    linked = {key: min(group) for group in nx.connected_components(nx.Graph(archive.links)) for key in group}
+    sure = [pair for pair, p in archive.scored.items() if p >= np.float32(THRESHOLD)]
+    found = {}
+    for component in nx.connected_components(nx.Graph([*sure, *archive.links])):
+        every = list(combinations(sorted(component), 2))
+        others = [pair for pair in every if pair not in archive.scored]
+        p = unlisted(archive, others) if others and len(component) <= scored_size else dict.fromkeys(others, 0.0)
+        p.update({pair: archive.scored[pair] for pair in every if pair in archive.scored})
+        weights: dict[Pair, float] = defaultdict(float)
+        for pair in every:
+            one, other = sorted(linked.get(key, key) for key in pair)
+            if one != other:
+                weights[one, other] += weight_of(p[pair])
+        nodes = sorted({linked.get(key, key) for key in component})
+        pairs = np.searchsorted(nodes, np.array(list(weights), np.int64).reshape(-1, 2))
+        best = partition(len(nodes), pairs, np.array(list(weights.values()), float), 0.0)
+        label_of = {node: nodes[label] for node, label in zip(nodes, best.tolist(), strict=True)}
+        found.update({key: label_of[linked.get(key, key)] for key in component})
+    return found
+
+
+def sizes(found: Clusters) -> list[int]:
+    return sorted(np.unique(list(found.values()), return_counts=True)[1].tolist(), reverse=True)
+
+
+def component_sizes(archive: Archive) -> list[int]:
+    sure = [pair for pair, p in archive.scored.items() if p >= np.float32(THRESHOLD)]
+    return sorted((len(one) for one in nx.connected_components(nx.Graph([*sure, *archive.links]))), reverse=True)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("setting", [Setting(), Setting(scored_size=20), Setting(scored_size=2)])
+def test_clusters_are_those_of_one_process_that_scores_every_pair(
+    seed: int, setting: Setting, tmp_path: Path, quick: pytest.MonkeyPatch
+) -> None:
+    archive = mixed(seed)
+    found, report = clusters(archive, tmp_path, setting)
+    assert found == slowly(archive, setting.scored_size)
+    in_components = component_sizes(archive)
+    assert in_components[0] > 20 > in_components[-1]
+    assert report.caps[OVER] == sum(size for size in in_components if size > setting.scored_size)
+    assert 2 < sizes(found)[0] < in_components[0]
+
+
+def test_pairs_that_nobody_lists_are_scored_and_decide(tmp_path: Path, quick: pytest.MonkeyPatch) -> None:
+    archive = mixed(1)
+    every, report = clusters(archive, tmp_path / "every", Setting())
+    some, unscored = clusters(archive, tmp_path / "some", Setting(scored_size=2))
+    assert report.counts[UNLISTED_SCORED] > 100
+    assert unscored.counts[UNLISTED_SCORED] == 0
+    assert every != some
+
+
+@pytest.mark.parametrize(("parts", "shards", "group"), [(1, 1, 1), (3, 1, 50), (2, 4, 1), (5, 3, 10**9)])
+def test_neither_parts_nor_shards_nor_groups_change_the_clusters(
+    parts: int, shards: int, group: int, tmp_path: Path, quick: pytest.MonkeyPatch
+) -> None:
+    quick.setattr(stage, "_PAIRS_OF_GROUP", group)
+    bare = mixed(3)
+    for archive, scored_size in ((bare, 25), (bare._replace(links=some_links(bare)), 1_000)):
+        setting = Setting(parts, shards, scored_size)
+        files, made = write(archive, tmp_path / str(scored_size), setting)
+        partition_pairs(files, made, SITES, setting.cut)
+        assert labels(files) == slowly(archive, scored_size)
+        groups = len(storage.list_files(storage.parent(files.labels(0))))
+        if group == 1:
+            assert groups == len(component_sizes(archive))
+        else:
+            assert (groups == 1) == (group == 10**9)
+
+
+def some_links(archive: Archive) -> list[Pair]:
+    """A candidate below the threshold, two questions in no other pair, and two questions of two components."""
+    low = min(archive.scored, key=lambda pair: archive.scored[pair])
+    sure = {key for pair, p in archive.scored.items() if p >= THRESHOLD for key in pair}
+    alone = [key for key in archive.keys if key not in sure and key not in low]
+    among = sorted(sure - set(low))
+    return [low, (alone[0], alone[1]), (among[0], among[-1])]
+
+
+def test_known_links_are_pairs_too(tmp_path: Path, quick: pytest.MonkeyPatch) -> None:
+    archive = mixed(4)
+    archive = archive._replace(links=some_links(archive))
+    found, _ = clusters(archive, tmp_path, Setting())
+    assert found == slowly(archive)
+    alone = archive.links[1]
+    assert found[alone[0]] == found[alone[1]] == alone[0]
+
+
+def test_known_links_join_whatever_the_evidence(tmp_path: Path, quick: pytest.MonkeyPatch) -> None:
+    """Also two clusters that have nothing else in common."""
+    cliques = [*combinations(range(6), 2), *combinations(range(6, 12), 2)]
+    archive = archive_of(np.repeat([0, 1], 6), dict.fromkeys(cliques, 0.95), noise=0.1)
+    archive = archive._replace(links=[(archive.keys[2], archive.keys[9])])
+    found, _ = clusters(archive, tmp_path, Setting())
+    assert found[archive.keys[2]] == found[archive.keys[9]]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_random_links_join_all_that_they_connect(seed: int, tmp_path: Path, quick: pytest.MonkeyPatch) -> None:
+    """Chains of them too, and their questions stand for one another in every other pair."""
+    archive = mixed(seed, 90)
+    chosen = np.random.default_rng(seed).choice(archive.keys, (25, 2))
+    archive = archive._replace(
+        links=sorted({(int(min(pair)), int(max(pair))) for pair in chosen if pair[0] != pair[1]})
+    )
+    found, _ = clusters(archive, tmp_path, Setting(parts=2))
+    assert found == slowly(archive)
+    assert all(found[one] == found[other] for one, other in archive.links)
+    assert max(len(group) for group in nx.connected_components(nx.Graph(archive.links))) > 2
+
+
+LINKED = {(0, 1): 0.5, (1, 2): 0.9, (3, 4): 0.1}  # questions 0 and 1 are linked, and 2 is the duplicate of one of them
+
+
+@pytest.mark.parametrize(("other", "is_joined"), [(0.6, True), (0.3, False)])
+def test_what_speaks_against_one_of_two_linked_questions_speaks_against_both(
+    other: float, is_joined: bool, tmp_path: Path, quick: pytest.MonkeyPatch
+) -> None:
+    """At a threshold of .7 a pair of .9 outweighs one of .6, and not one of .3."""
+    archive = archive_of(np.arange(5), {**LINKED, (0, 2): other}, noise=0.5)
+    keys = archive.keys
+    found, report = clusters(archive._replace(links=[(keys[0], keys[1])]), tmp_path, Setting())
+    assert found == {keys[0]: keys[0], keys[1]: keys[0], keys[2]: keys[0 if is_joined else 2]}
+    assert report.counts[UNLISTED_SCORED] == 0
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+def test_what_is_no_candidate_counts_as_least_likely_for_linked_questions_too(
+    seed: int | None, tmp_path: Path, quick: pytest.MonkeyPatch
+) -> None:
+    """In a component over `clusters.scored_size`."""
+    archive = archive_of(np.arange(5), LINKED, noise=0.5) if seed is None else mixed(seed)
+    links = [(archive.keys[0], archive.keys[1])] if seed is None else some_links(archive)
+    archive, setting = archive._replace(links=links), Setting(scored_size=2 if seed is None else 25)
+    found, _ = clusters(archive, tmp_path, setting)
+    assert found == slowly(archive, setting.scored_size)
+
+
+def test_ray_finds_the_same_clusters_and_a_second_attempt_makes_nothing_again(
+    ray_started: None, tmp_path: Path
+) -> None:
+    archive, setting = mixed(1), Setting(parts=2, shards=2, scored_size=30)
+    files, shards = write(archive, tmp_path, setting)
+    first = partition_pairs(files, shards, SITES, setting.cut)
+    assert labels(files) == slowly(archive, 30)
+    made = {f.uri: (Path(f.uri).stat().st_mtime_ns, Path(f.uri).read_bytes()) for f in storage.list_files(files.folder)}
+    again = partition_pairs(files, shards, SITES, setting.cut)
+    assert {uri: (Path(uri).stat().st_mtime_ns, Path(uri).read_bytes()) for uri in made} == made
+    assert (again.counts, again.caps) == (first.counts, first.caps)
+    assert run_tasks is stage.run_tasks
+
+
+def test_an_attempt_that_lost_files_makes_them_again_to_the_same_bytes(
+    tmp_path: Path, quick: pytest.MonkeyPatch
+) -> None:
+    quick.setattr(stage, "_PAIRS_OF_GROUP", 100)
+    archive, setting = mixed(2), Setting(parts=2, shards=2)
+    files, shards = write(archive, tmp_path, setting)
+    partition_pairs(files, shards, SITES, setting.cut)
+    made = {file.uri: Path(file.uri).read_bytes() for file in storage.list_files(files.folder)}
+    for uri in list(made)[::2]:
+        Path(uri).unlink()
+    partition_pairs(files, shards, SITES, setting.cut)
+    assert {file.uri: Path(file.uri).read_bytes() for file in storage.list_files(files.folder)} == made
+
+
+def test_without_sure_pairs_there_are_no_clusters(tmp_path: Path, quick: pytest.MonkeyPatch) -> None:
+    archive = archive_of(np.arange(5), {(0, 1): 0.5, (2, 4): 0.1}, noise=0.5)
+    found, report = clusters(archive, tmp_path, Setting(parts=2, shards=2))
+    assert found == {}
+    assert "groups" not in report.counts
+
+
+def test_two_questions_that_are_sure_of_each_other_are_a_cluster(tmp_path: Path, quick: pytest.MonkeyPatch) -> None:
+    archive = archive_of(np.arange(4), {(0, 3): 0.9, (1, 2): 0.1}, noise=0.5)
+    found, report = clusters(archive, tmp_path, Setting())
+    assert found == {archive.keys[0]: archive.keys[0], archive.keys[3]: archive.keys[0]}
+    assert report.counts[UNLISTED_SCORED] == 0
+
+
+class TestPlanted:
+    """A clique, of which each question lists ten others, and a chain, whose ends have nothing in common."""
+
+    clique, chain = 60, 200
+
+    def archive(self) -> Archive:
+        random = np.random.default_rng(5)
+        groups = np.r_[np.zeros(self.clique, int), np.arange(1, self.chain + 1)]
+        scored = {}
+        for one in range(self.clique):
+            for other in random.choice(self.clique, 10, replace=False).tolist():
+                if one != other:
+                    scored[min(one, other), max(one, other)] = float(np.float32(random.uniform(0.6, 1)))
+        for link in range(self.clique, self.clique + self.chain - 1):
+            scored[link, link + 1] = float(np.float32(0.9))
+        return archive_of(groups, scored, noise=0.02, seed=6)
+
+    def test_the_clique_stays_whole(self, tmp_path: Path, quick: pytest.MonkeyPatch) -> None:
+        archive = self.archive()
+        found, _ = clusters(archive, tmp_path, Setting(parts=2, shards=3))
+        assert {found[key] for key in archive.keys[: self.clique]} == {archive.keys[0]}
+        assert sizes(found)[0] == self.clique
+
+    @pytest.mark.parametrize("scored_size", [1_000, 50])
+    def test_the_chain_does_not_become_one_cluster(
+        self, scored_size: int, tmp_path: Path, quick: pytest.MonkeyPatch
+    ) -> None:
+        archive = self.archive()
+        found, report = clusters(archive, tmp_path, Setting(scored_size=scored_size))
+        chain = {key: found[key] for key in archive.keys[self.clique :]}
+        assert sizes(chain)[0] <= 4
+        assert component_sizes(archive)[0] == self.chain
+        assert report.caps.get(OVER, 0) == (0 if scored_size == 1_000 else self.chain + self.clique)
+
+
+def test_a_cap_that_did_not_bite_is_still_counted_as_none(tmp_path: Path, quick: pytest.MonkeyPatch) -> None:
+    _, report = clusters(mixed(2), tmp_path, Setting())
+    assert report.caps == {OVER: 0}
+    assert CAP + OVER not in report.counts
+
+
+def test_a_higher_threshold_never_joins_more(tmp_path: Path, quick: pytest.MonkeyPatch) -> None:
+    archive, joined = mixed(5), []
+    for threshold in (0.5, 0.7, 0.9, 1.0):
+        files, shards = write(archive, tmp_path / str(threshold), Setting())
+        partition_pairs(files, shards, SITES, dataclasses.replace(Setting().cut, threshold=threshold))
+        found = labels(files)
+        joined.append(sum(found[a] == found[b] for a, b in combinations(sorted(found), 2)))
+    assert joined == sorted(joined, reverse=True)
+    assert joined[0] > joined[-1] == 0

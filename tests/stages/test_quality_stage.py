@@ -1,0 +1,302 @@
+"""A run's clusters beside its known duplicates, against loops over a small run written by hand."""
+
+import datetime
+from itertools import combinations, pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dupq import storage
+from dupq.encoders.description import SPLIT
+from dupq.stages.quality import QualityFiles, link_quality, partners_changed
+from dupq.stages.shards import question_shards
+from dupq.tables import LINKS, MEMBERS, PAIRS, QUESTIONS, TEXTS
+from dupq.text.keys import Sites
+
+A, B = "a.example.com", "b.example.com"
+SITES = Sites([A, B])
+ABSENT = 99  # a question that links name and no table has
+DECIDED = {
+    "linked_share": 0.25,
+    "thresholds": [{"precision": 0.5, "threshold": 0.4}, {"precision": 0.9, "threshold": 1}],
+}
+
+Question = tuple[str, int]
+Pair = tuple[Question, Question]
+
+
+class Run(NamedTuple):
+    """What the links of a run's sites, its encoder and its tables hold."""
+
+    questions: dict[Question, tuple[str, int | None]]  # title and year
+    links: list[tuple[str, int, int]]
+    parts: dict[Question, str]
+    groups: list[list[Question]]
+    pairs: dict[Pair, tuple[str, float]]  # source and probability
+
+
+def key_of(question: Question) -> int:
+    return int(SITES.pack(question[0], np.array([question[1]]), "")[0])
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without waiting for the disk."""
+    monkeypatch.setattr(storage, "_make_durable", lambda path: None)
+
+
+def write(uri: str, rows: list[dict[str, Any]], schema: pa.Schema) -> None:
+    storage.write_table(uri, pa.Table.from_pylist(rows, schema), schema)
+
+
+def measure(run: Run, folder: Path) -> dict[str, Any] | None:
+    for site in (A, B):
+        own = {number: said for (name, number), said in run.questions.items() if name == site}
+        rows = [
+            {
+                "question_id": number,
+                "title": title,
+                "body_html": "",
+                "tags": [],
+                "creation_date": None if year is None else datetime.datetime(year, 5, 1, tzinfo=datetime.UTC),
+            }
+            for number, (title, year) in own.items()
+        ]
+        texts = [{"key": key_of((site, number)), "title": "", "text": ""} for number in own]
+        for half in (0, 1):
+            write(f"{folder}/questions/site={site}/part-{half}.parquet", rows[half::2], QUESTIONS)
+            write(f"{folder}/texts/{site}-{half}.parquet", texts[half::2], TEXTS)
+        links = [
+            {"question_id": one, "related_id": other, "link_type": "duplicate"}
+            for name, one, other in run.links
+            if name == site
+        ]
+        write(f"{folder}/links/site={site}/part-0.parquet", links, LINKS)
+    parts = [{"site": s, "question_id": n, "duplicates": 0, "part": part} for (s, n), part in run.parts.items()]
+    write(f"{folder}/encoder/split.parquet", parts, SPLIT)
+    members = sorted((key_of(one), min(map(key_of, group)), len(group)) for group in run.groups for one in group)
+    rows = [
+        {"key": key, "cluster": name, "id": name, "canonical": name, "reason": 0, "size": size}
+        for key, name, size in members
+    ]
+    write(f"{folder}/members.parquet", rows, MEMBERS)
+    pairs = [
+        {
+            **dict(zip(PAIRS.names[:4], (*left, *right), strict=True)),
+            "source": source,
+            "probability": p,
+            "joined": False,
+        }
+        for (left, right), (source, p) in run.pairs.items()
+    ]
+    for third in range(3):
+        write(f"{folder}/pairs/part-{third}.parquet", pairs[third::3], PAIRS)
+    files = QualityFiles(
+        tuple(question_shards(f"{folder}/questions")[0]),
+        f"{folder}/encoder",
+        f"{folder}/links",
+        f"{folder}/pairs",
+        f"{folder}/members.parquet",
+        f"{folder}/texts",
+    )
+    return link_quality(files, SITES, DECIDED)
+
+
+def sets_of(run: Run) -> list[set[Question]]:
+    """The known duplicates that are there."""
+    found: list[set[Question]] = []
+    for site, one, other in run.links:
+        link = {(site, one), (site, other)}
+        if len(link) == 2 and link <= run.questions.keys():
+            touched = [some for some in found if some & link]
+            found = [some for some in found if some not in touched] + [link.union(*touched)]
+    return found
+
+
+def sets_of_test(run: Run) -> list[set[Question]]:
+    """Those with a question of the encoder's test part and none of another; every set here has one."""
+    return [some for some in sets_of(run) if {run.parts[one] for one in some if one in run.parts} == {"test"}]
+
+
+def links_of_test(run: Run) -> set[Pair]:
+    inside = set().union(*sets_of_test(run))
+    ends = {tuple(sorted([(site, one), (site, other)])) for site, one, other in run.links}
+    return {(one, other) for one, other in ends if {one, other} <= inside and one != other}
+
+
+def together(run: Run, pair: Pair) -> bool:
+    return any({*pair} <= set(group) for group in run.groups)
+
+
+def is_known(run: Run, pair: Pair) -> bool:
+    return any({*pair} <= some for some in sets_of_test(run))
+
+
+def encoders_pairs(run: Run) -> dict[Pair, float]:
+    return {pair: float(np.float32(p)) for pair, (source, p) in run.pairs.items() if source == "encoder"}
+
+
+def mean(values: list[bool]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def by(run: Run, label_of: dict[Question, str]) -> dict[str, dict[str, float]]:
+    found = {}
+    for label in {label_of[left] for left, _ in links_of_test(run)}:
+        own = [together(run, link) for link in links_of_test(run) if label_of[link[0]] == label]
+        found[label] = {"links": len(own), "in_one_cluster": pytest.approx(mean(own))}
+    return found
+
+
+def random_run(seed: int) -> Run:
+    """Forty questions of two sites; sets of two to four of them are linked in a chain, some clusters are half right."""
+    random = np.random.default_rng(seed)
+    everyone = [(site, number) for site in (A, B) for number in range(1, 21)]
+    words = random.integers(1, 15, len(everyone)).tolist()
+    years = [None if year < 2010 else int(year) for year in random.integers(2008, 2014, len(everyone))]
+    questions = {one: (" ".join(["word"] * n), year) for one, n, year in zip(everyone, words, years, strict=True)}
+    links, parts = [], {}
+    for site in (A, B):
+        order, start = random.permutation(np.arange(1, 21)).tolist(), 0
+        for size in (2, 3, 4, 2, 3, 2):
+            chosen, start = order[start : start + size], start + size
+            links += [(site, one, other) for one, other in pairwise(chosen)]
+            part = random.choice(["train", "development", "test", "test", "test"])
+            parts[site, chosen[0]] = str(part)
+        links += [(site, order[0], ABSENT), (site, ABSENT, order[-1]), (site, order[1], order[1])]
+    places = random.integers(0, 18, len(everyone))
+    for site, one, other in links[::2]:  # every other link is in one cluster, as far as no later one moves it
+        if ABSENT not in (one, other):
+            places[everyone.index((site, one))] = places[everyone.index((site, other))]
+    groups = [[one for one, at in zip(everyone, places, strict=True) if at == place] for place in range(18)]
+    pairs = {
+        pair: (str(random.choice(["encoder", "encoder", "near_duplicate"])), float(np.float32(random.random())))
+        for pair in combinations(everyone, 2)
+        if random.random() < 0.3
+    }
+    return Run(questions, links, parts, [group for group in groups if len(group) > 1], pairs)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_run_is_measured_on_the_links_of_the_test_part(seed: int, tmp_path: Path) -> None:
+    run = random_run(seed)
+    found, links, pairs = measure(run, tmp_path), links_of_test(run), encoders_pairs(run)
+    assert found["test_links"] == len(links) > 5
+    assert found["in_pairs"] == pytest.approx(mean([link in pairs for link in links]))
+    assert found["in_one_cluster"] == pytest.approx(mean([together(run, link) for link in links]))
+    assert 0 < found["in_pairs"] < 1
+    assert 0 < found["in_one_cluster"] < 1
+    linked = set().union(*sets_of_test(run))
+    touching = {pair: p for pair, p in pairs.items() if linked & {*pair}}
+    for row, decided in zip(found["thresholds"], DECIDED["thresholds"], strict=True):
+        above = {pair for pair, p in touching.items() if p >= np.float32(decided["threshold"])}
+        assert row["links_found"] == pytest.approx(mean([link in above for link in links]))
+        assert row["lower_bound_precision"] == pytest.approx(mean([is_known(run, pair) for pair in above]))
+        assert {name: row[name] for name in decided} == decided
+    assert found["calibration"]["share_of_duplicates_linked"] == 0.25
+    assert sum(found["calibration"]["pairs"]) == len(touching)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_links_are_counted_by_their_left_questions_site_length_of_title_and_year(seed: int, tmp_path: Path) -> None:
+    run = random_run(seed)
+    found = measure(run, tmp_path)
+    assert found["by_site"] == by(run, {one: one[0] for one in run.questions})
+    assert found["by_year"] == by(run, {one: str(year or 0) for one, (_, year) in run.questions.items()})
+    lengths = {one: len(title.split()) for one, (title, _) in run.questions.items()}
+    groups = {one: max(first for first in (0, 4, 8, 12) if first <= length) for one, length in lengths.items()}
+    assert found["by_title_words"] == by(run, {one: str(group) for one, group in groups.items()})
+
+
+def on(site: str, *numbers: int) -> list[Question]:
+    return [(site, number) for number in numbers]
+
+
+def small(groups: list[list[Question]], links: list[tuple[str, int, int]]) -> Run:
+    """Of a few questions that the encoder was tested on, without pairs."""
+    questions = dict.fromkeys(on(A, 1, 2, 3, 4, 5, 6), ("title", 2020))
+    return Run(questions, links, dict.fromkeys(on(A, *range(1, 7), ABSENT), "test"), groups, {})
+
+
+@pytest.mark.parametrize(
+    ("groups", "expected"),
+    [
+        ([on(A, 1, 2)], 1.0),
+        ([on(A, 1, 5)], 0.0),
+        ([on(A, 1, 2), on(A, 3, 6)], 2 / 3),  # as each of two linked questions has a partner
+        ([on(A, 5, 6)], None),  # nobody knows a duplicate of these
+        ([], None),
+    ],
+)
+def test_of_the_partners_of_linked_questions_a_share_is_known_at_least(
+    groups: list[list[Question]], expected: float | None, tmp_path: Path
+) -> None:
+    found = measure(small(groups, [(A, 1, 2), (A, 3, 4)]), tmp_path)
+    assert found["lower_bound_precision"] == (None if expected is None else pytest.approx(expected))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_share_of_known_partners_is_over_every_linked_question_and_each_other_of_its_cluster(
+    seed: int, tmp_path: Path
+) -> None:
+    """A pair of two linked questions counts for both."""
+    run = random_run(seed)
+    linked = set().union(*sets_of_test(run))
+    partners = [(one, other) for group in run.groups for one in group for other in group if one != other]
+    expected = mean([is_known(run, pair) for pair in partners if pair[0] in linked])
+    assert measure(run, tmp_path)["lower_bound_precision"] == pytest.approx(expected)
+
+
+def test_links_to_questions_that_are_absent_do_not_count(tmp_path: Path) -> None:
+    """Nor do they connect what is there."""
+    groups, links = [on(A, 1, 2)], [(A, 1, 2), (A, 3, 4)]
+    one = measure(small(groups, links), tmp_path / "one")
+    absent = [(A, 2, ABSENT), (A, ABSENT, 5), (A, ABSENT, ABSENT + 1)]
+    assert measure(small(groups, [*links, *absent]), tmp_path / "other") == one
+    assert (one["test_links"], one["in_one_cluster"]) == (2, 0.5)
+
+
+@pytest.mark.parametrize("links", [[], [(A, 1, ABSENT)], [(A, 1, 1)]])
+def test_without_links_there_is_no_quality(links: list[tuple[str, int, int]], tmp_path: Path) -> None:
+    assert measure(small([on(A, 1, 2)], links), tmp_path) is None
+
+
+def test_links_that_the_encoder_was_trained_or_tuned_on_are_no_test(tmp_path: Path) -> None:
+    run = small([on(A, 1, 2)], [(A, 1, 2), (A, 3, 4)])
+    for part in ("train", "development"):
+        assert measure(run._replace(parts=dict.fromkeys(on(A, 1, 3), part)), tmp_path / part) is None
+
+
+def test_a_run_without_a_cluster_or_a_pair_finds_nothing(tmp_path: Path) -> None:
+    found = measure(small([], [(A, 1, 2)]), tmp_path)
+    assert (found["in_pairs"], found["in_one_cluster"], found["lower_bound_precision"]) == (0, 0, None)
+    assert [(row["links_found"], row["lower_bound_precision"]) for row in found["thresholds"]] == [(0, None)] * 2
+
+
+CLUSTERS = st.dictionaries(st.integers(0, 30), st.integers(0, 6), max_size=20)
+
+
+def columns_of(clusters: dict[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    return np.array(sorted(clusters), np.int64), np.array([clusters[key] for key in sorted(clusters)], np.int64)
+
+
+@given(CLUSTERS, CLUSTERS)
+def test_a_question_changed_if_it_is_not_in_the_cluster_of_one_id_both_times(
+    now: dict[int, int], then: dict[int, int]
+) -> None:
+    either = now.keys() | then.keys()
+    changed = sum(now.get(key) != then.get(key) for key in either)
+    found = partners_changed(columns_of(now), columns_of(then))
+    assert found == (pytest.approx(changed / len(either)) if either else 0)
+    assert found == partners_changed(columns_of(then), columns_of(now))
+
+
+def test_what_is_in_clusters_one_time_only_changed_and_without_a_difference_nothing_did() -> None:
+    nothing, some = columns_of({}), columns_of({1: 1, 2: 1})
+    assert partners_changed(some, some) == partners_changed(nothing, nothing) == 0
+    assert partners_changed(some, nothing) == partners_changed(nothing, some) == 1

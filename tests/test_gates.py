@@ -1,0 +1,80 @@
+"""What a run must reach to be the latest one."""
+
+from typing import Any
+
+import pytest
+
+from dupq.errors import DupqError
+from dupq.pipeline import Gates, check_gates
+
+METRICS: dict[str, Any] = {
+    "links": {"in_one_cluster": 0.625},
+    "drift": {"questions_of_clusters_changed": 0.25},
+    "largest_cluster": 1_200,
+}
+UNMEASURED = {**METRICS, "links": None, "drift": None}
+
+
+def refusal(gates: Gates, metrics: dict[str, Any]) -> str:
+    with pytest.raises(DupqError) as caught:
+        check_gates(gates, metrics, "/runs/7")
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "gates",
+    [
+        Gates(),
+        Gates(min_recall=0.625),
+        Gates(min_recall=0),
+        Gates(max_cluster=1_200),
+        Gates(max_change=0.25),
+        Gates(max_change=1),
+        Gates(0.6, 1_300, 0.3),
+    ],
+)
+def test_a_run_that_reaches_what_is_wanted_passes(gates: Gates) -> None:
+    check_gates(gates, METRICS, "/runs/7")
+
+
+@pytest.mark.parametrize(
+    ("gates", "said"),
+    [
+        (Gates(min_recall=0.63), "--min-recall 0.63: the recall of known duplicates in one cluster is 0.625"),
+        (Gates(max_cluster=1_199), "--max-cluster 1199: the largest cluster has 1,200 questions"),
+        (Gates(max_change=0.2), "--max-change 0.2: 0.250 of the questions of clusters have another cluster"),
+        (Gates(max_change=0), "--max-change 0: 0.250"),
+    ],
+)
+def test_a_run_that_does_not_is_refused_with_what_it_reached(gates: Gates, said: str) -> None:
+    found = refusal(gates, METRICS)
+    assert found.startswith(said)
+    assert found.endswith("; the run is complete but not marked as succeeded, see /runs/7/report.html")
+
+
+@pytest.mark.parametrize("lowest", [0.0, 0.5])
+def test_a_recall_that_nothing_could_be_measured_on_is_refused(lowest: float) -> None:
+    said = f"--min-recall {lowest}: the recall of known duplicates in one cluster is not measured"
+    assert refusal(Gates(min_recall=lowest), UNMEASURED).startswith(said)
+
+
+def test_without_gates_nothing_need_be_measured() -> None:
+    check_gates(Gates(max_cluster=1_200), UNMEASURED, "/runs/7")
+
+
+@pytest.mark.parametrize(
+    ("gates", "named"),
+    [
+        (Gates(0.9, 1, 0.1), "--min-recall"),
+        (Gates(0.6, 1, 0.1), "--max-cluster"),
+        (Gates(None, 1_200, 0.1), "--max-change"),
+    ],
+)
+def test_the_first_gate_that_a_run_does_not_pass_is_named(gates: Gates, named: str) -> None:
+    assert refusal(gates, METRICS).startswith(named)
+
+
+def test_a_run_without_clusters_passes_all_but_the_recall() -> None:
+    metrics = {"links": {"in_one_cluster": 0.0}, "drift": {"questions_of_clusters_changed": 0.0}, "largest_cluster": 0}
+    check_gates(Gates(0.0, 0, 0.0), metrics, "/runs/7")
+    assert "is 0.000" in refusal(Gates(min_recall=0.001), metrics)
