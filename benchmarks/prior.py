@@ -23,17 +23,19 @@ from scipy.optimize import minimize
 from scipy.special import expit, logit
 
 from dupq import storage
-from dupq.clusters.calibration import FEATURES, Labelled, designed, negative_log_likelihood
-from dupq.evaluation.review import parse_verdicts
+from dupq.clusters.calibration import FEATURES, Labelled, by_slope, designed, negative_log_likelihood, sloped
+from dupq.evaluation.verdicts import parse_verdicts
 from dupq.report.reading import open_run
 from dupq.tables import CALIBRATION_PAIRS
 
 _VERDICTS = Path(__file__).parent / "verdicts"
 _COEFFICIENT_SPREAD, _SITE_SPREAD = 0.3, 0.7  # of scaled coefficients round 0, and of a site's own intercept
+_SITE_SLOPE_SPREAD = 0.5  # of the log of a site's own slope
 _FREE_SPREAD = 10.0
 _OWN_SPREADS = 0.5, 1.0  # of coefficients and intercept round the prior: an archive may be unlike all of these
+_OWN_SLOPE_SPREAD = 0.75  # of the log of its slope
 _LINKED = (3.0, 3.0)  # pseudo-counts of linked and unlinked duplicates of a site
-_OWN_LINKED = (0.5, 0.5)  # of an archive, of which nearly all or nearly none may be linked
+_OWN_LINKED = (1.0, 1.0)  # of an archive: any share is as likely
 _UNJUDGED_WEIGHT = 1.0  # of pairs that nobody judged or linked: most are none, but they are many and alike
 _BINS = (0.0, 0.05, 0.2, 0.4, 0.6, 0.8, 1.0)
 
@@ -86,32 +88,33 @@ def read_site(uri: str) -> Site:
 
 
 def learn(sites: list[Site], centres: np.ndarray, scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The coefficients that sites share, (F + 1,), and how far each site's intercept is from theirs."""
+    """The coefficients that sites share, (F + 1,), and of each its own intercept, log of slope, and linked share."""
     designs = [designed(site.labelled.features, centres, scales) for site in sites]
     count = len(FEATURES) + 1
 
     def loss(parameters: np.ndarray) -> tuple[float, np.ndarray]:
-        shared, own = parameters[:count], parameters[count:].reshape(len(sites), 2)
+        shared, own = parameters[:count], parameters[count:].reshape(len(sites), 3)
         far = shared[:-1] - _expected()
         value = 0.5 * float((far**2).sum()) / _COEFFICIENT_SPREAD**2
         gradient = np.zeros(len(parameters))
         gradient[: count - 1] = far / _COEFFICIENT_SPREAD**2
         for place, (site, design) in enumerate(zip(sites, designs, strict=True)):
-            coefficients = shared.copy()
-            coefficients[-1] += own[place, 0]
-            found, slope = negative_log_likelihood(site.labelled, design, np.append(coefficients, own[place, 1]))
-            share, (a, b) = expit(own[place, 1]), _LINKED
+            intercept, log_slope, linked = own[place]
+            mine = np.concatenate([shared[:-1], [shared[-1] + intercept, log_slope, linked]])
+            found, slopes = negative_log_likelihood(site.labelled, design, sloped(mine))
+            slopes = by_slope(mine, slopes)
+            share, (a, b) = expit(linked), _LINKED
             spread = _SITE_SPREAD if site.is_whole else _FREE_SPREAD
-            value += found + 0.5 * own[place, 0] ** 2 / spread**2 - a * np.log(share) - b * np.log1p(-share)
-            gradient[:count] += slope[:-1]
-            at = count + 2 * place
-            gradient[at] += slope[-2] + own[place, 0] / spread**2
-            gradient[at + 1] += slope[-1] + b * share - a * (1 - share)
+            value += found + 0.5 * (intercept / spread) ** 2 + 0.5 * (log_slope / _SITE_SLOPE_SPREAD) ** 2
+            value -= a * np.log(share) + b * np.log1p(-share)
+            gradient[:count] += slopes[:-2]
+            past = [intercept / spread**2, log_slope / _SITE_SLOPE_SPREAD**2, b * share - a * (1 - share)]
+            gradient[count + 3 * place : count + 3 * place + 3] += slopes[-3:] + past
         return value, gradient
 
-    start = np.concatenate([np.zeros(count - 1), [-4.0], np.tile([0.0, logit(0.5)], len(sites))])
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 2000}).x
-    return found[:count], found[count:].reshape(len(sites), 2)
+    start = np.concatenate([np.zeros(count - 1), [-4.0], np.tile([0.0, 0.0, logit(0.5)], len(sites))])
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 5000}).x
+    return found[:count], found[count:].reshape(len(sites), 3)
 
 
 def _expected() -> np.ndarray:
@@ -171,8 +174,8 @@ def main() -> None:
     coefficients, own = learn(sites, centres, scales)
     for name, value in zip((*FEATURES, "intercept"), coefficients, strict=True):
         print(f"{name:16} {value:8.3f}")
-    for site, (intercept, share) in zip(sites, own, strict=True):
-        print(f"{site.name}: intercept {intercept:+.2f}, share of duplicates linked {expit(share):.2f}")
+    for site, (intercept, log_slope, share) in zip(sites, own, strict=True):
+        print(f"{site.name}: intercept {intercept:+.2f}, slope {np.exp(log_slope):.2f}, linked {expit(share):.2f}")
     print("mean log loss", np.mean([row["log_loss"] for row in rows]))
     if arguments.output:
         prior = {
@@ -181,6 +184,7 @@ def main() -> None:
             "scales": scales.round(6).tolist(),
             "coefficients": coefficients.round(4).tolist(),
             "spreads": [_OWN_SPREADS[0]] * len(FEATURES) + [_OWN_SPREADS[1]],
+            "slope_spread": _OWN_SLOPE_SPREAD,
             "linked": list(_OWN_LINKED),
             "sites": [site.name for site in sites],
             "left_out": rows,

@@ -194,6 +194,7 @@ class CalibrationSettings:
     links: int = 1_000  # questions with known duplicates that are searched for it, at most
     sample: int = 1_000  # other questions, at most, chosen by a hash of their key
     review: int = 200  # pairs of the sample that people may judge
+    prior: str = ""  # URI of another prior than dupq's own; benchmarks/prior.py makes them
     unfit: Literal["stop", "continue"] = "stop"  # where the encoder does not know the archive
     unknown_words: float = 0.3  # share of the words that may be unknown beyond that where the encoder was trained
     bodies_found: float = 0.3  # of the bodies found by their titles where it was trained, the share to be found here

@@ -25,21 +25,23 @@ from dupq.encoders.description import read_description, read_measure
 from dupq.errors import DupqError, SettingError
 from dupq.near_duplicates.optimum import with_bands
 from dupq.report import page
-from dupq.stages.calibrate import CalibrationFiles, calibrate, write_links
-from dupq.stages.clusters import ClusterFiles, make_clusters
+from dupq.run_files import RunFiles
+from dupq.stages.calibrate import calibrate
+from dupq.stages.clusters import make_clusters
 from dupq.stages.encode import encode_texts
-from dupq.stages.evaluate import EvaluationFiles, evaluate_run
+from dupq.stages.evaluate import evaluate_run
 from dupq.stages.increment import find_neighbours_since
 from dupq.stages.near_duplicates import find_near_duplicates
 from dupq.stages.neighbour_tables import Asked, NeighbourFiles
 from dupq.stages.neighbours import find_neighbours, planned
-from dupq.stages.pairs import PairFiles, choose_threshold, score_pairs
-from dupq.stages.partition import Cut, PartitionFiles, partition_pairs
-from dupq.stages.review import ReviewFiles, estimated, make_review, read_verdicts
-from dupq.stages.shards import Shard, link_files, partitions, question_shards
-from dupq.stages.signatures import NearFiles, make_signatures
+from dupq.stages.pairs import choose_threshold, score_pairs
+from dupq.stages.partition import Cut, partition_pairs
+from dupq.stages.represented_links import write_links
+from dupq.stages.review import make_review, read_verdicts
+from dupq.stages.shards import link_files, partitions, question_shards
+from dupq.stages.signatures import make_signatures
 from dupq.stages.tasks import run_tasks
-from dupq.stages.terms import TermFiles, make_terms
+from dupq.stages.terms import make_terms
 from dupq.stages.texts import make_texts
 
 FREE_SECTIONS = ("near_duplicates", "encode", "neighbours", "calibration", "clusters", "evaluation")
@@ -73,7 +75,7 @@ class DedupJob:
         question_shards(self.questions)
         if self.links is not None:
             link_files(self.links)
-        _previous_run(self.previous)
+        runs.previous_run(self.previous)
         for uri in (self.truth, self.verdicts):
             if uri is not None and not storage.exists(uri):
                 raise DupqError(f"{uri}: no such file")
@@ -118,7 +120,7 @@ def dedup(job: DedupJob) -> runs.Run:
     run.stage("calibrate", lambda: calibrate(files.calibration, asked, plan, settings.calibration))
     floor = storage.read_json(files.calibration.output)["floor"]
     asked = dataclasses.replace(asked, threshold=math.inf if floor is None else floor)
-    since = _previous_run(job.previous)
+    since = runs.previous_run(job.previous)
     if since is None:
         run.stage("neighbours", lambda: find_neighbours(files.neighbours, shards, asked))
     else:
@@ -169,20 +171,9 @@ def run_settings(description: dict, assignments: tuple[str, ...]) -> config.Sett
     return dataclasses.replace(settings, near_duplicates=with_bands(settings.near_duplicates))
 
 
-def _previous_run(uri: str | None) -> str | None:
-    """The run at `uri`, or the latest of the runs there. Raises DupqError if there is none."""
-    if uri is None:
-        return None
-    if storage.exists(storage.join(uri, "latest.json")):
-        uri = storage.join(uri, storage.read_json(storage.join(uri, "latest.json"))["run_id"])
-    if not storage.exists(storage.join(uri, "_SUCCESS")):
-        raise DupqError(f"--previous {uri}: no finished run, and no folder of runs with a latest.json")
-    return storage.absolute(uri)
-
-
 def _inputs(job: DedupJob) -> dict[str, str | None]:
     named = {"questions": job.questions, "links": job.links, "encoder": job.encoder, "truth": job.truth}
-    named |= {"previous": _previous_run(job.previous), "verdicts": job.verdicts}
+    named |= {"previous": runs.previous_run(job.previous), "verdicts": job.verdicts}
     return {name: storage.absolute(uri) if uri else None for name, uri in named.items()}
 
 
@@ -194,120 +185,5 @@ def _made_from(job: DedupJob, description: dict) -> dict:
         "truth": storage.checksum(job.truth) if job.truth else None,
         "verdicts": storage.checksum(job.verdicts) if job.verdicts else None,
         # ids and changes are made from it
-        "previous": storage.name(str(_previous_run(job.previous))) if job.previous else None,
+        "previous": storage.name(str(runs.previous_run(job.previous))) if job.previous else None,
     }
-
-
-@dataclass(frozen=True)
-class RunFiles:
-    """Where the stages of a run read and write."""
-
-    run: runs.Run
-    job: DedupJob
-    settings: config.Settings
-    shards: list[Shard]
-    parts: int = 1
-
-    @property
-    def links(self) -> str | None:
-        """The known duplicates, unless they are ignored."""
-        return None if self.settings.clusters.known_links == "ignore" else self.job.links
-
-    @property
-    def near(self) -> NearFiles:
-        """Of the lexical filter."""
-        return NearFiles(
-            texts=self.run.path("work", "texts"),
-            exchange=self.run.path("work", "near_duplicates"),
-            signatures=self.run.path("work", "signatures"),
-            verified=self.run.path("work", "verified"),
-            representatives=self.run.path("work", "representatives.parquet"),
-        )
-
-    @property
-    def neighbours(self) -> NeighbourFiles:
-        """Of the all-pairs search."""
-        return NeighbourFiles(self.run.uri)
-
-    @property
-    def terms(self) -> TermFiles:
-        """Of the terms of questions."""
-        return TermFiles(self.near.texts, self.run.path("work", "terms"), tuple(self.shards), self.parts)
-
-    @property
-    def calibration(self) -> CalibrationFiles:
-        """Of the calibration."""
-        return CalibrationFiles(
-            folder=self.run.path("work", "calibration"),
-            neighbours=self.neighbours,
-            terms=self.terms,
-            representatives=self.near.representatives,
-            encoder=self.job.encoder,
-            links=self.links,
-            verdicts=self.job.verdicts,
-        )
-
-    @property
-    def review(self) -> ReviewFiles:
-        """Of the sample of pairs to be judged."""
-        work = self.run.path("work", "review")
-        return ReviewFiles(self.run.path("pairs"), work, self.run.path("review.parquet"), self.run.path("review.tsv"))
-
-    @property
-    def pairs(self) -> PairFiles:
-        """Of the candidate pairs."""
-        folder = self.run.path("work", "pairs")
-        return PairFiles(folder, self.neighbours.directed, self.terms, self.calibration.output)
-
-    @property
-    def partition(self) -> PartitionFiles:
-        """Of components and their partition."""
-        folder = self.run.path("work", "partition")
-        return PartitionFiles(folder, self.pairs, self.run.path("embeddings"), storage.join(folder, "links.parquet"))
-
-    @property
-    def clusters(self) -> ClusterFiles:
-        """Of the tables that people read."""
-        previous = _previous_run(self.job.previous)
-        return ClusterFiles(
-            partition=self.partition,
-            representatives=self.near.representatives,
-            verified=self.near.verified,
-            texts=self.near.texts,
-            links=self.links,
-            previous=None if previous is None else storage.join(previous, "clusters"),
-            members=self.run.path("work", "members.parquet"),
-            alone=self.run.path("work", "alone.parquet"),
-            pairs=self.run.path("pairs"),
-            clusters=self.run.path("clusters"),
-            cluster_stats=self.run.path("cluster_stats", "part-00000.parquet"),
-            changes=self.run.path("changes", "part-00000.parquet"),
-        )
-
-    @property
-    def evaluation(self) -> EvaluationFiles:
-        """Of metrics.json."""
-        return EvaluationFiles(
-            texts=self.near.texts,
-            representatives=self.near.representatives,
-            embeddings=self.run.path("embeddings"),
-            encoder=self.job.encoder,
-            links=self.links,
-            truth=self.job.truth,
-            pairs=self.run.path("pairs"),
-            clusters=self.run.path("clusters"),
-            cluster_stats=self.run.path("cluster_stats"),
-            calibration=self.calibration.output,
-            threshold=self.pairs.threshold,
-            members=self.run.path("work", "members.parquet"),
-            shards=tuple(self.shards),
-            verdicts=self._judged(),
-            previous=_previous_run(self.job.previous),
-            output=self.run.path("metrics.json"),
-        )
-
-    def _judged(self) -> dict | None:
-        if self.job.verdicts is None:
-            return None
-        sites = question_shards(self.job.questions)[1]
-        return estimated(self.job.verdicts, storage.absolute(self.job.output), sites)

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from dupq import __version__, storage
 from dupq.config import Settings, to_dict
+from dupq.errors import DupqError
 
 _LIBRARIES = (
     *("ray", "torch", "pyarrow", "numpy", "gensim", "datasketch", "numba", "boto3", "scipy", "selectolax"),
@@ -112,6 +113,17 @@ def open_run(output: str, inputs: dict[str, Any], made_from: Any, settings: Sett
     identity = {"made_from": made_from, "settings": to_dict(settings), "code": code_fingerprint()}
     run_id = hashlib.sha256(storage.json_bytes(identity)).hexdigest()[:16]
     return Run(storage.join(storage.absolute(output), run_id), inputs, settings)
+
+
+def previous_run(uri: str | None) -> str | None:
+    """The run at `uri`, or the latest of the runs there; None without a `uri`. Raises DupqError if there is none."""
+    if uri is None:
+        return None
+    if storage.exists(storage.join(uri, "latest.json")):
+        uri = storage.join(uri, storage.read_json(storage.join(uri, "latest.json"))["run_id"])
+    if not storage.exists(storage.join(uri, "_SUCCESS")):
+        raise DupqError(f"--previous {uri}: no finished run, and no folder of runs with a latest.json")
+    return storage.absolute(uri)
 
 
 def content_of(uri: str) -> list[list[str]]:

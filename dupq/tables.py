@@ -167,8 +167,7 @@ NEIGHBOURS = pa.schema(
         _required("neighbour", pa.int64()),
         _required("similarity", pa.float32()),
         pa.field("rank", pa.int32()),  # null: above the floor, but not among the k nearest of `query`
-        _required("lead", pa.float32()),  # see clusters/evidence.py; 0 without rank
-        _required("lift", pa.float32()),
+        _required("lift", pa.float32()),  # see clusters/evidence.py; 0 without rank
     ]
 )
 
@@ -180,10 +179,25 @@ CANDIDATES = pa.schema(
         *(
             _required(f"{name}_{side}", kind)
             for side in ("left", "right")
-            for name, kind in (("rank", pa.int32()), ("lead", pa.float32()), ("lift", pa.float32()))
+            for name, kind in (("rank", pa.int32()), ("lift", pa.float32()))
         ),
     ]
 )
+
+# The same with what their texts share: clusters/evidence.py, Shared.
+COMPARED = pa.schema(
+    [
+        *CANDIDATES,
+        *(
+            _required(name, pa.float32())
+            for name in ("title_cosine", "title_least", "text_cosine", "text_least", "both_ways")
+        ),
+        *(_required(name, pa.float32()) for name in ("tags", "title_swap", "other_numbers")),  # NaN without tags
+    ]
+)
+
+# The titles of the neighbours that a question lists: clusters/evidence.py, Around.
+AROUND = pa.schema([_required("key", pa.int64()), _required("cosines", pa.int64()), _required("listed", pa.int64())])
 
 # Candidate pairs with what speaks for them.
 SCORED = pa.schema(
@@ -302,9 +316,12 @@ CALIBRATION_PAIRS = pa.schema(
         _required("weight", pa.float64()),  # in the likelihood
         _required("log_rate", pa.float64()),  # ln of how much likelier a linked pair came into the sample than others
         _required("probability", pa.float64()),
-        _required("features", pa.list_(pa.float64(), 10)),
+        _required("features", pa.list_(pa.float64(), 12)),
     ]
 )
+
+# How many of a part's candidate pairs have a probability of each step, and the sum of these.
+HISTOGRAM = pa.schema([_required("pairs", pa.int64()), _required("probabilities", pa.float64())])
 
 # A sample of pairs to be judged: dupq.evaluation.review.Rows.
 REVIEW = pa.schema(

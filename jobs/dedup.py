@@ -4,6 +4,8 @@ python jobs/dedup.py --questions out/cs/questions --encoder out/cs/encoder --out
 ray submit cluster.yaml jobs/dedup.py -- --questions s3://… --encoder s3://… --output s3://…/runs
 """
 
+import argparse
+
 from dupq import command_line, config
 
 VERSION = "0.1.0"
@@ -11,6 +13,33 @@ VERSION = "0.1.0"
 
 def main() -> None:
     """Parse, connect, find the duplicates, and say what was found and where the report lies."""
+    arguments = _parser().parse_args()
+
+    from dupq.pipeline import DedupJob, Gates, dedup
+    from dupq.report.summary import summary
+    from dupq.stages import cluster
+
+    job = DedupJob(
+        arguments.questions,
+        arguments.encoder,
+        arguments.output,
+        arguments.links,
+        arguments.truth,
+        arguments.previous,
+        (
+            f"calibration.precision={arguments.precision}",
+            f"clusters.known_links={arguments.known_links}",
+            *arguments.set,
+        ),
+        arguments.verdicts,
+        Gates(arguments.min_recall, arguments.max_cluster, arguments.max_change),
+    )
+    job.check()
+    cluster.connect(arguments.ray)
+    print(summary(dedup(job).uri))
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = command_line.parser("Find the duplicate questions of an archive.")
     parser.add_argument("--questions", required=True, metavar="URI", type=command_line.uri, help="the questions table")
     parser.add_argument(
@@ -73,30 +102,7 @@ def main() -> None:
         metavar="SHARE",
         help="fail if more of the questions of clusters have another cluster than in the --previous run",
     )
-    arguments = parser.parse_args()
-
-    from dupq.pipeline import DedupJob, Gates, dedup
-    from dupq.report.summary import summary
-    from dupq.stages import cluster
-
-    job = DedupJob(
-        arguments.questions,
-        arguments.encoder,
-        arguments.output,
-        arguments.links,
-        arguments.truth,
-        arguments.previous,
-        (
-            f"calibration.precision={arguments.precision}",
-            f"clusters.known_links={arguments.known_links}",
-            *arguments.set,
-        ),
-        arguments.verdicts,
-        Gates(arguments.min_recall, arguments.max_cluster, arguments.max_change),
-    )
-    job.check()
-    cluster.connect(arguments.ray)
-    print(summary(dedup(job).uri))
+    return parser
 
 
 if __name__ == "__main__":

@@ -117,28 +117,27 @@ def directed(files: NeighbourFiles) -> dict[tuple[int, int], tuple[float, int | 
     return found
 
 
-def listings(files: NeighbourFiles) -> dict[tuple[int, int], tuple[int, float, float]]:
-    """How each query lists each neighbour: rank, lead and lift; pairs that neither lists have none of these."""
+def listings(files: NeighbourFiles) -> dict[tuple[int, int], tuple[int, float]]:
+    """How each query lists each neighbour: rank and lift; pairs that neither lists have none of these."""
     found = {}
     for part in range(PARTS):
         for row in pa.concat_tables(directed_rows(files.directed, part)).to_pylist():
             if row["rank"] is None:
-                assert (row["lead"], row["lift"]) == (0, 0)
+                assert row["lift"] == 0
             else:
-                found[row["query"], row["neighbour"]] = row["rank"], row["lead"], row["lift"]
+                found[row["query"], row["neighbour"]] = row["rank"], row["lift"]
     return found
 
 
-def slow_listings(files: NeighbourFiles, measure: Measure) -> dict[tuple[int, int], tuple[int, float, float]]:
+def slow_listings(files: NeighbourFiles, measure: Measure) -> dict[tuple[int, int], tuple[int, float]]:
     """From the lists, neighbour by neighbour."""
     found = {}
     for key, (others, scores, _) in lists(files).items():
         similarities = rule_of(measure).similarities(np.array(scores)).tolist()
         for place, (other, score) in enumerate(zip(others, similarities, strict=True)):
             rest = similarities[:place] + similarities[place + 1 :]
-            best, mean = (max(rest), sum(rest) / len(rest)) if rest else (0.0, 0.0)
-            room = max(measure.highest - mean, 1e-6)
-            found[key, other] = place + 1, (score - best) / measure.highest, (score - mean) / room
+            mean = sum(rest) / len(rest) if rest else 0.0
+            found[key, other] = place + 1, (score - mean) / max(measure.highest - mean, 1e-6)
     return found
 
 

@@ -148,6 +148,17 @@ def test_metrics_tell_the_threshold_and_what_is_expected_of_it(run: Run, metrics
     assert 0 < metrics["calibration"]["own_share"] < 1
 
 
+def test_pairs_are_as_probable_as_where_the_run_was_calibrated(run: Run) -> None:
+    """Though their evidence is gathered there from a sample's lists, and for all pairs part by part."""
+    sampled = pq.read_table(run.path("work", "calibration", "pairs.parquet"))
+    pairs = table(run, "pairs")
+    pairs = pairs.filter(pc.equal(pairs["source"], "encoder"))
+    found = dict(zip(key_pairs(pairs), pairs["probability"].to_pylist(), strict=True))
+    p = [found[pair] for pair in key_pairs(sampled)]
+    assert len(set(p)) > 1000
+    assert p == pytest.approx(sampled["probability"].to_pylist(), abs=1e-6)
+
+
 def test_similarities_are_the_cosines_of_the_saved_embeddings(run: Run) -> None:
     saved = table(run, "embeddings")
     vectors = np.array(saved["embedding"].to_pylist(), np.float64)

@@ -2,7 +2,8 @@
 
 A logistic model over scale-free evidence (evidence.py). It starts from what was learned on several sites (the prior,
 prior.json), and the archive's own known duplicates move it by as much as they weigh: its coefficients have a Gaussian
-prior.
+prior, and so has the log of a slope that they share, for what archives differ in most is how well all evidence together
+tells duplicates from others.
 
 Known duplicates are incomplete: of the duplicates only a share is linked, so a pair that nobody linked is no proof of
 the contrary. The likelihood says so (Elkan and Noto 2008, section 2; Jaskie et al. 2019): a pair is linked with
@@ -29,6 +30,8 @@ FEATURES = (
     "title_least",
     "text_cosine",
     "text_least",
+    "both_ways",
+    "title_lead",
     "tags",
     "title_swap",  # x title_cosine: titles that differ in one telling word on each side
     "other_numbers",
@@ -45,6 +48,7 @@ class Prior(NamedTuple):
     scales: np.ndarray  # (F,): and divided by these
     coefficients: np.ndarray  # (F + 1,): the last is the intercept
     spreads: np.ndarray  # (F + 1,): standard deviations of the Gaussians
+    slope_spread: float  # of the Gaussian of the log of the slope
     linked: tuple[float, float]  # of the Beta distribution of the share of duplicates that is linked
     sites: tuple[str, ...] = ()  # that it was learned on
 
@@ -91,8 +95,19 @@ class Model:
         return cls(centres, scales, coefficients, float(values["linked_share"]))
 
 
-def features_of(places: np.ndarray, left: Listing, right: Listing, shared: Shared, k: int) -> np.ndarray:
-    """The features (float64, (n, F)) of n pairs, of the same sides in every argument; `k` is the length of lists."""
+class Evidence(NamedTuple):
+    """What is known of n pairs."""
+
+    places: np.ndarray  # float64: see `places_of`
+    left: Listing
+    right: Listing
+    shared: Shared
+    title_leads: np.ndarray  # float32
+
+
+def features_of(evidence: Evidence, k: int) -> np.ndarray:
+    """The features (float64, (n, F)) of n pairs; `k` is the length of lists."""
+    places, left, right, shared, title_leads = evidence
     ranks = [np.where(side.ranks > 0, side.ranks, k + 1) for side in (left, right)]
     columns = (
         places,
@@ -102,6 +117,8 @@ def features_of(places: np.ndarray, left: Listing, right: Listing, shared: Share
         shared.title_least,
         shared.text_cosine,
         shared.text_least,
+        shared.both_ways,
+        title_leads,
         np.where(np.isnan(shared.tags), _NO_TAGS, shared.tags),
         shared.title_swap * shared.title_cosine,
         shared.other_numbers,
@@ -122,18 +139,36 @@ def places_of(scores: np.ndarray, reference: np.ndarray) -> np.ndarray:
 def fit(labelled: Labelled, prior: Prior) -> Model:
     """The model with the highest posterior density, given the prior and what is known of this archive's pairs."""
     design = designed(labelled.features, prior.centres, prior.scales)
-    start = np.append(prior.coefficients, logit(_mean(prior.linked)))
+    start = np.concatenate([prior.coefficients, [0.0, logit(_mean(prior.linked))]])
     if not len(design):
         return _model(start, prior)
 
     def loss(parameters: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = negative_log_likelihood(labelled, design, parameters)
-        far = (parameters[:-1] - prior.coefficients) / prior.spreads
-        share, (a, b) = expit(parameters[-1]), prior.linked
-        value += 0.5 * float(far @ far) - a * np.log(share) - b * np.log1p(-share)
-        return value, gradient + np.append(far / prior.spreads, b * share - a * (1 - share))
+        value, gradient = negative_log_likelihood(labelled, design, sloped(parameters))
+        gradient = by_slope(parameters, gradient)
+        far = (parameters[:-2] - prior.coefficients) / prior.spreads
+        log_slope, share, (a, b) = parameters[-2], expit(parameters[-1]), prior.linked
+        value += 0.5 * float(far @ far) + 0.5 * (log_slope / prior.slope_spread) ** 2
+        value -= a * np.log(share) + b * np.log1p(-share)
+        past = [log_slope / prior.slope_spread**2, b * share - a * (1 - share)]
+        return value, gradient + np.concatenate([far / prior.spreads, past])
 
-    return _model(minimize(loss, start, jac=True, method="L-BFGS-B").x, prior)
+    return _model(minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 2000}).x, prior)
+
+
+def sloped(parameters: np.ndarray) -> np.ndarray:
+    """Coefficients, intercept, log of the slope, log-odds of the linked share → the same without the slope.
+
+    It multiplies the coefficients, not the intercept: features are taken less their centres.
+    """
+    return np.concatenate([parameters[:-3] * np.exp(parameters[-2]), parameters[[-3, -1]]])
+
+
+def by_slope(parameters: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+    """The gradient by `parameters`, from that by `sloped(parameters)`."""
+    slope = np.exp(parameters[-2])
+    of_slope = slope * float(parameters[:-3] @ gradient[:-2])
+    return np.concatenate([gradient[:-2] * slope, [gradient[-2], of_slope, gradient[-1]]])
 
 
 def negative_log_likelihood(labelled: Labelled, design: np.ndarray, parameters: np.ndarray) -> tuple[float, np.ndarray]:
@@ -152,7 +187,8 @@ def negative_log_likelihood(labelled: Labelled, design: np.ndarray, parameters: 
 
 
 def _model(parameters: np.ndarray, prior: Prior) -> Model:
-    return Model(prior.centres, prior.scales, parameters[:-1], float(expit(parameters[-1])))
+    found = sloped(parameters)
+    return Model(prior.centres, prior.scales, found[:-1], float(expit(found[-1])))
 
 
 def designed(features: np.ndarray, centres: np.ndarray, scales: np.ndarray) -> np.ndarray:
@@ -180,17 +216,3 @@ def own_share(model: Model, prior: Prior, features: np.ndarray) -> float:
     moved = design @ (model.coefficients - prior.coefficients)
     free = np.sqrt((design**2) @ (prior.spreads**2))
     return float(np.tanh(np.abs(moved).mean() / free.mean()))
-
-
-def threshold_for(precision: float, probabilities: np.ndarray, counts: np.ndarray) -> float:
-    """The lowest probability such that the pairs from it on are right in `precision` of the cases, as expected.
-
-    `counts` (float64) says how many pairs have each of `probabilities`. 1.0 where not even the surest is that sure.
-    """
-    order = np.argsort(-probabilities, kind="stable")
-    order = order[counts[order] > 0]
-    ordered, weights = probabilities[order], counts[order]
-    expected = np.cumsum(ordered * weights) / np.maximum(np.cumsum(weights), 1e-300)
-    is_last = np.append(ordered[1:] != ordered[:-1], True)[: len(ordered)]  # ties are taken together
-    reached = np.flatnonzero((expected >= precision) & is_last)
-    return float(ordered[reached[-1]]) if len(reached) else 1.0

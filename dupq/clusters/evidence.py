@@ -2,7 +2,8 @@
 
 Scores of an encoder have a scale of their own, which changes from training to training. So a score counts by its place:
 among the best scores of other questions, against both questions' own neighbours, and by its rank in both directions.
-Beside it are the words that the questions share, each weighed by how rare it is in this archive.
+Beside it are the words that the questions share, each weighed by how rare it is in this archive. Titles count beside
+the titles of both questions' neighbours too: where all of them say "How can I …" it says little that these two do.
 """
 
 from typing import NamedTuple
@@ -10,20 +11,20 @@ from typing import NamedTuple
 import numba as nb
 import numpy as np
 
+from dupq.near_duplicates.shingles import Shingles
+from dupq.near_duplicates.verification import have_other_numbers, jaccard
 from dupq.text.terms import Terms
 
 UNLISTED = -1  # a rank: not among the k nearest
+_SATURATION = 1.2  # k1 of BM25 (Robertson and Zaragoza 2009, section 3.4.3); lengths make no difference here: b = 0
+_COSINE_UNITS = 1 << 20  # cosines are added up as whole numbers: then their order makes no difference
 
 
 class Listing(NamedTuple):
-    """How a question lists another one, for n pairs: rank, and the score beside those of its other neighbours.
-
-    The scores of a question are compared as shares of what is possible, so that their scale is of no account.
-    """
+    """How a question lists another one, for n pairs: rank, and the score beside those of its other neighbours."""
 
     ranks: np.ndarray  # int32, 1 = nearest; UNLISTED
-    leads: np.ndarray  # float32: (score - best other score) / highest possible; 0 where unlisted
-    lifts: np.ndarray  # float32: (score - mean other score) / (highest possible - mean other score); likewise
+    lifts: np.ndarray  # float32: (score - mean other score) / (highest possible - mean other score); 0 where unlisted
 
 
 class Words(NamedTuple):
@@ -40,15 +41,19 @@ class Shared(NamedTuple):
 
     title_cosine: np.ndarray
     title_least: np.ndarray  # shared terms' rarity over that of all terms of the side that has more
-    title_most: np.ndarray  # ... that has less
     text_cosine: np.ndarray
     text_least: np.ndarray
-    text_most: np.ndarray
-    text_ratio: np.ndarray  # rarity of the terms of the shorter text over that of the longer one
-    text_weight: np.ndarray  # rarity of the terms of the shorter text
+    both_ways: np.ndarray  # BM25 of both texts for each other, of that for themselves: geometric means
     tags: np.ndarray  # Jaccard coefficient; NaN where neither has any
     title_swap: np.ndarray  # the rarest term that only one title has, of the side where it is less rare, of the rarest
     other_numbers: np.ndarray  # 1 where both titles have numbers, and not the same ones: siblings, not duplicates
+
+
+class Around(NamedTuple):
+    """The titles of the neighbours that a question lists, for n questions."""
+
+    cosines: np.ndarray  # int64: the sum of its title's cosines with theirs, in units of 1 / _COSINE_UNITS
+    counts: np.ndarray  # int64: how many it lists
 
 
 def listing_of(scores: np.ndarray, highest: float) -> Listing:
@@ -56,101 +61,112 @@ def listing_of(scores: np.ndarray, highest: float) -> Listing:
     inside = np.isfinite(scores)
     counts = inside.sum(axis=1, keepdims=True)
     values = np.where(inside, scores, 0.0)
-    best_other = np.where(
-        np.arange(scores.shape[1]) == 0, scores[:, 1:2] if scores.shape[1] > 1 else -np.inf, scores[:, :1]
-    )
-    best_other = np.where(np.isfinite(best_other), best_other, 0.0)
     others = (values.sum(axis=1, keepdims=True) - values) / np.maximum(counts - 1, 1)
-    leads = (values - best_other) / highest
     lifts = (values - others) / np.maximum(highest - others, 1e-6)
     ranks = np.broadcast_to(np.arange(1, scores.shape[1] + 1, dtype=np.int32), scores.shape)
-    return Listing(ranks, *(np.where(inside, column, 0.0).astype(np.float32) for column in (leads, lifts)))
+    return Listing(ranks, np.where(inside, lifts, 0.0).astype(np.float32))
 
 
 def shared(words: Words, left: np.ndarray, right: np.ndarray, rarities: np.ndarray) -> Shared:
     """What the pairs of rows `left[i]`, `right[i]` of `words` share; `rarities` as of dupq.text.terms."""
-    titles = _overlaps(*words.titles, rarities, left, right)
-    cosine, least, most, ratio, weight = _overlaps(*words.texts, rarities, left, right)
-    tags = _jaccards(words.tags.offsets, words.tags.ids, left, right)
-    swaps = _swaps(words.titles.offsets, words.titles.ids, rarities, left, right)
-    numbers = have_other_numbers(words.numbers, left, right)
-    return Shared(titles[0], titles[1], titles[2], cosine, least, most, ratio, weight, tags, swaps, numbers)
+    title_cosine, title_least, _ = _overlaps(*words.titles, rarities, left, right)
+    text_cosine, text_least, both_ways = _overlaps(*words.texts, rarities, left, right)
+    tags, numbers = (Shingles(terms.ids, terms.offsets) for terms in (words.tags, words.numbers))
+    has_tags = np.diff(words.tags.offsets) > 0
+    return Shared(
+        title_cosine,
+        title_least,
+        text_cosine,
+        text_least,
+        both_ways,
+        np.where(has_tags[left] | has_tags[right], jaccard(tags, left, right), np.nan).astype(np.float32),
+        _swaps(words.titles.offsets, words.titles.ids, rarities, left, right),
+        have_other_numbers(numbers, left, right).astype(np.float32),
+    )
 
 
-def have_other_numbers(numbers: Terms, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """1 (float32) for each pair of rows that both have numbers, and not the same ones; else 0."""
-    has_any = np.diff(numbers.offsets) > 0
-    shares = _jaccards(numbers.offsets, numbers.ids, left, right)
-    return (has_any[left] & has_any[right] & (shares < 1)).astype(np.float32)
+def title_cosines(titles: Terms, left: np.ndarray, right: np.ndarray, rarities: np.ndarray) -> np.ndarray:
+    """`Shared.title_cosine` alone."""
+    cosines: np.ndarray = _overlaps(*titles, rarities, left, right)[0]
+    return cosines
+
+
+def around(rows: np.ndarray, cosines: np.ndarray, questions: int) -> Around:
+    """Of each of so many questions what its neighbours' titles have in common with its own.
+
+    `rows` (int64, (m,)) are questions, once for each neighbour that they list, `cosines` those of both titles.
+    """
+    sums = np.zeros(questions, np.int64)
+    np.add.at(sums, rows, _whole(cosines))
+    return Around(sums, np.bincount(rows, minlength=questions).astype(np.int64))
+
+
+def title_leads(cosines: np.ndarray, arounds: tuple[Around, Around], listings: tuple[Listing, Listing]) -> np.ndarray:
+    """By how much the titles of n pairs are more alike than those of either side and its other neighbours (float32)."""
+    means = []
+    for side, listing in zip(arounds, listings, strict=True):
+        is_listed = listing.ranks > 0
+        sums, counts = side.cosines - np.where(is_listed, _whole(cosines), 0), side.counts - is_listed
+        means.append(sums / _COSINE_UNITS / np.maximum(counts, 1))
+    return (cosines - (means[0] + means[1]) / 2).astype(np.float32)
+
+
+def _whole(cosines: np.ndarray) -> np.ndarray:
+    return np.rint(cosines.astype(np.float64) * _COSINE_UNITS).astype(np.int64)
 
 
 @nb.njit(nogil=True, cache=True)
 def _overlaps(offsets, ids, counts, rarities, left, right):  # type: ignore[no-untyped-def]
-    """Cosine, least and most share, ratio and least weight of each pair; a term counts (1 + ln count) x rarity."""
-    found = np.zeros((5, len(left)), np.float32)
-    weights, squares = _weights(offsets, ids, counts, rarities)
+    """Cosine (a term counts (1 + ln count) x rarity), least share, and BM25 both ways of each pair."""
+    found = np.zeros((3, len(left)), np.float32)
+    weights, squares, own = _weights(offsets, ids, counts, rarities)
     for pair in range(len(left)):
         a, b = left[pair], right[pair]
-        common, product = _common(offsets, ids, counts, rarities, a, b)
-        least, most = min(weights[a], weights[b]), max(weights[a], weights[b])
+        common, product, forth, back = _common(offsets, ids, counts, rarities, a, b)
         if product > 0.0:
             found[0, pair] = product / np.sqrt(squares[a] * squares[b])
-            found[1, pair], found[2, pair] = common / most, common / least
-        found[3, pair] = least / most if most > 0.0 else 1.0
-        found[4, pair] = least
-    return found[0], found[1], found[2], found[3], found[4]
+            found[1, pair] = common / max(weights[a], weights[b])
+            found[2, pair] = np.sqrt((forth * back) / (own[a] * own[b]))
+    return found[0], found[1], found[2]
 
 
 @nb.njit(nogil=True, cache=True)
 def _weights(offsets, ids, counts, rarities):  # type: ignore[no-untyped-def]
-    """The rarity of all terms of each text, and the square of its length."""
-    weights, squares = np.zeros(len(offsets) - 1), np.zeros(len(offsets) - 1)
+    """The rarity of all terms of each text, the square of its length, and its BM25 for itself."""
+    weights, squares, own = np.zeros(len(offsets) - 1), np.zeros(len(offsets) - 1), np.zeros(len(offsets) - 1)
     for text in range(len(offsets) - 1):
         for place in range(offsets[text], offsets[text + 1]):
             rarity = rarities[ids[place]]
             weights[text] += rarity
             squares[text] += ((1.0 + np.log(counts[place])) * rarity) ** 2
-    return weights, squares
+            own[text] += rarity * _saturated(counts[place])
+    return weights, squares, own
+
+
+@nb.njit(nogil=True, cache=True)
+def _saturated(count):  # type: ignore[no-untyped-def]
+    return count * (_SATURATION + 1.0) / (count + _SATURATION)
 
 
 @nb.njit(nogil=True, cache=True)
 def _common(offsets, ids, counts, rarities, a, b):  # type: ignore[no-untyped-def]
-    """The rarity of the terms of both texts, and their product."""
-    common, product = 0.0, 0.0
+    """The rarity of the terms of both texts, their product, and BM25 of either one for the other."""
+    common, product, forth, back = 0.0, 0.0, 0.0, 0.0
     place, other = offsets[a], offsets[b]
     while place < offsets[a + 1] and other < offsets[b + 1]:
         if ids[place] == ids[other]:
             rarity = rarities[ids[place]]
             common += rarity
             product += (1.0 + np.log(counts[place])) * (1.0 + np.log(counts[other])) * rarity * rarity
+            forth += rarity * _saturated(counts[other])
+            back += rarity * _saturated(counts[place])
             place += 1
             other += 1
         elif ids[place] < ids[other]:
             place += 1
         else:
             other += 1
-    return common, product
-
-
-@nb.njit(nogil=True, cache=True)
-def _jaccards(offsets, ids, left, right):  # type: ignore[no-untyped-def]
-    found = np.full(len(left), np.nan, np.float32)
-    for pair in range(len(left)):
-        a, b = left[pair], right[pair]
-        place, other, common = offsets[a], offsets[b], 0
-        total = offsets[a + 1] - place + offsets[b + 1] - other
-        while place < offsets[a + 1] and other < offsets[b + 1]:
-            if ids[place] == ids[other]:
-                common += 1
-                place += 1
-                other += 1
-            elif ids[place] < ids[other]:
-                place += 1
-            else:
-                other += 1
-        if total:
-            found[pair] = common / (total - common)
-    return found
+    return common, product, forth, back
 
 
 @nb.njit(nogil=True, cache=True)

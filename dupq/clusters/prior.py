@@ -2,7 +2,6 @@
 
 import functools
 import importlib.resources
-import os
 
 import numpy as np
 
@@ -12,9 +11,9 @@ from dupq.errors import DupqError
 
 
 @functools.cache
-def read_prior() -> Prior:
-    """The prior that ships with dupq, or the one in the file that DUPQ_PRIOR names."""
-    place = os.environ.get("DUPQ_PRIOR") or str(importlib.resources.files("dupq") / "clusters" / "prior.json")
+def read_prior(uri: str = "") -> Prior:
+    """The prior at `uri`, or the one that ships with dupq. Raises DupqError if it was made for other features."""
+    place = uri or str(importlib.resources.files("dupq") / "clusters" / "prior.json")
     values = storage.read_json(place)
     if tuple(values["features"]) != FEATURES:
         raise DupqError(f"{place}: made for other features; make it anew with benchmarks/prior.py")
@@ -22,4 +21,5 @@ def read_prior() -> Prior:
         np.array(values[name], np.float64) for name in ("centres", "scales", "coefficients", "spreads")
     )
     a, b = values["linked"]
-    return Prior(centres, scales, coefficients, spreads, (a, b), tuple(values["sites"]))
+    slope = float(values["slope_spread"])
+    return Prior(centres, scales, coefficients, spreads, slope, (a, b), tuple(values["sites"]))

@@ -13,6 +13,7 @@ from dupq.text.keys import Sites
 
 FORMAT = 3
 PARTS = ("train", "development", "test")
+FITNESS_QUESTIONS = 1_000  # of an archive: the more there are, the harder a body is to find, so the same everywhere
 
 SPLIT = pa.schema(
     [

@@ -16,8 +16,6 @@ from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.search import top_k
 from dupq.text.vocabulary import FIRST_WORD, UNKNOWN, Vocabulary
 
-SAMPLE = 1_000  # questions: the larger, the harder a body is to find, so it is the same everywhere
-
 
 @dataclass(frozen=True)
 class Fitness:

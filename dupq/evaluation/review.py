@@ -7,15 +7,15 @@ run writes all its pairs to judge at once. Two passes over the pairs are enough,
 number of files: one counts (`Histogram`, `plan`), one draws (`strata`, `draw`, `merge`).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import expit, logit
 
-from dupq.errors import DupqError, SettingError
-from dupq.text.keys import MAXIMUM_ID
+from dupq.errors import SettingError
+from dupq.evaluation.verdicts import DIFFERENT, SAME, UNJUDGED, UNSURE
 
 BINS = 100  # of the probability, equally wide
 _MILLION = 1_000_000  # probabilities are summed in millionths, so that no order of files changes a sum
@@ -24,10 +24,6 @@ _LEAST = 2  # drawn of a stratum, if it has them
 _SMALLEST_SAMPLE = 4
 _PRECISION_SHARE, _RECALL_SHARE = 0.6, 0.3  # of the sample; the rest goes to all strata alike
 _SUREST = 0.1  # joined pairs are planned as if the model were never surer than this of any, as it may be wrong
-
-UNJUDGED, UNSURE, DIFFERENT, SAME = -2, -1, 0, 1  # verdicts in arrays (int8)
-VERDICTS = {"same": SAME, "different": DIFFERENT, "unsure": UNSURE}  # and in files
-COLUMNS = ("site_left", "question_id_left", "site_right", "question_id_right", "verdict")
 
 _DRAWS = 4_000  # from the posterior
 _DRAW_SEED = 2017
@@ -349,92 +345,3 @@ def verdicts_of(rows: Rows, left: np.ndarray, right: np.ndarray, verdicts: np.nd
     pairs = zip(rows.left.tolist(), rows.right.tolist(), strict=True)
     found = np.array([given.get(pair, UNJUDGED) for pair in pairs], np.int8)
     return found, len(given) - int((found != UNJUDGED).sum())
-
-
-class Verdict(NamedTuple):
-    """A verdict on a pair of questions, the smaller `(site, question_id)` on the left."""
-
-    site_left: str
-    question_id_left: int
-    site_right: str
-    question_id_right: int
-    verdict: str  # same, different or unsure; empty in a file that is yet to be judged
-
-
-def parse_verdicts(text: str, place: str) -> list[Verdict]:
-    """The verdicts of a tab-separated file, each pair once, in the order of the lines.
-
-    The first line names the columns: those of `COLUMNS` in any order, others are ignored. Either question of a pair
-    may be on the left. A line whose verdict is empty is not judged yet and is left out. Raises DupqError that names
-    `place` and the line, or both lines where they contradict each other.
-    """
-    lines = text.removeprefix("\ufeff").split("\n")
-    header = [name.strip() for name in lines[0].split("\t")]
-    columns = _places_of_columns(header, f"{place}, line 1")
-    found: dict[tuple, tuple[Verdict, int]] = {}
-    for number, line in enumerate(lines[1:], 2):
-        if not line.strip():
-            continue
-        values = line.rstrip("\r").split("\t")
-        where = f"{place}, line {number}"
-        if len(values) != len(header):
-            raise DupqError(f"{where}: {len(values)} columns; {len(header)} expected, as in line 1")
-        verdict = _verdict([values[column].strip() for column in columns], where)
-        if verdict is None:
-            continue
-        earlier, earlier_number = found.setdefault(verdict[:4], (verdict, number))
-        if earlier != verdict:
-            raise DupqError(
-                f"{place}, lines {earlier_number} and {number}: the same pair is '{earlier.verdict}' and "
-                f"'{verdict.verdict}'; keep one of the lines"
-            )
-    return [verdict for verdict, _ in found.values()]
-
-
-def _places_of_columns(header: list[str], where: str) -> list[int]:
-    missing = [name for name in COLUMNS if name not in header]
-    if missing:
-        raise DupqError(f"{where}: no column '{missing[0]}'; a heading of {', '.join(COLUMNS)} expected, tabs between")
-    repeated = [name for name in COLUMNS if header.count(name) > 1]
-    if repeated:
-        raise DupqError(f"{where}: two columns '{repeated[0]}'; one expected")
-    return [header.index(name) for name in COLUMNS]
-
-
-def _verdict(values: list[str], where: str) -> Verdict | None:
-    """The verdict of a line, None if it is empty."""
-    site_left, id_left, site_right, id_right, verdict = values
-    left, right = (_question(site, text, where) for site, text in ((site_left, id_left), (site_right, id_right)))
-    if left == right:
-        raise DupqError(f"{where}: question '{id_left}' of {site_left[:50]} is paired with itself")
-    if not verdict:
-        return None
-    if verdict not in VERDICTS:
-        raise DupqError(f"{where}: verdict '{verdict[:50]}'; same, different or unsure expected")
-    return Verdict(*min(left, right), *max(left, right), verdict)
-
-
-def _question(site: str, text: str, where: str) -> tuple[str, int]:
-    if not site:
-        raise DupqError(f"{where}: a question without a site")
-    if not (text.isascii() and text.isdigit() and int(text[:20]) <= MAXIMUM_ID):
-        raise DupqError(f"{where}: '{text[:50]}' is no question id; a whole number expected")
-    return site, int(text)
-
-
-def format_verdicts(verdicts: Iterable[Verdict], more: Mapping[str, Sequence[str]] | None = None) -> str:
-    """The text of a file that `parse_verdicts` reads; `more` are further columns, one string a verdict in each.
-
-    Tabs and ends of lines within these strings become spaces. They come from users, so one that a spreadsheet would
-    take for a formula begins with an apostrophe.
-    """
-    more = more or {}
-    lines = ["\t".join([*COLUMNS, *more])]
-    for verdict, *others in zip(verdicts, *more.values(), strict=True):
-        lines.append("\t".join([*map(str, verdict), *map(_plain, others)]))
-    return "\n".join(lines) + "\n"
-
-
-def _plain(text: str) -> str:
-    joined = " ".join(text.split())
-    return f"'{joined}" if joined.startswith(("=", "+", "-", "@")) else joined

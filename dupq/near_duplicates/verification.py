@@ -18,6 +18,15 @@ def jaccard(sets: Shingles, left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return result
 
 
+def have_other_numbers(numbers: Shingles, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Whether both of a pair have numbers, and not the same ones (bool): siblings ("… 2013", "… 2014"), not duplicates.
+
+    `numbers` are sets (of hashes of the words with a digit in titles), as for `jaccard`.
+    """
+    has_any = np.diff(numbers.offsets) > 0
+    return has_any[left] & has_any[right] & (jaccard(numbers, left, right) < 1)
+
+
 @numba.njit(nogil=True, cache=True)
 def _compare(hashes: np.ndarray, offsets: np.ndarray, left: np.ndarray, right: np.ndarray, result: np.ndarray) -> None:
     for pair in range(len(left)):

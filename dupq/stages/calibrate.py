@@ -1,12 +1,12 @@
 """embeddings, terms, known duplicates → the probability of a pair in this archive.
 
-    fitness    one task          whether the encoder knows the archive, before anything is searched
+    fitness    a task a shard    texts of some questions, and in one task whether the encoder knows them
     sample     one task          questions of development links, and others by a hash of their key
     searches   search_some.py    these in the whole archive, then their neighbours, for the ranks in both directions
-    terms      a task a part     the terms of all questions in these lists
+    terms      a task a part     the terms of these questions, and the titles of all in their lists
     fit        one task          the model (clusters/calibration.py), and the floor of the all-pairs search
 
-Memory: 8 bytes a question in `fitness` and `sample`; 22 lists and texts a sampled question in `fit`.
+Memory: 8 bytes a question where some are chosen; 22 lists and texts and 400 titles a sampled question in `fit`.
 """
 
 from dataclasses import dataclass
@@ -14,32 +14,29 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import xxhash
+import pyarrow.compute as pc
 
 from dupq import storage
-from dupq.clusters.calibration import Labelled, Model, features_of, fit, own_share, places_of, threshold_for
-from dupq.clusters.evidence import shared
+from dupq.clusters.calibration import Evidence, Labelled, features_of, fit, own_share, places_of
+from dupq.clusters.evidence import Around, around, shared, title_cosines, title_leads
 from dupq.clusters.prior import read_prior
 from dupq.config import CalibrationSettings
-from dupq.encoders.description import read_description, read_split
+from dupq.encoders.description import FITNESS_QUESTIONS, read_description
 from dupq.errors import DupqError
-from dupq.links.parts import represented_split
-from dupq.stages.links import known_duplicates
+from dupq.evaluation.known_duplicates import chosen
 from dupq.stages.neighbour_plan import Plan
 from dupq.stages.neighbour_tables import Asked, NeighbourFiles, read_nearest
+from dupq.stages.represented_links import known_sets, write_known_sets
 from dupq.stages.review import read_verdicts
-from dupq.stages.search_some import SomeFiles, search_some, write_keys
-from dupq.stages.signatures import NearFiles
+from dupq.stages.search_some import SomeFiles, read_keys, search_some, write_keys
 from dupq.stages.tasks import Counts, Report, run_tasks, skip_or
-from dupq.stages.terms import TermFiles, read_rarities, read_terms, words_of
+from dupq.stages.terms import TermFiles, read_rarities, read_terms, titles_only, words_of
 from dupq.stages.training import all_keys, texts_among
-from dupq.tables import CALIBRATION_PAIRS, KEY_PAIRS, KNOWN_SETS, REPRESENTATIVES, SAMPLE, TERMS
+from dupq.tables import CALIBRATION_PAIRS, SAMPLE, TERMS, TEXTS
 from dupq.text.keys import Sites
-from dupq.training.split import Split
 
 _FLOOR_PRECISION = 0.5  # of pairs that are kept although neither question lists the other
 _FLOOR_STEPS = 100  # of the highest possible score: so that nights with nearly the same archive have the same floor
-_REFERENCE = 1_000  # quantiles of the best scores that are kept
 
 
 @dataclass(frozen=True)
@@ -79,6 +76,15 @@ class CalibrationFiles:
         """What the encoder reaches on this archive."""
         return storage.join(self.folder, "fitness.json")
 
+    @property
+    def fitness_keys(self) -> str:
+        """The questions that it is measured on."""
+        return storage.join(self.folder, "fitness_keys.parquet")
+
+    def fitness_texts(self, file: str) -> str:
+        """The texts of those that are in a shard."""
+        return storage.join(self.folder, "fitness_texts", file)
+
     def search(self, number: int) -> SomeFiles:
         """The files of the first (1) and second (2) search."""
         return SomeFiles(self.neighbours, storage.join(self.folder, f"search-{number}"))
@@ -90,7 +96,10 @@ class CalibrationFiles:
 
 def calibrate(files: CalibrationFiles, asked: Asked, plan: Plan, settings: CalibrationSettings) -> Report:
     """Write the model for this archive. Raises DupqError for an encoder that does not know it."""
-    report = run_tasks("fitness", _fitness, [(files, settings)])
+    names = [file.relative for file in storage.list_files(files.terms.texts, ".parquet")]
+    run_tasks("fitness", _fitness_keys, [(files,)])
+    run_tasks("fitness", _fitness_texts, [(files, name) for name in names])
+    report = run_tasks("fitness", _fitness, [(files, names)])
     _check_fitness(files, settings)
     report.add(run_tasks("sample", _sample, [(files, asked, plan, settings)]))
     search_some(files.search(1), asked, plan)
@@ -103,27 +112,36 @@ def calibrate(files: CalibrationFiles, asked: Asked, plan: Plan, settings: Calib
     return report
 
 
-def read_calibration(files: CalibrationFiles) -> dict[str, Any]:
-    """What was found, with the model as a `Model` and the reference as an array."""
-    found = storage.read_json(files.output)
-    return {**found, "model": Model.from_dict(found["model"]), "reference": np.array(found["reference"])}
+def _fitness_keys(files: CalibrationFiles) -> Counts:
+    """Choose the questions that fitness is measured on. Memory: 8 bytes a question."""
+    if not storage.exists(files.fitness_keys):
+        write_keys(files.fitness_keys, chosen(all_keys(files.terms.texts), FITNESS_QUESTIONS))
+    return {}
 
 
-def _fitness(files: CalibrationFiles, settings: CalibrationSettings) -> Counts:
+def _fitness_texts(files: CalibrationFiles, file: str) -> Counts:
+    output = files.fitness_texts(file)
+
+    def make() -> Counts:
+        table = texts_among(storage.join(files.terms.texts, file), read_keys(files.fitness_keys))
+        storage.write_table(output, table, TEXTS)
+        return {}
+
+    return skip_or(output, make)
+
+
+def _fitness(files: CalibrationFiles, names: list[str]) -> Counts:
     def make() -> None:
         import torch
 
-        from dupq.encoders.fitness import SAMPLE as QUESTIONS
         from dupq.encoders.fitness import Reader, fitness
         from dupq.encoders.saved import load
 
         torch.set_num_threads(1)
         saved = load(files.encoder)
-        keys = chosen_keys(all_keys(files.terms.texts), QUESTIONS)
-        tables = [texts_among(file.uri, keys) for file in storage.list_files(files.terms.texts, ".parquet")]
+        table = pa.concat_tables([storage.read_table(files.fitness_texts(name), TEXTS) for name in names])
         reader = Reader(saved.network, saved.vocabulary, saved.settings)
-        found = fitness(reader, pa.concat_tables(tables).sort_by("key").combine_chunks())
-        storage.write_json(files.fitness, vars(found))
+        storage.write_json(files.fitness, vars(fitness(reader, table.sort_by("key").combine_chunks())))
 
     if not storage.exists(files.fitness):
         make()
@@ -152,22 +170,14 @@ def _check_fitness(files: CalibrationFiles, settings: CalibrationSettings) -> No
     print(f"warning: {said}", flush=True)
 
 
-def chosen_keys(keys: np.ndarray, most: int) -> np.ndarray:
-    """At most `most` of the keys, by a hash of the key, sorted: the same ones whatever else there is."""
-    if len(keys) <= most:
-        return np.sort(keys)
-    hashes = np.array([xxhash.xxh3_64_intdigest(key.tobytes()) for key in keys.astype("<i8")], np.uint64)
-    return np.sort(keys[np.argsort(hashes, kind="stable")[:most]])
-
-
 def _sample(files: CalibrationFiles, asked: Asked, plan: Plan, settings: CalibrationSettings) -> Counts:
     def make() -> Counts:
         sites = Sites(asked.sites)
         keys = _embedded(files.neighbours, plan, sites)
-        split = _split(files, keys, sites)
-        _write_split(files.known, split)
-        linked = chosen_keys(split.questions_of("development"), settings.links)
-        others = chosen_keys(np.setdiff1d(keys, split.questions, assume_unique=True), settings.sample)
+        split = known_sets(files.links, files.representatives, files.encoder, keys, sites)
+        write_known_sets(files.known, split)
+        linked = chosen(split.questions_of("development"), settings.links)
+        others = chosen(np.setdiff1d(keys, split.questions, assume_unique=True), settings.sample)
         columns = [
             pa.array(np.concatenate([linked, others])),
             pa.array(np.arange(len(linked) + len(others)) < len(linked)),
@@ -179,8 +189,8 @@ def _sample(files: CalibrationFiles, asked: Asked, plan: Plan, settings: Calibra
             "linked questions sampled": len(linked),
             "other questions sampled": len(others),
         }
-        storage.write_table(files.sample, pa.table(columns, schema=SAMPLE), SAMPLE, counts)
         write_keys(files.search(1).wanted, np.concatenate([linked, others, judged_keys]))
+        storage.write_table(files.sample, pa.table(columns, schema=SAMPLE), SAMPLE, counts)  # last: it marks the rest
         return counts
 
     return skip_or(files.sample, make)
@@ -196,62 +206,6 @@ def _embedded(files: NeighbourFiles, plan: Plan, sites: Sites) -> np.ndarray:
     return np.sort(np.concatenate(found))
 
 
-def representative_links(links: str | None, representatives: str, sites: Sites) -> np.ndarray:
-    """The known duplicates as pairs of representatives (int64, shape (m, 2), left < right), each once."""
-    if links is None:
-        return np.zeros((0, 2), np.int64)
-    table = storage.read_table(representatives, REPRESENTATIVES)
-    pairs = represented(known_duplicates(links, sites), table["key"].to_numpy(), table["representative"].to_numpy())
-    pairs = np.unique(np.sort(pairs, axis=1), axis=0)
-    return pairs[pairs[:, 0] != pairs[:, 1]]
-
-
-def _split(files: CalibrationFiles, keys: np.ndarray, sites: Sites) -> Split:
-    """The known duplicates among the questions `keys` that are searched, and those that these represent."""
-    links = np.zeros((0, 2), np.int64) if files.links is None else known_duplicates(files.links, sites)
-    table = storage.read_table(files.representatives, REPRESENTATIVES)
-    members, standing = table["key"].to_numpy(), table["representative"].to_numpy()
-    links = links[np.isin(represented(links, members, standing), keys).all(axis=1)]
-    return represented_split(links, read_split(files.encoder, sites), lambda some: represented(some, members, standing))
-
-
-def _write_split(uri: str, split: Split) -> None:
-    columns = [pa.array(split.questions), pa.array(split.sets), pa.array(split.parts.tolist(), pa.string())]
-    storage.write_table(uri, pa.table(columns, schema=KNOWN_SETS), KNOWN_SETS)
-
-
-def read_known_sets(files: CalibrationFiles) -> Split:
-    """The sets of known duplicates of a run, by representatives."""
-    table = storage.read_table(files.known, KNOWN_SETS)
-    keys, sets = (table[name].to_numpy() for name in ("key", "duplicates"))
-    return Split(keys, sets, np.array(table["part"].to_pylist(), str))
-
-
-def write_links(uri: str, links: str | None, near: NearFiles, sites: list[str]) -> Counts:
-    """Write the known duplicates of the archive as pairs of representatives; none without links. Runs as a task."""
-
-    def make() -> Counts:
-        pairs = representative_links(links, near.representatives, Sites(sites))
-        pairs = pairs[np.isin(pairs, all_keys(near.texts)).all(axis=1)]
-        _write_pairs_of_keys(uri, pairs)
-        return {"rows_out": len(pairs)}
-
-    return skip_or(uri, make)
-
-
-def _write_pairs_of_keys(uri: str, pairs: np.ndarray) -> None:
-    table = pa.table([pa.array(pairs[:, 0]), pa.array(pairs[:, 1])], schema=KEY_PAIRS)
-    storage.write_table(uri, table, KEY_PAIRS)
-
-
-def represented(keys: np.ndarray, members: np.ndarray, representatives: np.ndarray) -> np.ndarray:
-    """For each key the question that represents it; `members` is sorted."""
-    if not len(members):
-        return keys
-    places = np.minimum(np.searchsorted(members, keys), len(members) - 1)
-    return np.where(members[places] == keys, representatives[places], keys)
-
-
 def _second_wanted(files: CalibrationFiles, asked: Asked) -> Counts:
     wanted = files.search(2).wanted
     if not storage.exists(wanted):
@@ -262,35 +216,48 @@ def _second_wanted(files: CalibrationFiles, asked: Asked) -> Counts:
 
 
 def _words_of_part(files: CalibrationFiles, asked: Asked, part: int) -> Counts:
+    """The terms of the questions that were searched, and the titles of all that they list."""
+
     def make() -> Counts:
-        lists = [read_nearest(files.search(number).lists, asked.settings.k)[0] for number in (1, 2)]
-        table = read_terms(files.terms, part, np.unique(np.concatenate(lists)))
-        storage.write_table(files.words(part), table, TERMS)
+        found = [read_nearest(files.search(number).lists, asked.settings.k) for number in (1, 2)]
+        searched = np.concatenate([keys for keys, _ in found])
+        listed = [lists.others[lists.others >= 0] for _, lists in found]
+        table = read_terms(files.terms, part, np.unique(np.concatenate([searched, *listed])))
+        is_searched = pa.array(np.isin(table["key"].to_numpy(), searched))
+        tables = [table.filter(is_searched), titles_only(table.filter(pc.invert(is_searched)))]
+        storage.write_table(files.words(part), pa.concat_tables(tables), TERMS)
         return {}
 
     return skip_or(files.words(part), make)
 
 
 def _fit(files: CalibrationFiles, asked: Asked, settings: CalibrationSettings) -> Counts:
-    from dupq.stages.calibration_pairs import sampled_pairs
+    from dupq.stages.calibration_pairs import read_lists, sampled_pairs
 
-    sites, prior = Sites(asked.sites), read_prior()
-    found = sampled_pairs(files, asked)
+    sites, prior = Sites(asked.sites), read_prior(settings.prior)
+    lists, rarities = read_lists(files, asked), read_rarities(files.terms)
+    found = sampled_pairs(files, asked, lists)
     tables = [storage.read_table(files.words(part), TERMS) for part in range(files.terms.parts)]
     keys, words = words_of(pa.concat_tables(tables))
     left, right = np.searchsorted(keys, found.left), np.searchsorted(keys, found.right)
-    evidence = shared(words, left, right, read_rarities(files.terms))
+    rows, places = np.nonzero(lists.others >= 0)
+    queries, others = (np.searchsorted(keys, some) for some in (lists.keys[rows], lists.others[rows, places]))
+    listed = around(queries, title_cosines(words.titles, queries, others, rarities), len(keys))
+    common = shared(words, left, right, rarities)
+    around_left, around_right = (Around(*(column[some] for column in listed)) for some in (left, right))
+    listings = found.listing_left, found.listing_right
+    leads = title_leads(common.title_cosine, (around_left, around_right), listings)
     places = places_of(found.scores, found.reference)
-    features = features_of(places, found.listing_left, found.listing_right, evidence, asked.settings.k)
+    evidence = Evidence(places, found.listing_left, found.listing_right, common, leads)
+    features = features_of(evidence, asked.settings.k)
     model = fit(Labelled(features, found.labels, found.weights, found.is_judged, found.log_rates), prior)
     probabilities = model.probabilities(features)
     floor = _floor(found.scores, probabilities, found.counts, asked)
     own = own_share(model, prior, features)
     record = {
         "model": model.to_dict(),
-        "reference": _quantiles(found.reference).tolist(),
+        "reference": found.reference.tolist(),
         "floor": floor if np.isfinite(floor) else None,
-        "expected_threshold": threshold_for(settings.precision, probabilities, found.counts),
         "development_links": int(found.is_linked.sum()),
         "judged_pairs": int(found.is_judged.sum()),
         "development_sets": found.sets,
@@ -314,12 +281,6 @@ def _floor(scores: np.ndarray, probabilities: np.ndarray, counts: np.ndarray, as
         return np.inf
     step = asked.measure.highest / _FLOOR_STEPS
     return float(np.ceil(scores[order][reached[-1]] / step) * step)
-
-
-def _quantiles(reference: np.ndarray) -> np.ndarray:
-    if len(reference) <= _REFERENCE:
-        return reference
-    return np.quantile(reference, np.linspace(0, 1, _REFERENCE), method="nearest")
 
 
 def _write_pairs(files: CalibrationFiles, sites: Sites, found: Any, features: np.ndarray, p: np.ndarray) -> None:

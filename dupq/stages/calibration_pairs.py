@@ -7,6 +7,7 @@ import numpy as np
 from dupq import storage
 from dupq.clusters.evidence import UNLISTED, Listing, listing_of
 from dupq.stages.neighbour_tables import Asked, read_nearest
+from dupq.stages.represented_links import read_known_sets
 from dupq.stages.review import Judged, read_verdicts
 from dupq.tables import SAMPLE
 from dupq.text.keys import Sites
@@ -14,6 +15,8 @@ from dupq.training.split import Split
 
 if TYPE_CHECKING:
     from dupq.stages.calibrate import CalibrationFiles
+
+_REFERENCE = 1_000
 
 
 class SampledPairs(NamedTuple):
@@ -30,7 +33,7 @@ class SampledPairs(NamedTuple):
     weights: np.ndarray  # float64, in the likelihood: each set of duplicates weighs the same
     log_rates: np.ndarray  # float64: ln of how much likelier a linked pair came into the sample than another one
     counts: np.ndarray  # float64: how many pairs of the archive a row stands for
-    reference: np.ndarray  # float64, sorted: the best scores of the other questions
+    reference: np.ndarray  # float64, sorted: best scores of other questions, at most _REFERENCE
     sets: int  # of duplicates
     questions: int
 
@@ -44,19 +47,16 @@ class Lists(NamedTuple):
     listing: Listing
 
 
-def sampled_pairs(files: "CalibrationFiles", asked: Asked) -> SampledPairs:
+def sampled_pairs(files: "CalibrationFiles", asked: Asked, lists: Lists) -> SampledPairs:
     """The pairs of the sampled questions that calibration may read: no question of training or test parts."""
-    from dupq.stages.calibrate import read_known_sets
-
     sites = Sites(asked.sites)
     sample = storage.read_table(files.sample, SAMPLE)
     sampled, is_development = sample["key"].to_numpy(), sample["is_linked"].to_numpy()
-    lists = read_lists(files, asked)
     rows = np.flatnonzero(np.isin(lists.keys, sampled))
     places, ranks = np.nonzero(lists.others[rows] >= 0)
     queries, others = lists.keys[rows][places], lists.others[rows][places, ranks]
     scores = lists.scores[rows][places, ranks]
-    split = read_known_sets(files)
+    split = read_known_sets(files.known)
     from_linked = np.isin(queries, sampled[is_development])
     is_linked = from_linked & (split.set_of(queries) == split.set_of(others))
     both = np.where(look_up(lists, others, queries).ranks > 0, 2.0, 1.0)  # a pair that lists each other comes up twice
@@ -89,7 +89,7 @@ def sampled_pairs(files: "CalibrationFiles", asked: Asked) -> SampledPairs:
             np.full(len(queries), np.log(max(linked_share, 1e-9) / max(other_share, 1e-9))), np.zeros(len(judged.left))
         ),
         both_kinds(linked_counts / both, np.zeros(len(judged.left))),
-        np.sort(reference[np.isfinite(reference)]),
+        _quantiles(np.sort(reference[np.isfinite(reference)])),
         len(np.unique(split.set_of(sampled[is_development]))),
         len(sampled),
     )
@@ -128,6 +128,13 @@ def codes(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return np.rec.fromarrays([left.astype(np.int64), right.astype(np.int64)])
 
 
+def _quantiles(reference: np.ndarray) -> np.ndarray:
+    """At most `_REFERENCE` of the sorted scores, evenly spread: a place means the same whatever the sample."""
+    if len(reference) <= _REFERENCE:
+        return reference
+    return np.quantile(reference, np.linspace(0, 1, _REFERENCE), method="nearest")
+
+
 def _set_weights(sets: np.ndarray, is_linked: np.ndarray) -> np.ndarray:
     """1 for pairs of strangers; the linked pairs of a set weigh together as much as one pair in both directions."""
     weights = np.ones(len(sets))
@@ -153,13 +160,11 @@ def read_lists(files: "CalibrationFiles", asked: Asked) -> Lists:
 def look_up(lists: Lists, queries: np.ndarray, others: np.ndarray) -> Listing:
     """How each of `queries` lists the one of `others`."""
     if not len(lists.keys):
-        nothing = np.zeros(len(queries), np.float32)
-        return Listing(np.full(len(queries), UNLISTED, np.int32), nothing, nothing)
+        return Listing(np.full(len(queries), UNLISTED, np.int32), np.zeros(len(queries), np.float32))
     rows = np.minimum(np.searchsorted(lists.keys, queries), len(lists.keys) - 1)
     listed = (lists.others[rows] == others[:, None]) & (lists.keys[rows] == queries)[:, None]
     is_listed, places = listed.any(axis=1), listed.argmax(axis=1)
-    columns = [column[rows, places] for column in lists.listing]
+    ranks, lifts = (column[rows, places] for column in lists.listing)
     return Listing(
-        np.where(is_listed, columns[0], UNLISTED).astype(np.int32),
-        *(np.where(is_listed, column, 0).astype(np.float32) for column in columns[1:]),
+        np.where(is_listed, ranks, UNLISTED).astype(np.int32), np.where(is_listed, lifts, 0).astype(np.float32)
     )

@@ -18,11 +18,12 @@ from dupq import storage
 from dupq.clusters import identity
 from dupq.clusters.canonical import REASONS, Standing, canonical_questions
 from dupq.clusters.statistics import cluster_statistics
-from dupq.stages.calibrate import represented
+from dupq.stages.calibration_pairs import codes
 from dupq.stages.links import known_duplicates, link_targets
 from dupq.stages.near_duplicates import verified_part
 from dupq.stages.pairs import PairFiles
 from dupq.stages.partition import PartitionFiles
+from dupq.stages.represented_links import represented
 from dupq.stages.shards import Shard
 from dupq.stages.tasks import Counts, Report, run_tasks, skip_or
 from dupq.tables import (
@@ -303,7 +304,7 @@ def _links_beside(files: ClusterFiles, part: int, scored: pa.Table) -> pa.Table:
     links = storage.read_table(files.partition.links, KEY_PAIRS)
     left, right = links["left"].to_numpy(), links["right"].to_numpy()
     mine = partition_of(left, files.scored.terms.parts) == part
-    known = _among(left, right, np.stack([scored["left"].to_numpy(), scored["right"].to_numpy()], axis=1))
+    known = np.isin(codes(left, right), codes(scored["left"].to_numpy(), scored["right"].to_numpy()))
     return links.filter(pa.array(mine & ~known))
 
 
@@ -315,18 +316,10 @@ def _pairs_table(table: pa.Table, files: ClusterFiles, sites: Sites) -> pa.Table
         columns += [pa.array(names, pa.string()), pa.array(ids)]
     known = pa.nulls(len(table), pa.bool_())
     if files.links is not None:
-        listed = _among(left, right, known_duplicates(files.links, sites))
+        listed = np.isin(codes(left, right), codes(*known_duplicates(files.links, sites).T))
         known = pc.or_(pa.array(listed), pc.equal(table["source"], "known_link").combine_chunks())
     members = storage.read_table(files.members, MEMBERS)
     keys, clusters = members["key"].to_numpy(), members["cluster"].to_numpy()
     joined = represented(left, keys, clusters) == represented(right, keys, clusters)
     evidence = [table[field.name] for field in _EVIDENCE]
     return pa.table([*columns, *evidence, pa.array(joined), known], schema=PAIRS)
-
-
-def _among(left: np.ndarray, right: np.ndarray, known: np.ndarray) -> np.ndarray:
-    pair = np.dtype([("left", np.int64), ("right", np.int64)])
-    wanted, listed = np.zeros(len(left), pair), np.zeros(len(known), pair)
-    wanted["left"], wanted["right"] = left, right
-    listed["left"], listed["right"] = known[:, 0], known[:, 1]
-    return np.isin(wanted, listed)

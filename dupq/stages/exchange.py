@@ -51,6 +51,12 @@ def _read_batch(uri: str, part: int) -> pa.RecordBatch:
             raise DupqError(f"{uri}: not a readable Arrow file ({error})") from error
 
 
+def one_batch(table: pa.Table) -> pa.RecordBatch:
+    """The rows of a table as one batch, also where there are none."""
+    plain = table.replace_schema_metadata(None).combine_chunks()
+    return plain.to_batches()[0] if len(plain) else pa.RecordBatch.from_pylist([], schema=plain.schema)
+
+
 def columns_of(batches: list[pa.RecordBatch], schema: pa.Schema) -> list[np.ndarray]:
     """The rows of all batches together: one array a column of `schema`."""
     table = pa.Table.from_batches([batch.replace_schema_metadata(None) for batch in batches], schema)

@@ -16,7 +16,7 @@ from dupq.clusters.components import components
 from dupq.config import NearDuplicateSettings
 from dupq.near_duplicates.pairing import Bucketed, ChainRule, bucket_pairs, distinct_pairs
 from dupq.near_duplicates.shingles import Shingles, shingle_sets
-from dupq.near_duplicates.verification import jaccard
+from dupq.near_duplicates.verification import have_other_numbers, jaccard
 from dupq.stages import exchange
 from dupq.stages.bundles import Bundle, Cuts, band_tasks, bundles_of, chunks, cuts_of
 from dupq.stages.shards import partition_of
@@ -174,8 +174,7 @@ def _compared(uris: list[str], number: int, candidates: np.ndarray) -> tuple[np.
         keys, sets, numbers = _sets(uris, number, np.unique(candidates[some]))
         left, right = np.searchsorted(keys, candidates[some]).T
         result[some] = jaccard(sets, left, right)
-        both = (np.diff(numbers.offsets)[left] > 0) & (np.diff(numbers.offsets)[right] > 0)
-        are_siblings[some] = both & (jaccard(numbers, left, right) < 1)
+        are_siblings[some] = have_other_numbers(numbers, left, right)
     return result, are_siblings
 
 

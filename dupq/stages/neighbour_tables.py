@@ -160,14 +160,14 @@ def ranked(keys: np.ndarray, nearest: Any, measure: Measure) -> pa.Table:
     listing = listing_of(scores, measure.highest)
     found = as_neighbours(keys, nearest, measure)
     places = np.nonzero(nearest.others >= 0)
-    columns = [*found, listing.leads[places], listing.lifts[places]]
+    columns = [*found, listing.lifts[places]]
     return pa.table([pa.array(column) for column in columns], schema=NEIGHBOURS)
 
 
 def unranked(similar: pa.Table) -> pa.Table:
     """Pairs above the floor as rows for the clusters stage."""
     nothing = pa.array(np.zeros(len(similar), np.float32))
-    return pa.table([*similar.columns, pa.nulls(len(similar), pa.int32()), nothing, nothing], schema=NEIGHBOURS)
+    return pa.table([*similar.columns, pa.nulls(len(similar), pa.int32()), nothing], schema=NEIGHBOURS)
 
 
 def directed_rows(folder: str, part: int) -> Iterator[pa.Table]:

@@ -2,7 +2,9 @@
 
     candidates  a task a part   both directions of its neighbours as pairs; which questions' terms are wanted
     terms       a task a part   the terms of its questions, for the parts that want them
-    evidence    a task a part   words in common, probability; the pairs that people read
+    compared    a task a part   words in common; of each question with the neighbours that it lists
+    around      a task a part   the latter of its questions, from all parts and for the parts that want it
+    scored      a task a part   probability
 
 A part holds the pairs whose left keys are in it (`partition_of`). Memory: the candidates of a part and the terms of the
 questions in them, about 1 GB for 200,000 left questions.
@@ -15,18 +17,19 @@ import numpy as np
 import pyarrow as pa
 
 from dupq import storage
-from dupq.clusters.calibration import Model, features_of, places_of
-from dupq.clusters.evidence import UNLISTED, Listing, Shared, shared
+from dupq.clusters.calibration import Evidence, Model, features_of, places_of
+from dupq.clusters.evidence import UNLISTED, Around, Listing, Shared, around, shared, title_leads
 from dupq.stages import exchange
 from dupq.stages.neighbour_tables import directed_rows
 from dupq.stages.shards import partition_of
 from dupq.stages.tasks import Counts, Report, run_tasks, skip_or
 from dupq.stages.terms import TermFiles, read_rarities, read_terms, words_of
-from dupq.tables import CANDIDATES, KEYS, SCORED, TERMS
+from dupq.tables import AROUND, CANDIDATES, COMPARED, HISTOGRAM, KEYS, SCORED, TERMS
 
 _STEPS = 1_000  # of probability
 _PRECISIONS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # whose thresholds are written beside the chosen one
 _NO_RANK = np.iinfo(np.int32).max  # after all others
+_NO_KEY = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,26 @@ class PairFiles:
         """The terms of a part's questions, a batch for each part that wants them."""
         return storage.join(self.folder, "terms", f"part-{home:05d}.arrow")
 
+    def compared(self, part: int) -> str:
+        """The pairs of a part, with what their texts share."""
+        return storage.join(self.folder, "compared", f"part-{part:05d}.parquet")
+
+    def listed(self, part: int) -> str:
+        """What the titles of neighbours in a part share with those that list them, a batch for each part of those."""
+        return storage.join(self.folder, "listed", f"part-{part:05d}.arrow")
+
+    def around(self, home: int) -> str:
+        """The same of all neighbours of a part's questions."""
+        return storage.join(self.folder, "around", f"part-{home:05d}.parquet")
+
+    def around_for(self, home: int) -> str:
+        """The same, a batch for each part that wants them."""
+        return storage.join(self.folder, "around_for", f"part-{home:05d}.arrow")
+
+    def histogram(self, part: int) -> str:
+        """How many pairs of a part have each probability."""
+        return storage.join(self.folder, "histograms", f"part-{part:05d}.parquet")
+
     def scored(self, part: int) -> str:
         """The pairs of a part with evidence and probability."""
         return storage.join(self.folder, "scored", f"part-{part:05d}.parquet")
@@ -74,6 +97,8 @@ def score_pairs(files: PairFiles, k: int) -> Report:
     report = run_tasks("candidates", _candidates, [(files, part) for part in parts])
     rows_in = report.rows_in
     report.add(run_tasks("terms", _terms_of_home, [(files, part) for part in parts]))
+    report.add(run_tasks("compared", _compare_part, [(files, part) for part in parts]))
+    report.add(run_tasks("around", _around_home, [(files, part) for part in parts]))
     written = run_tasks("pairs", _score_part, [(files, k, part) for part in parts])
     report.add(written)
     report.rows_in, report.rows_out = rows_in, written.rows_out
@@ -108,10 +133,10 @@ def undirected(directed: pa.Table) -> pa.Table:
     pairs = np.cumsum(first) - 1
     columns: list[Any] = [left[first], right[first], directed["similarity"].to_numpy()[order][first]]
     listed = ranks != _NO_RANK
-    values = [ranks, *(directed[name].to_numpy()[order] for name in ("lead", "lift"))]
+    values = [ranks, directed["lift"].to_numpy()[order]]
     for is_mine in (queries == left, queries == right):
         rows = np.flatnonzero(listed & is_mine)
-        for value, empty in zip(values, (UNLISTED, 0.0, 0.0), strict=True):
+        for value, empty in zip(values, (UNLISTED, 0.0), strict=True):
             column = np.full(int(first.sum()), empty, value.dtype)
             column[pairs[rows]] = value[rows]
             columns.append(column)
@@ -127,20 +152,15 @@ def _terms_of_home(files: PairFiles, home: int) -> Counts:
         order = np.argsort(keys, kind="stable")
         wanted = (exchange.read_part([files.wanted(part)], home)[0] for part in range(files.terms.parts))
         rows = (order[np.searchsorted(keys[order], some["key"].to_numpy())] for some in wanted)
-        batches = (_one_batch(table.take(pa.array(some))) for some in rows)
+        batches = (exchange.one_batch(table.take(pa.array(some))) for some in rows)
         exchange.write_parts(output, batches, TERMS, {})
         return {}
 
     return exchange.skip_or(output, make)
 
 
-def _one_batch(table: pa.Table) -> pa.RecordBatch:
-    batches = table.combine_chunks().to_batches()
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=TERMS)
-
-
-def _score_part(files: PairFiles, k: int, part: int) -> Counts:
-    output = files.scored(part)
+def _compare_part(files: PairFiles, part: int) -> Counts:
+    output = files.compared(part)
 
     def make() -> Counts:
         pairs = storage.read_table(files.candidates(part), CANDIDATES)
@@ -148,12 +168,69 @@ def _score_part(files: PairFiles, k: int, part: int) -> Counts:
         keys, words = words_of(pa.Table.from_batches([b.replace_schema_metadata(None) for b in batches], TERMS))
         left, right = (np.searchsorted(keys, pairs[side].to_numpy()) for side in ("left", "right"))
         common = shared(words, left, right, read_rarities(files.terms))
-        table = scored_table(pairs, common, read_scale(files.calibration, k))
+        listed = [pairs[f"rank_{side}"].to_numpy() > 0 for side in ("left", "right")]
+        rows = np.concatenate([left[listed[0]], right[listed[1]]])
+        found = around(rows, np.concatenate([common.title_cosine[some] for some in listed]), len(keys))
+        homes = partition_of(keys, files.terms.parts)
+        batches_out = exchange.split([keys, *found], AROUND, homes, files.terms.parts)
+        exchange.write_parts(files.listed(part), batches_out, AROUND, {})
+        table = pa.table([*pairs.columns, *map(pa.array, common)], schema=COMPARED)
+        storage.write_table(output, table, COMPARED)  # last: it marks the rest
+        return {}
+
+    return skip_or(output, make)
+
+
+def _around_home(files: PairFiles, home: int) -> Counts:
+    output = files.around_for(home)
+
+    def make() -> Counts:
+        batches = exchange.read_part([files.listed(part) for part in range(files.terms.parts)], home)
+        columns = exchange.columns_of(batches, AROUND)
+        keys, rows = np.unique(columns[0], return_inverse=True)
+        sums = [np.zeros(len(keys), np.int64) for _ in columns[1:]]
+        for total, column in zip(sums, columns[1:], strict=True):
+            np.add.at(total, rows, column)
+        table = pa.table([pa.array(column) for column in (keys, *sums)], schema=AROUND)
+        storage.write_table(files.around(home), table, AROUND)
+        bounds = np.cumsum([0, *(len(batch) for batch in batches)])
+        wanted = (rows[bounds[part] : bounds[part + 1]] for part in range(files.terms.parts))
+        exchange.write_parts(output, (exchange.one_batch(table.take(pa.array(some))) for some in wanted), AROUND, {})
+        return {}
+
+    return exchange.skip_or(output, make)
+
+
+def _score_part(files: PairFiles, k: int, part: int) -> Counts:
+    output = files.scored(part)
+
+    def make() -> Counts:
+        pairs = storage.read_table(files.compared(part), COMPARED)
+        uris = [files.around_for(home) for home in range(files.terms.parts)]
+        sides = arounds(exchange.columns_of(exchange.read_part(uris, part), AROUND), pairs)
+        table = scored_table(pairs, sides, read_scale(files.calibration, k))
+        _write_histogram(files.histogram(part), table["probability"].to_numpy())
         counts = {"rows_in": len(pairs)}
         storage.write_table(output, table, SCORED, counts)
         return {**counts, "rows_out": len(pairs)}
 
     return skip_or(output, make)
+
+
+def arounds(columns: list[np.ndarray], pairs: pa.Table) -> tuple[Around, Around]:
+    """Of rows of AROUND those of the left and of the right questions of pairs; nothing is around one without a row.
+
+    Such are questions that are in no candidate pair: known links bring them into components all the same.
+    """
+    order = np.argsort(columns[0], kind="stable")
+    keys, *sums = (np.append(column[order], last) for column, last in zip(columns, (_NO_KEY, 0, 0), strict=True))
+    wanted = [pairs[side].to_numpy() for side in ("left", "right")]
+    rows = [np.searchsorted(keys[:-1], some) for some in wanted]
+    left, right = (
+        Around(*(np.where(keys[row] == some, total[row], 0) for total in sums))
+        for row, some in zip(rows, wanted, strict=True)
+    )
+    return left, right
 
 
 def read_scale(calibration: str, k: int) -> Scale:
@@ -162,20 +239,20 @@ def read_scale(calibration: str, k: int) -> Scale:
     return Scale(Model.from_dict(found["model"]), np.array(found["reference"]), k)
 
 
-def scored_table(pairs: pa.Table, common: Shared, scale: Scale) -> pa.Table:
-    """Rows of CANDIDATES and what their texts share, as rows of SCORED."""
+def scored_table(pairs: pa.Table, sides: tuple[Around, Around], scale: Scale) -> pa.Table:
+    """Rows of COMPARED, and what is around both questions of each, as rows of SCORED."""
     left, right = (
-        Listing(*(pairs[f"{name}_{side}"].to_numpy() for name in ("rank", "lead", "lift")))
-        for side in ("left", "right")
+        Listing(*(pairs[f"{name}_{side}"].to_numpy() for name in ("rank", "lift"))) for side in ("left", "right")
     )
+    common = Shared(*(pairs[name].to_numpy() for name in Shared._fields))
     places = places_of(pairs["similarity"].to_numpy().astype(np.float64), scale.reference)
-    p = scale.model.probabilities(features_of(places, left, right, common, scale.k))
+    leads = title_leads(common.title_cosine, sides, (left, right))
+    p = scale.model.probabilities(features_of(Evidence(places, left, right, common, leads), scale.k))
     ranks = [pa.array(side.ranks, mask=side.ranks == UNLISTED) for side in (left, right)]
-    words = [common.title_cosine, common.text_cosine]
     columns = [
         *(pairs[name].combine_chunks() for name in ("left", "right", "similarity")),
         *ranks,
-        *(pa.array(column) for column in words),
+        *(pa.array(column) for column in (common.title_cosine, common.text_cosine)),
         pa.array(common.tags, mask=np.isnan(common.tags)),
         pa.array(p.astype(np.float32)),
     ]
@@ -208,12 +285,16 @@ def _above(threshold: float, counts: np.ndarray, sums: np.ndarray) -> dict[str, 
     return {"threshold": float(threshold), "pairs": pairs, "expected_precision": right / pairs if pairs else 1.0}
 
 
+def _write_histogram(uri: str, probabilities: np.ndarray) -> None:
+    """How many pairs have a probability of each step, and the sum of these."""
+    p = probabilities.astype(np.float64)
+    steps = np.minimum((p * _STEPS).astype(np.int64), _STEPS - 1)
+    columns = [pa.array(np.bincount(steps, minlength=_STEPS)), pa.array(np.bincount(steps, p, minlength=_STEPS))]
+    storage.write_table(uri, pa.table(columns, schema=HISTOGRAM), HISTOGRAM)
+
+
 def _histogram(files: PairFiles) -> tuple[np.ndarray, np.ndarray]:
-    """How many pairs have a probability of each step, and the sum of these; read file by file."""
-    counts, sums = np.zeros(_STEPS), np.zeros(_STEPS)
-    for part in range(files.terms.parts):
-        p = storage.read_table(files.scored(part), SCORED, ["probability"])["probability"].to_numpy().astype(np.float64)
-        steps = np.minimum((p * _STEPS).astype(np.int64), _STEPS - 1)
-        counts += np.bincount(steps, minlength=_STEPS)
-        sums += np.bincount(steps, p, minlength=_STEPS)
-    return counts, sums
+    """What the parts counted, together."""
+    tables = [storage.read_table(files.histogram(part), HISTOGRAM) for part in range(files.terms.parts)]
+    counts, sums = (np.sum([table[name].to_numpy() for table in tables], axis=0) for name in HISTOGRAM.names)
+    return counts.astype(np.float64), sums

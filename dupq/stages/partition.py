@@ -3,7 +3,7 @@
     components  one task          the pairs above the threshold, and which questions they connect
     inside      a task a part     candidate pairs within one component, also those below the threshold
     embedded    a task a shard    the embeddings of components in which not every pair is a candidate
-    terms       a task a part     their terms
+    terms       a task a part     their terms, and what is around them
     partition   a task a group    every pair of these scored, and clusters chosen
 
 A component of more than `clusters.scored_size` questions is not scored pair by pair: what is no candidate there,
@@ -18,17 +18,17 @@ from scipy.special import logit
 
 from dupq import storage
 from dupq.clusters.components import components
-from dupq.clusters.evidence import shared
+from dupq.clusters.evidence import UNLISTED, shared
 from dupq.clusters.partition import partition
 from dupq.config import ClusterSettings
 from dupq.encoders.measure import Measure
 from dupq.stages import exchange
 from dupq.stages.embeddings import embeddings_of
-from dupq.stages.pairs import PairFiles, read_scale, scored_table
+from dupq.stages.pairs import PairFiles, arounds, read_scale, scored_table
 from dupq.stages.shards import Shard
 from dupq.stages.tasks import Counts, Report, run_tasks, skip_or
 from dupq.stages.terms import read_rarities, read_terms, words_of
-from dupq.tables import CANDIDATES, KEY_PAIRS, LABELS, NODES, SCORED, TERMS
+from dupq.tables import AROUND, COMPARED, KEY_PAIRS, LABELS, NODES, SCORED, TERMS
 from dupq.text.keys import Sites
 
 _PAIRS_OF_GROUP = 2_000_000  # of components, before a group is closed
@@ -160,16 +160,11 @@ def _embeddings_of_shard(files: PartitionFiles, sites: list[str], groups: int, s
         uri = storage.join(files.embeddings, shard.file)
         table = storage.read_table(uri)
         keys = Sites(sites).pack_columns(table["site"], table["question_id"], uri)
-        batches = (_one_batch(table.take(pa.array(rows))) for rows in _wanted(files, keys, groups))
+        batches = (exchange.one_batch(table.take(pa.array(rows))) for rows in _wanted(files, keys, groups))
         exchange.write_parts(output, batches, table.schema.remove_metadata(), {})
         return {}
 
     return exchange.skip_or(output, make) if groups else {}
-
-
-def _one_batch(table: pa.Table) -> pa.RecordBatch:
-    plain = table.replace_schema_metadata(None).combine_chunks()
-    return plain.to_batches()[0] if len(plain) else pa.RecordBatch.from_pylist([], schema=plain.schema)
 
 
 def _terms_of_part(files: PartitionFiles, groups: int, part: int) -> Counts:
@@ -177,8 +172,12 @@ def _terms_of_part(files: PartitionFiles, groups: int, part: int) -> Counts:
 
     def make() -> Counts:
         table = read_terms(files.pairs.terms, part)
+        around = storage.read_table(files.pairs.around(part), AROUND)
+        wanted = _wanted(files, around["key"].to_numpy(), groups)
+        batches = (exchange.one_batch(around.take(pa.array(rows))) for rows in wanted)
+        exchange.write_parts(files.step("around", part), batches, AROUND, {})
         wanted = _wanted(files, table["key"].to_numpy(), groups)
-        exchange.write_parts(output, (_one_batch(table.take(pa.array(rows))) for rows in wanted), TERMS, {})
+        exchange.write_parts(output, (exchange.one_batch(table.take(pa.array(rows))) for rows in wanted), TERMS, {})
         return {}
 
     return exchange.skip_or(output, make) if groups else {}
@@ -245,10 +244,12 @@ def _score(
     keys, words = words_of(pa.Table.from_batches([b.replace_schema_metadata(None) for b in terms], TERMS))
     left, right = (np.searchsorted(keys, pairs[:, column]) for column in (0, 1))
     common = shared(words, left, right, read_rarities(files.pairs.terms))
-    nothing, unlisted = np.zeros(len(pairs), np.float32), np.full(len(pairs), -1, np.int32)
-    columns = [pairs[:, 0], pairs[:, 1], similarities, unlisted, nothing, nothing, unlisted, nothing, nothing]
-    candidates = pa.table([pa.array(column) for column in columns], schema=CANDIDATES)
-    found = scored_table(candidates, common, read_scale(files.pairs.calibration, cut.k))
+    nothing, unlisted = np.zeros(len(pairs), np.float32), np.full(len(pairs), UNLISTED, np.int32)
+    columns = [pairs[:, 0], pairs[:, 1], similarities, unlisted, nothing, unlisted, nothing, *common]
+    compared = pa.table([pa.array(column) for column in columns], schema=COMPARED)
+    uris = [files.step("around", part) for part in range(files.pairs.terms.parts)]
+    sides = arounds(exchange.columns_of(exchange.read_part(uris, group), AROUND), compared)
+    found = scored_table(compared, sides, read_scale(files.pairs.calibration, cut.k))
     return found["probability"].to_numpy()
 
 

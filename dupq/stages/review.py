@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from dupq import storage
 from dupq.errors import DupqError
 from dupq.evaluation import review
+from dupq.evaluation.verdicts import VERDICTS, Verdict, format_verdicts, parse_verdicts
 from dupq.stages.shards import Shard
 from dupq.stages.tasks import Counts, Report, run_tasks, skip_or
 from dupq.tables import PAIRS, QUESTIONS, REVIEW, REVIEW_COUNTS
@@ -39,7 +40,7 @@ def make_review(files: ReviewFiles, shards: list[Shard], sites: Sites, size: int
     names = [file.relative for file in storage.list_files(files.pairs, ".parquet")]
     report = run_tasks("review", _count, [(files, name) for name in names])
     if not report.rows_in:
-        storage.write_bytes(files.sheet, review.format_verdicts([]).encode())
+        storage.write_bytes(files.sheet, format_verdicts([]).encode())
         return report
     planned = review.plan(_histogram(files, names), max(size, 4))
     run_tasks("review", _draw, [(files, sites.names, planned, name) for name in names])
@@ -103,8 +104,7 @@ def _sheet(rows: review.Rows, shards: list[Shard], sites: Sites, run_id: str) ->
     titles = _titles(np.unique(np.concatenate([rows.left, rows.right])), shards, sites)
     ends = [sites.unpack(side) for side in (rows.left, rows.right)]
     asked = [
-        review.Verdict(*row, "")
-        for row in zip(ends[0][0], ends[0][1].tolist(), ends[1][0], ends[1][1].tolist(), strict=True)
+        Verdict(*row, "") for row in zip(ends[0][0], ends[0][1].tolist(), ends[1][0], ends[1][1].tolist(), strict=True)
     ]
     more = {
         "title_left": [titles.get(key, "") for key in rows.left.tolist()],
@@ -113,7 +113,7 @@ def _sheet(rows: review.Rows, shards: list[Shard], sites: Sites, run_id: str) ->
     }
     order = np.argsort(rows.hashes, kind="stable").tolist()  # strata mixed, so that a reader learns nothing from places
     shuffled = {name: [column[place] for place in order] for name, column in more.items()}
-    return review.format_verdicts([asked[place] for place in order], shuffled)
+    return format_verdicts([asked[place] for place in order], shuffled)
 
 
 def _titles(keys: np.ndarray, shards: list[Shard], sites: Sites) -> dict[int, str]:
@@ -132,7 +132,7 @@ class Judged:
 
     left: np.ndarray
     right: np.ndarray
-    verdicts: np.ndarray  # int8, codes of dupq.evaluation.review.VERDICTS
+    verdicts: np.ndarray  # int8, codes of dupq.evaluation.verdicts.VERDICTS
     elsewhere: int
 
 
@@ -144,12 +144,12 @@ def read_verdicts(uri: str | None, sites: Sites) -> Judged:
         text = storage.read_bytes(uri).decode()
     except UnicodeDecodeError as error:
         raise DupqError(f"{uri}: not UTF-8 ({error})") from error
-    given = review.parse_verdicts(text, uri)
+    given = parse_verdicts(text, uri)
     here = [row for row in given if row.site_left in sites.names and row.site_right in sites.names]
     left = [int(sites.pack(row.site_left, np.array([row.question_id_left]), uri)[0]) for row in here]
     right = [int(sites.pack(row.site_right, np.array([row.question_id_right]), uri)[0]) for row in here]
     ends = [np.array(left, np.int64), np.array(right, np.int64)]
-    codes = np.array([review.VERDICTS[row.verdict] for row in here], np.int8)
+    codes = np.array([VERDICTS[row.verdict] for row in here], np.int8)
     return Judged(np.minimum(*ends), np.maximum(*ends), codes, len(given) - len(here))
 
 

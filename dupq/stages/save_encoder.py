@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from dupq import config, storage
+from dupq.encoders.description import FITNESS_QUESTIONS, SPLIT
 from dupq.evaluation.known_duplicates import chosen
 from dupq.stages.tasks import Counts, Report, run_tasks
 from dupq.stages.training import Known, TrainingFiles, all_keys, read_known, texts_among
@@ -27,7 +28,7 @@ def _save(files: TrainingFiles, site_names: list[str], settings: config.Settings
     import torch
 
     from dupq.encoders.build import rebuild
-    from dupq.encoders.fitness import SAMPLE, Reader, fitness
+    from dupq.encoders.fitness import Reader, fitness
     from dupq.encoders.saved import SavedEncoder, read_weights, save
     from dupq.text.vocabulary import Vocabulary
 
@@ -41,7 +42,7 @@ def _save(files: TrainingFiles, site_names: list[str], settings: config.Settings
     reader = Reader(network, vocabulary, settings)
     keys = all_keys(files.texts)
     known = read_known(files, sites, keys, settings.training)
-    found = fitness(reader, _texts(files, chosen(keys, SAMPLE)))
+    found = fitness(reader, _texts(files, chosen(keys, FITNESS_QUESTIONS)))
     threshold, accuracy = _pair_threshold(files, reader, keys, known)
     metrics = {
         "archive_questions": len(keys),
@@ -83,8 +84,6 @@ def _pair_threshold(
 
 def _write_split(output: str, split: Split, wrong: np.ndarray, sites: Sites) -> None:
     """Write which question is of which part; those known from `wrong` pairs only, too: they were trained on."""
-    from dupq.encoders.description import SPLIT
-
     alone = np.setdiff1d(wrong, split.questions)
     names, ids = sites.unpack(np.concatenate([split.questions, alone]))
     numbers = np.unique(np.concatenate([split.sets, alone]), return_inverse=True)[1]

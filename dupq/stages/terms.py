@@ -138,6 +138,14 @@ def read_terms(files: TermFiles, part: int, wanted: np.ndarray | None = None) ->
     return pa.Table.from_batches(batches, TERMS)
 
 
+def titles_only(table: pa.Table) -> pa.Table:
+    """Rows of TERMS without texts, tags and numbers."""
+    for place, field in enumerate(TERMS):
+        if place > TERMS.names.index("title_counts"):
+            table = table.set_column(place, field, pa.array([[]] * len(table), field.type))
+    return table
+
+
 def words_of(table: pa.Table) -> tuple[np.ndarray, Words]:
     """The keys of rows of TERMS, sorted, and what is compared of them."""
     order = np.argsort(table["key"].to_numpy(), kind="stable")

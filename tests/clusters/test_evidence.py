@@ -1,4 +1,4 @@
-"""What two questions have in common, against dictionaries of their terms."""
+"""What two questions have in common, against dictionaries of their terms and loops over their neighbours."""
 
 import math
 from typing import NamedTuple
@@ -7,23 +7,25 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from slow_evidence import Question, slow_both_ways, slow_lead, slow_shared, words_of
 
-from dupq.clusters.evidence import Shared, Words, have_other_numbers, listing_of, shared
-from dupq.text.terms import Terms
+from dupq.clusters.evidence import (
+    UNLISTED,
+    Around,
+    Listing,
+    Shared,
+    Words,
+    around,
+    listing_of,
+    shared,
+    title_cosines,
+    title_leads,
+)
 
 TERMS = 12
 SETS = st.dictionaries(st.integers(0, TERMS - 1), st.integers(1, 255), max_size=6)
 TAGS = st.sets(st.integers(0, 4), max_size=3).map(lambda tags: dict.fromkeys(tags, 1))
 NOTHING = dict[int, int]()
-
-
-class Question(NamedTuple):
-    title: dict[int, int]
-    text: dict[int, int]
-    tags: dict[int, int]
-    numbers: dict[int, int]
-
-
 QUESTIONS = st.lists(st.builds(Question, SETS, SETS, TAGS, TAGS), min_size=1, max_size=6)
 RARITIES = st.lists(st.floats(0.0009765625, 16, width=32), min_size=TERMS, max_size=TERMS)
 
@@ -36,7 +38,7 @@ class Case(NamedTuple):
 
     @property
     def words(self) -> Words:
-        return Words(*(terms_of(column) for column in zip(*self.questions, strict=True)))
+        return words_of(self.questions)
 
 
 @st.composite
@@ -45,47 +47,6 @@ def cases(draw: st.DrawFn) -> Case:
     rows = st.integers(0, len(questions) - 1)
     pairs = np.array(draw(st.lists(st.tuples(rows, rows), max_size=8)), np.int64).reshape(-1, 2)
     return Case(questions, np.array(draw(RARITIES), np.float32), pairs[:, 0], pairs[:, 1])
-
-
-def terms_of(texts: tuple[dict[int, int], ...]) -> Terms:
-    ordered = [sorted(text.items()) for text in texts]
-    flat = [pair for pairs in ordered for pair in pairs]
-    offsets = np.concatenate([[0], np.cumsum([len(pairs) for pairs in ordered])]).astype(np.int64)
-    return Terms(offsets, np.array([t for t, _ in flat], np.int32), np.array([c for _, c in flat], np.uint8))
-
-
-def slow_overlap(one: dict[int, int], other: dict[int, int], rarity: list[float]) -> dict[str, float]:
-    common = one.keys() & other.keys()
-    weights = sorted(sum(rarity[term] for term in side) for side in (one, other))
-    vectors = [{t: (1 + math.log(c)) * rarity[t] for t, c in side.items()} for side in (one, other)]
-    lengths = [math.sqrt(sum(value**2 for value in vector.values())) for vector in vectors]
-    shared_weight = sum(rarity[term] for term in common)
-    return {
-        "cosine": sum(vectors[0][t] * vectors[1][t] for t in common) / math.prod(lengths) if common else 0.0,
-        "least": shared_weight / weights[1] if common else 0.0,
-        "most": shared_weight / weights[0] if common else 0.0,
-        "ratio": weights[0] / weights[1] if weights[1] else 1.0,
-        "weight": weights[0],
-    }
-
-
-def slow_swap(one: dict[int, int], other: dict[int, int], rarity: list[float]) -> float:
-    alone = [max((rarity[term] for term in a.keys() - b.keys()), default=0.0) for a, b in ((one, other), (other, one))]
-    return min(alone) / max(rarity)
-
-
-def slow_shared(one: Question, other: Question, rarity: list[float]) -> dict[str, float]:
-    title, text = slow_overlap(one.title, other.title, rarity), slow_overlap(one.text, other.text, rarity)
-    every = one.tags.keys() | other.tags.keys()
-    return {
-        **{f"title_{name}": title[name] for name in ("cosine", "least", "most")},
-        **{f"text_{name}": text[name] for name in ("cosine", "least", "most", "ratio", "weight")},
-        "tags": len(one.tags.keys() & other.tags.keys()) / len(every) if every else math.nan,
-        "title_swap": slow_swap(one.title, other.title, rarity),
-        "other_numbers": float(
-            bool(one.numbers) and bool(other.numbers) and one.numbers.keys() != other.numbers.keys()
-        ),
-    }
 
 
 @given(cases())
@@ -99,6 +60,8 @@ def test_what_pairs_share_is_what_their_dictionaries_share(case: Case) -> None:
         assert column.dtype == np.float32
         wanted = [row[name] for row in expected]
         assert column.tolist() == pytest.approx(wanted, rel=1e-5, abs=1e-6, nan_ok=True), name
+    alone = title_cosines(case.words.titles, case.left, case.right, case.rarities)
+    assert alone.tolist() == found.title_cosine.tolist()
 
 
 @given(cases())
@@ -113,10 +76,8 @@ def test_it_is_the_same_whichever_question_is_the_left_one(case: Case) -> None:
 @given(cases())
 def test_shares_are_between_nothing_and_all(case: Case) -> None:
     found = shared(case.words, case.left, case.right, case.rarities)
-    for name in ("title_cosine", "title_least", "title_most", "text_cosine", "text_least", "text_most", "text_ratio"):
+    for name in ("title_cosine", "title_least", "text_cosine", "text_least", "both_ways"):
         assert ((getattr(found, name) >= 0) & (getattr(found, name) <= 1 + 1e-5)).all(), name
-    assert (found.title_least <= found.title_most).all()
-    assert (found.text_least <= found.text_most).all()
     assert ((found.title_swap >= 0) & (found.title_swap <= 1)).all()
 
 
@@ -129,11 +90,10 @@ def test_a_question_and_its_copy_share_everything() -> None:
     question = Question({1: 2, 3: 1}, {1: 5, 2: 1, 3: 9}, {0: 1}, {3: 1})
     found = one_pair(question, question)
     assert {name for name, value in found.items() if value == pytest.approx(1)} == {*found} - {
-        "text_weight",
         "title_swap",
         "other_numbers",
     }
-    assert (found["text_weight"], found["title_swap"], found["other_numbers"]) == (6.0, 0.0, 0.0)
+    assert (found["title_swap"], found["other_numbers"]) == (0.0, 0.0)
 
 
 def test_without_tags_on_either_side_nothing_is_said_of_tags() -> None:
@@ -151,13 +111,18 @@ def test_titles_that_differ_in_one_telling_word_each_swap_it() -> None:
     assert one_pair(one, longer, rarity)["title_swap"] == 0  # one title has all that the other has
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "expected"),
-    [({1, 2}, {1, 2}, 0), ({1}, {2}, 1), ({1}, {1, 2}, 1), (set(), {1}, 0), (set(), set(), 0)],
-)
-def test_only_two_titles_with_numbers_can_have_other_ones(one: set[int], other: set[int], expected: int) -> None:
-    numbers = terms_of((dict.fromkeys(one, 1), dict.fromkeys(other, 2)))
-    assert have_other_numbers(numbers, np.array([0, 1]), np.array([1, 0])).tolist() == [expected] * 2
+def text_pair(one: dict[int, int], other: dict[int, int]) -> float:
+    return one_pair(Question(NOTHING, one, *[NOTHING] * 2), Question(NOTHING, other, *[NOTHING] * 2))["both_ways"]
+
+
+def test_a_word_that_is_repeated_says_a_little_more_and_not_as_much_more() -> None:
+    """Of a term that the other text has once, twice, and so often that it counts 2.2 times."""
+    rest = {2: 1, 3: 1}
+    found = [text_pair({1: 1, 4: 1}, {1: count, **rest}) for count in (1, 2, 255)]
+    assert found == pytest.approx([slow_both_ways({1: 1, 4: 1}, {1: n, **rest}, [2.0] * TERMS) for n in (1, 2, 255)])
+    weights = [1.0, 2.2 * 2 / 3.2, 2.2 * 255 / 256.2]
+    assert found == pytest.approx([math.sqrt(weight * 1 / (2 * (weight + 2))) for weight in weights])
+    assert found[0] < found[1] < found[2] < 2 * found[0]
 
 
 @st.composite
@@ -180,13 +145,10 @@ def test_a_score_counts_beside_those_of_the_other_neighbours(made: tuple[np.ndar
             others = listed[:place] + listed[place + 1 :]
             mean = sum(others) / len(others) if others else 0.0
             assert found.ranks[query, place] == place + 1
-            lead = (score - max(others, default=0.0)) / highest
-            assert found.leads[query, place] == pytest.approx(lead, rel=1e-5, abs=1e-6)
             lift = (score - mean) / max(highest - mean, 1e-6)
             assert found.lifts[query, place] == pytest.approx(lift, rel=1e-4, abs=1e-6)
-        assert not found.leads[query, len(listed) :].any()
         assert not found.lifts[query, len(listed) :].any()
-    assert found.leads.dtype == found.lifts.dtype == np.float32
+    assert found.lifts.dtype == np.float32
 
 
 def test_the_scale_of_scores_is_of_no_account() -> None:
@@ -195,7 +157,88 @@ def test_the_scale_of_scores_is_of_no_account() -> None:
     assert all(np.allclose(a, b, atol=1e-6) for a, b in zip(one, other, strict=True))
 
 
-def test_only_the_best_neighbour_can_lead() -> None:
-    found = listing_of(np.sort(np.random.default_rng(4).random((50, 6)))[:, ::-1], 1.0)
-    assert (found.leads[:, 0] >= 0).all()
-    assert (found.leads[:, 1:] <= 0).all()
+class Neighbourhood(NamedTuple):
+    """The neighbours that questions list, and the cosines of all their titles."""
+
+    lists: list[list[int]]
+    cosines: np.ndarray
+
+    @property
+    def rows(self) -> tuple[np.ndarray, np.ndarray]:
+        """Each question once for each neighbour, and the neighbours."""
+        flat = [(query, other) for query, listed in enumerate(self.lists) for other in listed]
+        rows = np.array(flat, np.int64).reshape(-1, 2)
+        return rows[:, 0], rows[:, 1]
+
+    def around(self) -> Around:
+        queries, others = self.rows
+        return around(queries, self.cosines[queries, others], len(self.lists))
+
+    def leads(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """As a run finds them: each pair knows what is around both of its questions, and how they list each other."""
+        found = self.around()
+        one, other = (Around(*(column[side] for column in found)) for side in (left, right))
+        listings = self._listing(left, right), self._listing(right, left)
+        return title_leads(self.cosines[left, right], (one, other), listings)
+
+    def _listing(self, queries: np.ndarray, others: np.ndarray) -> Listing:
+        pairs = zip(queries.tolist(), others.tolist(), strict=True)
+        ranks = [self.lists[a].index(b) + 1 if b in self.lists[a] else UNLISTED for a, b in pairs]
+        return Listing(np.array(ranks, np.int32), np.zeros(len(ranks), np.float32))
+
+
+@st.composite
+def neighbourhoods(draw: st.DrawFn) -> Neighbourhood:
+    count = draw(st.integers(2, 6))
+    lists = [
+        draw(st.lists(st.sampled_from([other for other in range(count) if other != one]), unique=True))
+        for one in range(count)
+    ]
+    cosines, (left, right) = np.zeros((count, count), np.float32), np.triu_indices(count, 1)
+    cosines[left, right] = draw(st.lists(st.floats(0, 1, width=32), min_size=len(left), max_size=len(left)))
+    return Neighbourhood(lists, cosines + cosines.T)
+
+
+@given(neighbourhoods())
+def test_titles_lead_by_how_much_more_alike_they_are_than_those_of_the_other_neighbours(made: Neighbourhood) -> None:
+    left, right = np.triu_indices(len(made.lists), 1)
+    found = made.leads(left, right)
+    expected = [
+        slow_lead(one, other, lambda a, b: float(made.cosines[a, b]), made.lists)
+        for one, other in zip(left.tolist(), right.tolist(), strict=True)
+    ]
+    assert found.tolist() == pytest.approx(expected, abs=2e-6)
+    assert found.dtype == np.float32
+    assert made.leads(right, left).tolist() == found.tolist()
+
+
+@given(neighbourhoods())
+def test_around_a_question_is_the_sum_over_the_neighbours_that_it_lists(made: Neighbourhood) -> None:
+    found = made.around()
+    for question, listed in enumerate(made.lists):
+        assert found.counts[question] == len(listed)
+        assert found.cosines[question] == sum(round(float(made.cosines[question, other]) * 2**20) for other in listed)
+    assert found.cosines.dtype == found.counts.dtype == np.int64
+
+
+def test_the_order_in_which_neighbours_are_added_makes_no_difference() -> None:
+    """Nor the pieces: the sums of floats would differ in their last digits."""
+    random = np.random.default_rng(5)
+    rows, cosines = random.integers(0, 3, 5_000), (10 ** random.uniform(-9, 0, 5_000)).astype(np.float32)
+    mixed = random.permutation(5_000)
+    assert cosines.cumsum(dtype=np.float64)[-1] != cosines[mixed].cumsum(dtype=np.float64)[-1]
+    together = around(rows, cosines, 4)
+    for some in (np.arange(5_000)[::-1], mixed):
+        found = around(rows[some], cosines[some], 4)
+        assert [column.tolist() for column in found] == [column.tolist() for column in together]
+    pieces = [around(rows[some], cosines[some], 4) for some in np.array_split(mixed, 7)]
+    added = [sum(columns).tolist() for columns in zip(*pieces, strict=True)]
+    assert added == [column.tolist() for column in together]
+    assert together.counts[3] == together.cosines[3] == 0
+
+
+def test_where_all_titles_are_alike_none_leads_and_where_nothing_is_listed_a_pair_leads_by_all_of_it() -> None:
+    alike = Neighbourhood([[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]], np.full((4, 4), 0.75, np.float32))
+    one, other = np.array([0, 1]), np.array([3, 2])
+    assert alike.leads(one, other).tolist() == [0, 0]
+    assert alike._replace(lists=[[3], [], [], [0]]).leads(one, other).tolist() == [0.75, 0.75]

@@ -3,16 +3,16 @@
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
+from run_tables import write_rows
 
 from dupq import storage
 from dupq.config import NeighbourSettings
 from dupq.encoders.measure import Measure
-from dupq.evaluation.review import Verdict, format_verdicts
+from dupq.evaluation.verdicts import Verdict, format_verdicts
 from dupq.neighbours.search import nobody
 from dupq.stages.calibrate import CalibrationFiles
-from dupq.stages.calibration_pairs import SampledPairs, sampled_pairs
+from dupq.stages.calibration_pairs import SampledPairs, read_lists, sampled_pairs
 from dupq.stages.neighbour_tables import Asked, NeighbourFiles, nearest_table
 from dupq.stages.shards import Shard
 from dupq.stages.terms import TermFiles
@@ -34,12 +34,6 @@ BACK = {5: {6: 0.95}, 31: {30: 0.6, 21: 0.2}, 40: {2: 0.4}, 41: {7: 0.8}}  # of 
 Judged = dict[tuple[int, int], str]
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without waiting for the disk."""
-    monkeypatch.setattr(storage, "_make_durable", lambda path: None)
-
-
 def write_lists(uri: str, lists: dict[int, dict[int, float]]) -> None:
     found = nobody(len(lists), K)
     for row, key in enumerate(sorted(lists)):
@@ -58,12 +52,13 @@ def sampled(folder: Path, judged: Judged | None = None) -> SampledPairs:
     terms = TermFiles("", "", (Shard(0, "", SITE),), 1)
     files = CalibrationFiles(run, NeighbourFiles(run), terms, "", "", None, verdicts)
     rows = [{"key": key, "is_linked": key in LINKED} for key in LINKED + OTHERS]
-    storage.write_table(files.sample, pa.Table.from_pylist(rows, SAMPLE), SAMPLE, {"rows_in": POPULATION})
+    write_rows(files.sample, rows, SAMPLE, {"rows_in": POPULATION})
     sets = [{"key": key, "duplicates": name, "part": part} for key, (name, part) in SETS.items()]
-    storage.write_table(files.known, pa.Table.from_pylist(sets, KNOWN_SETS), KNOWN_SETS)
+    write_rows(files.known, sets, KNOWN_SETS)
     write_lists(files.search(1).lists, LISTS)
     write_lists(files.search(2).lists, BACK)
-    return sampled_pairs(files, Asked([SITE], NeighbourSettings(k=K), Measure("cosine", 1.0, 0.0), np.inf, 1))
+    asked = Asked([SITE], NeighbourSettings(k=K), Measure("cosine", 1.0, 0.0), np.inf, 1)
+    return sampled_pairs(files, asked, read_lists(files, asked))
 
 
 def pairs_of(found: SampledPairs) -> list[tuple[int, int]]:

@@ -1,26 +1,24 @@
 """The partition to the tables that people read: ids from night to night, what changed, and used links."""
 
-import itertools
 from collections import defaultdict
-from collections.abc import Callable
+from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from run_tables import Question, home_of, key_of, on, question_row, write_rows, write_scored
 
 from dupq import storage
 from dupq.clusters import identity
-from dupq.stages import clusters as stage
-from dupq.stages.calibrate import write_links
 from dupq.stages.clusters import ClusterFiles, make_clusters, previous_clusters
 from dupq.stages.near_duplicates import verified_part
 from dupq.stages.pairs import PairFiles
 from dupq.stages.partition import PartitionFiles
-from dupq.stages.shards import Shard, partition_of
+from dupq.stages.represented_links import write_links
+from dupq.stages.shards import Shard
 from dupq.stages.signatures import NearFiles
-from dupq.stages.tasks import Report, summarise
 from dupq.stages.terms import TermFiles
 from dupq.tables import (
     CHANGED_CLUSTERS,
@@ -32,7 +30,6 @@ from dupq.tables import (
     PAIRS,
     QUESTIONS,
     REPRESENTATIVES,
-    SCORED,
     TEXTS,
     VERIFIED,
 )
@@ -41,19 +38,7 @@ from dupq.text.keys import Sites
 A, B, C = "a.example.com", "b.example.com", "c.example.com"
 PARTS, THRESHOLD = 2, 0.7
 
-Question = tuple[str, int]
 Groups = list[list[Question]]
-
-
-def in_this_process(_: str, work: Callable, calls: list[tuple]) -> Report:
-    return summarise([(work(*call), 0.0) for call in calls])
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without Ray, and without waiting for the disk."""
-    monkeypatch.setattr(stage, "run_tasks", in_this_process)
-    monkeypatch.setattr(storage, "_make_durable", lambda path: None)
 
 
 class Night(NamedTuple):
@@ -78,10 +63,6 @@ class Tables(NamedTuple):
 
     def ids(self) -> dict[str, set[Question]]:
         return {name: group for name, group in self.groups().items() if len(group) > 1}
-
-
-def key_of(sites: Sites, question: Question) -> int:
-    return int(sites.pack(question[0], np.array([question[1]]), "")[0])
 
 
 def make(night: Night, folder: Path, previous: Path | None = None) -> Tables:
@@ -121,10 +102,9 @@ def rows_below(folder: str, schema: pa.Schema) -> list[dict[str, Any]]:
 
 def write_shard(run: str, number: int, site: str, ids: list[int], sites: Sites) -> Shard:
     shard = Shard(number, f"{run}/questions/site={site}/part-{number}.parquet", site)
-    rows = [{"question_id": one, "title": "", "body_html": "", "tags": [], "score": -one} for one in ids]
-    storage.write_table(shard.uri, pa.Table.from_pylist(rows, QUESTIONS), QUESTIONS)
+    write_rows(shard.uri, [question_row(one, score=-one) for one in ids], QUESTIONS)
     texts = [{"key": key_of(sites, (site, one)), "title": "", "text": ""} for one in ids]
-    storage.write_table(f"{run}/texts/{shard.file}", pa.Table.from_pylist(texts, TEXTS), TEXTS)
+    write_rows(f"{run}/texts/{shard.file}", texts, TEXTS)
     return shard
 
 
@@ -135,29 +115,25 @@ def write_work(files: ClusterFiles, night: Night, sites: Sites) -> None:
     labels = sorted((key, group[0]) for group in groups for key in group)
     for number, some in enumerate((labels[::2], labels[1::2])):
         rows = [{"key": key, "cluster": cluster} for key, cluster in sorted(some)]
-        storage.write_table(files.partition.labels(number), pa.Table.from_pylist(rows, LABELS), LABELS)
-    stand = sorted({**{other: other for other in copies.values()}, **copies}.items())
-    near = pa.Table.from_pylist([{"key": key, "representative": other} for key, other in stand], REPRESENTATIVES)
-    storage.write_table(files.representatives, near, REPRESENTATIVES)
-    storage.write_table(files.partition.links, KEY_PAIRS.empty_table(), KEY_PAIRS)
-    rest = {"similarity": 0.5, "title_overlap": 0.0, "text_overlap": 0.0, "probability": 0.9}
-    scored = [{"left": a, "right": b, **rest} for group in groups for a, b in itertools.combinations(group, 2)]
+        write_rows(files.partition.labels(number), rows, LABELS)
+    write_representatives(files.representatives, copies)
+    write_rows(files.partition.links, [], KEY_PAIRS)
+    pairs = [pair for group in groups for pair in combinations(group, 2)]
     verified = [{"left": min(p), "right": max(p), "source": "exact", "jaccard": 1.0} for p in copies.items()]
     for part in range(PARTS):
-        for rows, schema, uri in (
-            (scored, SCORED, files.scored.scored(part)),
-            (verified, VERIFIED, f"{verified_part(files.verified, part)}/slice-0.parquet"),
-        ):
-            own = [row for row in rows if partition_of(np.array([row["left"]]), PARTS)[0] == part]
-            storage.write_table(uri, pa.Table.from_pylist(own, schema), schema)
+        write_scored(files.scored.scored(part), {pair: 0.9 for pair in pairs if home_of(pair[0], PARTS) == part})
+        own = [row for row in verified if home_of(row["left"], PARTS) == part]
+        write_rows(f"{verified_part(files.verified, part)}/slice-0.parquet", own, VERIFIED)
+
+
+def write_representatives(uri: str, copies: dict[int, int]) -> None:
+    """`copies` are keys by those that stand for them."""
+    stand = sorted({**{other: other for other in copies.values()}, **copies}.items())
+    write_rows(uri, [{"key": key, "representative": other} for key, other in stand], REPRESENTATIVES)
 
 
 def questions(*sites: str, count: int = 12) -> list[Question]:
     return [(site, number) for site in sites for number in range(1, count + 1)]
-
-
-def on(site: str, *numbers: int) -> list[Question]:
-    return [(site, number) for number in numbers]
 
 
 def test_every_question_is_in_one_cluster_that_its_smallest_key_names(tmp_path: Path) -> None:
@@ -298,12 +274,10 @@ def used_links(folder: Path, rows: list[tuple[int, int, str]], copies: dict[int,
     """The links of site A that join, of an archive with its questions 1 to 12."""
     run, sites = str(folder), Sites([A])
     write_shard(run, 0, A, list(range(1, 13)), sites)
-    table = pa.Table.from_pylist([{"question_id": a, "related_id": b, "link_type": kind} for a, b, kind in rows], LINKS)
-    storage.write_table(f"{run}/links/site={A}/part-0.parquet", table, LINKS)
-    stand = sorted({**{other: other for other in copies.values()}, **copies}.items())
+    links = [{"question_id": one, "related_id": other, "link_type": kind} for one, other, kind in rows]
+    write_rows(f"{run}/links/site={A}/part-0.parquet", links, LINKS)
     near = NearFiles(f"{run}/texts", "", "", "", f"{run}/near.parquet")
-    listed = pa.Table.from_pylist([{"key": key, "representative": other} for key, other in stand], REPRESENTATIVES)
-    storage.write_table(near.representatives, listed, REPRESENTATIVES)
+    write_representatives(near.representatives, copies)
     write_links(f"{run}/used.parquet", f"{run}/links", near, sites.names)
     found = storage.read_table(f"{run}/used.parquet", KEY_PAIRS).to_pylist()
     return [(row["left"], row["right"]) for row in found]
@@ -321,6 +295,6 @@ def test_a_link_to_a_question_that_the_archive_lacks_joins_nothing(tmp_path: Pat
 def test_without_links_none_are_used(tmp_path: Path) -> None:
     write_shard(str(tmp_path), 0, A, [1, 2], Sites([A]))
     near = NearFiles(f"{tmp_path}/texts", "", "", "", f"{tmp_path}/near.parquet")
-    storage.write_table(near.representatives, REPRESENTATIVES.empty_table(), REPRESENTATIVES)
+    write_representatives(near.representatives, {})
     assert write_links(f"{tmp_path}/used.parquet", None, near, [A])["rows_out"] == 0
     assert len(storage.read_table(f"{tmp_path}/used.parquet", KEY_PAIRS)) == 0

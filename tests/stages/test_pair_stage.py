@@ -1,20 +1,28 @@
-"""Directed neighbours to pairs, and the threshold over all of them."""
+"""Directed neighbours to pairs with a probability, against loops over dictionaries, and the threshold over all."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from run_tables import Pair, contents, cut_off, home_of, write_rows, write_terms
+from slow_evidence import Question, slow_cosine, slow_lead, slow_shared, words_of
 
 from dupq import storage
+from dupq.clusters.calibration import FEATURES, Model
 from dupq.clusters.evidence import UNLISTED
-from dupq.stages.pairs import PairFiles, choose_threshold, undirected
+from dupq.stages.pairs import PairFiles, _write_histogram, arounds, choose_threshold, score_pairs, undirected
+from dupq.stages.shards import Shard
+from dupq.stages.tasks import Report
 from dupq.stages.terms import TermFiles
-from dupq.tables import CANDIDATES, NEIGHBOURS, SCORED
+from dupq.tables import AROUND, CANDIDATES, KEY_PAIRS, NEIGHBOURS, SCORED
+from dupq.text.keys import ID_BITS
 
 FRACTIONS = st.floats(-1, 1, width=32)
 KEYS = st.one_of(st.integers(0, 6), st.integers((1 << 48) - 2, (1 << 48) + 4))
@@ -33,25 +41,23 @@ def neighbours(draw: st.DrawFn) -> Rows:
         )
         for is_there, (query, other) in zip(directions[:2], (ends, ends[::-1]), strict=True):
             if is_there:
-                place = {"rank": draw(st.integers(1, 9)), "lead": draw(FRACTIONS), "lift": draw(FRACTIONS)}
+                place = {"rank": draw(st.integers(1, 9)), "lift": draw(FRACTIONS)}
                 rows.append({"query": query, "neighbour": other, "similarity": similarity, **place})
         if directions[2]:
-            nothing = {"rank": None, "lead": 0.0, "lift": 0.0}
+            nothing = {"rank": None, "lift": 0.0}
             rows.append({"query": ends[0], "neighbour": ends[1], "similarity": similarity, **nothing})
     return draw(st.permutations(rows))
 
 
-def slowly(rows: Rows) -> Rows:
+def slow_pairs(rows: Rows) -> Rows:
     found: dict[tuple[int, int], dict[str, Any]] = {}
     for row in rows:
         ends = min(row["query"], row["neighbour"]), max(row["query"], row["neighbour"])
-        empty = {
-            f"{n}_{s}": v for s in ("left", "right") for n, v in (("rank", UNLISTED), ("lead", 0.0), ("lift", 0.0))
-        }
+        empty = {f"{n}_{s}": v for s in ("left", "right") for n, v in (("rank", UNLISTED), ("lift", 0.0))}
         pair = found.setdefault(ends, {"left": ends[0], "right": ends[1], "similarity": row["similarity"], **empty})
         if row["rank"] is not None:
             side = "left" if row["query"] == ends[0] else "right"
-            pair.update({f"{name}_{side}": row[name] for name in ("rank", "lead", "lift")})
+            pair.update({f"{name}_{side}": row[name] for name in ("rank", "lift")})
     return [found[ends] for ends in sorted(found)]
 
 
@@ -59,7 +65,7 @@ def slowly(rows: Rows) -> Rows:
 def test_both_directions_of_neighbours_become_one_pair(rows: Rows) -> None:
     table = undirected(pa.Table.from_pylist(rows, NEIGHBOURS).combine_chunks())
     assert table.schema == CANDIDATES
-    assert table.to_pylist() == slowly(rows)
+    assert table.to_pylist() == slow_pairs(rows)
 
 
 @given(neighbours(), st.randoms(use_true_random=False))
@@ -71,22 +77,200 @@ def test_the_order_of_the_rows_and_their_chunks_change_nothing(rows: Rows, order
     )
 
 
+class Archive(NamedTuple):
+    """Questions, the neighbours that each lists, the nearest first, and pairs that are above the floor."""
+
+    questions: dict[int, Question]
+    lists: dict[int, list[int]]
+    above: list[Pair]
+    scores: dict[Pair, float]
+    rarities: np.ndarray
+
+    def score(self, one: int, other: int) -> float:
+        return self.scores[min(one, other), max(one, other)]
+
+    def lift(self, query: int, other: int) -> float:
+        others = [self.score(query, each) for each in self.lists[query] if each != other]
+        mean = sum(others) / len(others) if others else 0.0
+        return float(np.float32((self.score(query, other) - mean) / (1 - mean)))
+
+
+K, TERMS = 4, 30
+REFERENCE = [0.3, 0.5, 0.6, 0.8]
+WEIGHTS = {"place": 0.8, "lift": 0.7, "rank": -0.6, "title_lead": 3.0, "both_ways": 2.0, "tags": 0.5}
+
+
+def model() -> Model:
+    coefficients = [*(WEIGHTS.get(name, 0.3) for name in FEATURES), -1.5]
+    return Model(np.full(len(FEATURES), 0.1), np.full(len(FEATURES), 0.7), np.array(coefficients), 0.5)
+
+
+def archive_of(seed: int, count: int = 40) -> Archive:
+    """Of two sites; of ten questions nine list up to K others, and what lists a question is not always listed by it."""
+    random = np.random.default_rng(seed)
+    keys = (np.sort(random.choice(10**6, count, replace=False)) | (random.integers(0, 2, count) << ID_BITS)).tolist()
+
+    def terms(most: int, below: int = TERMS) -> dict[int, int]:
+        found = random.choice(below, random.integers(0, most + 1), replace=False).tolist()
+        return {term: int(random.integers(1, 4)) for term in found}
+
+    questions = {key: Question(terms(6), terms(12), terms(2, 5), terms(1, 3)) for key in keys}
+    scores = {pair: float(np.float32(random.uniform(0.1, 0.99))) for pair in combinations(sorted(keys), 2)}
+    above = [pair for pair, score in scores.items() if score > 0.95]
+    archive = Archive(questions, {key: [] for key in keys}, above, scores, random.uniform(0.5, 8, TERMS))
+    for key in keys[count // 10 :]:
+        near = sorted((other for other in keys if other != key), key=lambda other: -archive.score(key, other))
+        archive.lists[key].extend(near[: random.integers(0, K + 1)])
+    return archive._replace(rarities=archive.rarities.astype(np.float32))
+
+
+def write(archive: Archive, folder: Path, parts: int, shards: int = 2) -> PairFiles:
+    """All that the stage reads; the neighbours of a part lie in two files."""
+    run, keys = str(folder), np.array(list(archive.questions))
+    terms = TermFiles("", f"{run}/terms", tuple(Shard(number, "", "") for number in range(shards)), parts)
+    files = PairFiles(f"{run}/pairs", f"{run}/directed", terms, f"{run}/calibration.json")
+    storage.write_json(files.calibration, {"model": model().to_dict(), "reference": REFERENCE})
+    write_terms(terms, keys, words_of(list(archive.questions.values())), archive.rarities)
+    rows = [
+        {"query": key, "neighbour": other, "similarity": archive.score(key, other), "rank": rank}
+        | {"lift": archive.lift(key, other)}
+        for key, near in archive.lists.items()
+        for rank, other in enumerate(near, 1)
+    ]
+    rows += [{"query": a, "neighbour": b, "similarity": archive.score(a, b), "lift": 0.0} for a, b in archive.above]
+    for name, some in (("one", rows[::2]), ("other", rows[1::2])):
+        for part in range(parts):
+            own = [row for row in some if home_of(min(row["query"], row["neighbour"]), parts) == part]
+            write_rows(f"{files.neighbours}/{name}/part-{part:05d}.parquet", own, NEIGHBOURS)
+    return files
+
+
+class Scored(NamedTuple):
+    rows: dict[Pair, dict[str, Any]]
+    files: PairFiles
+    report: Report
+
+
+def score(archive: Archive, folder: Path, parts: int, shards: int = 2) -> Scored:
+    files = write(archive, folder, parts, shards)
+    report = score_pairs(files, K)
+    rows = pa.concat_tables([storage.read_table(files.scored(part), SCORED) for part in range(parts)]).to_pylist()
+    found = {(row["left"], row["right"]): row for row in rows}
+    assert len(found) == len(rows)
+    return Scored(found, files, report)
+
+
+def slowly(archive: Archive) -> dict[Pair, dict[str, Any]]:
+    """Each pair by itself."""
+    rarity, found = archive.rarities.tolist(), {}
+    listed = {(min(key, other), max(key, other)) for key, near in archive.lists.items() for other in near}
+    for pair in {*listed, *archive.above}:
+        common = slow_shared(*(archive.questions[key] for key in pair), rarity)
+        sides = [(key, other) for key, other in (pair, pair[::-1]) if other in archive.lists[key]]
+        ranks = {key: archive.lists[key].index(other) + 1 for key, other in sides}
+        lower = sum(score < archive.scores[pair] for score in REFERENCE)
+        features = common | {
+            "place": math.log((lower + 1) / (len(REFERENCE) - lower + 1)),
+            "lift": max(archive.lift(*side) if side in sides else 0.0 for side in (pair, pair[::-1])),
+            "rank": math.log(max(ranks.get(key, K + 1) for key in pair)),
+            "title_lead": slow_lead(*pair, cosine=titles(archive), lists=archive.lists),
+            "tags": 0.4 if math.isnan(common["tags"]) else common["tags"],
+            "title_swap": common["title_swap"] * common["title_cosine"],
+        }
+        found[pair] = {
+            "rank_left": ranks.get(pair[0]),
+            "rank_right": ranks.get(pair[1]),
+            "similarity": archive.scores[pair],
+            "title_overlap": common["title_cosine"],
+            "text_overlap": common["text_cosine"],
+            "tag_overlap": None if math.isnan(common["tags"]) else common["tags"],
+            "probability": model().probabilities(np.array([[features[name] for name in FEATURES]]))[0],
+        }
+    return found
+
+
+def titles(archive: Archive) -> Callable[[int, int], float]:
+    rarity = archive.rarities.tolist()
+    return lambda one, other: slow_cosine(archive.questions[one].title, archive.questions[other].title, rarity)
+
+
+@pytest.mark.parametrize(("parts", "shards"), [(1, 1), (3, 2)])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_pairs_are_scored_as_each_would_be_by_itself(seed: int, parts: int, shards: int, tmp_path: Path) -> None:
+    archive = archive_of(seed)
+    found, _, report = score(archive, tmp_path, parts, shards)
+    expected = slowly(archive)
+    assert found.keys() == expected.keys()
+    for pair, row in found.items():
+        for name, value in expected[pair].items():
+            assert row[name] == (None if value is None else pytest.approx(value, rel=1e-5, abs=1e-5)), name
+    assert report.rows_out == len(found)
+    assert report.rows_in == sum(map(len, archive.lists.values())) + len(archive.above)
+    ranks = [(row["rank_left"] is None, row["rank_right"] is None) for row in found.values()]
+    assert {*ranks} == {(True, True), (True, False), (False, True), (False, False)}
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+def test_the_parts_and_shards_change_no_pair(seed: int, tmp_path: Path) -> None:
+    """Not in the last digit, though a question's neighbours are added up over other files."""
+    archive = archive_of(seed)
+    one, three = score(archive, tmp_path / "one", 1, 1), score(archive, tmp_path / "three", 3, 4)
+    assert one.rows == three.rows
+    assert choose_threshold(one.files, 0.3, -1.0) == choose_threshold(three.files, 0.3, -1.0) < 1
+
+
+def test_around_a_question_are_its_neighbours_of_all_parts(tmp_path: Path) -> None:
+    archive, parts = archive_of(5), 3
+    found, files, _ = score(archive, tmp_path, parts)
+    tables = [storage.read_table(files.around(home), AROUND) for home in range(parts)]
+    around = {row["key"]: row for row in pa.concat_tables(tables).to_pylist()}
+    assert {home_of(key, parts) == home for home, table in enumerate(tables) for key in table["key"].to_pylist()} == {
+        True
+    }
+    assert sorted(around) == sorted({key for pair in found for key in pair})
+    spread = 0
+    for key, row in around.items():
+        pairs = [(min(key, other), max(key, other)) for other in archive.lists[key]]
+        assert row["listed"] == len(pairs)
+        assert row["cosines"] == sum(round(found[pair]["title_overlap"] * 2**20) for pair in pairs)
+        spread += len({home_of(left, parts) for left, _ in pairs}) > 1
+    assert spread > 5
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_without_neighbours_there_are_no_pairs(parts: int, tmp_path: Path) -> None:
+    archive = archive_of(6)
+    made = score(archive._replace(lists={key: [] for key in archive.lists}, above=[]), tmp_path, parts)
+    assert made.rows == {}
+    assert (made.report.rows_in, made.report.rows_out) == (0, 0)
+    assert choose_threshold(made.files, 0.6, -1.0) == 1.0
+
+
+def test_an_attempt_that_was_cut_off_anywhere_is_finished_to_the_same_bytes(tmp_path: Path) -> None:
+    archive = archive_of(7, 12)
+    expected = contents(score(archive, tmp_path / "whole", 2).files.folder)
+    for outputs in range(len(expected)):
+        files = write(archive, tmp_path / str(outputs), 2)
+        cut_off(outputs, score_pairs, files, K)
+        assert len(contents(files.folder)) == outputs
+        score_pairs(files, K)
+        assert contents(files.folder) == expected
+
+
+@given(st.dictionaries(KEYS, st.tuples(st.integers(0, 99), st.integers(0, 9))), st.lists(st.tuples(KEYS, KEYS)))
+def test_around_questions_that_are_in_no_pair_is_nothing(rows: dict[Pair, tuple[int, int]], pairs: list[Pair]) -> None:
+    columns = [np.array([row[place] for row in ((k, *v) for k, v in rows.items())], np.int64) for place in range(3)]
+    table = pa.table({side: [pair[place] for pair in pairs] for place, side in enumerate(("left", "right"))}, KEY_PAIRS)
+    for place, found in enumerate(arounds(columns, table)):
+        expected = [rows.get(pair[place], (0, 0)) for pair in pairs]
+        assert list(zip(found.cosines.tolist(), found.counts.tolist(), strict=True)) == expected
+
+
 def files_with(folder: Path, *parts: Sequence[float]) -> PairFiles:
-    """Scored pairs of these probabilities, a list a part."""
+    """Histograms of scored pairs of these probabilities, a list a part."""
     files = PairFiles(str(folder), "", TermFiles("", "", (), len(parts)), "")
     for part, probabilities in enumerate(parts):
-        rows = [
-            {
-                "left": row,
-                "right": row + 1,
-                "similarity": 0.5,
-                "title_overlap": 0.0,
-                "text_overlap": 0.0,
-                "probability": p,
-            }
-            for row, p in enumerate(probabilities)
-        ]
-        storage.write_table(files.scored(part), pa.Table.from_pylist(rows, SCORED), SCORED)
+        _write_histogram(files.histogram(part), np.array(probabilities, np.float32))
     return files
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
@@ -11,26 +11,27 @@ import networkx as nx
 import numpy as np
 import pyarrow as pa
 import pytest
+from run_tables import Pair, contents, cut_off, home_of, write_rows, write_scored, write_terms
 from scipy import sparse
 from scipy.special import logit
+from slow_evidence import slow_lead, terms_of
 
 from dupq import storage
-from dupq.clusters.calibration import FEATURES, Model, features_of, places_of
-from dupq.clusters.evidence import Listing, Words, shared
+from dupq.clusters.calibration import FEATURES, Evidence, Model, features_of, places_of
+from dupq.clusters.evidence import UNLISTED, Listing, Words, shared, title_cosines
 from dupq.clusters.partition import partition
 from dupq.config import ClusterSettings
 from dupq.encoders.measure import Measure
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.exact import pair_scores
-from dupq.stages import exchange
 from dupq.stages import partition as stage
 from dupq.stages.embeddings import write_embeddings
 from dupq.stages.pairs import PairFiles
 from dupq.stages.partition import Cut, PartitionFiles, partition_pairs
-from dupq.stages.shards import Shard, partition_of
-from dupq.stages.tasks import CAP, Report, run_tasks, summarise
-from dupq.stages.terms import TermFiles, _batch
-from dupq.tables import KEY_PAIRS, LABELS, RARITIES, SCORED, TERMS
+from dupq.stages.shards import Shard
+from dupq.stages.tasks import CAP, Report, run_tasks
+from dupq.stages.terms import TermFiles
+from dupq.tables import AROUND, KEY_PAIRS, LABELS
 from dupq.text.keys import ID_BITS, Sites
 from dupq.text.terms import Terms
 
@@ -40,12 +41,11 @@ K, THRESHOLD, TERM_COUNT = 10, 0.7, 40
 OVER = "questions in components over clusters.scored_size"
 UNLISTED_SCORED = "pairs scored that no question lists"
 
-Pair = tuple[int, int]
 Clusters = dict[int, int]  # the smallest key of each question's cluster
 
 
 class Archive(NamedTuple):
-    """Representatives (sorted keys), what is compared of them, and their candidate pairs."""
+    """Representatives (sorted keys), what is compared of them, and candidate pairs, of which the left one lists."""
 
     embeddings: Embeddings
     words: Words
@@ -58,21 +58,31 @@ class Archive(NamedTuple):
     def keys(self) -> list[int]:
         return self.embeddings.keys.tolist()
 
+    @property
+    def lists(self) -> dict[int, list[int]]:
+        """The neighbours that each question lists."""
+        found: dict[int, list[int]] = {key: [] for key in self.keys}
+        for left, right in self.scored:
+            found[left].append(right)
+        return found
+
+    def title_cosine(self, one: int, other: int) -> float:
+        rows = (np.searchsorted(self.embeddings.keys, [key]) for key in (one, other))
+        return float(title_cosines(self.words.titles, *rows, self.rarities)[0])
+
 
 def model() -> Model:
     """Pairs that nobody lists are as likely as their scores and titles have it."""
     coefficients = np.zeros(len(FEATURES) + 1)
     coefficients[FEATURES.index("place")] = 1.2
-    coefficients[FEATURES.index("title_cosine")] = 4.0
+    coefficients[FEATURES.index("title_cosine")] = 3.0
+    coefficients[FEATURES.index("title_lead")] = 2.0
     coefficients[-1] = -2.5
     return Model(np.zeros(len(FEATURES)), np.ones(len(FEATURES)), coefficients, 0.5)
 
 
 def texts(sets: Iterable[set[int]], random: np.random.Generator) -> Terms:
-    ordered = [sorted(terms) for terms in sets]
-    ids = np.array([term for terms in ordered for term in terms], np.int32)
-    offsets = np.concatenate([[0], np.cumsum([len(terms) for terms in ordered])]).astype(np.int64)
-    return Terms(offsets, ids, random.integers(1, 4, len(ids)).astype(np.uint8))
+    return terms_of([{term: int(random.integers(1, 4)) for term in terms} for terms in sets])
 
 
 def archive_of(groups: np.ndarray, scored: dict[Pair, float], noise: float, seed: int = 0) -> Archive:
@@ -126,29 +136,26 @@ def write(archive: Archive, folder: Path, setting: Setting) -> tuple[PartitionFi
     pairs = PairFiles(f"{run}/pairs", "", terms, f"{run}/calibration.json")
     files = PartitionFiles(f"{run}/partition", pairs, f"{run}/embeddings", f"{run}/links.parquet")
     storage.write_json(pairs.calibration, {"model": model().to_dict(), "reference": archive.reference.tolist()})
-    storage.write_table(terms.rarities, pa.table([pa.array(archive.rarities)], schema=RARITIES), RARITIES)
-    storage.write_table(files.links, pairs_table(sorted(archive.links)), KEY_PAIRS)
+    write_rows(files.links, [{"left": left, "right": right} for left, right in sorted(archive.links)], KEY_PAIRS)
+    write_terms(terms, keys, archive.words, archive.rarities)
     for shard in shards:
         rows = np.flatnonzero(np.arange(len(keys)) % setting.shards == shard.number)
         write_embeddings(f"{files.embeddings}/{shard.file}", archive.embeddings.take(rows), SITES)
-        spread = [rows[partition_of(keys[rows], setting.parts) == part] for part in range(setting.parts)]
-        batches = (_batch(keys[some], Words(*(column.take(some) for column in archive.words))) for some in spread)
-        exchange.write_parts(terms.terms(shard), batches, TERMS, {})
-    ends = np.array(list(archive.scored), np.int64).reshape(-1, 2)
-    owners = partition_of(ends[:, 0], setting.parts)
+    around = around_rows(archive)
     for part in range(setting.parts):
-        some = [(left, right, archive.scored[left, right]) for left, right in ends[owners == part].tolist()]
-        storage.write_table(pairs.scored(part), scored_table(some), SCORED)
+        own = {pair: p for pair, p in archive.scored.items() if home_of(pair[0], setting.parts) == part}
+        write_scored(pairs.scored(part), own)
+        write_rows(pairs.around(part), [row for row in around if home_of(row["key"], setting.parts) == part], AROUND)
     return files, shards
 
 
-def pairs_table(pairs: list[Pair]) -> pa.Table:
-    return pa.Table.from_pylist([{"left": left, "right": right} for left, right in pairs], KEY_PAIRS)
-
-
-def scored_table(rows: list[tuple[int, int, float]]) -> pa.Table:
-    rest = {"similarity": 0.5, "rank_left": 1, "title_overlap": 0.0, "text_overlap": 0.0}
-    return pa.Table.from_pylist([{"left": a, "right": b, "probability": p, **rest} for a, b, p in rows], SCORED)
+def around_rows(archive: Archive) -> list[dict[str, int]]:
+    """Of the questions in candidate pairs, and of no others."""
+    lists, rows = archive.lists, []
+    for key in sorted({key for pair in archive.scored for key in pair}):
+        cosines = [archive.title_cosine(key, other) for other in lists[key]]
+        rows.append({"key": key, "cosines": sum(round(cosine * 2**20) for cosine in cosines), "listed": len(cosines)})
+    return rows
 
 
 def clusters(archive: Archive, folder: Path, setting: Setting) -> tuple[Clusters, Report]:
@@ -167,27 +174,15 @@ def labels(files: PartitionFiles) -> Clusters:
     return found
 
 
-def in_this_process(_: str, work: Callable, calls: list[tuple]) -> Report:
-    return summarise([(work(*call), 0.0) for call in calls])
-
-
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """The tasks of the stage without Ray, where a constant of its module may be another one."""
-    monkeypatch.setattr(stage, "run_tasks", in_this_process)
-    monkeypatch.setattr(storage, "_make_durable", lambda path: None)
-    return monkeypatch
-
-
 def unlisted(archive: Archive, pairs: list[Pair]) -> dict[Pair, float]:
     """The probabilities of pairs of which neither question lists the other."""
     rows = [np.searchsorted(archive.embeddings.keys, [pair[side] for pair in pairs]) for side in (0, 1)]
     similarity = pair_scores(MEASURE, *(archive.embeddings.take(some) for some in rows)).astype(np.float32)
-    nothing = np.zeros(len(pairs), np.float32)
-    nobody = Listing(np.full(len(pairs), -1, np.int32), nothing, nothing)
-    common = shared(archive.words, *rows, archive.rarities)
+    nobody = Listing(np.full(len(pairs), UNLISTED, np.int32), np.zeros(len(pairs), np.float32))
+    common, lists = shared(archive.words, *rows, archive.rarities), archive.lists
+    leads = np.array([slow_lead(*pair, archive.title_cosine, lists) for pair in pairs])
     places = places_of(similarity.astype(np.float64), archive.reference)
-    p = model().probabilities(features_of(places, nobody, nobody, common, K)).astype(np.float32)
+    p = model().probabilities(features_of(Evidence(places, nobody, nobody, common, leads), K)).astype(np.float32)
     return dict(zip(pairs, p.tolist(), strict=True))
 
 
@@ -229,9 +224,7 @@ def component_sizes(archive: Archive) -> list[int]:
 
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("setting", [Setting(), Setting(scored_size=20), Setting(scored_size=2)])
-def test_clusters_are_those_of_one_process_that_scores_every_pair(
-    seed: int, setting: Setting, tmp_path: Path, quick: pytest.MonkeyPatch
-) -> None:
+def test_clusters_are_those_of_one_process_that_scores_every_pair(seed: int, setting: Setting, tmp_path: Path) -> None:
     archive = mixed(seed)
     found, report = clusters(archive, tmp_path, setting)
     assert found == slowly(archive, setting.scored_size)
@@ -241,7 +234,7 @@ def test_clusters_are_those_of_one_process_that_scores_every_pair(
     assert 2 < sizes(found)[0] < in_components[0]
 
 
-def test_pairs_that_nobody_lists_are_scored_and_decide(tmp_path: Path, quick: pytest.MonkeyPatch) -> None:
+def test_pairs_that_nobody_lists_are_scored_and_decide(tmp_path: Path) -> None:
     archive = mixed(1)
     every, report = clusters(archive, tmp_path / "every", Setting())
     some, unscored = clusters(archive, tmp_path / "some", Setting(scored_size=2))
@@ -252,9 +245,9 @@ def test_pairs_that_nobody_lists_are_scored_and_decide(tmp_path: Path, quick: py
 
 @pytest.mark.parametrize(("parts", "shards", "group"), [(1, 1, 1), (3, 1, 50), (2, 4, 1), (5, 3, 10**9)])
 def test_neither_parts_nor_shards_nor_groups_change_the_clusters(
-    parts: int, shards: int, group: int, tmp_path: Path, quick: pytest.MonkeyPatch
+    parts: int, shards: int, group: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    quick.setattr(stage, "_PAIRS_OF_GROUP", group)
+    monkeypatch.setattr(stage, "_PAIRS_OF_GROUP", group)
     bare = mixed(3)
     for archive, scored_size in ((bare, 25), (bare._replace(links=some_links(bare)), 1_000)):
         setting = Setting(parts, shards, scored_size)
@@ -268,6 +261,20 @@ def test_neither_parts_nor_shards_nor_groups_change_the_clusters(
             assert (groups == 1) == (group == 10**9)
 
 
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_linked_questions_that_are_in_no_candidate_pair_are_scored_too(seed: int, tmp_path: Path) -> None:
+    """Nothing is around them: they may be without an embedding, or of a site that is not searched."""
+    archive = mixed(seed, 90)
+    lone = archive.keys[::-6]
+    scored = {pair: p for pair, p in archive.scored.items() if not {*pair} & {*lone}}
+    sure = [left for (left, _), p in scored.items() if p >= THRESHOLD]
+    links = [tuple(sorted(ends)) for ends in zip(lone, sure[: len(lone)], strict=True)]
+    archive = archive._replace(scored=scored, links=links)
+    found, _ = clusters(archive, tmp_path, Setting(parts=3))
+    assert found == slowly(archive)
+    assert all(found[one] == found[other] for one, other in archive.links)
+
+
 def some_links(archive: Archive) -> list[Pair]:
     """A candidate below the threshold, two questions in no other pair, and two questions of two components."""
     low = min(archive.scored, key=lambda pair: archive.scored[pair])
@@ -277,7 +284,7 @@ def some_links(archive: Archive) -> list[Pair]:
     return [low, (alone[0], alone[1]), (among[0], among[-1])]
 
 
-def test_known_links_are_pairs_too(tmp_path: Path, quick: pytest.MonkeyPatch) -> None:
+def test_known_links_are_pairs_too(tmp_path: Path) -> None:
     archive = mixed(4)
     archive = archive._replace(links=some_links(archive))
     found, _ = clusters(archive, tmp_path, Setting())
@@ -286,7 +293,7 @@ def test_known_links_are_pairs_too(tmp_path: Path, quick: pytest.MonkeyPatch) ->
     assert found[alone[0]] == found[alone[1]] == alone[0]
 
 
-def test_known_links_join_whatever_the_evidence(tmp_path: Path, quick: pytest.MonkeyPatch) -> None:
+def test_known_links_join_whatever_the_evidence(tmp_path: Path) -> None:
     """Also two clusters that have nothing else in common."""
     cliques = [*combinations(range(6), 2), *combinations(range(6, 12), 2)]
     archive = archive_of(np.repeat([0, 1], 6), dict.fromkeys(cliques, 0.95), noise=0.1)
@@ -296,7 +303,7 @@ def test_known_links_join_whatever_the_evidence(tmp_path: Path, quick: pytest.Mo
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_random_links_join_all_that_they_connect(seed: int, tmp_path: Path, quick: pytest.MonkeyPatch) -> None:
+def test_random_links_join_all_that_they_connect(seed: int, tmp_path: Path) -> None:
     """Chains of them too, and their questions stand for one another in every other pair."""
     archive = mixed(seed, 90)
     chosen = np.random.default_rng(seed).choice(archive.keys, (25, 2))
@@ -314,7 +321,7 @@ LINKED = {(0, 1): 0.5, (1, 2): 0.9, (3, 4): 0.1}  # questions 0 and 1 are linked
 
 @pytest.mark.parametrize(("other", "is_joined"), [(0.6, True), (0.3, False)])
 def test_what_speaks_against_one_of_two_linked_questions_speaks_against_both(
-    other: float, is_joined: bool, tmp_path: Path, quick: pytest.MonkeyPatch
+    other: float, is_joined: bool, tmp_path: Path
 ) -> None:
     """At a threshold of .7 a pair of .9 outweighs one of .6, and not one of .3."""
     archive = archive_of(np.arange(5), {**LINKED, (0, 2): other}, noise=0.5)
@@ -325,9 +332,7 @@ def test_what_speaks_against_one_of_two_linked_questions_speaks_against_both(
 
 
 @pytest.mark.parametrize("seed", [None, 3])
-def test_what_is_no_candidate_counts_as_least_likely_for_linked_questions_too(
-    seed: int | None, tmp_path: Path, quick: pytest.MonkeyPatch
-) -> None:
+def test_what_is_no_candidate_counts_as_least_likely_for_linked_questions_too(seed: int | None, tmp_path: Path) -> None:
     """In a component over `clusters.scored_size`."""
     archive = archive_of(np.arange(5), LINKED, noise=0.5) if seed is None else mixed(seed)
     links = [(archive.keys[0], archive.keys[1])] if seed is None else some_links(archive)
@@ -350,28 +355,31 @@ def test_ray_finds_the_same_clusters_and_a_second_attempt_makes_nothing_again(
     assert run_tasks is stage.run_tasks
 
 
-def test_an_attempt_that_lost_files_makes_them_again_to_the_same_bytes(
-    tmp_path: Path, quick: pytest.MonkeyPatch
+def test_an_attempt_that_was_cut_off_anywhere_is_finished_to_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    quick.setattr(stage, "_PAIRS_OF_GROUP", 100)
-    archive, setting = mixed(2), Setting(parts=2, shards=2)
+    monkeypatch.setattr(stage, "_PAIRS_OF_GROUP", 100)
+    archive, setting = mixed(2, 60), Setting(parts=2, shards=2)
     files, shards = write(archive, tmp_path, setting)
     partition_pairs(files, shards, SITES, setting.cut)
-    made = {file.uri: Path(file.uri).read_bytes() for file in storage.list_files(files.folder)}
-    for uri in list(made)[::2]:
-        Path(uri).unlink()
-    partition_pairs(files, shards, SITES, setting.cut)
-    assert {file.uri: Path(file.uri).read_bytes() for file in storage.list_files(files.folder)} == made
+    expected = contents(files.folder)
+    assert len(storage.list_files(storage.parent(files.labels(0)))) > 1
+    for outputs in range(len(expected)):
+        again = dataclasses.replace(files, folder=f"{tmp_path}/{outputs}")
+        cut_off(outputs, partition_pairs, again, shards, SITES, setting.cut)
+        assert len(contents(again.folder)) == outputs
+        partition_pairs(again, shards, SITES, setting.cut)
+        assert contents(again.folder) == expected
 
 
-def test_without_sure_pairs_there_are_no_clusters(tmp_path: Path, quick: pytest.MonkeyPatch) -> None:
+def test_without_sure_pairs_there_are_no_clusters(tmp_path: Path) -> None:
     archive = archive_of(np.arange(5), {(0, 1): 0.5, (2, 4): 0.1}, noise=0.5)
     found, report = clusters(archive, tmp_path, Setting(parts=2, shards=2))
     assert found == {}
     assert "groups" not in report.counts
 
 
-def test_two_questions_that_are_sure_of_each_other_are_a_cluster(tmp_path: Path, quick: pytest.MonkeyPatch) -> None:
+def test_two_questions_that_are_sure_of_each_other_are_a_cluster(tmp_path: Path) -> None:
     archive = archive_of(np.arange(4), {(0, 3): 0.9, (1, 2): 0.1}, noise=0.5)
     found, report = clusters(archive, tmp_path, Setting())
     assert found == {archive.keys[0]: archive.keys[0], archive.keys[3]: archive.keys[0]}
@@ -395,16 +403,14 @@ class TestPlanted:
             scored[link, link + 1] = float(np.float32(0.9))
         return archive_of(groups, scored, noise=0.02, seed=6)
 
-    def test_the_clique_stays_whole(self, tmp_path: Path, quick: pytest.MonkeyPatch) -> None:
+    def test_the_clique_stays_whole(self, tmp_path: Path) -> None:
         archive = self.archive()
         found, _ = clusters(archive, tmp_path, Setting(parts=2, shards=3))
         assert {found[key] for key in archive.keys[: self.clique]} == {archive.keys[0]}
         assert sizes(found)[0] == self.clique
 
     @pytest.mark.parametrize("scored_size", [1_000, 50])
-    def test_the_chain_does_not_become_one_cluster(
-        self, scored_size: int, tmp_path: Path, quick: pytest.MonkeyPatch
-    ) -> None:
+    def test_the_chain_does_not_become_one_cluster(self, scored_size: int, tmp_path: Path) -> None:
         archive = self.archive()
         found, report = clusters(archive, tmp_path, Setting(scored_size=scored_size))
         chain = {key: found[key] for key in archive.keys[self.clique :]}
@@ -413,13 +419,13 @@ class TestPlanted:
         assert report.caps.get(OVER, 0) == (0 if scored_size == 1_000 else self.chain + self.clique)
 
 
-def test_a_cap_that_did_not_bite_is_still_counted_as_none(tmp_path: Path, quick: pytest.MonkeyPatch) -> None:
+def test_a_cap_that_did_not_bite_is_still_counted_as_none(tmp_path: Path) -> None:
     _, report = clusters(mixed(2), tmp_path, Setting())
     assert report.caps == {OVER: 0}
     assert CAP + OVER not in report.counts
 
 
-def test_a_higher_threshold_never_joins_more(tmp_path: Path, quick: pytest.MonkeyPatch) -> None:
+def test_a_higher_threshold_never_joins_more(tmp_path: Path) -> None:
     archive, joined = mixed(5), []
     for threshold in (0.5, 0.7, 0.9, 1.0):
         files, shards = write(archive, tmp_path / str(threshold), Setting())

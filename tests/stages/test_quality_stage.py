@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from run_tables import Question, key_of, on, question_row, write_rows
 
-from dupq import storage
 from dupq.encoders.description import SPLIT
 from dupq.stages.quality import QualityFiles, link_quality, partners_changed
 from dupq.stages.shards import question_shards
@@ -26,7 +25,6 @@ DECIDED = {
     "thresholds": [{"precision": 0.5, "threshold": 0.4}, {"precision": 0.9, "threshold": 1}],
 }
 
-Question = tuple[str, int]
 Pair = tuple[Question, Question]
 
 
@@ -40,51 +38,35 @@ class Run(NamedTuple):
     pairs: dict[Pair, tuple[str, float]]  # source and probability
 
 
-def key_of(question: Question) -> int:
-    return int(SITES.pack(question[0], np.array([question[1]]), "")[0])
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without waiting for the disk."""
-    monkeypatch.setattr(storage, "_make_durable", lambda path: None)
-
-
-def write(uri: str, rows: list[dict[str, Any]], schema: pa.Schema) -> None:
-    storage.write_table(uri, pa.Table.from_pylist(rows, schema), schema)
-
-
 def measure(run: Run, folder: Path) -> dict[str, Any] | None:
     for site in (A, B):
         own = {number: said for (name, number), said in run.questions.items() if name == site}
-        rows = [
-            {
-                "question_id": number,
-                "title": title,
-                "body_html": "",
-                "tags": [],
-                "creation_date": None if year is None else datetime.datetime(year, 5, 1, tzinfo=datetime.UTC),
-            }
-            for number, (title, year) in own.items()
+        dates = [
+            None if year is None else datetime.datetime(year, 5, 1, tzinfo=datetime.UTC) for _, year in own.values()
         ]
-        texts = [{"key": key_of((site, number)), "title": "", "text": ""} for number in own]
+        rows = [
+            question_row(number, title=title, creation_date=date)
+            for (number, (title, _)), date in zip(own.items(), dates, strict=True)
+        ]
+        texts = [{"key": key_of(SITES, (site, number)), "title": "", "text": ""} for number in own]
         for half in (0, 1):
-            write(f"{folder}/questions/site={site}/part-{half}.parquet", rows[half::2], QUESTIONS)
-            write(f"{folder}/texts/{site}-{half}.parquet", texts[half::2], TEXTS)
+            write_rows(f"{folder}/questions/site={site}/part-{half}.parquet", rows[half::2], QUESTIONS)
+            write_rows(f"{folder}/texts/{site}-{half}.parquet", texts[half::2], TEXTS)
         links = [
             {"question_id": one, "related_id": other, "link_type": "duplicate"}
             for name, one, other in run.links
             if name == site
         ]
-        write(f"{folder}/links/site={site}/part-0.parquet", links, LINKS)
+        write_rows(f"{folder}/links/site={site}/part-0.parquet", links, LINKS)
     parts = [{"site": s, "question_id": n, "duplicates": 0, "part": part} for (s, n), part in run.parts.items()]
-    write(f"{folder}/encoder/split.parquet", parts, SPLIT)
-    members = sorted((key_of(one), min(map(key_of, group)), len(group)) for group in run.groups for one in group)
+    write_rows(f"{folder}/encoder/split.parquet", parts, SPLIT)
+    groups = [[key_of(SITES, one) for one in group] for group in run.groups]
+    members = sorted((key, min(group), len(group)) for group in groups for key in group)
     rows = [
         {"key": key, "cluster": name, "id": name, "canonical": name, "reason": 0, "size": size}
         for key, name, size in members
     ]
-    write(f"{folder}/members.parquet", rows, MEMBERS)
+    write_rows(f"{folder}/members.parquet", rows, MEMBERS)
     pairs = [
         {
             **dict(zip(PAIRS.names[:4], (*left, *right), strict=True)),
@@ -95,7 +77,7 @@ def measure(run: Run, folder: Path) -> dict[str, Any] | None:
         for (left, right), (source, p) in run.pairs.items()
     ]
     for third in range(3):
-        write(f"{folder}/pairs/part-{third}.parquet", pairs[third::3], PAIRS)
+        write_rows(f"{folder}/pairs/part-{third}.parquet", pairs[third::3], PAIRS)
     files = QualityFiles(
         tuple(question_shards(f"{folder}/questions")[0]),
         f"{folder}/encoder",
@@ -211,10 +193,6 @@ def test_links_are_counted_by_their_left_questions_site_length_of_title_and_year
     lengths = {one: len(title.split()) for one, (title, _) in run.questions.items()}
     groups = {one: max(first for first in (0, 4, 8, 12) if first <= length) for one, length in lengths.items()}
     assert found["by_title_words"] == by(run, {one: str(group) for one, group in groups.items()})
-
-
-def on(site: str, *numbers: int) -> list[Question]:
-    return [(site, number) for number in numbers]
 
 
 def small(groups: list[list[Question]], links: list[tuple[str, int, int]]) -> Run:

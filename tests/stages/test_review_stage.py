@@ -6,16 +6,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 import pytest
+from run_tables import key_of, question_row, write_rows
 
-from dupq import storage
 from dupq.errors import DupqError
-from dupq.evaluation import review
-from dupq.stages import review as stage
+from dupq.evaluation import review, verdicts
 from dupq.stages.review import ReviewFiles, estimated, make_review, read_rows, read_verdicts
 from dupq.stages.shards import Shard, question_shards
-from dupq.stages.tasks import Report, summarise
+from dupq.stages.tasks import Report
 from dupq.tables import PAIRS, QUESTIONS
 from dupq.text.keys import ID_BITS, Sites
 
@@ -26,17 +24,6 @@ RUN = "0123456789abcdef"
 SITES = Sites([A, B])
 
 Row = dict[str, Any]
-
-
-def in_this_process(_: str, work: Callable, calls: list[tuple]) -> Report:
-    return summarise([(work(*call), 0.0) for call in calls])
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without Ray, and without waiting for the disk."""
-    monkeypatch.setattr(stage, "run_tasks", in_this_process)
-    monkeypatch.setattr(storage, "_make_durable", lambda path: None)
 
 
 def title_of(site: str, number: int) -> str:
@@ -79,21 +66,16 @@ class Made(NamedTuple):
 def make(run: Path, files: list[list[Row]], size: int = SIZE) -> Made:
     """The sample of pairs that lie in these files."""
     for number, rows in enumerate(files):
-        uri = f"{run}/pairs/part-{number:05d}.parquet"
-        storage.write_table(uri, pa.Table.from_pylist(rows, PAIRS), PAIRS)
+        write_rows(f"{run}/pairs/part-{number:05d}.parquet", rows, PAIRS)
     made = ReviewFiles(f"{run}/pairs", f"{run}/work", f"{run}/review.parquet", f"{run}/review.tsv")
     return Made(make_review(made, shards(run.parent), SITES, size, RUN), made)
 
 
 def shards(folder: Path) -> list[Shard]:
     for site in (A, B):
-        rows = [
-            {"question_id": n, "title": title_of(site, n), "body_html": "", "tags": []}
-            for n in range(1, QUESTIONS_OF_SITE + 1)
-        ]
+        rows = [question_row(n, title=title_of(site, n)) for n in range(1, QUESTIONS_OF_SITE + 1)]
         for half in (0, 1):
-            uri = f"{folder}/questions/site={site}/part-{half}.parquet"
-            storage.write_table(uri, pa.Table.from_pylist(rows[half::2], QUESTIONS), QUESTIONS)
+            write_rows(f"{folder}/questions/site={site}/part-{half}.parquet", rows[half::2], QUESTIONS)
     return question_shards(f"{folder}/questions")[0]
 
 
@@ -119,7 +101,7 @@ def test_a_sample_is_of_the_encoders_pairs_each_with_the_weight_of_its_stratum(m
     rows, encoders = made.rows, {}
     for row in pairs():
         if row["source"] == "encoder":
-            ends = [int(SITES.pack(row[f"site_{s}"], row[f"question_id_{s}"], "")) for s in ("left", "right")]
+            ends = (key_of(SITES, (row[f"site_{side}"], row[f"question_id_{side}"])) for side in ("left", "right"))
             encoders[tuple(ends)] = row
     assert made.report.rows_out == len(rows.left) == SIZE
     assert made.report.rows_in == len(encoders)
@@ -176,11 +158,11 @@ def test_a_sheet_has_the_titles_of_each_pair_and_the_run_in_no_order_that_tells(
 
 
 def test_a_sheet_that_nobody_filled_in_has_no_verdicts_and_a_filled_one_has_them(made: Made) -> None:
-    assert review.parse_verdicts(made.sheet, "sheet") == []
-    given = review.parse_verdicts(filled(made, lambda line: "same"), "sheet")
+    assert verdicts.parse_verdicts(made.sheet, "sheet") == []
+    given = verdicts.parse_verdicts(filled(made, lambda line: "same"), "sheet")
     assert len(given) == SIZE
     assert {row.verdict for row in given} == {"same"}
-    keys = [[int(SITES.pack(site, number, "")) for site, number in (row[:2], row[2:4])] for row in given]
+    keys = [[key_of(SITES, question) for question in (row[:2], row[2:4])] for row in given]
     assert sorted(keys) == sorted(np.stack(made.rows[:2], axis=1).tolist())
 
 
@@ -193,7 +175,7 @@ def test_a_sample_has_as_many_pairs_as_are_wanted_and_there(size: int, tmp_path:
 def test_without_pairs_of_the_encoder_the_sheet_has_no_lines(tmp_path: Path) -> None:
     made = make(tmp_path / RUN, [[row for row in pairs() if row["source"] != "encoder"][:5], []])
     assert made.report.rows_out == 0
-    assert made.sheet.splitlines() == ["\t".join(review.COLUMNS)]
+    assert made.sheet.splitlines() == ["\t".join(verdicts.COLUMNS)]
     assert not Path(made.files.output).exists()
 
 
@@ -205,9 +187,9 @@ def by_parity(line: Row) -> str:
 def test_what_a_sheet_says_is_estimated_on_the_sample_of_the_run_that_it_names(made: Made, tmp_path: Path) -> None:
     sheet = filled(made, by_parity)
     found = estimated(written(tmp_path, sheet), str(tmp_path), SITES)
-    given = review.parse_verdicts(sheet, "")
-    ends = [[SITES.pack(row[at], row[at + 1], "") for row in given] for at in (0, 2)]
-    codes = np.array([review.VERDICTS[row.verdict] for row in given], np.int8)
+    given = verdicts.parse_verdicts(sheet, "")
+    ends = [[key_of(SITES, row[at : at + 2]) for row in given] for at in (0, 2)]
+    codes = np.array([verdicts.VERDICTS[row.verdict] for row in given], np.int8)
     on_rows, elsewhere = review.verdicts_of(made.rows, *(np.array(side, np.int64) for side in ends), codes)
     expected = review.estimate(made.rows, on_rows)
     assert elsewhere == 0
@@ -268,7 +250,7 @@ def test_a_sheet_that_a_spreadsheet_saved_names_its_run_all_the_same(
 
 
 def verdict_file(*rows: tuple[str, int, str, int, str]) -> str:
-    return review.format_verdicts([review.Verdict(*row) for row in rows])
+    return verdicts.format_verdicts([verdicts.Verdict(*row) for row in rows])
 
 
 def test_verdicts_are_read_as_keys_and_those_of_other_sites_left_out(tmp_path: Path) -> None:
@@ -279,7 +261,7 @@ def test_verdicts_are_read_as_keys_and_those_of_other_sites_left_out(tmp_path: P
     found, of_b = read_verdicts(written(tmp_path, given), SITES), 1 << ID_BITS
     assert found.left.tolist() == [1, 9, of_b | 1]
     assert found.right.tolist() == [3, of_b | 2, of_b | 2]
-    assert found.verdicts.tolist() == [review.SAME, review.DIFFERENT, review.UNSURE]
+    assert found.verdicts.tolist() == [verdicts.SAME, verdicts.DIFFERENT, verdicts.UNSURE]
     assert found.elsewhere == 2
 
 

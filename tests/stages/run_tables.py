@@ -1,0 +1,82 @@
+"""The tables of a run, written by hand."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dupq import storage
+from dupq.clusters.evidence import Words
+from dupq.stages import exchange
+from dupq.stages.shards import partition_of
+from dupq.stages.terms import TermFiles, _batch
+from dupq.tables import RARITIES, SCORED, TERMS
+from dupq.text.keys import Sites
+
+Question = tuple[str, int]  # site and id
+Pair = tuple[int, int]  # of keys, the smaller one first
+
+
+def write_rows(uri: str, rows: list[dict[str, Any]], schema: pa.Schema, counts: dict[str, int] | None = None) -> None:
+    storage.write_table(uri, pa.Table.from_pylist(rows, schema), schema, counts)
+
+
+def question_row(number: int, **more: Any) -> dict[str, Any]:
+    return {"question_id": number, "title": "", "body_html": "", "tags": [], **more}
+
+
+def on(site: str, *numbers: int) -> list[Question]:
+    return [(site, number) for number in numbers]
+
+
+def key_of(sites: Sites, question: Question) -> int:
+    return int(sites.pack(question[0], np.array([question[1]]), "")[0])
+
+
+def home_of(key: int, parts: int) -> int:
+    """The part of a run that a key is in."""
+    return int(partition_of(np.array([key]), parts)[0])
+
+
+def write_scored(uri: str, probabilities: dict[Pair, float]) -> None:
+    """Pairs that the left question lists as its nearest one."""
+    rest = {"similarity": 0.5, "rank_left": 1, "title_overlap": 0.0, "text_overlap": 0.0}
+    pairs = probabilities.items()
+    write_rows(uri, [{"left": a, "right": b, "probability": p, **rest} for (a, b), p in pairs], SCORED)
+
+
+def write_terms(files: TermFiles, keys: np.ndarray, words: Words, rarities: np.ndarray) -> None:
+    """The terms of questions, every so manieth in a shard."""
+    storage.write_table(files.rarities, pa.table([pa.array(rarities)], schema=RARITIES), RARITIES)
+    for shard in files.shards:
+        rows = np.flatnonzero(np.arange(len(keys)) % len(files.shards) == shard.number)
+        spread = [rows[partition_of(keys[rows], files.parts) == part] for part in range(files.parts)]
+        batches = (_batch(keys[some], Words(*(column.take(some) for column in words))) for some in spread)
+        exchange.write_parts(files.terms(shard), batches, TERMS, {})
+
+
+def contents(folder: str) -> dict[str, bytes]:
+    """What is in each file of a folder."""
+    return {file.relative: Path(file.uri).read_bytes() for file in storage.list_files(folder)}
+
+
+class CutOffError(Exception):
+    """What ends an attempt at a run."""
+
+
+def cut_off(outputs: int, work: Callable, *arguments: Any) -> None:
+    """An attempt that ends when it would write one file more than so many, wherever that is."""
+    left, open_output = iter(range(outputs)), storage.open_output
+
+    def limited(*given: Any) -> Any:
+        if next(left, None) is None:
+            raise CutOffError
+        return open_output(*given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(storage, "open_output", limited)
+        with pytest.raises(CutOffError):
+            work(*arguments)

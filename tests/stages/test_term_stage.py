@@ -1,0 +1,42 @@
+"""The terms of questions, read for those that want them."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from run_tables import write_terms
+from slow_evidence import Question, words_of
+
+from dupq.stages import terms as stage
+from dupq.stages.shards import Shard
+from dupq.stages.terms import TermFiles, read_terms, titles_only
+from dupq.text.terms import Terms
+
+QUESTIONS = {
+    3: Question({1: 2}, {1: 3, 4: 1}, {2: 1}, {}),
+    7: Question({}, {5: 1}, {}, {}),
+    8: Question({1: 1, 6: 1}, {1: 1, 6: 2}, {2: 1, 3: 1}, {6: 1}),
+    9: Question({2: 1}, {}, {1: 1}, {2: 1}),
+}
+
+
+def rows_of(terms: Terms) -> list[dict[int, int]]:
+    pairs = list(zip(terms.ids.tolist(), terms.counts.tolist(), strict=True))
+    return [dict(pairs[start:end]) for start, end in pairwise(terms.offsets.tolist())]
+
+
+@pytest.mark.parametrize("wanted", [None, [3, 8], []])
+def test_terms_come_back_as_they_were_written_or_without_all_but_titles(
+    wanted: list[int] | None, tmp_path: Path
+) -> None:
+    files = TermFiles("", str(tmp_path), (Shard(0, "", ""), Shard(1, "", "")), 1)
+    write_terms(files, np.array([*QUESTIONS]), words_of([*QUESTIONS.values()]), np.ones(8, np.float32))
+    table = read_terms(files, 0, None if wanted is None else np.array(wanted, np.int64))
+    expected = [QUESTIONS[key] for key in (sorted(QUESTIONS) if wanted is None else wanted)]
+    for some, kept in ((table, 4), (titles_only(table), 1)):
+        assert some.schema == table.schema
+        keys, words = stage.words_of(some)
+        assert keys.tolist() == (sorted(QUESTIONS) if wanted is None else wanted)
+        for place, terms in enumerate(words):
+            assert rows_of(terms) == [question[place] if place < kept else {} for question in expected]
