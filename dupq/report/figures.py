@@ -12,7 +12,7 @@ from markupsafe import Markup
 from dupq.near_duplicates.optimum import collision_probability
 from dupq.report import charts
 from dupq.report.charts import Bar, Mark
-from dupq.report.formats import number, score, share, words
+from dupq.report.formats import counted, number, score, share, words
 from dupq.report.streaming import Histogram
 
 _FUNNEL = [
@@ -70,6 +70,20 @@ def balanced_pairs(known: dict[str, Any]) -> Markup:
         if accuracies.get(system) is not None
     ]
     return _bars("Duplicates told from random pairs", "Accuracy; a coin reaches 50 %.", records, 1)
+
+
+def reliability(links: dict[str, Any]) -> Markup:
+    """What the model says of pairs with a test question, beside how many of them are linked."""
+    bins = links.get("calibration") or {}
+    records = []
+    for low, high, pairs, said, linked in zip(
+        *(bins.get(name, []) for name in ("lower", "upper", "pairs", "mean_probability", "share_right")), strict=True
+    ):
+        label = f"{low:.2f} to {high:.2f}"
+        records.append(Bar(f"{label}: mean probability", said, f"{share(said)} of {counted(int(pairs), 'pair')}"))
+        records.append(Bar("linked", linked, share(linked), "two"))
+    description = "By probability, of the candidate pairs with a question of the test part."
+    return _bars("Probability and links", description, records, 1)
 
 
 def planted(kinds: dict[str, Any]) -> Markup:

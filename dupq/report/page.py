@@ -124,6 +124,7 @@ def _context(run: Run, found: Findings) -> dict[str, Any]:
             "funnel": figures.funnel(metrics),
             "retrieval": figures.retrieval(known or {}),
             "balanced_pairs": figures.balanced_pairs(known or {}),
+            "reliability": figures.reliability(links or {}),
             "planted": figures.planted(metrics.get("planted") or {}),
             "probabilities": figures.probabilities(found.probabilities, metrics.get("threshold")),
             "jaccards": figures.jaccards(found.jaccards, _setting(run.config, "near_duplicates.threshold")),
