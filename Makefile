@@ -27,8 +27,7 @@ setup: .venv/ready
 dedup: .venv/ready
 ifeq ($(DUMP),)
 	@$(JOB) -m dupq.dump.sample $(OUT)/dump
-	@# the maximum over the windows: on the sample's development part it is the better one, on real archives the sum is
-	@$(MAKE) --no-print-directory archive DUMP=$(OUT)/dump OUT=$(OUT) PRESET=bogdanova-max TRUTH="--truth $(OUT)/dump/truth.tsv"
+	@$(MAKE) --no-print-directory archive DUMP=$(OUT)/dump OUT=$(OUT) PRESET=sample TRUTH="--truth $(OUT)/dump/truth.tsv"
 else
 	@$(MAKE) --no-print-directory archive
 endif
