@@ -1,6 +1,7 @@
 """The whole job on the sample archive, with real Ray."""
 
 import json
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -326,8 +327,13 @@ def test_row_order_does_not_matter_and_links_that_are_ignored_are_as_good_as_non
         assert (found["calibration"]["development_links"], found["calibration"]["own_share"]) == (0, 0)
 
 
-def test_links_that_are_used_join_and_a_threshold_may_be_given(trained_sample: TrainedSample, tmp_path: Path) -> None:
-    used = dedup(job(trained_sample, tmp_path, assignments=("clusters.known_links=use", "clusters.threshold=0.5")))
+def test_links_that_are_used_join_and_a_threshold_and_a_prior_may_be_given(
+    trained_sample: TrainedSample, tmp_path: Path
+) -> None:
+    prior = json.loads((files("dupq") / "clusters" / "prior.json").read_text())
+    (tmp_path / "prior.json").write_text(json.dumps(prior | {"sites": ["elsewhere.example.com"]}))
+    given = ("clusters.known_links=use", "clusters.threshold=0.5", f"calibration.prior={tmp_path}/prior.json")
+    used = dedup(job(trained_sample, tmp_path, assignments=given))
     links = pq.read_table(trained_sample.links).to_pandas()
     links = links[links.link_type == "duplicate"]
     clusters = table(used, "clusters").to_pandas().set_index("question_id")
@@ -339,7 +345,9 @@ def test_links_that_are_used_join_and_a_threshold_may_be_given(trained_sample: T
     beside = pairs.filter(pc.equal(pairs["source"], "known_link"))
     assert pc.all(beside["joined"]).as_py() is not False
     assert pc.all(beside["known_link"]).as_py() is not False
-    assert storage.read_json(used.path("metrics.json"))["threshold"] == 0.5
+    metrics = storage.read_json(used.path("metrics.json"))
+    assert metrics["threshold"] == 0.5
+    assert metrics["calibration"]["prior_sites"] == ["elsewhere.example.com"]
 
 
 def test_a_run_after_an_earlier_one_differs_in_nothing_but_the_ids_of_clusters(

@@ -14,7 +14,7 @@ from dupq.config import NeighbourSettings
 from dupq.errors import SettingError
 from dupq.stages.shards import Shard
 
-_TILE_BYTES = 2 << 30  # at most, of memory for a tile
+_TILE_BYTES = 3 << 29  # at most, of memory for a tile: with Ray and the libraries a task then stays under 2 GB
 _FEWEST, _MOST = 8_192, 131_072  # questions of a block: fewer start too often, more are long to lose
 _TILES_PER_CPU = 4
 
