@@ -103,12 +103,12 @@ def learn(sites: list[Site], centres: np.ndarray, scales: np.ndarray) -> tuple[n
             mine = np.concatenate([shared[:-1], [shared[-1] + intercept, log_slope, linked]])
             found, slopes = negative_log_likelihood(site.labelled, design, sloped(mine))
             slopes = by_slope(mine, slopes)
-            share, (a, b) = expit(linked), _LINKED
+            a, b = _LINKED
             spread = _SITE_SPREAD if site.is_whole else _FREE_SPREAD
             value += found + 0.5 * (intercept / spread) ** 2 + 0.5 * (log_slope / _SITE_SLOPE_SPREAD) ** 2
-            value -= a * np.log(share) + b * np.log1p(-share)
+            value += float(a * np.logaddexp(0.0, -linked) + b * np.logaddexp(0.0, linked))
             gradient[:count] += slopes[:-2]
-            past = [intercept / spread**2, log_slope / _SITE_SLOPE_SPREAD**2, b * share - a * (1 - share)]
+            past = [intercept / spread**2, log_slope / _SITE_SLOPE_SPREAD**2, b * expit(linked) - a * expit(-linked)]
             gradient[count + 3 * place : count + 3 * place + 3] += slopes[-3:] + past
         return value, gradient
 

@@ -147,10 +147,10 @@ def fit(labelled: Labelled, prior: Prior) -> Model:
         value, gradient = negative_log_likelihood(labelled, design, sloped(parameters))
         gradient = by_slope(parameters, gradient)
         far = (parameters[:-2] - prior.coefficients) / prior.spreads
-        log_slope, share, (a, b) = parameters[-2], expit(parameters[-1]), prior.linked
+        (log_slope, log_odds), (a, b) = parameters[-2:], prior.linked
         value += 0.5 * float(far @ far) + 0.5 * (log_slope / prior.slope_spread) ** 2
-        value -= a * np.log(share) + b * np.log1p(-share)
-        past = [log_slope / prior.slope_spread**2, b * share - a * (1 - share)]
+        value += float(a * np.logaddexp(0.0, -log_odds) + b * np.logaddexp(0.0, log_odds))
+        past = [log_slope / prior.slope_spread**2, b * expit(log_odds) - a * expit(-log_odds)]
         return value, gradient + np.concatenate([far / prior.spreads, past])
 
     return _model(minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 2000}).x, prior)
