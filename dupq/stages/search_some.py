@@ -15,7 +15,7 @@ import pyarrow as pa
 from dupq import storage
 from dupq.neighbours.embeddings import gathered
 from dupq.stages.embeddings import embeddings_of, read_embeddings, write_embeddings
-from dupq.stages.neighbour_blocks import block_name, ready_block
+from dupq.stages.neighbour_blocks import block_name, read_block
 from dupq.stages.neighbour_plan import Plan
 from dupq.stages.neighbour_tables import Asked, NeighbourFiles, nearest_table, read_nearest
 from dupq.stages.tasks import Counts, Report, run_tasks, skip_or
@@ -92,7 +92,9 @@ def _search_block(files: SomeFiles, asked: Asked, plan: Plan, shards: list[str],
         if plan.scope == "site":
             wanted = wanted.take(wanted.keys >> ID_BITS == asked.sites.index(plan.sites[number]))
         queries = block(wanted, asked.measure)
-        others = ready_block(files.neighbours, asked, plan, block_name(number))
+        others = block(
+            read_block(files.neighbours, asked, plan, block_name(number)), asked.measure
+        )  # read once: not kept
         found = search_tile(queries, others, Search(asked.measure, asked.settings.k), both=False)[0]
         storage.write_table(output, nearest_table(queries.keys, found), NEAREST)
         return {"rows_in": len(queries.keys)}
