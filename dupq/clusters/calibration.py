@@ -208,11 +208,14 @@ def _mean(beta: tuple[float, float]) -> float:
 def own_share(model: Model, prior: Prior, features: np.ndarray) -> float:
     """How much of the decision is the archive's own: 0 if the model is the prior, near 1 if they are far apart.
 
-    The distance of the log-odds of both, over pairs, against how far the prior's own spread would let them differ.
+    The distance of the log-odds of both against how far the prior's own spread would let them differ, over pairs, each
+    by how open it is (p (1 - p)): how unlikely the unlikely ones are decides nothing.
     """
     if not len(features):
         return 0.0
     design = designed(features, prior.centres, prior.scales)
     moved = design @ (model.coefficients - prior.coefficients)
-    free = np.sqrt((design**2) @ (prior.spreads**2))
-    return float(np.tanh(np.abs(moved).mean() / free.mean()))
+    sloping = design[:, :-1] @ prior.coefficients[:-1] * prior.slope_spread
+    free = np.sqrt((design**2) @ (prior.spreads**2) + sloping**2)
+    p = model.probabilities(features)
+    return float(np.tanh((p * (1 - p)) @ np.abs(moved) / max((p * (1 - p)) @ free, 1e-12)))
