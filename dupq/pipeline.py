@@ -11,6 +11,7 @@
     pairs       ──partition──▶        of each component of sure pairs the best partition
     partition   ──clusters──▶         pairs, clusters, cluster_stats, changes since an earlier run
     run         ──evaluate──▶         metrics.json: counts, and quality on known duplicates
+    pairs       ──review──▶           review.tsv: a sample of pairs for people to judge
     run         ──report──▶           report.html
 
 Each stage reads files and writes files; the driver holds none of their rows.
@@ -21,6 +22,7 @@ import math
 from dataclasses import dataclass
 
 from dupq import config, runs, storage
+from dupq.clusters.prior import read_prior
 from dupq.encoders.description import read_description, read_measure
 from dupq.errors import DupqError, SettingError
 from dupq.near_duplicates.optimum import with_bands
@@ -82,7 +84,9 @@ class DedupJob:
         read_verdicts(self.verdicts, question_shards(self.questions)[1])
         if self.gates.max_change is not None and self.previous is None:
             raise SettingError("--max-change: --previous is needed, the run that is compared with")
-        return run_settings(read_description(self.encoder), self.assignments)
+        settings = run_settings(read_description(self.encoder), self.assignments)
+        read_prior(settings.calibration.prior)
+        return settings
 
 
 def dedup(job: DedupJob) -> runs.Run:
@@ -94,7 +98,7 @@ def dedup(job: DedupJob) -> runs.Run:
     settings = job.check()
     description = read_description(job.encoder)
     shards, sites = question_shards(job.questions)
-    run = runs.open_run(job.output, _inputs(job), _made_from(job, description), settings)
+    run = runs.open_run(job.output, _inputs(job), _made_from(job, description, settings.calibration.prior), settings)
     if run.finished:
         print(f"run {run.run_id} is finished already")
         check_gates(job.gates, storage.read_json(run.path("metrics.json")), run.uri)
@@ -177,13 +181,14 @@ def _inputs(job: DedupJob) -> dict[str, str | None]:
     return {name: storage.absolute(uri) if uri else None for name, uri in named.items()}
 
 
-def _made_from(job: DedupJob, description: dict) -> dict:
+def _made_from(job: DedupJob, description: dict, prior: str) -> dict:
     return {
         "questions": runs.content_of(job.questions),
         "links": runs.content_of(job.links) if job.links else None,
         "encoder": description["fingerprint"],
         "truth": storage.checksum(job.truth) if job.truth else None,
         "verdicts": storage.checksum(job.verdicts) if job.verdicts else None,
+        "prior": storage.checksum(prior) if prior else None,
         # ids and changes are made from it
         "previous": storage.name(str(runs.previous_run(job.previous))) if job.previous else None,
     }

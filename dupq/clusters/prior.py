@@ -1,6 +1,5 @@
 """What other sites tell of evidence: the prior that a run's calibration starts from. Made by benchmarks/prior.py."""
 
-import functools
 import importlib.resources
 
 import numpy as np
@@ -10,7 +9,6 @@ from dupq.clusters.calibration import FEATURES, Prior
 from dupq.errors import DupqError
 
 
-@functools.cache
 def read_prior(uri: str = "") -> Prior:
     """The prior at `uri`, or the one that ships with dupq. Raises DupqError if it was made for other features."""
     place = uri or str(importlib.resources.files("dupq") / "clusters" / "prior.json")
