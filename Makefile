@@ -26,7 +26,7 @@ setup: .venv/ready
 
 dedup: .venv/ready
 ifeq ($(DUMP),)
-	@$(JOB) -m dupq.dump.sample $(OUT)/dump
+	@$(JOB) -m dupq.sample $(OUT)/dump
 	@$(MAKE) --no-print-directory archive DUMP=$(OUT)/dump OUT=$(OUT) PRESET=sample TRUTH="--truth $(OUT)/dump/truth.tsv"
 else
 	@$(MAKE) --no-print-directory archive

@@ -35,14 +35,14 @@ from dupq.encoders.description import read_split
 from dupq.encoders.encode import encode
 from dupq.encoders.saved import SavedEncoder, load
 from dupq.evaluation.measures import accuracy, best_threshold, roc_auc
-from dupq.ingest_pipeline import IngestJob, ingest
+from dupq.execution import cluster
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.exact import pair_scores
-from dupq.stages import cluster
-from dupq.stages.shards import question_shards
+from dupq.pipelines.ingest import IngestJob, ingest
+from dupq.pipelines.train import TrainingJob, train
+from dupq.shards import question_shards
 from dupq.text.normalisation import Normaliser
 from dupq.text.tokens import tokens
-from dupq.training_pipeline import TrainingJob, train
 
 SITE = "arabic"
 PRESETS = ["othman-lstm", "othman-gru", "othman-alstm", "othman-cnn", "dos-santos-bow-cnn"]

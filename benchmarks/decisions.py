@@ -26,7 +26,7 @@ from dupq import storage
 from dupq.clusters.components import components
 from dupq.clusters.partition import partition
 from dupq.evaluation.clusters import b_cubed, joined_pairs, link_recall, recall_by
-from dupq.report.reading import open_run
+from dupq.runs.reader import open_run
 from dupq.tables import KNOWN_SETS, SCORED
 
 _STEPS = 18  # of the search for a threshold

@@ -15,9 +15,9 @@ in Python, a sample of the questions is timed.
 
 `share_of_gemm_peak` is the floating-point operations that the network's equations ask for, 2 a multiply-add and none
 for padding, over the time from ids on, over those of a product of two matrices of 2,048 x 2,048 in the same run. It
-may be over 1: a word's products are made once for all its places (`dupq/encoders/flat.py`), so that there is less to do
-than the equations ask for. `peak_memory_mb` is that of the process while it goes from tokens to embeddings, with its
-libraries and the texts.
+may be over 1: a word's products are made once for all its places (`dupq/encoders/unpadded.py`), so that there is less
+to do than the equations ask for. `peak_memory_mb` is that of the process while it goes from tokens to embeddings, with
+its libraries and the texts.
 
 MiniLM begins with the same title and the text in the HTML, cut at 256 word pieces; ours are cut at 512 words. It runs
 in float32 and in bfloat16, and `speed_vs_minilm` is against the faster of the two. Its embeddings are better than those
@@ -51,7 +51,7 @@ from dupq.config import EncoderSettings, Settings
 from dupq.encoders.build import build
 from dupq.encoders.encode import encode
 from dupq.encoders.protocol import Encoder
-from dupq.stages.memory import measured
+from dupq.execution.memory import measured
 from dupq.text.html import html_to_text
 from dupq.text.normalisation import Normaliser
 from dupq.text.questions import texts_table

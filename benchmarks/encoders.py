@@ -29,17 +29,17 @@ import numpy as np
 
 from dupq import config, storage
 from dupq.evaluation.known_duplicates import balanced_pairs, pair_thresholds, retrieval
-from dupq.evaluation_pipeline import EvaluationJob, evaluate
-from dupq.ingest_pipeline import IngestJob, ingest
+from dupq.execution import cluster
+from dupq.links.pair_files import read_pairs
+from dupq.links.split import split_links
+from dupq.links.tables import known_duplicates
+from dupq.pipelines.evaluate import EvaluationJob, evaluate
+from dupq.pipelines.ingest import IngestJob, ingest
+from dupq.pipelines.train import TrainingJob, train
 from dupq.report import charts
-from dupq.stages import cluster
-from dupq.stages.evaluate import read_archive
-from dupq.stages.links import known_duplicates
-from dupq.stages.shards import question_shards
+from dupq.shards import question_shards
+from dupq.stages.evaluation.evaluate import read_archive
 from dupq.stages.texts import make_texts
-from dupq.training.pair_files import read_pairs
-from dupq.training.split import split_links
-from dupq.training_pipeline import TrainingJob, train
 
 BASELINES = ("bm25", "shingle_jaccard_1", "shingle_jaccard_2")
 MEASURES = ("accuracy_at_1", "accuracy_at_5", "accuracy_at_10", "map")

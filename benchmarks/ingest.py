@@ -189,8 +189,8 @@ def warm_up(folder: Path, cores: int) -> None:
 
 def ingest(dump_file: Path, output: Path) -> None:
     """The ingest job, but for the start of Ray."""
-    from dupq.ingest_pipeline import IngestJob
-    from dupq.ingest_pipeline import ingest as run
+    from dupq.pipelines.ingest import IngestJob
+    from dupq.pipelines.ingest import ingest as run
 
     run(IngestJob((str(dump_file),), str(output)))
 

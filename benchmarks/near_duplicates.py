@@ -46,8 +46,8 @@ import pyarrow as pa
 from all_pairs import all_pairs, with_edits
 
 from dupq.config import NearDuplicateSettings
+from dupq.near_duplicates.band_choice import with_bands
 from dupq.near_duplicates.bands import band_keys
-from dupq.near_duplicates.optimum import with_bands
 from dupq.near_duplicates.pairing import ChainRule, candidate_pairs
 from dupq.near_duplicates.shingles import hash_each, shingle, shingle_sets
 from dupq.near_duplicates.signatures import signatures, text_signatures

@@ -10,8 +10,8 @@ its start to its end; both hold about 260 MB of libraries before any question. A
 short questions beside 100,000 others, and one 200,000 near copies of one another.
 
 For 24 million questions the seconds grow by what each question between the two largest archives took. Memory does
-not grow: the cuts in dupq/stages/bundles.py bound what a task holds. What does grow is the last task, which joins
-the pairs of the whole archive: its bytes are given.
+not grow: the cuts in dupq/stages/near_duplicates/bundles.py bound what a task holds. What does grow is the last task,
+which joins the pairs of the whole archive: its bytes are given.
 """
 
 import argparse
@@ -156,7 +156,7 @@ def run_child(task: str, folder: Path, name: str) -> dict:
 def child(task: str, folder: str, name: str) -> None:
     """Tokenise an archive, or do the stage on its texts; prints the figures as JSON."""
     os.sched_setaffinity(0, set(CORES))
-    from dupq.stages import cluster
+    from dupq.execution import cluster
 
     cluster.connect("local")
     print(json.dumps({"texts": tokenised, "stage": staged}[task](Path(folder), name)))
@@ -164,8 +164,8 @@ def child(task: str, folder: str, name: str) -> None:
 
 def tokenised(folder: Path, name: str) -> dict:
     from dupq.config import TextSettings
-    from dupq.ingest_pipeline import IngestJob, ingest
-    from dupq.stages.shards import question_shards
+    from dupq.pipelines.ingest import IngestJob, ingest
+    from dupq.shards import question_shards
     from dupq.stages.texts import make_texts as tokenise
 
     archive = folder / f"archive-{name}"
@@ -192,10 +192,11 @@ def staged(folder: Path, name: str) -> dict:
 def find(texts: Path, output: Path) -> dict:
     """The stage, from texts to representatives."""
     from dupq.config import NearDuplicateSettings
-    from dupq.near_duplicates.optimum import with_bands
-    from dupq.stages.near_duplicates import find_near_duplicates
-    from dupq.stages.shards import partitions
-    from dupq.stages.signatures import NearFiles, make_signatures
+    from dupq.near_duplicates.band_choice import with_bands
+    from dupq.runs.layout import NearFiles
+    from dupq.shards import partitions
+    from dupq.stages.near_duplicates.signatures import make_signatures
+    from dupq.stages.near_duplicates.verify import find_near_duplicates
     from dupq.text.keys import Sites
 
     places = (str(output / name) for name in ("exchange", "signatures", "verified", "representatives.parquet"))

@@ -41,19 +41,20 @@ import torch
 
 from dupq import storage
 from dupq.config import NeighbourSettings
-from dupq.encoders.measure import Measure
+from dupq.execution import cluster
+from dupq.execution.memory import peak_mb, reset_peak
 from dupq.neighbours.embeddings import Embeddings, blocks
+from dupq.neighbours.measure import Measure
 from dupq.neighbours.products import fastest_type
 from dupq.neighbours.search import all_pairs, merge
 from dupq.neighbours.tiles import Nearest, Pairs, Search, block, search_tile
-from dupq.stages import cluster
+from dupq.runs.layout import NeighbourFiles
+from dupq.shards import Shard
 from dupq.stages.embeddings import embeddings_table
-from dupq.stages.increment import find_neighbours_since
-from dupq.stages.memory import peak_mb, reset_peak
-from dupq.stages.neighbour_plan import block_rows, bytes_a_question
-from dupq.stages.neighbour_tables import Asked, NeighbourFiles, read_nearest
-from dupq.stages.neighbours import find_neighbours
-from dupq.stages.shards import Shard
+from dupq.stages.neighbours.exact import find_neighbours
+from dupq.stages.neighbours.increment import find_neighbours_since
+from dupq.stages.neighbours.plan import block_rows, bytes_a_question
+from dupq.stages.neighbours.tables import Asked, read_nearest
 from dupq.tables import embeddings
 from dupq.text.keys import Sites
 

@@ -25,7 +25,7 @@ from scipy.special import expit, logit
 from dupq import storage
 from dupq.clusters.calibration import FEATURES, Labelled, by_slope, designed, negative_log_likelihood, sloped
 from dupq.evaluation.verdicts import parse_verdicts
-from dupq.report.reading import open_run
+from dupq.runs.reader import open_run
 from dupq.tables import CALIBRATION_PAIRS
 
 _VERDICTS = Path(__file__).parent / "verdicts"

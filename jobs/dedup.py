@@ -15,9 +15,9 @@ def main() -> None:
     """Parse, connect, find the duplicates, and say what was found and where the report lies."""
     arguments = _parser().parse_args()
 
-    from dupq.pipeline import DedupJob, Gates, dedup
+    from dupq.execution import cluster
+    from dupq.pipelines.dedup import DedupJob, Gates, dedup
     from dupq.report.summary import summary
-    from dupq.stages import cluster
 
     job = DedupJob(
         arguments.questions,

@@ -40,8 +40,8 @@ def main() -> None:
     )
     arguments = parser.parse_args()
 
-    from dupq.evaluation_pipeline import EvaluationJob, evaluate
-    from dupq.stages import cluster
+    from dupq.execution import cluster
+    from dupq.pipelines.evaluate import EvaluationJob, evaluate
 
     job = EvaluationJob(
         arguments.questions,

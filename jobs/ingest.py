@@ -45,8 +45,8 @@ def main() -> None:
     )
     arguments = parser.parse_args()
 
-    from dupq.ingest_pipeline import IngestJob, ingest
-    from dupq.stages import cluster
+    from dupq.execution import cluster
+    from dupq.pipelines.ingest import IngestJob, ingest
 
     job = IngestJob(
         tuple(arguments.dump),

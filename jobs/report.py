@@ -23,7 +23,7 @@ def main() -> None:
     arguments = parser.parse_args()
 
     from dupq.report.page import write
-    from dupq.report.reading import open_run
+    from dupq.runs.reader import open_run
 
     print(write(open_run(arguments.run).uri))
 

@@ -43,8 +43,8 @@ def main() -> None:
     )
     arguments = parser.parse_args()
 
-    from dupq.stages import cluster
-    from dupq.training_pipeline import TrainingJob, train
+    from dupq.execution import cluster
+    from dupq.pipelines.train import TrainingJob, train
 
     job = TrainingJob(
         arguments.questions,

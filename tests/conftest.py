@@ -30,7 +30,7 @@ def shared_data() -> Path:
 @pytest.fixture(scope="session")
 def ray_started() -> None:
     """One Ray for the whole test session; started again if a test shut it down."""
-    from dupq.stages import cluster
+    from dupq.execution import cluster
 
     cluster.connect("local")
 
@@ -40,7 +40,7 @@ def fresh_workers(ray_started: None) -> None:
     """Ray with workers that did nothing yet, for tests of memory: a used one keeps what earlier tests' work left."""
     import ray
 
-    from dupq.stages import cluster
+    from dupq.execution import cluster
 
     ray.shutdown()
     cluster.connect("local")
@@ -48,9 +48,9 @@ def fresh_workers(ray_started: None) -> None:
 
 @pytest.fixture(scope="session")
 def trained_sample(tmp_path_factory: pytest.TempPathFactory, ray_started: None) -> TrainedSample:
-    from dupq.dump.sample import write_sample
-    from dupq.ingest_pipeline import IngestJob, ingest
-    from dupq.training_pipeline import TrainingJob, train
+    from dupq.pipelines.ingest import IngestJob, ingest
+    from dupq.pipelines.train import TrainingJob, train
+    from dupq.sample.archive import write_sample
 
     folder = tmp_path_factory.mktemp("sample")
     sample = write_sample(folder / "dump", questions=2000)

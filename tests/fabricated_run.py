@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from dupq import config, storage, tables
-from dupq.near_duplicates.optimum import with_bands
+from dupq.near_duplicates.band_choice import with_bands
 
 CS, TRAVEL, BAD_SITE = "cs.stackexchange.com", "travel.stackexchange.com", 'bad"><script>.com'
 THRESHOLD = 0.8

@@ -8,13 +8,13 @@ import pyarrow as pa
 
 from dupq import storage
 from dupq.config import IngestSettings
-from dupq.dump.accounts import Account
-from dupq.dump.contents import KINDS
-from dupq.dump.members import DumpSite
-from dupq.dump.parts import find_part
-from dupq.dump.pieces import format_of, units
-from dupq.dump.sharding import ShardLimits, plan_shards
-from dupq.stages.ingest_tasks import SCHEMAS, Ingest, read_unit, write_accepted, write_shard
+from dupq.dump.accounting import Account
+from dupq.dump.files import DumpSite
+from dupq.dump.parsing import KINDS
+from dupq.dump.shards.parts import find_part
+from dupq.dump.shards.planning import ShardLimits, plan_shards
+from dupq.dump.units import format_of, units
+from dupq.stages.ingest.tasks import SCHEMAS, Ingest, read_unit, write_accepted, write_shard
 from dupq.tables import REJECTS
 
 

@@ -27,17 +27,18 @@ from test_neighbour_stage import (
     write,
 )
 
-from dupq import config, runs, storage
-from dupq.encoders.measure import Measure
+from dupq import config, storage
+from dupq.execution.tasks import run_tasks
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.exact import rule_of, side_of
 from dupq.neighbours.ivf import centres, hash_places, nearest_lists
-from dupq.stages import approximate, recall
-from dupq.stages.increment import find_neighbours_since
-from dupq.stages.neighbour_tables import Asked
-from dupq.stages.neighbours import LEFT_OUT, OVER, find_neighbours
-from dupq.stages.recall import EXACT, FOUND, SAMPLED
-from dupq.stages.tasks import run_tasks
+from dupq.neighbours.measure import Measure
+from dupq.runs import writer
+from dupq.stages.neighbours import approximate, recall
+from dupq.stages.neighbours.exact import LEFT_OUT, OVER, find_neighbours
+from dupq.stages.neighbours.increment import find_neighbours_since
+from dupq.stages.neighbours.recall import EXACT, FOUND, SAMPLED
+from dupq.stages.neighbours.tables import Asked
 from dupq.text.keys import ID_BITS
 
 pytestmark = pytest.mark.usefixtures("ray_started")
@@ -274,7 +275,7 @@ def scaled(vectors: np.ndarray, longest: float) -> np.ndarray:
 def test_the_manifest_tells_the_recall(tmp_path: Path) -> None:
     assignments = ["neighbours.method=ivf", "neighbours.ivf_probes=1", f"neighbours.k={K}"]
     settings = config.assign(config.Settings(), assignments)
-    run = runs.open_run(str(tmp_path), {}, "a test", settings)
+    run = writer.open_run(str(tmp_path), {}, "a test", settings)
     files, made = write(made_up([200, 0, 0]), Path(run.uri), SITES)
     wanted = Asked(SITES, settings.neighbours, MIX, 0.5, 2)
     run.stage("neighbours", lambda: find_neighbours(files, made, wanted))

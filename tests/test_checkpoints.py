@@ -17,13 +17,13 @@ from dupq import config, storage
 from dupq.encoders.build import build
 from dupq.encoders.protocol import Encoder
 from dupq.errors import DupqError
+from dupq.links.split import split_links
 from dupq.report.learning_curve import picture
-from dupq.stages.fit_progress import progress_line
+from dupq.stages.training.progress import progress_line
 from dupq.training.checkpoints import Checkpoints, Progress
-from dupq.training.events import epoch_scalars, event_file, file_name
 from dupq.training.loop import Losses, epoch_examples, train_epoch
 from dupq.training.optimizers import optimizer_for
-from dupq.training.split import split_links
+from dupq.training.tensorboard import epoch_scalars, event_file, file_name
 
 DUPLICATES = np.array([(2 * i, 2 * i + 1) for i in range(20)])
 

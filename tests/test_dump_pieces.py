@@ -10,14 +10,15 @@ import pytest
 from dump_files import COMPRESS, noise, write_archive, write_files
 from xml_contents import document, link, question
 
-from dupq.dump import pieces, segments
-from dupq.dump.columns import Columns, parse_columns
-from dupq.dump.contents import Contents
-from dupq.dump.members import DumpSite
-from dupq.dump.pieces import Piece, Reading, units
-from dupq.dump.posts import PostChoice
+from dupq.dump import units as cutting
+from dupq.dump.archives.streams import UnpackLimits
+from dupq.dump.files import DumpSite
+from dupq.dump.parsing import Contents
 from dupq.dump.sites import find_sites
-from dupq.dump.streams import UnpackLimits
+from dupq.dump.tabular.columns import Columns, parse_columns
+from dupq.dump.units import Piece, Reading, units
+from dupq.dump.xml import segments
+from dupq.dump.xml.posts import PostChoice
 from dupq.errors import DupqError
 
 LIMITS = UnpackLimits(ratio=200.0, total_bytes=1 << 40)
@@ -25,7 +26,7 @@ LIMITS = UnpackLimits(ratio=200.0, total_bytes=1 << 40)
 
 def all_pieces(site: DumpSite, columns: Columns | None = None) -> list[Piece]:
     reading = Reading(PostChoice(), LIMITS, columns)
-    return [piece for unit in units(site) for piece in pieces.pieces(unit, reading)]
+    return [piece for unit in units(site) for piece in cutting.pieces(unit, reading)]
 
 
 def contents(found: list[Piece]) -> list[Contents]:
@@ -40,9 +41,9 @@ def lines(count: int) -> str:
 @pytest.fixture
 def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     size = 1 << 12
-    monkeypatch.setattr(pieces, "SIZE", size)
+    monkeypatch.setattr(cutting, "SIZE", size)
     for name in ("cut", "cut_mapped"):
-        monkeypatch.setattr(pieces, name, functools.partial(getattr(segments, name), size=size))
+        monkeypatch.setattr(cutting, name, functools.partial(getattr(segments, name), size=size))
 
 
 # How far each has come
@@ -88,7 +89,7 @@ def test_the_pieces_of_a_file_count_for_the_whole_of_it(suffix: str, tmp_path: P
 
 @pytest.mark.parametrize("form", ["parquet", "csv"])
 def test_a_piece_of_a_table_holds_few_long_texts(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "_PIECE_BYTES", 100_000)
+    monkeypatch.setattr(cutting, "_PIECE_BYTES", 100_000)
     bodies = [random.Random(number).randbytes(5_000).hex() for number in range(100)]
     if form == "parquet":
         pq.write_table(pa.table({"id": range(100), "body": bodies}), tmp_path / "t.parquet")

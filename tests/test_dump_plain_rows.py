@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from odd_rows import MAXIMUM_BODY, NAMES, ODD_PIECES, ODD_TEXTS, Mangler
 from xml_contents import document, outcome, read, read_slowly
 
-from dupq.dump.contents import Format, links_format, posts_format
-from dupq.dump.plain_rows import parse_plain_rows
-from dupq.dump.posts import FABRICATED_IDS, MAXIMUM_TEXT, PostChoice, post_layout
+from dupq.dump.parsing import Format, links_format, posts_format
+from dupq.dump.xml.plain_rows import parse_plain_rows
+from dupq.dump.xml.posts import FABRICATED_IDS, MAXIMUM_TEXT, PostChoice, post_layout
 
 FORMATS = {
     "questions": posts_format(PostChoice(maximum_body=MAXIMUM_BODY)),

@@ -12,10 +12,10 @@ import pytest
 from lxml import etree
 from site_tables import read_site
 
-from dupq.dump.links import LINK_LAYOUT
-from dupq.dump.plain_rows import parse_plain_rows
-from dupq.dump.posts import PostChoice, post_layout
 from dupq.dump.sites import find_sites
+from dupq.dump.xml.links import LINK_LAYOUT
+from dupq.dump.xml.plain_rows import parse_plain_rows
+from dupq.dump.xml.posts import PostChoice, post_layout
 from dupq.errors import DupqError
 
 pytestmark = pytest.mark.realdata

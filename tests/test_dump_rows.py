@@ -3,8 +3,8 @@
 import pytest
 from xml_contents import parsed_slowly
 
-from dupq.dump import rows
-from dupq.dump.rows import BrokenRow, RawRow, Row, parse_row
+from dupq.dump.xml import rows
+from dupq.dump.xml.rows import BrokenRow, RawRow, Row, parse_row
 from dupq.errors import DupqError
 
 FORBIDDEN = "a character that XML forbids"

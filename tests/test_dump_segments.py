@@ -17,13 +17,13 @@ from odd_rows import Mangler
 from xml_contents import check_counts, document, joined, outcome, question, read, read_slowly
 
 from dupq import storage
-from dupq.dump import contents as contents_module
-from dupq.dump import plain_rows, rows, segments
-from dupq.dump.contents import links_format, posts_format, read_segment
-from dupq.dump.members import Member
-from dupq.dump.posts import PostChoice
-from dupq.dump.segments import ROW_START, Segment, cut, cut_mapped
-from dupq.dump.streams import UnpackLimits, open_member
+from dupq.dump import parsing as contents_module
+from dupq.dump.archives.streams import UnpackLimits, open_member
+from dupq.dump.files import Member
+from dupq.dump.parsing import links_format, posts_format, read_segment
+from dupq.dump.xml import plain_rows, rows, segments
+from dupq.dump.xml.posts import PostChoice
+from dupq.dump.xml.segments import ROW_START, Segment, cut, cut_mapped
 from dupq.errors import DupqError
 
 FORMAT = posts_format(PostChoice())

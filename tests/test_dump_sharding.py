@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from xml_contents import answer, check_counts, document, link, question, read
 
-from dupq.dump.contents import KINDS, Format, links_format, posts_format
-from dupq.dump.merging import row_groups
-from dupq.dump.parts import find_part, in_turn, keys_of, member_of, read_rows, rejects_uri, row_sizes, write_part
-from dupq.dump.posts import PostChoice
-from dupq.dump.range_plan import key_spool, parts_of, plan_parts, plan_spooled
-from dupq.dump.sharding import PartKeys, Planner, ShardLimits, ShardPlan, plan_shards
+from dupq.dump.parsing import KINDS, Format, links_format, posts_format
+from dupq.dump.shards.merging import row_groups
+from dupq.dump.shards.parts import find_part, in_turn, keys_of, member_of, read_rows, rejects_uri, row_sizes, write_part
+from dupq.dump.shards.planning import PartKeys, Planner, ShardLimits, ShardPlan, plan_shards
+from dupq.dump.shards.range_planning import key_spool, parts_of, plan_parts, plan_spooled
+from dupq.dump.xml.posts import PostChoice
 
 
 class Placed(NamedTuple):

@@ -11,9 +11,10 @@ from site_tables import SiteTables, read_site
 from xml_contents import answer, document, link, question, row
 
 from dupq.config import IngestSettings
-from dupq.dump import pieces, segments
-from dupq.dump.accounts import Account
+from dupq.dump import units as cutting
+from dupq.dump.accounting import Account
 from dupq.dump.sites import find_sites
+from dupq.dump.xml import segments
 from dupq.errors import DupqError
 from dupq.tables import ANSWERS, LINKS, QUESTIONS, REJECTS
 
@@ -196,8 +197,8 @@ def test_tables_do_not_depend_on_segments_units_or_shards(
     links = b"".join(link(number * 5 % 17, number % 3) for number in range(100))
     whole = read(tmp_path, posts, links, answers=True)
 
-    monkeypatch.setattr(pieces, "SIZE", 1_000)
-    monkeypatch.setattr(pieces, "cut", functools.partial(segments.cut, size=1_000))
+    monkeypatch.setattr(cutting, "SIZE", 1_000)
+    monkeypatch.setattr(cutting, "cut", functools.partial(segments.cut, size=1_000))
     if packed:
         with py7zr.SevenZipFile(tmp_path / "a.com.7z", "w") as archive:
             archive.writestr(document(posts), "Posts.xml")
@@ -216,8 +217,8 @@ def test_tables_do_not_depend_on_segments_units_or_shards(
 
 @pytest.mark.parametrize("rows", [1, 5, 9, 10, 11, 12, 13, 14])
 def test_units_reach_to_the_last_row_of_a_file(rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "SIZE", 10)
-    monkeypatch.setattr(pieces, "cut", functools.partial(segments.cut, size=10))
+    monkeypatch.setattr(cutting, "SIZE", 10)
+    monkeypatch.setattr(cutting, "cut", functools.partial(segments.cut, size=10))
 
     tables = read(tmp_path, b"".join(map(question, range(rows))))
 

@@ -14,7 +14,7 @@ from dump_files import (
     write_parquet,
 )
 
-from dupq.dump.members import DumpSite, Member
+from dupq.dump.files import DumpSite, Member
 from dupq.dump.sites import find_sites
 from dupq.errors import DupqError, SettingError
 

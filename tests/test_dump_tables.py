@@ -20,15 +20,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lxml import etree
 
-from dupq.dump import delimited
-from dupq.dump.columns import DUMP_COLUMNS, Columns, locate, paragraphs, parse_columns, spelt_tags
-from dupq.dump.delimited import read_delimited
+from dupq.dump.archives.streams import UnpackLimits
 from dupq.dump.fields import BadField
-from dupq.dump.links import link
-from dupq.dump.parquet import read_row_group, row_groups
-from dupq.dump.posts import FABRICATED_IDS, PostChoice, post
-from dupq.dump.rows import BrokenRow, Row
-from dupq.dump.streams import UnpackLimits
+from dupq.dump.tabular import delimited
+from dupq.dump.tabular.columns import DUMP_COLUMNS, Columns, locate, paragraphs, parse_columns, spelt_tags
+from dupq.dump.tabular.delimited import read_delimited
+from dupq.dump.tabular.parquet import read_row_group, row_groups
+from dupq.dump.xml.links import link
+from dupq.dump.xml.posts import FABRICATED_IDS, PostChoice, post
+from dupq.dump.xml.rows import BrokenRow, Row
 from dupq.errors import DupqError, SettingError
 
 TITLES = parse_columns("id=id,title=title")

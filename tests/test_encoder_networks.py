@@ -18,13 +18,13 @@ from dupq.encoders.bow_cnn import BowCNN
 from dupq.encoders.build import build, rebuild
 from dupq.encoders.encode import Encoded, _in_batches, encode
 from dupq.encoders.fitness import Fitness
-from dupq.encoders.flat import pieces
-from dupq.encoders.measure import Measure
 from dupq.encoders.protocol import Embedding, Encoder, similarity
 from dupq.encoders.saved import SavedEncoder, load, read_weights, save, weights
+from dupq.encoders.unpadded import pieces
 from dupq.encoders.word_bag import WordBag
 from dupq.errors import DupqError
 from dupq.neighbours.embeddings import Embeddings
+from dupq.neighbours.measure import Measure
 from dupq.stages.embeddings import embeddings_table, read_embeddings
 from dupq.text.keys import Sites
 from dupq.text.token_ids import TokenIds

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dupq import config
-from dupq.encoders.measure import Measure
 from dupq.evaluation.known_duplicates import (
     balanced_pairs,
     chosen,
@@ -26,6 +25,7 @@ from dupq.evaluation.measures import (
 from dupq.evaluation.planted import Planted, found_at_10
 from dupq.evaluation.rankers import BM25Ranker, EncoderRanker, ShingleRanker
 from dupq.neighbours.embeddings import Embeddings
+from dupq.neighbours.measure import Measure
 from dupq.training.pairs import Pairs
 
 TEXTS = ["flat bread rises", "bread that rises flat", "blue sails tear", "sails of blue", "", "flat bread rises"]

@@ -11,10 +11,10 @@ from dupq.clusters.components import components
 from dupq.encoders.description import read_development_links, read_split
 from dupq.errors import DupqError
 from dupq.evaluation.labels import unseen, usable
-from dupq.evaluation_pipeline import EvaluationJob, evaluate
-from dupq.stages.links import known_duplicates
-from dupq.stages.shards import question_shards
-from dupq.training.split import Split, split_links
+from dupq.links.split import Split, split_links
+from dupq.links.tables import known_duplicates
+from dupq.pipelines.evaluate import EvaluationJob, evaluate
+from dupq.shards import question_shards
 
 KEYS = np.arange(10)
 

@@ -10,13 +10,13 @@ from trained import TrainedSample
 
 from dupq import storage
 from dupq.encoders.description import read_measure
-from dupq.evaluation_pipeline import EvaluationJob, evaluate
 from dupq.neighbours.embeddings import gathered
 from dupq.neighbours.exact import pair_scores
-from dupq.pipeline import DedupJob, dedup
+from dupq.pipelines.dedup import DedupJob, dedup
+from dupq.pipelines.evaluate import EvaluationJob, evaluate
+from dupq.pipelines.train import TrainingJob, train
 from dupq.stages.embeddings import read_embeddings
 from dupq.text.keys import Sites
-from dupq.training_pipeline import TrainingJob, train
 
 QUICK = ("training.epochs=1", "training.negatives=3", "word_vectors.dimensions=30", "word_vectors.epochs=1")
 

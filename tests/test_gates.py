@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dupq.errors import DupqError
-from dupq.pipeline import Gates, check_gates
+from dupq.pipelines.dedup import Gates, check_gates
 
 METRICS: dict[str, Any] = {
     "links": {"in_one_cluster": 0.625},

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from xml_contents import DECLARATION, answer, comparable, document, link, question, read, read_slowly, row
 
-from dupq.dump.contents import Contents, Format, links_format, posts_format
-from dupq.dump.posts import PostChoice
+from dupq.dump.parsing import Contents, Format, links_format, posts_format
+from dupq.dump.xml.posts import PostChoice
 from dupq.errors import DupqError
 
 QUESTIONS = posts_format(PostChoice(maximum_body=2_000))

@@ -19,7 +19,7 @@ from xml_contents import document, question
 from dupq import storage
 from dupq.dump import sites
 from dupq.errors import DupqError
-from dupq.ingest_pipeline import IngestJob, ingest
+from dupq.pipelines.ingest import IngestJob, ingest
 
 POSTS = document(question(1, Title="a") + question(2, Title="b"))
 

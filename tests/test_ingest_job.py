@@ -19,8 +19,8 @@ from lxml import etree
 
 from benchmarks import big_archive
 from dupq.errors import DupqError, SettingError
-from dupq.ingest_pipeline import IngestJob, ingest
-from dupq.stages.ingest_progress import IngestProgress
+from dupq.pipelines.ingest import IngestJob, ingest
+from dupq.stages.ingest.progress import IngestProgress
 
 STORED = [{"id": py7zr.FILTER_COPY}]  # packing takes long
 

@@ -13,9 +13,9 @@ from ingest_jobs import SHARD_ROWS, SITE, start, tables
 
 from benchmarks import big_archive
 from dupq.errors import DupqError
-from dupq.ingest_pipeline import IngestJob, ingest
-from dupq.stages import ingest as stage
-from dupq.stages.ingest_claim import Claim
+from dupq.pipelines.ingest import IngestJob, ingest
+from dupq.stages.ingest import ingest as stage
+from dupq.stages.ingest.claim import Claim
 
 
 @pytest.fixture(scope="module")

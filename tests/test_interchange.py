@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dupq import config, storage, tables
 from dupq.config import NearDuplicateSettings
 from dupq.errors import DupqError
-from dupq.near_duplicates.interchange import (
+from dupq.near_duplicates.datasketch_lsh import (
     lean_minhash,
     minhash,
     run_lsh,

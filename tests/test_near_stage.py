@@ -16,12 +16,13 @@ from benchmarks.all_pairs import all_pairs, edited
 from dupq import storage
 from dupq.config import NearDuplicateSettings
 from dupq.errors import DupqError
-from dupq.near_duplicates.optimum import with_bands
+from dupq.execution.tasks import Report, run_tasks
+from dupq.near_duplicates.band_choice import with_bands
 from dupq.near_duplicates.signatures import text_signatures
-from dupq.stages import bundles, near_duplicates, signatures
-from dupq.stages.near_duplicates import find_near_duplicates
-from dupq.stages.signatures import NearFiles, make_signatures
-from dupq.stages.tasks import Report, run_tasks
+from dupq.runs.layout import NearFiles
+from dupq.stages.near_duplicates import bundles, signatures, verify
+from dupq.stages.near_duplicates.signatures import make_signatures
+from dupq.stages.near_duplicates.verify import find_near_duplicates
 from dupq.tables import TEXTS
 from dupq.text.keys import Sites
 
@@ -126,8 +127,8 @@ def test_candidates_compared_some_at_a_time_have_the_same_coefficients(
 ) -> None:
     found = [row for row in verified(whole[0]) if row["source"] == "near_duplicate"]
     pairs = np.array([(row["left"], row["right"]) for row in found])
-    monkeypatch.setattr(near_duplicates, "_PAIRS_AT_ONCE", 7)
-    coefficients, are_siblings = near_duplicates._compared([whole[0].step("sets", 0)], 0, pairs)
+    monkeypatch.setattr(verify, "_PAIRS_AT_ONCE", 7)
+    coefficients, are_siblings = verify._compared([whole[0].step("sets", 0)], 0, pairs)
     assert coefficients.astype(np.float32).tolist() == [np.float32(row["jaccard"]) for row in found]
     assert not are_siblings.any()
 
@@ -138,7 +139,7 @@ def test_what_was_compared_in_vain_and_what_a_limit_cut_is_counted(whole: tuple[
     assert report.rows_out == len(verified(whole[0]))
     assert report.counts["candidates under the threshold"] > 0
     assert report.counts["near duplicates with other numbers in their titles"] == 0
-    assert report.caps == {"buckets over near_duplicates.bucket_limit": 0}
+    assert report.caps == {"buckets over verify.bucket_limit": 0}
 
 
 @pytest.fixture
@@ -180,7 +181,7 @@ def test_the_bytes_do_not_depend_on_the_number_of_workers(
 
     at_once = functools.partial(run_tasks, cpus=ray.cluster_resources()["CPU"] / workers)
     monkeypatch.setattr(signatures, "run_tasks", at_once)
-    monkeypatch.setattr(near_duplicates, "run_tasks", at_once)
+    monkeypatch.setattr(verify, "run_tasks", at_once)
     folder = tmp_path_factory.mktemp(f"workers-{workers}")
     files = files_in(folder, write(texts, folder, 3))
     find(files)
@@ -237,7 +238,7 @@ def test_a_bucket_of_20_000_near_copies_is_chained_and_counted(tmp_path: Path) -
     table = pa.table([pa.array(np.arange(20_000)), untitled, column], schema=TEXTS)
     files = files_in(tmp_path, write(table, tmp_path, 2))
     report = find(files)[1]
-    assert 0 < report.caps["buckets over near_duplicates.bucket_limit"] <= SETTINGS.bands * 2
+    assert 0 < report.caps["buckets over verify.bucket_limit"] <= SETTINGS.bands * 2
     assert 19_999 <= report.rows_out < 20_000 * SETTINGS.bands * 4
     representatives = pq.read_table(files.representatives)
     assert set(representatives["representative"].to_pylist()) == {0}

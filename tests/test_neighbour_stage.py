@@ -20,19 +20,20 @@ from scipy import sparse
 
 from dupq import storage
 from dupq.config import NeighbourSettings
-from dupq.encoders.measure import Measure
 from dupq.errors import SettingError
+from dupq.execution.tasks import Report, run_tasks
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.exact import exact_scores, rule_of, side_of
-from dupq.stages import neighbours
-from dupq.stages.changes import to_sites
+from dupq.neighbours.measure import Measure
+from dupq.runs.layout import NeighbourFiles
+from dupq.shards import Shard
 from dupq.stages.embeddings import embeddings_table
-from dupq.stages.increment import find_neighbours_since
-from dupq.stages.neighbour_plan import block_rows
-from dupq.stages.neighbour_tables import Asked, NeighbourFiles, directed_rows, read_nearest
-from dupq.stages.neighbours import LEFT_OUT, OVER, find_neighbours
-from dupq.stages.shards import Shard
-from dupq.stages.tasks import Report, run_tasks
+from dupq.stages.neighbours import exact
+from dupq.stages.neighbours.changes import to_sites
+from dupq.stages.neighbours.exact import LEFT_OUT, OVER, find_neighbours
+from dupq.stages.neighbours.increment import find_neighbours_since
+from dupq.stages.neighbours.plan import block_rows
+from dupq.stages.neighbours.tables import Asked, directed_rows, read_nearest
 from dupq.tables import SIMILAR_PAIRS, embeddings
 from dupq.text.keys import ID_BITS, Sites
 
@@ -176,7 +177,7 @@ def test_lists_and_pairs_are_those_of_a_full_sort(measure: Measure, scope: str, 
     assert {key: row[2] for key, row in found.items() if row[2]} == dict(
         zip(*(c.tolist() for c in counted), strict=True)
     )
-    assert report.counts["questions with more than neighbours.k above the floor"] == (counted[1] > K).sum()
+    assert report.counts["questions with more than exact.k above the floor"] == (counted[1] > K).sum()
     ranked = {(min(a, b), max(a, b)) for a, others in near.items() for b in others}
     assert set(directed(files)) == ranked | set(over)
     assert {pair for pair, (_, rank) in directed(files).items() if rank is None} == set(over) - ranked
@@ -214,7 +215,7 @@ def test_the_bytes_do_not_depend_on_the_number_of_workers(
     archive = made_up([200, 60, 0], seed=4)
     expected, _ = search(archive, tmp_path / "one", asked(block_rows=40))
     at_once = functools.partial(run_tasks, cpus=ray.cluster_resources()["CPU"] / workers)
-    monkeypatch.setattr(neighbours, "run_tasks", at_once)
+    monkeypatch.setattr(exact, "run_tasks", at_once)
     found, _ = search(archive, tmp_path / "two", asked(block_rows=40))
     assert contents(found) == contents(expected)
 

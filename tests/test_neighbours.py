@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from dupq.encoders.measure import Measure
 from dupq.neighbours import tiles
+from dupq.neighbours.bounds import OnGpu
 from dupq.neighbours.embeddings import Embeddings, Neighbours, blocks, gathered
 from dupq.neighbours.exact import Rule, Side, exact_scores, pair_scores, rule_of, side_of
-from dupq.neighbours.finder import OnGpu
 from dupq.neighbours.fingerprints import fingerprints
+from dupq.neighbours.measure import Measure
 from dupq.neighbours.search import all_pairs, as_neighbours, top_k
 from dupq.neighbours.tiles import Search, block
 

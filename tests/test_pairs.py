@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from dupq import config
 from dupq.encoders.build import build
 from dupq.errors import DupqError
+from dupq.links.pair_files import read_lines, read_pairs
+from dupq.links.split import split_links
 from dupq.text.keys import Sites
 from dupq.training.loop import epoch_examples
 from dupq.training.mining import id_shingles, mine
-from dupq.training.pair_files import read_lines, read_pairs
 from dupq.training.pairs import Pairs, Rankings, chosen_pairs, positives
-from dupq.training.split import split_links
 
 SETTINGS = config.TrainingSettings(development_share=0.1, test_share=0.0)
 TREES = np.array([(10 * i, 10 * i + j) for i in range(10) for j in range(1, 6)])  # ten stars of six questions

@@ -14,11 +14,11 @@ from trained import TrainedSample
 from dupq import storage
 from dupq.config import CalibrationSettings
 from dupq.errors import DupqError, SettingError
-from dupq.evaluation_pipeline import EvaluationJob, evaluate
-from dupq.ingest_pipeline import IngestJob, ingest
-from dupq.pipeline import DedupJob, dedup
+from dupq.pipelines.dedup import DedupJob, dedup
+from dupq.pipelines.evaluate import EvaluationJob, evaluate
+from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.report.summary import summary
-from dupq.runs import Run
+from dupq.runs.writer import Run
 
 TABLES = ("pairs", "clusters", "cluster_stats")
 

@@ -12,11 +12,11 @@ from dupq.encoders.mappsent import MappSent
 from dupq.encoders.saved import load
 from dupq.encoders.sif import SIF
 from dupq.errors import DupqError
-from dupq.ingest_pipeline import IngestJob, ingest
-from dupq.pipeline import DedupJob, dedup
-from dupq.stages.training import Sentences
+from dupq.pipelines.dedup import DedupJob, dedup
+from dupq.pipelines.ingest import IngestJob, ingest
+from dupq.pipelines.train import TrainingJob, train
+from dupq.stages.training.prepare import Sentences
 from dupq.tables import TEXTS
-from dupq.training_pipeline import TrainingJob, train
 
 QUICK = ("word_vectors.dimensions=8", "word_vectors.epochs=1", "word_vectors.minimum_count=1")
 TOPICS = ("bread ovens", "train tickets", "graph theory", "bicycle chains", "visa rules", "coffee beans")

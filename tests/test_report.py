@@ -14,9 +14,9 @@ from lxml import html
 from dupq import storage, tables
 from dupq.errors import DupqError
 from dupq.report import charts, figures, findings, formats, page
-from dupq.report.reading import open_run
 from dupq.report.streaming import Histogram, Selection
 from dupq.report.summary import summary
+from dupq.runs.reader import open_run
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 from trained import TrainedSample
 
 from dupq import storage
-from dupq.pipeline import DedupJob, dedup
-from dupq.runs import Run
+from dupq.pipelines.dedup import DedupJob, dedup
+from dupq.runs.writer import Run
 
 ROOT = Path(__file__).parents[1]
 

@@ -12,8 +12,8 @@ import pytest
 from lxml import etree, html
 from scipy import sparse
 
-from dupq.dump.sample import SITE, SampleFiles, main, write_sample
 from dupq.errors import SettingError
+from dupq.sample.archive import SITE, SampleFiles, main, write_sample
 
 NOTE = re.compile(r"<blockquote>.*?</blockquote>", re.DOTALL)
 CODE = re.compile(r"<pre>.*?</pre>|<code>.*?</code>", re.DOTALL)

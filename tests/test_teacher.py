@@ -10,10 +10,11 @@ from trained import TrainedSample
 from dupq import config, storage
 from dupq.encoders.saved import load
 from dupq.errors import DupqError, SettingError
-from dupq.stages.teacher import read_taught, word_teacher
-from dupq.stages.training import TrainingFiles, all_keys
+from dupq.pipelines.train import TrainingJob, train
+from dupq.runs.training_layout import TrainingFiles
+from dupq.stages.training.prepare import all_keys
+from dupq.stages.training.teacher import read_taught, word_teacher
 from dupq.text.word_forms import stems
-from dupq.training_pipeline import TrainingJob, train
 
 QUICK = (
     "title_body.epochs=1",

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from dupq import config
 from dupq.encoders.build import build
 from dupq.errors import SettingError
+from dupq.links.split import split_links
 from dupq.training.loop import epoch_examples, pad, train_epoch
 from dupq.training.optimizers import optimizer_for
 from dupq.training.pairs import Rankings, Taught, taught_in_order, with_random_negatives
-from dupq.training.split import split_links
 
 SETTINGS = config.TrainingSettings()
 LINKS = st.lists(st.tuples(st.integers(0, 40), st.integers(41, 80)), min_size=30, max_size=60, unique=True)

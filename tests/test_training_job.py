@@ -11,9 +11,9 @@ from trained import TrainedSample
 from dupq import storage
 from dupq.encoders.saved import load
 from dupq.errors import DupqError
-from dupq.ingest_pipeline import IngestJob, ingest
-from dupq.pipeline import DedupJob, dedup
-from dupq.training_pipeline import TrainingJob, train
+from dupq.pipelines.dedup import DedupJob, dedup
+from dupq.pipelines.ingest import IngestJob, ingest
+from dupq.pipelines.train import TrainingJob, train
 
 QUICK = ("training.epochs=2", "word_vectors.dimensions=50", "word_vectors.epochs=1", "encoder.units=32")
 

@@ -16,11 +16,11 @@ import pytest
 import safetensors.numpy
 
 from dupq import storage
-from dupq.dump.sample import write_sample
 from dupq.encoders.saved import load
 from dupq.errors import DupqError, SettingError
-from dupq.ingest_pipeline import IngestJob, ingest
-from dupq.training_pipeline import TrainingJob, train
+from dupq.pipelines.ingest import IngestJob, ingest
+from dupq.pipelines.train import TrainingJob, train
+from dupq.sample.archive import write_sample
 
 ROOT = Path(__file__).parents[1]
 SETTINGS = (
@@ -152,8 +152,8 @@ def test_a_worker_that_is_killed_is_replaced_and_goes_on(
 def test_an_encoder_is_trained_on_a_pair_file_alone_with_hard_negatives_and_stops_early(
     archive: Archive, tmp_path: Path
 ) -> None:
-    from dupq.stages.links import known_duplicates
-    from dupq.stages.shards import question_shards
+    from dupq.links.tables import known_duplicates
+    from dupq.shards import question_shards
 
     sites = question_shards(archive.questions)[1]
     pairs = known_duplicates(archive.links, sites)

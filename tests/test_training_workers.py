@@ -11,11 +11,11 @@ from torch import distributed, multiprocessing
 from dupq import config
 from dupq.encoders.build import build
 from dupq.encoders.protocol import Encoder
+from dupq.links.split import split_links
 from dupq.training.loop import embed, epoch_examples, train_epoch
 from dupq.training.losses import score_matrix
 from dupq.training.optimizers import optimizer_for
 from dupq.training.pairs import Pairs, Rankings, Taught
-from dupq.training.split import split_links
 
 DUPLICATES = np.array([*((3 * i, 3 * i + 1) for i in range(36)), *((3 * i, 3 * i + 2) for i in range(9))])
 TAUGHT = ("training.loss=softmax", "training.temperature=0.5", "training.optimizer=adam")

@@ -9,11 +9,11 @@ from xml.sax.saxutils import quoteattr
 import numpy as np
 import pyarrow as pa
 
-from dupq.dump import contents as contents_module
-from dupq.dump.contents import KINDS, Contents, Format, hidden_end, read_rows, read_segment, sort_rows
-from dupq.dump.opening import check_nothing_follows, read_closing, read_opening
-from dupq.dump.rows import BrokenRow, RawRow, Row, parse_row, unclosed
-from dupq.dump.segments import ROW_START, SIZE, cut
+from dupq.dump import parsing as contents_module
+from dupq.dump.parsing import KINDS, Contents, Format, hidden_end, read_rows, read_segment, sort_rows
+from dupq.dump.xml.document import check_nothing_follows, read_closing, read_opening
+from dupq.dump.xml.rows import BrokenRow, RawRow, Row, parse_row, unclosed
+from dupq.dump.xml.segments import ROW_START, SIZE, cut
 from dupq.errors import DupqError
 
 SOURCE = "a.com/Posts.xml"

@@ -15,8 +15,8 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from dupq import storage
-from dupq.dump import seven_zip
-from dupq.dump.members import DumpSite, Member, without_compression
+from dupq.dump.archives import seven_zip
+from dupq.dump.files import DumpSite, Member, without_compression
 from dupq.errors import DupqError, SettingError
 
 _TableName = Literal["posts", "links"]

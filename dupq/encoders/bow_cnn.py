@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from dupq.encoders.flat import highest_windows
 from dupq.encoders.protocol import Embedding, Encoder
+from dupq.encoders.unpadded import highest_windows
 from dupq.encoders.words import convolve, inside, window_products
 from dupq.text.token_ids import TokenIds
 from dupq.text.vocabulary import FIRST_WORD, PADDING

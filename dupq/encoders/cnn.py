@@ -3,8 +3,8 @@
 import torch
 from torch import nn
 
-from dupq.encoders.flat import highest_windows, sums_of_rows, window_sums
 from dupq.encoders.protocol import Embedding, Encoder
+from dupq.encoders.unpadded import highest_windows, sums_of_rows, window_sums
 from dupq.encoders.words import convolve, inside, window_products
 from dupq.text.token_ids import TokenIds
 

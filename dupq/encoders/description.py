@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dupq import storage
-from dupq.encoders.measure import Measure
 from dupq.errors import DupqError
+from dupq.neighbours.measure import Measure
 from dupq.text.keys import Sites
 
 FORMAT = 3

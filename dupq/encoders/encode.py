@@ -8,8 +8,8 @@ import torch
 from scipy import sparse
 
 from dupq.encoders.batches import Batch, batches
-from dupq.encoders.flat import pieces
 from dupq.encoders.protocol import Embedding, Encoder
+from dupq.encoders.unpadded import pieces
 from dupq.errors import DupqError
 from dupq.text.token_ids import TokenIds
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from dupq.encoders.measure import Kind, Measure
+from dupq.neighbours.measure import Kind, Measure
 from dupq.text.token_ids import TokenIds
 
 

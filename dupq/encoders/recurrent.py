@@ -5,10 +5,10 @@ import torch
 from torch import nn
 
 from dupq.encoders.batches import padded
-from dupq.encoders.flat import word_products
-from dupq.encoders.measure import Kind
 from dupq.encoders.protocol import Embedding, Encoder
+from dupq.encoders.unpadded import word_products
 from dupq.encoders.words import inside
+from dupq.neighbours.measure import Kind
 from dupq.text.token_ids import TokenIds
 
 _ROWS = 256  # texts that go through the states together

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from dupq.encoders.flat import in_blocks, sums_of_words
 from dupq.encoders.protocol import Embedding, Encoder
+from dupq.encoders.unpadded import in_blocks, sums_of_words
 from dupq.encoders.word_sums import (
     count_ids,
     full_precision,

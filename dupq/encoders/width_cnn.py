@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from dupq.encoders.flat import highest_windows, in_blocks, word_products
-from dupq.encoders.measure import Kind
 from dupq.encoders.protocol import Embedding, Encoder
+from dupq.encoders.unpadded import highest_windows, in_blocks, word_products
 from dupq.encoders.words import inside
+from dupq.neighbours.measure import Kind
 from dupq.text.token_ids import TokenIds
 
 

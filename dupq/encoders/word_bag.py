@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from dupq.encoders.bow_cnn import bags, inverse_document_frequencies
-from dupq.encoders.flat import frequencies, sums_of_words
 from dupq.encoders.protocol import Embedding, Encoder
+from dupq.encoders.unpadded import frequencies, sums_of_words
 from dupq.encoders.word_sums import known
 from dupq.text.token_ids import TokenIds
 

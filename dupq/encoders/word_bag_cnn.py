@@ -3,8 +3,8 @@
 import torch
 from torch import nn
 
-from dupq.encoders.flat import frequencies, in_blocks, sums_of_rows, window_sums
 from dupq.encoders.protocol import Embedding
+from dupq.encoders.unpadded import frequencies, in_blocks, sums_of_rows, window_sums
 from dupq.encoders.word_bag import WordBag
 from dupq.encoders.word_sums import known
 from dupq.encoders.words import convolve, inside, window_products

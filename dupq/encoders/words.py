@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from dupq.encoders.flat import WordProducts, word_products
+from dupq.encoders.unpadded import WordProducts, word_products
 from dupq.text.token_ids import TokenIds
 from dupq.text.vocabulary import PADDING
 

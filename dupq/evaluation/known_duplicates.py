@@ -12,8 +12,8 @@ from dupq.clusters.components import components
 from dupq.config import EvaluationSettings
 from dupq.evaluation.measures import accuracy, best_threshold, pair_average_precision, retrieval_measures, roc_auc
 from dupq.evaluation.protocol import Ranker
+from dupq.links.split import Split
 from dupq.training.pairs import Pairs, with_random_negatives
-from dupq.training.split import Split
 
 _NEGATIVES_SEED = 5
 

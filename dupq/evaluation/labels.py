@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dupq.clusters.components import components
+from dupq.links.split import Split
 from dupq.training.pairs import Pairs
-from dupq.training.split import Split
 
 
 @dataclass(frozen=True)

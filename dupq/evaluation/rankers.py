@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import Stemmer
 
-from dupq.encoders.measure import Measure
 from dupq.near_duplicates.shingles import shingle_sets
 from dupq.near_duplicates.verification import incidence_matrix, jaccard
 from dupq.neighbours.embeddings import Embeddings, blocks
 from dupq.neighbours.exact import pair_scores
+from dupq.neighbours.measure import Measure
 from dupq.neighbours.search import top_k
 
 _QUERIES_AT_ONCE = 256

@@ -6,7 +6,7 @@ import numpy as np
 import xxhash
 
 from dupq.clusters.components import components
-from dupq.training.split import Split
+from dupq.links.split import Split
 
 Represent = Callable[[np.ndarray], np.ndarray]  # from keys to those of the questions that represent them
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from dupq.text.many_bytes import count_bits, eight_bytes, equal_in_64, some_bytes, store_places
+from dupq.text.packed_bytes import count_bits, eight_bytes, equal_in_64, some_bytes, store_places
 from dupq.text.strings import longest
 
 _U = np.uint64

@@ -11,7 +11,7 @@ from datasketch import MinHash
 
 from dupq.config import NearDuplicateSettings
 from dupq.near_duplicates.hashing import SLACK, room_for, shingle_hashes, whole_vectors
-from dupq.near_duplicates.minima import GROUP, TOGETHER, least_values
+from dupq.near_duplicates.minhash import GROUP, TOGETHER, least_values
 from dupq.near_duplicates.shingles import Shingles
 from dupq.text.strings import longest, strings_of
 

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numba as nb
 import numpy as np
 
-from dupq.encoders.measure import Measure
 from dupq.errors import DupqError
 from dupq.neighbours.embeddings import Embeddings
+from dupq.neighbours.measure import Measure
 
 COSINE, MANHATTAN, EUCLIDEAN = 0, 1, 2
 _KINDS = {"cosine": COSINE, "manhattan": MANHATTAN, "euclidean": EUCLIDEAN}

@@ -6,10 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import torch
 
-from dupq.encoders.measure import Measure
-from dupq.neighbours.best import merge_nearest
+from dupq.neighbours.candidates import merge_nearest
 from dupq.neighbours.embeddings import Embeddings, Neighbours
 from dupq.neighbours.exact import rule_of
+from dupq.neighbours.measure import Measure
 from dupq.neighbours.tiles import Block, Nearest, Pairs, Search, block, search_tile
 
 

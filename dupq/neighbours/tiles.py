@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dupq.encoders.measure import Measure
-from dupq.neighbours.best import Best, finish, no_candidates, push
+from dupq.neighbours.bounds import Finder, finder
+from dupq.neighbours.candidates import Best, finish, no_candidates, push
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.exact import Rule, Side, exact_scores, rule_of, side_of
-from dupq.neighbours.finder import Finder, finder
+from dupq.neighbours.measure import Measure
 
 _TRIES = 2  # to find bounds in a piece before there are any
 _LOWEST = np.float32(-1e30)  # under every score but that of what is no pair

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from dupq.near_duplicates.optimum import collision_probability
+from dupq.near_duplicates.band_choice import collision_probability
 from dupq.report import charts
 from dupq.report.charts import Bar, Mark
 from dupq.report.formats import counted, number, score, share, words

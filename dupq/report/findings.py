@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dupq.report.reading import Key, Question, Run
 from dupq.report.streaming import Histogram, Order, Selection
+from dupq.runs.reader import Key, Question, Run
 
 SOURCES = ("exact", "near_duplicate", "encoder", "known_link")
 CLUSTERS_SHOWN = 10  # in each list

@@ -13,8 +13,8 @@ import jinja2
 from dupq import storage
 from dupq.report import charts, figures, findings, formats
 from dupq.report.findings import Findings
-from dupq.report.reading import Key, Question, Run, open_run
 from dupq.report.summary import decided_by
+from dupq.runs.reader import Key, Question, Run, open_run
 
 TITLE_LENGTH = 200  # characters of a title that are shown
 SITES_SHOWN = 12

@@ -2,7 +2,7 @@
 
 A row of the Ray Data set is one shard: what is encoded together, and so every bit of the result, is decided by
 the shards alone, and a finished shard is skipped by a rerun. An actor holds one shard and
-one batch, or on a CPU the word products of half a million words (`dupq/encoders/flat.py`).
+one batch, or on a CPU the word products of half a million words (`dupq/encoders/unpadded.py`).
 """
 
 import warnings
@@ -16,11 +16,11 @@ from ray.data import ActorPoolStrategy
 from dupq import storage
 from dupq.config import EncodeSettings
 from dupq.errors import DupqError
+from dupq.execution import cluster
+from dupq.execution.memory import measured
+from dupq.execution.tasks import Counts, Progress, Report, skip_or, summarise
 from dupq.neighbours.embeddings import Embeddings
-from dupq.stages import cluster
 from dupq.stages.embeddings import embeddings_table
-from dupq.stages.memory import measured
-from dupq.stages.tasks import Counts, Progress, Report, skip_or, summarise
 from dupq.tables import REPRESENTATIVES, TEXTS
 from dupq.text.keys import Sites
 from dupq.text.questions import encoder_texts

@@ -7,7 +7,6 @@ The rarities are one array of fixed size (16 MB), whatever the archive. The term
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -16,35 +15,13 @@ import xxhash
 
 from dupq import storage
 from dupq.clusters.evidence import Words
-from dupq.stages import exchange
-from dupq.stages.shards import Shard, partition_of
-from dupq.stages.tasks import Counts, Report, run_tasks, skip_or
+from dupq.execution import exchange
+from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
+from dupq.runs.layout import TermFiles
+from dupq.shards import Shard, partition_of
 from dupq.tables import QUESTIONS, RARITIES, TERM_COUNTS, TERMS, TEXTS
 from dupq.text.keys import Sites
 from dupq.text.terms import BUCKETS, Terms, document_counts, numbers_of, rarities, terms_of
-
-
-@dataclass(frozen=True)
-class TermFiles:
-    """Where a run's terms are."""
-
-    texts: str
-    folder: str
-    shards: tuple[Shard, ...]
-    parts: int
-
-    @property
-    def rarities(self) -> str:
-        """One file: the rarity of each bucket."""
-        return storage.join(self.folder, "rarities.parquet")
-
-    def terms(self, shard: Shard) -> str:
-        """The exchange file of a shard, with a batch for each part of the keys."""
-        return storage.join(self.folder, "terms", f"part-{shard.number:05d}.arrow")
-
-    def counts(self, shard: Shard) -> str:
-        """How many questions of a shard have each term."""
-        return storage.join(self.folder, "counts", shard.file)
 
 
 def make_terms(files: TermFiles, sites: Sites, language: str) -> Report:

@@ -5,8 +5,8 @@ import pyarrow.compute as pc
 
 from dupq import storage
 from dupq.config import TextSettings
-from dupq.stages.shards import Shard
-from dupq.stages.tasks import Counts, Report, run_tasks, skip_or
+from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
+from dupq.shards import Shard
 from dupq.tables import ANSWERS, QUESTIONS, TEXTS
 from dupq.text.keys import Sites
 from dupq.text.questions import answer_texts_table, texts_table

@@ -22,7 +22,7 @@ from dupq.text.characters import (
     characters,
 )
 from dupq.text.html import CODE_START, LINK_MARK
-from dupq.text.many_bytes import (
+from dupq.text.packed_bytes import (
     beyond_ascii_in_64,
     count_bits,
     eight_bytes,

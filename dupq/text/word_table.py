@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from dupq.text.many_bytes import eight_bytes, lowest_bit, some_bytes
+from dupq.text.packed_bytes import eight_bytes, lowest_bit, some_bytes
 from dupq.text.strings import Strings
 
 _U = np.uint64

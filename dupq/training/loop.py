@@ -9,12 +9,12 @@ import torch
 from dupq.config import TrainingSettings
 from dupq.encoders.batches import padded_length
 from dupq.encoders.protocol import Embedding, Encoder
+from dupq.links.split import Split
 from dupq.text.vocabulary import PADDING
-from dupq.training import exchange
+from dupq.training import collectives
 from dupq.training.losses import logistic_ranking, relation, score_matrix, softmax, squared_error, sum_of_squares
 from dupq.training.optimizers import clip_gradients
 from dupq.training.pairs import Pairs, Rankings, Taught, with_random_negatives, with_strangers
-from dupq.training.split import Split
 
 _NO_PAIRS = np.zeros((0, 2), np.int64)
 _MEAN_LOSSES = ("mean_squared_error", "softmax")  # of a batch; the others are its sum
@@ -106,7 +106,7 @@ def train_epoch(
         loss = _loss(network, sequences, examples, share, settings) * share.weight
         optimizer.zero_grad(set_to_none=True)
         (loss / share.size if settings.loss in _MEAN_LOSSES else loss).backward()
-        exchange.sum_gradients(network)
+        collectives.sum_gradients(network)
         if settings.gradient_clipping:
             clip_gradients(network, settings.gradient_clipping)
         for group, rate in zip(optimizer.param_groups, learning_rates, strict=True):
@@ -117,7 +117,7 @@ def train_epoch(
     for group, rate in zip(optimizer.param_groups, learning_rates, strict=True):
         group["lr"] = rate
     device = network.words.weight.device
-    together = exchange.sum_of_all(np.stack([own.sums, own.examples.astype(np.float64)]), device)
+    together = collectives.sum_of_all(np.stack([own.sums, own.examples.astype(np.float64)]), device)
     return Losses(together[0], together[1].astype(np.int64))
 
 
@@ -154,7 +154,7 @@ def _relation_loss(
 ) -> torch.Tensor:
     """Each own text against the whole batch."""
     found = embed(network, sequences, examples.left[share.rows])
-    scores = score_matrix(network, found, exchange.whole_batch(found, share.places, share.size))
+    scores = score_matrix(network, found, collectives.whole_batch(found, share.places, share.size))
     vectors = torch.from_numpy(examples.vectors).to(scores)
     taught = vectors[share.rows] @ vectors[share.start : share.start + share.size].T
     return relation(scores, taught, torch.from_numpy(share.rows - share.start).to(scores.device), temperature)
@@ -186,7 +186,7 @@ def _softmax_loss(
     count, each = batch.strangers.shape
     found = embed(network, sequences, np.concatenate([batch.left, batch.right, batch.strangers.ravel()]))
     left, own_right = found.rows(0, count), found.rows(count, 2 * count)
-    scores = score_matrix(network, left, exchange.whole_batch(own_right, share.places, share.size))
+    scores = score_matrix(network, left, collectives.whole_batch(own_right, share.places, share.size))
     places = share.rows - share.start
     is_duplicate = batch.sets[:, None] == sets[None, :]
     is_duplicate[np.arange(count), places] = False

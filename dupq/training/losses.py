@@ -2,8 +2,8 @@
 
 import torch
 
-from dupq.encoders.measure import Kind
 from dupq.encoders.protocol import Embedding, Encoder, is_nothing
+from dupq.neighbours.measure import Kind
 
 
 def squared_error(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

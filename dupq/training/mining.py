@@ -5,13 +5,13 @@ import numpy as np
 from dupq.config import Settings
 from dupq.encoders.encode import encode
 from dupq.encoders.protocol import Encoder
+from dupq.links.split import Split
 from dupq.near_duplicates.shingles import Shingles
 from dupq.near_duplicates.verification import jaccard
 from dupq.neighbours.embeddings import Embeddings, Neighbours, blocks
 from dupq.neighbours.search import top_k
 from dupq.training.loop import Sequences
 from dupq.training.pairs import random_strangers
-from dupq.training.split import Split
 
 _SPARE = 10  # neighbours looked at beyond those wanted, as some are duplicates
 _TARGETS = 65_536  # searched at a time

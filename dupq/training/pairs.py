@@ -7,7 +7,7 @@ import xxhash
 
 from dupq.config import TeacherSettings, TrainingSettings
 from dupq.errors import DupqError
-from dupq.training.split import Split
+from dupq.links.split import Split
 
 _NO_PAIRS = np.zeros((0, 2), np.int64)
 

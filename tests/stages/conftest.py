@@ -3,8 +3,9 @@ from collections.abc import Callable
 import pytest
 
 from dupq import storage
-from dupq.stages import clusters, pairs, partition, review
-from dupq.stages.tasks import Report, summarise
+from dupq.execution.tasks import Report, summarise
+from dupq.stages.clusters import clusters, pairs, partition
+from dupq.stages.evaluation import review
 
 
 def in_this_process(_: str, work: Callable, calls: list[tuple]) -> Report:

@@ -10,9 +10,10 @@ import pytest
 
 from dupq import storage
 from dupq.clusters.evidence import Words
-from dupq.stages import exchange
-from dupq.stages.shards import partition_of
-from dupq.stages.terms import TermFiles, _batch
+from dupq.execution import exchange
+from dupq.runs.layout import TermFiles
+from dupq.shards import partition_of
+from dupq.stages.terms import _batch
 from dupq.tables import RARITIES, SCORED, TERMS
 from dupq.text.keys import Sites
 

@@ -8,14 +8,13 @@ from run_tables import write_rows
 
 from dupq import storage
 from dupq.config import NeighbourSettings
-from dupq.encoders.measure import Measure
 from dupq.evaluation.verdicts import Verdict, format_verdicts
+from dupq.neighbours.measure import Measure
 from dupq.neighbours.search import nobody
-from dupq.stages.calibrate import CalibrationFiles
-from dupq.stages.calibration_pairs import SampledPairs, read_lists, sampled_pairs
-from dupq.stages.neighbour_tables import Asked, NeighbourFiles, nearest_table
-from dupq.stages.shards import Shard
-from dupq.stages.terms import TermFiles
+from dupq.runs.layout import CalibrationFiles, NeighbourFiles, TermFiles
+from dupq.shards import Shard
+from dupq.stages.calibration.sampled_pairs import SampledPairs, read_lists, sampled_pairs
+from dupq.stages.neighbours.tables import Asked, nearest_table
 from dupq.tables import KNOWN_SETS, NEAREST, SAMPLE
 
 SITE = "a.example.com"

@@ -12,14 +12,11 @@ from run_tables import Question, home_of, key_of, on, question_row, write_rows, 
 
 from dupq import storage
 from dupq.clusters import identity
-from dupq.stages.clusters import ClusterFiles, make_clusters, previous_clusters
-from dupq.stages.near_duplicates import verified_part
-from dupq.stages.pairs import PairFiles
-from dupq.stages.partition import PartitionFiles
-from dupq.stages.represented_links import write_links
-from dupq.stages.shards import Shard
-from dupq.stages.signatures import NearFiles
-from dupq.stages.terms import TermFiles
+from dupq.runs.layout import ClusterFiles, NearFiles, PairFiles, PartitionFiles, TermFiles
+from dupq.shards import Shard
+from dupq.stages.clusters.clusters import make_clusters, previous_clusters
+from dupq.stages.clusters.represented_links import write_links
+from dupq.stages.near_duplicates.verify import verified_part
 from dupq.tables import (
     CHANGED_CLUSTERS,
     CLUSTER_STATS,

@@ -17,10 +17,10 @@ from slow_evidence import Question, slow_cosine, slow_lead, slow_shared, words_o
 from dupq import storage
 from dupq.clusters.calibration import FEATURES, Model
 from dupq.clusters.evidence import UNLISTED
-from dupq.stages.pairs import PairFiles, _write_histogram, arounds, choose_threshold, score_pairs, undirected
-from dupq.stages.shards import Shard
-from dupq.stages.tasks import Report
-from dupq.stages.terms import TermFiles
+from dupq.execution.tasks import Report
+from dupq.runs.layout import PairFiles, TermFiles
+from dupq.shards import Shard
+from dupq.stages.clusters.pairs import _write_histogram, arounds, choose_threshold, score_pairs, undirected
 from dupq.tables import AROUND, CANDIDATES, KEY_PAIRS, NEIGHBOURS, SCORED
 from dupq.text.keys import ID_BITS
 

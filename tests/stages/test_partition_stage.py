@@ -21,16 +21,15 @@ from dupq.clusters.calibration import FEATURES, Evidence, Model, features_of, pl
 from dupq.clusters.evidence import UNLISTED, Listing, Words, shared, title_cosines
 from dupq.clusters.partition import partition
 from dupq.config import ClusterSettings
-from dupq.encoders.measure import Measure
+from dupq.execution.tasks import CAP, Report, run_tasks
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.exact import pair_scores
-from dupq.stages import partition as stage
+from dupq.neighbours.measure import Measure
+from dupq.runs.layout import PairFiles, PartitionFiles, TermFiles
+from dupq.shards import Shard
+from dupq.stages.clusters import partition as stage
+from dupq.stages.clusters.partition import Cut, partition_pairs
 from dupq.stages.embeddings import write_embeddings
-from dupq.stages.pairs import PairFiles
-from dupq.stages.partition import Cut, PartitionFiles, partition_pairs
-from dupq.stages.shards import Shard
-from dupq.stages.tasks import CAP, Report, run_tasks
-from dupq.stages.terms import TermFiles
 from dupq.tables import AROUND, KEY_PAIRS, LABELS
 from dupq.text.keys import ID_BITS, Sites
 from dupq.text.terms import Terms

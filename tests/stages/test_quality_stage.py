@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from run_tables import Question, key_of, on, question_row, write_rows
 
 from dupq.encoders.description import SPLIT
-from dupq.stages.quality import QualityFiles, link_quality, partners_changed
-from dupq.stages.shards import question_shards
+from dupq.runs.layout import QualityFiles
+from dupq.shards import question_shards
+from dupq.stages.evaluation.quality import link_quality, partners_changed
 from dupq.tables import LINKS, MEMBERS, PAIRS, QUESTIONS, TEXTS
 from dupq.text.keys import Sites
 

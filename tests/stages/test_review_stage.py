@@ -11,9 +11,10 @@ from run_tables import key_of, question_row, write_rows
 
 from dupq.errors import DupqError
 from dupq.evaluation import review, verdicts
-from dupq.stages.review import ReviewFiles, estimated, make_review, read_rows, read_verdicts
-from dupq.stages.shards import Shard, question_shards
-from dupq.stages.tasks import Report
+from dupq.execution.tasks import Report
+from dupq.runs.layout import ReviewFiles
+from dupq.shards import Shard, question_shards
+from dupq.stages.evaluation.review import estimated, make_review, read_rows, read_verdicts
 from dupq.tables import PAIRS, QUESTIONS
 from dupq.text.keys import ID_BITS, Sites
 

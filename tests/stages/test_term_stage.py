@@ -8,9 +8,10 @@ import pytest
 from run_tables import write_terms
 from slow_evidence import Question, words_of
 
+from dupq.runs.layout import TermFiles
+from dupq.shards import Shard
 from dupq.stages import terms as stage
-from dupq.stages.shards import Shard
-from dupq.stages.terms import TermFiles, read_terms, titles_only
+from dupq.stages.terms import read_terms, titles_only
 from dupq.text.terms import Terms
 
 QUESTIONS = {

@@ -1,0 +1,1 @@
+"""The files of dumps as streams, packed or not."""

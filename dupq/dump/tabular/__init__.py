@@ -1,0 +1,1 @@
+"""Dumps as CSV, TSV or Parquet tables."""

@@ -1,0 +1,1 @@
+"""Rows of the XML files of Stack Exchange dumps."""

@@ -1,0 +1,122 @@
+"""How a dump's XML file must open and close.
+
+Perhaps a byte-order mark and a declaration, then its root element; comments and processing instructions may stand
+before and behind it.
+"""
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from dupq.dump.xml.segments import ROW_START
+from dupq.errors import DupqError
+
+LIMIT = 1 << 16  # bytes that an opening may take, or what follows the last row
+WIDE_ENCODINGS = (b"\xff\xfe", b"\xfe\xff", b"<\0", b"\0<", b"\0\0")  # how UTF-16 and UTF-32 begin
+
+_DECLARATION = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml(?P<attributes>\s[^>]*)\?>)?")
+_ENCODING = re.compile(rb"""\sencoding\s*=\s*["']([^"']*)["']""")
+_TAG = re.compile(rb"""<(?P<name>[^\s<>/"'!?][^\s<>/"']*)(?:\s[^<>]*?)?(?P<empty>/?)>""")
+_COMMENT = rb"<!--[^-]*+(?:-[^-]++)*+-->"
+_INSTRUCTION = rb"<\?(?!(?i:xml)[\s?])[A-Za-z_:][^?]*+(?:\?++[^?>][^?]*+)*+\?++>"
+_MISCELLANEOUS = re.compile(rb"(?:[ \t\r\n]++|" + _COMMENT + rb"|" + _INSTRUCTION + rb")*+")
+
+
+class Opening(NamedTuple):
+    """The bytes up to the end of the root's start tag, and whether that tag closes the root at once."""
+
+    length: int
+    is_empty: bool
+
+
+def read_opening(head: bytes, root: str, source: str) -> Opening:
+    """The opening of a file that begins with `head` (`LIMIT` bytes, or all if it has fewer).
+
+    Raises DupqError naming `source` for another root element, another encoding than UTF-8, or a document
+    type declaration, the door to entities that expand without bound or name files of this machine.
+    """
+    if head.startswith(WIDE_ENCODINGS):
+        raise DupqError(f"{source}: encoded in UTF-16 or UTF-32; dumps are UTF-8")
+    declaration = _DECLARATION.match(head)
+    assert declaration is not None
+    encoding = _ENCODING.search(declaration["attributes"] or b"")
+    if encoding is not None and encoding[1].lower() not in (b"utf-8", b"utf8"):
+        raise DupqError(f"{source}: declares the encoding {_shown(encoding[1])}; dumps are UTF-8")
+    start = _skip_miscellaneous(head, declaration.end())
+    if head.startswith((b"<!DOCTYPE", b"<!ENTITY"), start):
+        raise DupqError(f"{source}: refused, for dumps have no DOCTYPE or ENTITY declaration")
+    tag = _TAG.match(head, start)
+    if tag is None or tag["name"] != root.encode():
+        found = _found(head[start:], tag)
+        raise DupqError(f"{source}: no Stack Exchange dump: expected <{root}>, found {found}")
+    return Opening(tag.end(), bool(tag["empty"]))
+
+
+def read_closing(data: np.ndarray, root: str, source: str, place: Callable[[int], int] = int) -> int:
+    """Where in `data` (uint8), which reaches the end of a file, the root element is closed.
+
+    Raises DupqError naming `source` if it is not, for the file is cut short, or if anything but comments and
+    processing instructions follows; `place` says where in the file a byte of `data` stands.
+    """
+    start = max(0, len(data) - LIMIT)
+    tail = bytes(data[start:])
+    for match in re.finditer(_closing_tag(root), tail):
+        if is_miscellaneous(tail[match.end() :]):
+            return start + match.start()
+    raise DupqError(f"{source}: {_bad_end(data, root, place)}")
+
+
+def is_miscellaneous(content: bytes) -> bool:
+    """Whether `content` is what XML allows behind the root element: white space, comments, processing instructions."""
+    return _skip_miscellaneous(content, 0) == len(content)
+
+
+def check_nothing_follows(content: bytes, root: str, source: str, place: int) -> None:
+    """Raises DupqError naming `source` if anything but the miscellaneous is in `content`, which follows the root."""
+    junk = _skip_miscellaneous(content, 0)
+    if junk < len(content):
+        raise DupqError(f"{source}: {_junk(content[junk:])} behind <{root}/>, at byte {place + junk:,}")
+
+
+def _closing_tag(root: str) -> bytes:
+    return rb"(?P<end></" + root.encode() + rb"\s*>)"
+
+
+def _bad_end(data: np.ndarray, root: str, place: Callable[[int], int]) -> str:
+    """Why a file whose end `data` holds does not end as it must. What stands before the last row does not matter."""
+    last_row = 0
+    for match in ROW_START.finditer(data.data):
+        last_row = match.start()
+    content = bytes(data[last_row:])
+    found = re.finditer(_COMMENT + rb"|" + _closing_tag(root), content)
+    closed = next((match.end() for match in found if match["end"]), None)
+    if closed is None:
+        ending = ", but with NUL bytes" if content.endswith(b"\0") else ""
+        return f"cut short: it does not end with </{root}>{ending}"
+    junk = _skip_miscellaneous(content, closed)
+    if junk == len(content):
+        return f"more than {LIMIT >> 10} KiB of comments behind </{root}>"
+    return f"{_junk(content[junk:])} behind </{root}>, at byte {place(last_row + junk):,}"
+
+
+def _skip_miscellaneous(content: bytes, start: int) -> int:
+    match = _MISCELLANEOUS.match(content, start)
+    assert match is not None
+    return match.end()
+
+
+def _junk(content: bytes) -> str:
+    return _shown(content[:40]) if content.strip(b"\0") else "NUL bytes"
+
+
+def _found(rest: bytes, tag: re.Match[bytes] | None) -> str:
+    if not rest:
+        return "an empty file"
+    return _shown(rest[:40]) if tag is None else f"<{_shown(tag['name'])[1:-1]}>"
+
+
+def _shown(content: bytes) -> str:
+    """`content` as printable ASCII, for it may be anything."""
+    return ascii(content.decode("utf-8", "replace"))

@@ -1,0 +1,141 @@
+"""One row of a dump's XML file, parsed alone by a real XML parser, so that a broken one costs no other.
+
+Rows in the plain form of the dumps go a faster way (`plain_rows.py`); this one decides on all others.
+"""
+
+import re
+from typing import NamedTuple
+
+from lxml import etree
+
+from dupq.dump.xml.segments import MAXIMUM_ROW, ROW_START
+
+EXCERPT = 200  # characters
+
+_WHOLE_ROW = re.compile(rb"""<row(?:\s+[^\s<>=/"']+\s*=\s*(?:"[^"<]*"|'[^'<]*'))*+\s*/>""")
+_ROW_TAG = re.compile(rb"""<row(?:\s+[^\s<>=/"']+\s*=\s*(?:"[^"<]*"|'[^'<]*'))*+\s*/?>""")
+_HIDING = re.compile(rb"<!--|<\?[A-Za-z_:]")  # how a comment begins, or a processing instruction
+_BROKEN_END = re.compile(rb"/>\s*(?=<!--|<\?[A-Za-z_:])")
+_COMMENT_END, _INSTRUCTION_END = re.compile(rb"-->"), re.compile(rb"\?>")
+_FORBIDDEN = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]|\xef\xbf[\xbe\xbf]")
+_REFERENCE = re.compile(rb"&#(?:x0*([0-9a-fA-F]{1,9})|0*([0-9]{1,9}));")
+_PARSER = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False)
+
+
+class RawRow(NamedTuple):
+    """A row as it stands in the file, with all that follows it up to the next one."""
+
+    position: int  # byte offset in the uncompressed XML
+    content: bytes
+
+
+class Row(NamedTuple):
+    """A parsed row."""
+
+    position: int
+    attributes: dict[str, str]
+    content: bytes
+
+    @property
+    def excerpt(self) -> str:
+        """The beginning of the row as it stands in the file, for a report on it."""
+        return excerpt(self.content)
+
+
+class BrokenRow(NamedTuple):
+    """A row that is no XML, or text where only rows may be."""
+
+    position: int
+    reason: str
+    excerpt: str
+
+
+def parse_row(row: RawRow) -> list[Row | BrokenRow]:
+    """The row, parsed; followed by what comes after its end, if that is not just white space or a comment.
+
+    Those alone are no row.
+    """
+    if not row.content.strip():
+        return []
+    if len(row.content) > MAXIMUM_ROW:
+        return [BrokenRow(row.position, f"longer than {MAXIMUM_ROW >> 20} MiB", excerpt(row.content))]
+    if ROW_START.match(row.content) is None:
+        return _parse_text(row)
+    attributes = _attributes(row.content)
+    if attributes is not None:
+        return [Row(row.position, attributes, row.content)]
+    whole = _WHOLE_ROW.match(row.content)
+    attributes = None if whole is None else _attributes(whole[0])
+    if whole is None or attributes is None:
+        return [BrokenRow(row.position, _fault(row.content), excerpt(row.content))]
+    rest = RawRow(row.position + whole.end(), row.content[whole.end() :])
+    return [Row(row.position, attributes, whole[0]), *_parse_text(rest)]
+
+
+def _parse_text(text: RawRow) -> list[Row | BrokenRow]:
+    """What is made of text outside rows."""
+    if _attributes(b"<row />" + text.content) is not None:
+        return []
+    return [BrokenRow(text.position, "text outside rows", excerpt(text.content))]
+
+
+class Hiding(NamedTuple):
+    """A comment or a processing instruction."""
+
+    start: int
+    inside: int  # where what it begins with ends
+    end_mark: re.Pattern[bytes]
+
+
+def unclosed(content: bytes) -> Hiding | None:
+    """The comment or processing instruction that begins in `content` and does not end there, so that it hides rows.
+
+    `content` is a row, or none, and all that follows it up to the next one. In a row's own tag nothing begins, and
+    in a broken one only where it seems to end: one bad row must not cost those behind it.
+    """
+    if _HIDING.search(content) is None:
+        return None
+    at = 0
+    if ROW_START.match(content) is not None:
+        tag = _ROW_TAG.match(content) or _BROKEN_END.search(content)
+        if tag is None:
+            return None
+        at = tag.end()
+    while (match := _HIDING.search(content, at)) is not None:
+        end_mark = _COMMENT_END if match[0] == b"<!--" else _INSTRUCTION_END
+        end = end_mark.search(content, match.end())
+        if end is None:
+            return Hiding(match.start(), match.end(), end_mark)
+        at = end.end()
+    return None
+
+
+def excerpt(content: bytes) -> str:
+    """The first EXCERPT characters of `content`, bytes that are no UTF-8 replaced."""
+    return content[: 4 * EXCERPT].decode("utf-8", "replace")[:EXCERPT]
+
+
+def _attributes(content: bytes) -> dict[str, str] | None:
+    """The attributes of the one element that `content` is; None if it is not well-formed."""
+    try:
+        return dict(etree.fromstring(content, _PARSER).items())
+    except etree.XMLSyntaxError:
+        return None
+
+
+def _fault(content: bytes) -> str:
+    """Why `content` is no XML."""
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError:
+        return "not UTF-8"
+    references = (int(match[1], 16) if match[1] else int(match[2]) for match in _REFERENCE.finditer(content))
+    if _FORBIDDEN.search(content) or not all(map(_is_allowed, references)):
+        return "a character that XML forbids"
+    return "not well-formed"
+
+
+def _is_allowed(code_point: int) -> bool:
+    if code_point < 0x20:
+        return code_point in (0x9, 0xA, 0xD)
+    return code_point < 0xD800 or 0xE000 <= code_point < 0xFFFE or 0x10000 <= code_point < 0x110000

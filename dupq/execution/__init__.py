@@ -1,0 +1,1 @@
+"""Ray plumbing without algorithms: tasks, the cluster, memory, files that tasks exchange."""

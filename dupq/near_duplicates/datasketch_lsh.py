@@ -1,0 +1,92 @@
+"""Signatures as datasketch's types, for look-ups in a notebook.
+
+    from dupq.near_duplicates.interchange import run_lsh, run_settings, text_minhash
+
+    lsh = run_lsh("out/sample/runs/0123456789abcdef")
+    lsh.query(text_minhash("How do I bake bread?", run_settings("out/sample/runs/0123456789abcdef")))
+
+Exact copies of a question have no signature of their own: look for the question that their cluster names.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from datasketch import LeanMinHash, MinHash, MinHashLSH
+
+from dupq import config, storage
+from dupq.config import NearDuplicateSettings
+from dupq.errors import DupqError
+from dupq.near_duplicates.band_choice import with_bands
+from dupq.near_duplicates.shingles import shingle
+from dupq.near_duplicates.signatures import SCHEME, permutations, text_signatures
+from dupq.tables import signatures
+from dupq.text.tokens import tokens
+
+_AT_ONCE = 8_192  # signatures
+
+
+class Signed(NamedTuple):
+    """Questions, as `site/question_id`, and their signatures (uint32, shape (n, permutations))."""
+
+    labels: list[str]
+    signatures: np.ndarray
+
+
+def minhash(signature: np.ndarray, seed: int) -> MinHash:
+    """One row of signatures as a MinHash that can be compared, merged, and updated with further shingles."""
+    drawn = np.stack(permutations(len(signature), seed))
+    return MinHash(seed=seed, hashvalues=signature.copy(), permutations=drawn, scheme=SCHEME, hashfunc=shingle_hash)
+
+
+def lean_minhash(signature: np.ndarray, seed: int) -> LeanMinHash:
+    """One row of signatures as a LeanMinHash, which takes the least memory."""
+    return LeanMinHash(seed=seed, hashvalues=signature, scheme=SCHEME)
+
+
+def text_minhash(text: str, settings: NearDuplicateSettings) -> MinHash:
+    """The MinHash of any text, tokenised as questions are."""
+    column = pa.array([" ".join(tokens(text))], pa.string())
+    return minhash(text_signatures(column, settings)[0], settings.seed)
+
+
+def shingle_hash(words: bytes) -> int:
+    """The 32 bits that a signature sees of a shingle: its words in UTF-8, joined by single spaces."""
+    column = pa.array([words], pa.binary()).cast(pa.string())
+    return int(shingle(column, max(1, len(words))).hashes[0] & np.uint64(0xFFFFFFFF))
+
+
+def run_settings(run: str) -> NearDuplicateSettings:
+    """The settings of a run's signatures, with the bands and rows that it used."""
+    return with_bands(config.from_dict(storage.read_json(storage.join(run, "config.json"))).near_duplicates)
+
+
+def run_signatures(run: str) -> Iterator[Signed]:
+    """The signatures of a run's questions that have a text and copy none exactly, some thousand at a time.
+
+    Raises DupqError if the run has not kept them.
+    """
+    schema = signatures(run_settings(run).permutations)
+    files = storage.list_files(storage.join(run, "work", "signatures"), ".parquet")
+    if not files:
+        raise DupqError(f"{run}: no signatures were kept; run it with --set near_duplicates.keep_signatures=true")
+    for file in files:
+        for batch in storage.read_pieces(file.uri, schema, schema.names, _AT_ONCE):
+            sites, ids = (batch[name].to_pylist() for name in ("site", "question_id"))
+            values = batch["signature"].flatten().to_numpy().reshape(len(batch), -1)
+            yield Signed([f"{site}/{number}" for site, number in zip(sites, ids, strict=True)], values)
+
+
+def run_lsh(run: str) -> MinHashLSH:
+    """A MinHashLSH of the questions of a run, by `site/question_id`, with the run's bands and rows.
+
+    It holds Python objects, about 7 kB a question: for an archive of up to a million.
+    """
+    settings = run_settings(run)
+    lsh = MinHashLSH(num_perm=settings.permutations, params=(settings.bands, settings.rows))
+    with lsh.insertion_session() as session:
+        for signed in run_signatures(run):
+            for label, signature in zip(signed.labels, signed.signatures, strict=True):
+                session.insert(label, lean_minhash(signature, settings.seed), check_duplication=False)
+    return lsh

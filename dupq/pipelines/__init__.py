@@ -1,0 +1,1 @@
+"""Each job, stage after stage, on one page. Begin with dedup.py."""

@@ -1,0 +1,103 @@
+"""The evaluation job: a whole archive ranked for its known duplicates, by an encoder and by the baselines."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dupq import config, storage
+from dupq.encoders.description import read_description
+from dupq.errors import DupqError
+from dupq.evaluation.labels import Labels, usable
+from dupq.evaluation.tables import TABLES, left_out
+from dupq.execution.tasks import Counts, run_tasks
+from dupq.links.pair_files import read_lines
+from dupq.links.tables import known_duplicates
+from dupq.runs import writer
+from dupq.shards import link_files, question_shards
+from dupq.stages.encode import encode_texts
+from dupq.stages.evaluation.evaluate import measure_known, read_archive
+from dupq.stages.texts import make_texts
+from dupq.text.keys import Sites
+
+
+@dataclass(frozen=True)
+class EvaluationJob:
+    """What `jobs/evaluate.py` was asked for; URIs, and the names of tables to show.
+
+    `links` is a table of links, or a file of labelled pairs.
+    """
+
+    questions: str
+    links: str
+    output: str
+    encoder: str | None = None
+    tables: tuple[str, ...] = tuple(TABLES)
+    assignments: tuple[str, ...] = ()
+
+    def check(self) -> config.Settings:
+        """The settings; raises DupqError for what is wrong, before any work."""
+        sites = question_shards(self.questions)[1]
+        if _is_pair_file(self.links):
+            read_lines(storage.read_bytes(self.links), sites, self.links)
+        else:
+            link_files(self.links)
+        if self.encoder is None:
+            return config.load(assignments=list(self.assignments))
+        trained = config.from_dict(read_description(self.encoder)["settings"])
+        return config.assign(trained, self.assignments)
+
+
+def evaluate(job: EvaluationJob) -> str:
+    """Write metrics.json below `job.output`; returns the tables that were asked for, as text."""
+    settings = job.check()
+    shards, sites = question_shards(job.questions)
+    output = storage.absolute(job.output)
+    inputs = {"questions": job.questions, "links": job.links, "encoder": job.encoder}
+    made_from = {
+        "questions": writer.content_of(job.questions),
+        "encoder": read_description(job.encoder)["fingerprint"] if job.encoder else None,
+    }
+    run = writer.open_run(storage.join(output, "work"), inputs, made_from, settings)
+    texts, embeddings = run.path("texts"), run.path("embeddings")
+    run.stage("texts", lambda: make_texts(shards, sites, settings.text, texts))
+    encoder = job.encoder
+    if encoder is not None:
+        run.stage("encode", lambda: encode_texts(texts, encoder, sites, None, settings.encode, embeddings))
+    result = storage.join(output, "metrics.json")
+    run_tasks("measure", _measure, [(job, settings, sites.names, (texts, embeddings), result)])
+    metrics = storage.read_json(result)
+    return "\n\n".join([*(f"{name}: {TABLES[name](metrics)}" for name in job.tables), left_out(metrics)])
+
+
+def _measure(
+    job: EvaluationJob,
+    settings: config.Settings,
+    site_names: list[str],
+    folders: tuple[str, str],
+    output: str,
+) -> Counts:
+    sites = Sites(site_names)
+    archive = read_archive(*folders, job.encoder, sites)
+    labels = _read_labels(job.links, sites, archive.keys) if _is_pair_file(job.links) else None
+    links = known_duplicates(job.links, sites) if labels is None else labels.duplicates
+    others = None if labels is None else labels.others
+    known: dict[str, Any] | None = measure_known(archive, links, job.encoder, sites, settings, others)
+    if known is None:
+        raise DupqError(f"{job.links}: no known duplicates have both questions in the archive; nothing to measure")
+    if not known["test_queries"]:
+        seen = known["left_out"]["train"] + known["left_out"]["development"]
+        raise DupqError(
+            f"{job.links}: all {seen} questions with known duplicates were seen when the encoder was trained; nothing "
+            "to measure. Give links or pairs that it has not seen"
+        )
+    storage.write_json(output, known if labels is None else {**known, "labels": labels.counts})
+    return {"rows_in": len(archive.keys), "rows_out": known["test_queries"]}
+
+
+def _is_pair_file(links: str) -> bool:
+    return storage.kind(links) == "file" and not links.endswith(".parquet")
+
+
+def _read_labels(uri: str, sites: Sites, keys: np.ndarray) -> Labels:
+    return usable(*read_lines(storage.read_bytes(uri), sites, uri), keys)

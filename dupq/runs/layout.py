@@ -1,0 +1,441 @@
+"""Every path of a run, stage by stage: what it reads and where it writes.
+
+Stages get the files of their own step and make no paths themselves.
+"""
+
+from dataclasses import dataclass
+
+from dupq import storage
+from dupq.shards import Shard
+
+
+@dataclass(frozen=True)
+class NearFiles:
+    """Where the steps find the texts, exchange what they make, and leave their tables."""
+
+    texts: str
+    exchange: str  # a folder
+    signatures: str  # a folder
+    verified: str
+    representatives: str  # one file
+
+    def step(self, name: str, number: int) -> str:
+        """What task `number` of a step hands on."""
+        return storage.join(self.exchange, name, f"{number:05d}.arrow")
+
+    def steps(self, name: str, count: int) -> list[str]:
+        """What all tasks of a step hand on."""
+        return [self.step(name, number) for number in range(count)]
+
+
+@dataclass(frozen=True)
+class NeighbourFiles:
+    """Where a run's embeddings are, and where its neighbours go."""
+
+    run: str  # URI
+
+    @property
+    def embeddings(self) -> str:
+        """One file a shard of questions."""
+        return storage.join(self.run, "embeddings")
+
+    @property
+    def plan(self) -> str:
+        """The file that tells how the search is cut."""
+        return self._place("plan.json")
+
+    @property
+    def asked(self) -> str:
+        """The file that tells what was asked for; written when all is there."""
+        return self._place("asked.json")
+
+    @property
+    def tiles(self) -> str:
+        """What each tile finds; not needed once the stage is done."""
+        return self._place("tiles")
+
+    @property
+    def nearest(self) -> str:
+        """Each question's list."""
+        return self._place("nearest")
+
+    @property
+    def similar(self) -> str:
+        """The pairs above the floor, each once."""
+        return self._place("similar")
+
+    @property
+    def directed(self) -> str:
+        """The rows for the clusters stage."""
+        return self._place("directed")
+
+    def tile(self, left: str, right: str, name: str) -> str:
+        """One of the files of a tile of two blocks, which are called by their names."""
+        return storage.join(self.tiles, f"{left}-{right}", f"{name}.parquet")
+
+    def list_of(self, name: str) -> str:
+        """The file of lists of a block's questions."""
+        return storage.join(self.nearest, f"{name}.parquet")
+
+    def step(self, kind: str, name: str) -> str:
+        """A file that only this stage reads."""
+        return storage.join(self.tiles, kind, f"{name}.parquet")
+
+    def _place(self, name: str) -> str:
+        return storage.join(self.run, "work", "neighbours", name)
+
+
+@dataclass(frozen=True)
+class SomeFiles:
+    """Where a search of some questions reads and writes."""
+
+    neighbours: NeighbourFiles
+    folder: str
+
+    @property
+    def wanted(self) -> str:
+        """The keys to be searched."""
+        return storage.join(self.folder, "wanted.parquet")
+
+    @property
+    def lists(self) -> str:
+        """What was found, by key."""
+        return storage.join(self.folder, "lists.parquet")
+
+    def step(self, name: str, file: str) -> str:
+        """A file that only this search reads."""
+        return storage.join(self.folder, name, f"{file}.parquet")
+
+
+@dataclass(frozen=True)
+class TermFiles:
+    """Where a run's terms are."""
+
+    texts: str
+    folder: str
+    shards: tuple[Shard, ...]
+    parts: int
+
+    @property
+    def rarities(self) -> str:
+        """One file: the rarity of each bucket."""
+        return storage.join(self.folder, "rarities.parquet")
+
+    def terms(self, shard: Shard) -> str:
+        """The exchange file of a shard, with a batch for each part of the keys."""
+        return storage.join(self.folder, "terms", f"part-{shard.number:05d}.arrow")
+
+    def counts(self, shard: Shard) -> str:
+        """How many questions of a shard have each term."""
+        return storage.join(self.folder, "counts", shard.file)
+
+
+@dataclass(frozen=True)
+class CalibrationFiles:
+    """What calibration reads, and where it writes."""
+
+    folder: str
+    neighbours: NeighbourFiles
+    terms: TermFiles
+    representatives: str
+    encoder: str
+    links: str | None
+    verdicts: str | None = None
+
+    @property
+    def output(self) -> str:
+        """The model and what it rests on."""
+        return storage.join(self.folder, "calibration.json")
+
+    @property
+    def pairs(self) -> str:
+        """The sampled pairs, with features and labels."""
+        return storage.join(self.folder, "pairs.parquet")
+
+    @property
+    def sample(self) -> str:
+        """The sampled questions."""
+        return storage.join(self.folder, "sample.parquet")
+
+    @property
+    def known(self) -> str:
+        """The known duplicates among the questions that are searched, and their parts."""
+        return storage.join(self.folder, "known_sets.parquet")
+
+    @property
+    def fitness(self) -> str:
+        """What the encoder reaches on this archive."""
+        return storage.join(self.folder, "fitness.json")
+
+    @property
+    def fitness_keys(self) -> str:
+        """The questions that it is measured on."""
+        return storage.join(self.folder, "fitness_keys.parquet")
+
+    def fitness_texts(self, file: str) -> str:
+        """The texts of those that are in a shard."""
+        return storage.join(self.folder, "fitness_texts", file)
+
+    def search(self, number: int) -> SomeFiles:
+        """The files of the first (1) and second (2) search."""
+        return SomeFiles(self.neighbours, storage.join(self.folder, f"search-{number}"))
+
+    def words(self, part: int) -> str:
+        """The terms of a part's sampled questions."""
+        return storage.join(self.folder, "words", f"part-{part:05d}.parquet")
+
+
+@dataclass(frozen=True)
+class PairFiles:
+    """Where the tables are, and where they go."""
+
+    folder: str
+    neighbours: str  # directed rows
+    terms: TermFiles
+    calibration: str
+
+    @property
+    def threshold(self) -> str:
+        """The threshold, and what is expected of others."""
+        return storage.join(self.folder, "threshold.json")
+
+    def candidates(self, part: int) -> str:
+        """The pairs of a part, without evidence of words."""
+        return storage.join(self.folder, "candidates", f"part-{part:05d}.parquet")
+
+    def wanted(self, part: int) -> str:
+        """The keys whose terms a part wants, a batch for each part that has them."""
+        return storage.join(self.folder, "wanted", f"part-{part:05d}.arrow")
+
+    def terms_for(self, home: int) -> str:
+        """The terms of a part's questions, a batch for each part that wants them."""
+        return storage.join(self.folder, "terms", f"part-{home:05d}.arrow")
+
+    def compared(self, part: int) -> str:
+        """The pairs of a part, with what their texts share."""
+        return storage.join(self.folder, "compared", f"part-{part:05d}.parquet")
+
+    def listed(self, part: int) -> str:
+        """What the titles of neighbours in a part share with those that list them, a batch for each part of those."""
+        return storage.join(self.folder, "listed", f"part-{part:05d}.arrow")
+
+    def around(self, home: int) -> str:
+        """The same of all neighbours of a part's questions."""
+        return storage.join(self.folder, "around", f"part-{home:05d}.parquet")
+
+    def around_for(self, home: int) -> str:
+        """The same, a batch for each part that wants them."""
+        return storage.join(self.folder, "around_for", f"part-{home:05d}.arrow")
+
+    def histogram(self, part: int) -> str:
+        """How many pairs of a part have each probability."""
+        return storage.join(self.folder, "histograms", f"part-{part:05d}.parquet")
+
+    def scored(self, part: int) -> str:
+        """The pairs of a part with evidence and probability."""
+        return storage.join(self.folder, "scored", f"part-{part:05d}.parquet")
+
+
+@dataclass(frozen=True)
+class PartitionFiles:
+    """Where the tables are, and where they go."""
+
+    folder: str
+    pairs: PairFiles
+    embeddings: str
+    links: str  # a table of pairs of representatives that are joined whatever the evidence
+
+    @property
+    def nodes(self) -> str:
+        """The questions of components, sorted."""
+        return storage.join(self.folder, "nodes.parquet")
+
+    def step(self, name: str, number: int) -> str:
+        """What task `number` of a step hands on, a batch for each group."""
+        return storage.join(self.folder, name, f"part-{number:05d}.arrow")
+
+    def labels(self, group: int) -> str:
+        """The clusters of a group's questions."""
+        return storage.join(self.folder, "labels", f"part-{group:05d}.parquet")
+
+
+@dataclass(frozen=True)
+class ClusterFiles:
+    """Where the tables are, and where they go."""
+
+    partition: PartitionFiles
+    representatives: str
+    verified: str
+    texts: str
+    links: str | None  # known duplicates; None: there are none, or they are ignored
+    previous: str | None  # the clusters table of an earlier run
+    members: str  # one file
+    alone: str  # one file: questions in no cluster whose key is the id of a cluster
+    pairs: str
+    clusters: str
+    cluster_stats: str  # one file
+    changes: str  # one file
+
+    @property
+    def scored(self) -> PairFiles:
+        """The candidate pairs."""
+        return self.partition.pairs
+
+
+@dataclass(frozen=True)
+class EvaluationFiles:
+    """A run's tables, and where the metrics go."""
+
+    texts: str
+    representatives: str
+    embeddings: str
+    encoder: str
+    links: str | None
+    truth: str | None
+    pairs: str
+    clusters: str
+    cluster_stats: str
+    calibration: str
+    threshold: str
+    members: str
+    shards: tuple[Shard, ...]
+    verdicts: str | None  # a filled-in review.tsv of an earlier run
+    previous: str | None  # an earlier run
+    output: str
+
+    @property
+    def runs(self) -> str:
+        """The folder of runs."""
+        return storage.parent(storage.parent(self.output))
+
+
+@dataclass(frozen=True)
+class QualityFiles:
+    """What is read."""
+
+    shards: tuple[Shard, ...]
+    encoder: str
+    links: str
+    pairs: str
+    members: str
+    texts: str
+
+
+@dataclass(frozen=True)
+class ReviewFiles:
+    """Where the sample is made."""
+
+    pairs: str  # a folder
+    folder: str
+    output: str  # review.parquet
+    sheet: str  # review.tsv
+
+
+@dataclass(frozen=True)
+class RunLayout:
+    """Where the stages of a run read and write."""
+
+    uri: str  # of the run
+    shards: tuple[Shard, ...]  # of the questions
+    encoder: str
+    links: str | None  # known duplicates, unless there are none or they are ignored
+    truth: str | None
+    verdicts: str | None  # a filled-in review.tsv
+    previous: str | None  # an earlier run
+    parts: int = 1  # into which pairs are spread by their left key
+
+    def path(self, *names: str) -> str:
+        """The URI of something in the run."""
+        return storage.join(self.uri, *names)
+
+    @property
+    def near(self) -> NearFiles:
+        """Of the lexical filter."""
+        return NearFiles(
+            texts=self.path("work", "texts"),
+            exchange=self.path("work", "near_duplicates"),
+            signatures=self.path("work", "signatures"),
+            verified=self.path("work", "verified"),
+            representatives=self.path("work", "representatives.parquet"),
+        )
+
+    @property
+    def neighbours(self) -> NeighbourFiles:
+        """Of the all-pairs search."""
+        return NeighbourFiles(self.uri)
+
+    @property
+    def terms(self) -> TermFiles:
+        """Of the terms of questions."""
+        return TermFiles(self.near.texts, self.path("work", "terms"), self.shards, self.parts)
+
+    @property
+    def calibration(self) -> CalibrationFiles:
+        """Of the calibration."""
+        return CalibrationFiles(
+            folder=self.path("work", "calibration"),
+            neighbours=self.neighbours,
+            terms=self.terms,
+            representatives=self.near.representatives,
+            encoder=self.encoder,
+            links=self.links,
+            verdicts=self.verdicts,
+        )
+
+    @property
+    def review(self) -> ReviewFiles:
+        """Of the sample of pairs to be judged."""
+        work = self.path("work", "review")
+        return ReviewFiles(self.path("pairs"), work, self.path("review.parquet"), self.path("review.tsv"))
+
+    @property
+    def pairs(self) -> PairFiles:
+        """Of the candidate pairs."""
+        folder = self.path("work", "pairs")
+        return PairFiles(folder, self.neighbours.directed, self.terms, self.calibration.output)
+
+    @property
+    def partition(self) -> PartitionFiles:
+        """Of components and their partition."""
+        folder = self.path("work", "partition")
+        return PartitionFiles(folder, self.pairs, self.path("embeddings"), storage.join(folder, "links.parquet"))
+
+    @property
+    def clusters(self) -> ClusterFiles:
+        """Of the tables that people read."""
+        return ClusterFiles(
+            partition=self.partition,
+            representatives=self.near.representatives,
+            verified=self.near.verified,
+            texts=self.near.texts,
+            links=self.links,
+            previous=storage.join(self.previous, "clusters") if self.previous else None,
+            members=self.path("work", "members.parquet"),
+            alone=self.path("work", "alone.parquet"),
+            pairs=self.path("pairs"),
+            clusters=self.path("clusters"),
+            cluster_stats=self.path("cluster_stats", "part-00000.parquet"),
+            changes=self.path("changes", "part-00000.parquet"),
+        )
+
+    @property
+    def evaluation(self) -> EvaluationFiles:
+        """Of metrics.json."""
+        return EvaluationFiles(
+            texts=self.near.texts,
+            representatives=self.near.representatives,
+            embeddings=self.path("embeddings"),
+            encoder=self.encoder,
+            links=self.links,
+            truth=self.truth,
+            pairs=self.path("pairs"),
+            clusters=self.path("clusters"),
+            cluster_stats=self.path("cluster_stats"),
+            calibration=self.calibration.output,
+            threshold=self.pairs.threshold,
+            members=self.path("work", "members.parquet"),
+            shards=self.shards,
+            verdicts=self.verdicts,
+            previous=self.previous,
+            output=self.path("metrics.json"),
+        )

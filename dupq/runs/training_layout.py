@@ -1,0 +1,72 @@
+"""Every path of a training: what it reads, its work, and what the encoder is made of."""
+
+from dataclasses import dataclass
+
+from dupq import storage
+
+
+@dataclass(frozen=True)
+class TrainingFiles:
+    """Where training reads and writes."""
+
+    texts: str
+    links: str | None
+    work: str
+    output: str
+    answers: str | None = None  # texts that only word vectors are learnt from
+    pairs: str | None = None  # what pair files held
+
+    @property
+    def vocabulary(self) -> str:
+        """The words, one a line."""
+        return storage.join(self.work, "vocabulary.txt")
+
+    @property
+    def start(self) -> str:
+        """The network before its first step, with the word vectors and all else that comes from the archive."""
+        return storage.join(self.work, "start.safetensors")
+
+    @property
+    def taught(self) -> str:
+        """The folder of the questions that a teacher encoded."""
+        return storage.join(self.work, "taught")
+
+    @property
+    def taught_keys(self) -> str:
+        """The keys of those questions."""
+        return storage.join(self.work, "taught_keys.parquet")
+
+    @property
+    def examples(self) -> str:
+        """The texts of the questions that training reads."""
+        return storage.join(self.work, "examples.parquet")
+
+    @property
+    def weights(self) -> str:
+        """The network at its best epoch."""
+        return storage.join(self.work, "best.safetensors")
+
+    @property
+    def curve(self) -> str:
+        """What each epoch gave."""
+        return storage.join(self.work, "learning_curve.json")
+
+    @property
+    def training(self) -> str:
+        """What the trainer read and took."""
+        return storage.join(self.work, "training.json")
+
+    @property
+    def checkpoints(self) -> str:
+        """The folder of the state after the last epoch, and after the best one."""
+        return storage.join(self.work, "checkpoints")
+
+    @property
+    def progress(self) -> str:
+        """How far the epoch is that runs now."""
+        return storage.join(self.work, "progress.json")
+
+    @property
+    def tensorboard(self) -> str:
+        """The folder of TensorBoard's event files."""
+        return storage.join(self.work, "tensorboard")

@@ -1,0 +1,1 @@
+"""The built-in sample archive: a made-up dump whose duplicates are all known."""

@@ -1,0 +1,1 @@
+"""embeddings, terms, known duplicates → the probability of a pair in this archive."""

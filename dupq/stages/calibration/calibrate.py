@@ -1,0 +1,246 @@
+"""embeddings, terms, known duplicates → the probability of a pair in this archive.
+
+    fitness    a task a shard    texts of some questions, and in one task whether the encoder knows them
+    sample     one task          questions of development links, and others by a hash of their key
+    searches   search_some.py    these in the whole archive, then their neighbours, for the ranks in both directions
+    terms      a task a part     the terms of these questions, and the titles of all in their lists
+    fit        one task          the model (clusters/calibration.py), and the floor of the all-pairs search
+
+Memory: 8 bytes a question where some are chosen; 22 lists and texts and 400 titles a sampled question in `fit`.
+"""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dupq import storage
+from dupq.clusters.calibration import Evidence, Labelled, features_of, fit, own_share, places_of
+from dupq.clusters.evidence import Around, around, shared, title_cosines, title_leads
+from dupq.clusters.prior import read_prior
+from dupq.config import CalibrationSettings
+from dupq.encoders.description import FITNESS_QUESTIONS, read_description
+from dupq.errors import DupqError
+from dupq.evaluation.known_duplicates import chosen
+from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
+from dupq.runs.layout import CalibrationFiles, NeighbourFiles
+from dupq.stages.clusters.represented_links import known_sets, write_known_sets
+from dupq.stages.evaluation.review import read_verdicts
+from dupq.stages.neighbours.plan import Plan
+from dupq.stages.neighbours.search_some import read_keys, search_some, write_keys
+from dupq.stages.neighbours.tables import Asked, read_nearest
+from dupq.stages.terms import read_rarities, read_terms, titles_only, words_of
+from dupq.stages.training.prepare import all_keys, texts_among
+from dupq.tables import CALIBRATION_PAIRS, SAMPLE, TERMS, TEXTS
+from dupq.text.keys import Sites
+
+_FLOOR_PRECISION = 0.5  # of pairs that are kept although neither question lists the other
+_FLOOR_STEPS = 100  # of the highest possible score: so that nights with nearly the same archive have the same floor
+
+
+def calibrate(files: CalibrationFiles, asked: Asked, plan: Plan, settings: CalibrationSettings) -> Report:
+    """Write the model for this archive. Raises DupqError for an encoder that does not know it."""
+    names = [file.relative for file in storage.list_files(files.terms.texts, ".parquet")]
+    run_tasks("fitness", _fitness_keys, [(files,)])
+    run_tasks("fitness", _fitness_texts, [(files, name) for name in names])
+    report = run_tasks("fitness", _fitness, [(files, names)])
+    _check_fitness(files, settings)
+    report.add(run_tasks("sample", _sample, [(files, asked, plan, settings)]))
+    search_some(files.search(1), asked, plan)
+    report.add(run_tasks("second search", _second_wanted, [(files, asked)]))
+    report.add(search_some(files.search(2), asked, plan))
+    run_tasks("terms", _words_of_part, [(files, asked, part) for part in range(files.terms.parts)])
+    fitted = run_tasks("fit", _fit, [(files, asked, settings)])
+    report.add(fitted)
+    report.rows_in, report.rows_out = plan.questions, fitted.rows_out
+    return report
+
+
+def _fitness_keys(files: CalibrationFiles) -> Counts:
+    """Choose the questions that fitness is measured on. Memory: 8 bytes a question."""
+    if not storage.exists(files.fitness_keys):
+        write_keys(files.fitness_keys, chosen(all_keys(files.terms.texts), FITNESS_QUESTIONS))
+    return {}
+
+
+def _fitness_texts(files: CalibrationFiles, file: str) -> Counts:
+    output = files.fitness_texts(file)
+
+    def make() -> Counts:
+        table = texts_among(storage.join(files.terms.texts, file), read_keys(files.fitness_keys))
+        storage.write_table(output, table, TEXTS)
+        return {}
+
+    return skip_or(output, make)
+
+
+def _fitness(files: CalibrationFiles, names: list[str]) -> Counts:
+    def make() -> None:
+        import torch
+
+        from dupq.encoders.fitness import Reader, fitness
+        from dupq.encoders.saved import load
+
+        torch.set_num_threads(1)
+        saved = load(files.encoder)
+        table = pa.concat_tables([storage.read_table(files.fitness_texts(name), TEXTS) for name in names])
+        reader = Reader(saved.network, saved.vocabulary, saved.settings)
+        storage.write_json(files.fitness, vars(fitness(reader, table.sort_by("key").combine_chunks())))
+
+    if not storage.exists(files.fitness):
+        make()
+    return {}
+
+
+def _check_fitness(files: CalibrationFiles, settings: CalibrationSettings) -> None:
+    """Say it, and stop if that is wanted, where the encoder knows far less of this archive than of its own."""
+    here, trained = storage.read_json(files.fitness), read_description(files.encoder)["fitness"]
+    faults = []
+    if here["unknown_words"] > max(2 * trained["unknown_words"], trained["unknown_words"] + settings.unknown_words):
+        faults.append(
+            f"{here['unknown_words']:.0%} of the words are unknown to it ({trained['unknown_words']:.0%} where it was "
+            "trained)"
+        )
+    found, found_then = here["bodies_found"], trained["bodies_found"]
+    if None not in (found, found_then) and found < settings.bodies_found * found_then:
+        faults.append(f"it finds {found:.0%} of the bodies by their titles ({found_then:.0%} where it was trained)")
+    if not faults:
+        return
+    said = f"{files.encoder}: the encoder does not know this archive: {'; '.join(faults)}"
+    if settings.unfit == "stop":
+        raise DupqError(
+            f"{said}. Train one on this archive, or go on all the same with --set calibration.unfit=continue"
+        )
+    print(f"warning: {said}", flush=True)
+
+
+def _sample(files: CalibrationFiles, asked: Asked, plan: Plan, settings: CalibrationSettings) -> Counts:
+    def make() -> Counts:
+        sites = Sites(asked.sites)
+        keys = _embedded(files.neighbours, plan, sites)
+        split = known_sets(files.links, files.representatives, files.encoder, keys, sites)
+        write_known_sets(files.known, split)
+        linked = chosen(split.questions_of("development"), settings.links)
+        others = chosen(np.setdiff1d(keys, split.questions, assume_unique=True), settings.sample)
+        columns = [
+            pa.array(np.concatenate([linked, others])),
+            pa.array(np.arange(len(linked) + len(others)) < len(linked)),
+        ]
+        judged = read_verdicts(files.verdicts, sites)
+        judged_keys = np.intersect1d(np.concatenate([judged.left, judged.right]), keys)
+        counts = {
+            "rows_in": len(keys),
+            "linked questions sampled": len(linked),
+            "other questions sampled": len(others),
+        }
+        write_keys(files.search(1).wanted, np.concatenate([linked, others, judged_keys]))
+        storage.write_table(files.sample, pa.table(columns, schema=SAMPLE), SAMPLE, counts)  # last: it marks the rest
+        return counts
+
+    return skip_or(files.sample, make)
+
+
+def _embedded(files: NeighbourFiles, plan: Plan, sites: Sites) -> np.ndarray:
+    """The keys of the questions that are searched, sorted."""
+    found = [np.zeros(0, np.int64)]
+    for file in sorted({span.file for spans in plan.blocks for span in spans}):
+        uri = storage.join(files.embeddings, file)
+        table = storage.read_table(uri, columns=["site", "question_id"])
+        found.append(sites.pack_columns(table["site"], table["question_id"], uri))
+    return np.sort(np.concatenate(found))
+
+
+def _second_wanted(files: CalibrationFiles, asked: Asked) -> Counts:
+    wanted = files.search(2).wanted
+    if not storage.exists(wanted):
+        keys, lists = read_nearest(files.search(1).lists, asked.settings.k)
+        others = lists.others[lists.others >= 0]
+        write_keys(wanted, np.setdiff1d(others, keys))
+    return {}
+
+
+def _words_of_part(files: CalibrationFiles, asked: Asked, part: int) -> Counts:
+    """The terms of the questions that were searched, and the titles of all that they list."""
+
+    def make() -> Counts:
+        found = [read_nearest(files.search(number).lists, asked.settings.k) for number in (1, 2)]
+        searched = np.concatenate([keys for keys, _ in found])
+        listed = [lists.others[lists.others >= 0] for _, lists in found]
+        table = read_terms(files.terms, part, np.unique(np.concatenate([searched, *listed])))
+        is_searched = pa.array(np.isin(table["key"].to_numpy(), searched))
+        tables = [table.filter(is_searched), titles_only(table.filter(pc.invert(is_searched)))]
+        storage.write_table(files.words(part), pa.concat_tables(tables), TERMS)
+        return {}
+
+    return skip_or(files.words(part), make)
+
+
+def _fit(files: CalibrationFiles, asked: Asked, settings: CalibrationSettings) -> Counts:
+    from dupq.stages.calibration.sampled_pairs import read_lists, sampled_pairs
+
+    sites, prior = Sites(asked.sites), read_prior(settings.prior)
+    lists, rarities = read_lists(files, asked), read_rarities(files.terms)
+    found = sampled_pairs(files, asked, lists)
+    tables = [storage.read_table(files.words(part), TERMS) for part in range(files.terms.parts)]
+    keys, words = words_of(pa.concat_tables(tables))
+    left, right = np.searchsorted(keys, found.left), np.searchsorted(keys, found.right)
+    rows, places = np.nonzero(lists.others >= 0)
+    queries, others = (np.searchsorted(keys, some) for some in (lists.keys[rows], lists.others[rows, places]))
+    listed = around(queries, title_cosines(words.titles, queries, others, rarities), len(keys))
+    common = shared(words, left, right, rarities)
+    around_left, around_right = (Around(*(column[some] for column in listed)) for some in (left, right))
+    listings = found.listing_left, found.listing_right
+    leads = title_leads(common.title_cosine, (around_left, around_right), listings)
+    places = places_of(found.scores, found.reference)
+    evidence = Evidence(places, found.listing_left, found.listing_right, common, leads)
+    features = features_of(evidence, asked.settings.k)
+    model = fit(Labelled(features, found.labels, found.weights, found.is_judged, found.log_rates), prior)
+    probabilities = model.probabilities(features)
+    floor = _floor(found.scores, probabilities, found.counts, asked)
+    own = own_share(model, prior, features)
+    record = {
+        "model": model.to_dict(),
+        "reference": found.reference.tolist(),
+        "floor": floor if np.isfinite(floor) else None,
+        "development_links": int(found.is_linked.sum()),
+        "judged_pairs": int(found.is_judged.sum()),
+        "development_sets": found.sets,
+        "sampled_questions": found.questions,
+        "own_share": own,
+        "prior_sites": list(prior.sites),
+        "fitness": storage.read_json(files.fitness),
+    }
+    _write_pairs(files, sites, found, features, probabilities)
+    storage.write_json(files.output, record)
+    return {"rows_out": len(features), "development pairs among neighbours": int(found.is_linked.sum())}
+
+
+def _floor(scores: np.ndarray, probabilities: np.ndarray, counts: np.ndarray, asked: Asked) -> float:
+    """The lowest score such that, as expected, half of the pairs from it on are duplicates; infinite if none is."""
+    order = np.argsort(-scores, kind="stable")
+    right = np.cumsum((probabilities * counts)[order]) / np.maximum(np.cumsum(counts[order]), 1e-300)
+    is_last = np.append(scores[order][1:] != scores[order][:-1], True)[: len(order)]
+    reached = np.flatnonzero((right >= _FLOOR_PRECISION) & is_last)
+    if not len(reached):
+        return np.inf
+    step = asked.measure.highest / _FLOOR_STEPS
+    return float(np.ceil(scores[order][reached[-1]] / step) * step)
+
+
+def _write_pairs(files: CalibrationFiles, sites: Sites, found: Any, features: np.ndarray, p: np.ndarray) -> None:
+    names, ids = zip(*(sites.unpack(side) for side in (found.left, found.right)), strict=True)
+    columns = [
+        pa.array(names[0], pa.string()),
+        pa.array(ids[0]),
+        pa.array(names[1], pa.string()),
+        pa.array(ids[1]),
+        pa.array(found.scores.astype(np.float32)),
+        pa.array(found.is_linked),
+        pa.array(found.counts),
+        pa.array(found.weights),
+        pa.array(found.log_rates),
+        pa.array(p),
+        pa.FixedSizeListArray.from_arrays(pa.array(features.ravel()), features.shape[1]),
+    ]
+    storage.write_table(files.pairs, pa.table(columns, schema=CALIBRATION_PAIRS), CALIBRATION_PAIRS)

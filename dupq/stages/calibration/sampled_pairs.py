@@ -1,0 +1,170 @@
+"""The pairs that a run is calibrated on: sampled questions and their neighbours, with ranks in both directions."""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from dupq import storage
+from dupq.clusters.evidence import UNLISTED, Listing, listing_of
+from dupq.links.split import Split
+from dupq.stages.clusters.represented_links import read_known_sets
+from dupq.stages.evaluation.review import Judged, read_verdicts
+from dupq.stages.neighbours.tables import Asked, read_nearest
+from dupq.tables import SAMPLE
+from dupq.text.keys import Sites
+
+if TYPE_CHECKING:
+    from dupq.runs.layout import CalibrationFiles
+
+_REFERENCE = 1_000
+
+
+class SampledPairs(NamedTuple):
+    """A row for each sampled question and neighbour of it."""
+
+    left: np.ndarray  # int64, the smaller key
+    right: np.ndarray
+    scores: np.ndarray  # float64, the encoder's
+    listing_left: Listing
+    listing_right: Listing
+    is_linked: np.ndarray  # bool: known duplicates of the development part
+    is_judged: np.ndarray  # bool: people gave their verdict
+    labels: np.ndarray  # bool: linked, or judged to be the same
+    weights: np.ndarray  # float64, in the likelihood: each set of duplicates weighs the same
+    log_rates: np.ndarray  # float64: ln of how much likelier a linked pair came into the sample than another one
+    counts: np.ndarray  # float64: how many pairs of the archive a row stands for
+    reference: np.ndarray  # float64, sorted: best scores of other questions, at most _REFERENCE
+    sets: int  # of duplicates
+    questions: int
+
+
+class Lists(NamedTuple):
+    """The lists of some questions (sorted keys): others (n, k) and scores as similarities, -inf where there is none."""
+
+    keys: np.ndarray
+    others: np.ndarray
+    scores: np.ndarray
+    listing: Listing
+
+
+def sampled_pairs(files: "CalibrationFiles", asked: Asked, lists: Lists) -> SampledPairs:
+    """The pairs of the sampled questions that calibration may read: no question of training or test parts."""
+    sites = Sites(asked.sites)
+    sample = storage.read_table(files.sample, SAMPLE)
+    sampled, is_development = sample["key"].to_numpy(), sample["is_linked"].to_numpy()
+    rows = np.flatnonzero(np.isin(lists.keys, sampled))
+    places, ranks = np.nonzero(lists.others[rows] >= 0)
+    queries, others = lists.keys[rows][places], lists.others[rows][places, ranks]
+    scores = lists.scores[rows][places, ranks]
+    split = read_known_sets(files.known)
+    from_linked = np.isin(queries, sampled[is_development])
+    is_linked = from_linked & (split.set_of(queries) == split.set_of(others))
+    both = np.where(look_up(lists, others, queries).ranks > 0, 2.0, 1.0)  # a pair that lists each other comes up twice
+    population = storage.read_counts(files.sample)["rows_in"]
+    other_share = (~is_development).sum() / max(1, population - len(split.questions))
+    linked_share = is_development.sum() / max(1, len(split.questions))
+    kept = is_linked | ~from_linked
+    linked_counts = np.where(is_linked, 1 / max(linked_share, 1e-9), 1 / max(other_share, 1e-9))
+    reference = lists.scores[np.isin(lists.keys, sampled[~is_development]), 0]
+    left, right = np.minimum(queries, others)[kept], np.maximum(queries, others)[kept]
+    judged = _judged_pairs(read_verdicts(files.verdicts, sites), lists, split)
+    fresh = ~np.isin(codes(left, right), codes(judged.left, judged.right))  # a verdict counts more
+    none, every = np.zeros(len(judged.left), bool), np.ones(len(judged.left), bool)
+
+    def both_kinds(sampled_ones: np.ndarray, judged_ones: np.ndarray) -> np.ndarray:
+        return np.concatenate([sampled_ones[kept][fresh], judged_ones])
+
+    left, right = np.concatenate([left[fresh], judged.left]), np.concatenate([right[fresh], judged.right])
+    return SampledPairs(
+        left,
+        right,
+        both_kinds(scores, judged.scores),
+        look_up(lists, left, right),
+        look_up(lists, right, left),
+        both_kinds(is_linked, none),
+        both_kinds(np.zeros(len(queries), bool), every),
+        both_kinds(is_linked, judged.is_same),
+        both_kinds(_set_weights(split.set_of(queries), is_linked) / both, np.ones(len(judged.left))),
+        both_kinds(
+            np.full(len(queries), np.log(max(linked_share, 1e-9) / max(other_share, 1e-9))), np.zeros(len(judged.left))
+        ),
+        both_kinds(linked_counts / both, np.zeros(len(judged.left))),
+        _quantiles(np.sort(reference[np.isfinite(reference)])),
+        len(np.unique(split.set_of(sampled[is_development]))),
+        len(sampled),
+    )
+
+
+class JudgedPairs(NamedTuple):
+    """Pairs with verdicts of which one question lists the other."""
+
+    left: np.ndarray
+    right: np.ndarray
+    scores: np.ndarray
+    is_same: np.ndarray
+
+
+def _judged_pairs(judged: Judged, lists: Lists, split: Split) -> JudgedPairs:
+    """Without those that are known duplicates of the test part: quality is measured on them."""
+    left, right = judged.left, judged.right
+    scores = np.maximum(_score(lists, left, right), _score(lists, right, left))
+    sets = split.set_of(left)
+    is_known = (sets >= 0) & (sets == split.set_of(right)) & np.isin(left, split.questions_of("test"))
+    kept = np.isfinite(scores) & (judged.verdicts >= 0) & ~is_known
+    return JudgedPairs(left[kept], right[kept], scores[kept], judged.verdicts[kept] == 1)
+
+
+def _score(lists: Lists, queries: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """The score by which each of `queries` lists the other one, -inf where it does not."""
+    if not len(lists.keys):
+        return np.full(len(queries), -np.inf)
+    rows = np.minimum(np.searchsorted(lists.keys, queries), len(lists.keys) - 1)
+    listed = (lists.others[rows] == others[:, None]) & (lists.keys[rows] == queries)[:, None]
+    return np.where(listed, lists.scores[rows], -np.inf).max(axis=1, initial=-np.inf)
+
+
+def codes(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """One comparable value a pair of keys."""
+    return np.rec.fromarrays([left.astype(np.int64), right.astype(np.int64)])
+
+
+def _quantiles(reference: np.ndarray) -> np.ndarray:
+    """At most `_REFERENCE` of the sorted scores, evenly spread: a place means the same whatever the sample."""
+    if len(reference) <= _REFERENCE:
+        return reference
+    return np.quantile(reference, np.linspace(0, 1, _REFERENCE), method="nearest")
+
+
+def _set_weights(sets: np.ndarray, is_linked: np.ndarray) -> np.ndarray:
+    """1 for pairs of strangers; the linked pairs of a set weigh together as much as one pair in both directions."""
+    weights = np.ones(len(sets))
+    _, places, pairs = np.unique(sets[is_linked], return_inverse=True, return_counts=True)
+    weights[is_linked] = np.minimum(1.0, 2.0 / pairs[places]) if len(places) else 1.0
+    return weights
+
+
+def read_lists(files: "CalibrationFiles", asked: Asked) -> Lists:
+    """The lists of both searches."""
+    from dupq.neighbours.exact import rule_of
+
+    k = asked.settings.k
+    found = [read_nearest(files.search(number).lists, k) for number in (1, 2)]
+    keys = np.concatenate([some for some, _ in found])
+    order = np.argsort(keys, kind="stable")
+    others = np.concatenate([nearest.others for _, nearest in found])[order]
+    exact = np.concatenate([nearest.scores for _, nearest in found])[order]
+    scores = np.where(others >= 0, rule_of(asked.measure).similarities(exact).astype(np.float64), -np.inf)
+    return Lists(keys[order], others, scores, listing_of(scores, asked.measure.highest))
+
+
+def look_up(lists: Lists, queries: np.ndarray, others: np.ndarray) -> Listing:
+    """How each of `queries` lists the one of `others`."""
+    if not len(lists.keys):
+        return Listing(np.full(len(queries), UNLISTED, np.int32), np.zeros(len(queries), np.float32))
+    rows = np.minimum(np.searchsorted(lists.keys, queries), len(lists.keys) - 1)
+    listed = (lists.others[rows] == others[:, None]) & (lists.keys[rows] == queries)[:, None]
+    is_listed, places = listed.any(axis=1), listed.argmax(axis=1)
+    ranks, lifts = (column[rows, places] for column in lists.listing)
+    return Listing(
+        np.where(is_listed, ranks, UNLISTED).astype(np.int32), np.where(is_listed, lifts, 0).astype(np.float32)
+    )

@@ -1,0 +1,1 @@
+"""neighbours, near duplicates → pairs, clusters, cluster_stats, changes."""

@@ -1,0 +1,300 @@
+"""scored pairs, the partition, near duplicates → pairs, clusters, cluster_stats, changes.
+
+    members   one task         the questions of clusters, with ids, canonical questions and statistics; what changed
+    clusters  a task a shard   every question, singletons too
+    pairs     a task a part    every candidate pair, near duplicate and used link, with its evidence
+
+Near duplicates are joined through the question that represents them.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dupq import storage
+from dupq.clusters import identity
+from dupq.clusters.canonical import REASONS, Standing, canonical_questions
+from dupq.clusters.statistics import cluster_statistics
+from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
+from dupq.links.tables import known_duplicates, link_targets
+from dupq.runs.layout import ClusterFiles
+from dupq.shards import Shard
+from dupq.stages.calibration.sampled_pairs import codes
+from dupq.stages.clusters.represented_links import represented
+from dupq.stages.near_duplicates.verify import verified_part
+from dupq.tables import (
+    CHANGED_CLUSTERS,
+    CLUSTER_STATS,
+    CLUSTERS,
+    KEY_PAIRS,
+    LABELS,
+    MEMBERS,
+    PAIRS,
+    QUESTIONS,
+    REPRESENTATIVES,
+    SCORED,
+    TEXTS,
+    VERIFIED,
+)
+from dupq.text.keys import Sites
+
+_LOWEST = np.iinfo(np.int64).min
+
+
+def make_clusters(files: ClusterFiles, shards: list[Shard], sites: Sites, threshold: float, parts: int) -> Report:
+    """Write the pairs, clusters and cluster_stats tables; `threshold` is a probability."""
+    report = run_tasks("members", _members, [(files, shards, sites.names, threshold)])
+    pairs = run_tasks("pairs", _pairs_of_part, [(files, sites.names, part) for part in range(parts)])
+    report.add(pairs)
+    written = run_tasks("clusters", _clusters_of_shard, [(files, shard, sites.names, threshold) for shard in shards])
+    report.add(written)
+    report.rows_in, report.rows_out = pairs.rows_out, written.rows_out
+    return report
+
+
+def _members(files: ClusterFiles, shards: list[Shard], site_names: list[str], threshold: float) -> Counts:
+    """Memory: about 150 bytes a question in clusters, and 40 a pair above the threshold."""
+
+    def make() -> Counts:
+        sites = Sites(site_names)
+        keys, clusters = _clusters(files)
+        canonical, reasons = canonical_questions(clusters, _standing(files, keys, shards, sites))
+        now, then = identity.Grouping(keys, clusters), previous_clusters(files.previous, sites)
+        ids = identity.cluster_ids(now, then)
+        _, places, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
+        _write_statistics(files, (keys, clusters), ids, sites, threshold)
+        if files.previous is not None:
+            _write_changes(files, identity.changes(identity.Grouping(keys, ids.of(clusters)), then), sites)
+        alone = np.setdiff1d(ids.ids, keys)
+        storage.write_table(files.alone, pa.table([pa.array(alone)], names=["key"]), pa.schema([("key", pa.int64())]))
+        columns = [keys, clusters, ids.of(clusters), canonical, reasons.astype(np.int8), sizes[places]]
+        counts = {"rows_in": len(keys), "clusters": len(sizes)}
+        storage.write_table(files.members, pa.table([pa.array(c) for c in columns], schema=MEMBERS), MEMBERS, counts)
+        return counts
+
+    return skip_or(files.members, make)
+
+
+def _clusters(files: ClusterFiles) -> tuple[np.ndarray, np.ndarray]:
+    """The questions of clusters of two and more (sorted keys), and the smallest key of each one's cluster."""
+    nearby = storage.read_table(files.representatives, REPRESENTATIVES)
+    members, representatives = nearby["key"].to_numpy(), nearby["representative"].to_numpy()
+    labels = [LABELS.empty_table()]
+    for file in storage.list_files(storage.parent(files.partition.labels(0)), ".parquet"):
+        labels.append(storage.read_table(file.uri, LABELS))
+    solved = pa.concat_tables(labels).sort_by("key")
+    keys = np.union1d(members, solved["key"].to_numpy())
+    own = represented(keys, members, representatives)
+    labelled = represented(own, solved["key"].to_numpy(), solved["cluster"].to_numpy())
+    _, first, places, sizes = np.unique(labelled, return_index=True, return_inverse=True, return_counts=True)
+    kept = sizes[places] > 1
+    return keys[kept], keys[first][places][kept]  # keys are sorted, so the first of a cluster is its smallest
+
+
+def _standing(files: ClusterFiles, members: np.ndarray, shards: list[Shard], sites: Sites) -> Standing:
+    """What the canonical rule needs of `members` (sorted keys), read shard by shard."""
+    accepted = np.zeros(len(members), bool)
+    scores, answers, views, ages = (np.full(len(members), _LOWEST) for _ in range(4))
+    for shard in shards:
+        names = ["question_id", "score", "answer_count", "view_count", "accepted_answer_id", "creation_date"]
+        table = storage.read_table(shard.uri, QUESTIONS, names)
+        keys = sites.pack(shard.site, table["question_id"].to_numpy(), shard.uri)
+        rows = np.flatnonzero(np.isin(keys, members))
+        places, found = np.searchsorted(members, keys[rows]), table.take(pa.array(rows))
+        accepted[places] = found["accepted_answer_id"].is_valid().to_numpy()
+        for column, name in ((scores, "score"), (answers, "answer_count"), (views, "view_count")):
+            column[places] = found[name].cast(pa.int64()).fill_null(_LOWEST).to_numpy()
+        ages[places] = pc.negate(found["creation_date"].cast(pa.int64())).fill_null(_LOWEST).to_numpy()
+    targets = np.zeros(0, np.int64) if files.links is None else link_targets(files.links, sites)
+    places = np.searchsorted(members, targets[np.isin(targets, members)])
+    return Standing(members, np.bincount(places, minlength=len(members)), accepted, scores, answers, views, ages)
+
+
+def previous_clusters(uri: str | None, sites: Sites) -> identity.Grouping:
+    """The clusters of an earlier run, by id, as keys of this one.
+
+    Questions of sites that are gone are left out, and so are clusters whose id names one: it could not be written.
+    """
+    empty = np.zeros(0, np.int64)
+    keys, ids = [empty], [empty]
+    for file in storage.list_files(uri, ".parquet") if uri is not None else []:
+        table = storage.read_table(file.uri, CLUSTERS, ["site", "question_id", "cluster_id", "cluster_size"])
+        is_here = pc.is_in(table["site"], pa.array(sites.names))
+        table = table.filter(pc.and_(pc.greater(table["cluster_size"], 1), is_here))
+        named = [text.rpartition("/") for text in table["cluster_id"].to_pylist()]
+        known = [site in sites.names for site, _, _ in named]
+        table = table.filter(pa.array(known, pa.bool_()))
+        named = [name for name, is_known in zip(named, known, strict=True) if is_known]
+        names = pa.chunked_array([[site for site, _, _ in named]], pa.string())
+        numbers = pa.chunked_array([[int(number) for _, _, number in named]], pa.int64())
+        keys.append(sites.pack_columns(table["site"], table["question_id"], file.uri))
+        ids.append(sites.pack_columns(names, numbers, file.uri))
+    return identity.Grouping(np.concatenate(keys), np.concatenate(ids))
+
+
+def _edges(files: ClusterFiles, threshold: float) -> tuple[np.ndarray, np.ndarray]:
+    """Every pair that may join (int64, shape (m, 2), left < right), each once, and its probability."""
+    pairs, probabilities = [np.zeros((0, 2), np.int64)], [np.zeros(0)]
+
+    def add(table: pa.Table, p: np.ndarray) -> None:
+        pairs.append(np.stack([table[side].to_numpy() for side in ("left", "right")], axis=1))
+        probabilities.append(p)
+
+    links = storage.read_table(files.partition.links, KEY_PAIRS)
+    add(links, np.ones(len(links)))
+    for file in storage.list_files(files.verified, ".parquet"):
+        table = storage.read_table(file.uri, VERIFIED)
+        add(table, table["jaccard"].to_numpy())
+    for part in range(files.scored.terms.parts):
+        table = storage.read_table(files.scored.scored(part), SCORED, ["left", "right", "probability"])
+        table = table.filter(pc.greater_equal(table["probability"], pa.scalar(threshold, pa.float32())))
+        add(table, table["probability"].to_numpy())
+    edges, first = np.unique(np.concatenate(pairs), axis=0, return_index=True)
+    return edges, np.concatenate(probabilities)[first]
+
+
+def _write_statistics(
+    files: ClusterFiles,
+    grouped: tuple[np.ndarray, np.ndarray],
+    ids: identity.ClusterIds,
+    sites: Sites,
+    threshold: float,
+) -> None:
+    keys, clusters = grouped
+    edges, p = _edges(files, threshold)
+    ends = [represented(edges[:, side], keys, clusters) for side in (0, 1)]
+    inside = (ends[0] == ends[1]) & np.isin(edges[:, 0], keys)
+    found = cluster_statistics(ends[0][inside], edges[inside], p[inside])
+    mean = np.bincount(np.searchsorted(found.clusters, ends[0][inside]), p[inside], len(found.clusters)) / found.edges
+    labels = [sites.label(key) for key in ids.of(found.clusters).tolist()]
+    columns = [labels, *found[1:], mean]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, CLUSTER_STATS, strict=True)]
+    storage.write_table(files.cluster_stats, pa.table(arrays, schema=CLUSTER_STATS), CLUSTER_STATS)
+
+
+def _write_changes(files: ClusterFiles, found: identity.Changes, sites: Sites) -> None:
+    ids = [
+        pa.array([sites.label(key) if key >= 0 else None for key in side.tolist()], pa.string())
+        for side in (found.ids_now, found.ids_then)
+    ]
+    rest = [pa.array(column) for column in (found.sizes_now, found.sizes_then, found.shared)]
+    table = pa.table([pa.array(found.kinds.tolist(), pa.string()), *ids, *rest], schema=CHANGED_CLUSTERS)
+    storage.write_table(files.changes, table, CHANGED_CLUSTERS)
+
+
+def _clusters_of_shard(files: ClusterFiles, shard: Shard, site_names: list[str], threshold: float) -> Counts:
+    output = storage.join(files.clusters, shard.file)
+
+    def make() -> Counts:
+        sites = Sites(site_names)
+        keys = storage.read_table(storage.join(files.texts, shard.file), TEXTS, ["key"])["key"].to_numpy()
+        members = storage.read_table(files.members, MEMBERS)
+        alone = storage.read_table(files.alone)["key"].to_numpy()
+        counts = {"rows_in": len(keys)}
+        columns = _cluster_columns(keys, members, alone, sites)
+        threshold_column = pa.array(np.full(len(keys), threshold, np.float32))
+        table = pa.table([*columns, threshold_column], schema=CLUSTERS)
+        storage.write_table(output, table, CLUSTERS, counts)
+        return {**counts, "rows_out": len(keys)}
+
+    return skip_or(output, make)
+
+
+def _cluster_columns(keys: np.ndarray, members: pa.Table, alone: np.ndarray, sites: Sites) -> Iterator[pa.Array]:
+    known = members["key"].to_numpy()
+    places = np.minimum(np.searchsorted(known, keys), max(0, len(known) - 1))
+    inside = known[places] == keys if len(known) else np.zeros(len(keys), bool)
+
+    def of_members(column: str, otherwise: np.ndarray) -> np.ndarray:
+        values = members[column].to_numpy()
+        return np.where(inside, values[places], otherwise) if len(values) else otherwise
+
+    ids, canonical = of_members("id", keys), of_members("canonical", keys)
+    is_alone = ~inside & np.isin(keys, alone)
+    site_names, question_ids = sites.unpack(keys)
+    canonical_sites, canonical_ids = sites.unpack(canonical)
+    written = (
+        identity.written_id(sites.label(key), lone) for key, lone in zip(ids.tolist(), is_alone.tolist(), strict=True)
+    )
+    reasons = of_members("reason", np.zeros(len(keys), np.int8))
+    yield pa.array(site_names, pa.string())
+    yield pa.array(question_ids)
+    yield pa.array(written, pa.string())
+    yield pa.array(canonical_sites, pa.string())
+    yield pa.array(canonical_ids)
+    yield pa.array(canonical == keys)
+    yield pa.array([REASONS[reason] for reason in reasons.tolist()], pa.string(), mask=~inside)
+    yield pa.array(of_members("size", np.ones(len(keys), np.int64)))
+
+
+def _pairs_of_part(files: ClusterFiles, site_names: list[str], part: int) -> Counts:
+    output = storage.join(files.pairs, f"part-{part:05d}.parquet")
+
+    def make() -> Counts:
+        sites = Sites(site_names)
+        slices = storage.list_files(verified_part(files.verified, part), ".parquet")
+        verified = pa.concat_tables([VERIFIED.empty_table(), *(storage.read_table(f.uri, VERIFIED) for f in slices)])
+        scored = storage.read_table(files.scored.scored(part), SCORED)
+        links = _links_beside(files, part, scored)
+        table = pa.concat_tables([_near_pairs(verified), _encoder_pairs(scored), _link_pairs(links)])
+        table = table.sort_by([("left", "ascending"), ("right", "ascending")])
+        pairs = _pairs_table(table, files, sites)
+        counts = {"rows_in": len(table)}
+        storage.write_table(output, pairs, PAIRS, counts)
+        return {**counts, "rows_out": len(pairs)}
+
+    return skip_or(output, make)
+
+
+_EVIDENCE = [field for field in PAIRS if field.name not in ("joined", "known_link")][4:]
+_WORK = pa.schema([*KEY_PAIRS, *_EVIDENCE])
+
+
+def _with_nulls(table: pa.Table, **columns: pa.Array) -> pa.Table:
+    """The evidence of some pairs: what is not given is null."""
+    given = {name: table[name] for name in _WORK.names if name in table.column_names} | columns
+    return pa.table([given.get(field.name, pa.nulls(len(table), field.type)) for field in _WORK], schema=_WORK)
+
+
+def _near_pairs(verified: pa.Table) -> pa.Table:
+    return _with_nulls(verified, probability=verified["jaccard"])
+
+
+def _encoder_pairs(scored: pa.Table) -> pa.Table:
+    better = pc.min_element_wise(scored["rank_left"], scored["rank_right"])
+    return _with_nulls(scored, source=pa.array(["encoder"] * len(scored), pa.string()), rank=better)
+
+
+def _link_pairs(links: pa.Table) -> pa.Table:
+    sources = pa.array(["known_link"] * len(links), pa.string())
+    return _with_nulls(links, source=sources, probability=pa.array(np.ones(len(links), np.float32)))
+
+
+def _links_beside(files: ClusterFiles, part: int, scored: pa.Table) -> pa.Table:
+    """The used links of a part that are no candidate pairs."""
+    from dupq.shards import partition_of
+
+    links = storage.read_table(files.partition.links, KEY_PAIRS)
+    left, right = links["left"].to_numpy(), links["right"].to_numpy()
+    mine = partition_of(left, files.scored.terms.parts) == part
+    known = np.isin(codes(left, right), codes(scored["left"].to_numpy(), scored["right"].to_numpy()))
+    return links.filter(pa.array(mine & ~known))
+
+
+def _pairs_table(table: pa.Table, files: ClusterFiles, sites: Sites) -> pa.Table:
+    left, right = table["left"].to_numpy(), table["right"].to_numpy()
+    columns: list[pa.Array] = []
+    for side in (left, right):
+        names, ids = sites.unpack(side)
+        columns += [pa.array(names, pa.string()), pa.array(ids)]
+    known = pa.nulls(len(table), pa.bool_())
+    if files.links is not None:
+        listed = np.isin(codes(left, right), codes(*known_duplicates(files.links, sites).T))
+        known = pc.or_(pa.array(listed), pc.equal(table["source"], "known_link").combine_chunks())
+    members = storage.read_table(files.members, MEMBERS)
+    keys, clusters = members["key"].to_numpy(), members["cluster"].to_numpy()
+    joined = represented(left, keys, clusters) == represented(right, keys, clusters)
+    evidence = [table[field.name] for field in _EVIDENCE]
+    return pa.table([*columns, *evidence, pa.array(joined), known], schema=PAIRS)

@@ -1,0 +1,256 @@
+"""scored pairs → the clusters of representatives: components of sure pairs, and of each the best partition.
+
+    components  one task          the pairs above the threshold, and which questions they connect
+    inside      a task a part     candidate pairs within one component, also those below the threshold
+    embedded    a task a shard    the embeddings of components in which not every pair is a candidate
+    terms       a task a part     their terms, and what is around them
+    partition   a task a group    every pair of these scored, and clusters chosen
+
+A component of more than `clusters.scored_size` questions is not scored pair by pair: what is no candidate there,
+neither side listing the other, counts as the least likely candidate.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from scipy.special import logit
+
+from dupq import storage
+from dupq.clusters.components import components
+from dupq.clusters.evidence import UNLISTED, shared
+from dupq.clusters.partition import partition
+from dupq.config import ClusterSettings
+from dupq.execution import exchange
+from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
+from dupq.neighbours.measure import Measure
+from dupq.runs.layout import PartitionFiles
+from dupq.shards import Shard
+from dupq.stages.clusters.pairs import arounds, read_scale, scored_table
+from dupq.stages.embeddings import embeddings_of
+from dupq.stages.terms import read_rarities, read_terms, words_of
+from dupq.tables import AROUND, COMPARED, KEY_PAIRS, LABELS, NODES, SCORED, TERMS
+from dupq.text.keys import Sites
+
+_PAIRS_OF_GROUP = 2_000_000  # of components, before a group is closed
+_LEAST_PROBABILITY, _MOST_PROBABILITY = 1e-3, 1 - 1e-6
+_INSIDE = pa.schema([*KEY_PAIRS, SCORED.field("probability")])
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What decides."""
+
+    threshold: float  # probability from which a pair may join
+    settings: ClusterSettings
+    measure: Measure
+    k: int
+
+
+def partition_pairs(files: PartitionFiles, shards: list[Shard], sites: Sites, cut: Cut) -> Report:
+    """Write the clusters of all representatives that are in components."""
+    report = run_tasks("components", _components, [(files, cut)])
+    groups = report.counts.pop("groups")
+    parts = range(files.pairs.terms.parts)
+    report.add(run_tasks("inside", _inside_of_part, [(files, groups, part) for part in parts]))
+    report.add(run_tasks("embedded", _embeddings_of_shard, [(files, sites.names, groups, shard) for shard in shards]))
+    report.add(run_tasks("terms", _terms_of_part, [(files, groups, part) for part in parts]))
+    calls = [(files, shards, sites.names, cut, group) for group in range(groups)]
+    solved = run_tasks("partition", _partition_group, calls)
+    report.add(solved)
+    report.rows_out = solved.rows_out
+    return report
+
+
+def _components(files: PartitionFiles, cut: Cut) -> Counts:
+    """Memory: 24 bytes a pair above the threshold."""
+
+    def make() -> Counts:
+        found = [_links(files)]
+        for part in range(files.pairs.terms.parts):
+            table = storage.read_table(files.pairs.scored(part), SCORED, ["left", "right", "probability"])
+            sure = table["probability"].to_numpy() >= np.float32(cut.threshold)
+            found.append(np.stack([table[side].to_numpy()[sure] for side in ("left", "right")], axis=1))
+        edges = np.concatenate(found)
+        members, smallest = components(edges)
+        groups, sizes = _groups(smallest, cut.settings.scored_size)
+        columns = [members, smallest, (sizes > 2) & (sizes <= cut.settings.scored_size), groups]
+        counts = {"rows_in": len(edges), "groups": int(groups.max(initial=-1)) + 1}
+        counts["cap: questions in components over clusters.scored_size"] = int((sizes > cut.settings.scored_size).sum())
+        storage.write_table(files.nodes, pa.table([pa.array(c) for c in columns], schema=NODES), NODES, counts)
+        return counts
+
+    return skip_or(files.nodes, make)
+
+
+def _links(files: PartitionFiles) -> np.ndarray:
+    table = storage.read_table(files.links, KEY_PAIRS)
+    return np.stack([table[side].to_numpy() for side in ("left", "right")], axis=1)
+
+
+def _groups(smallest: np.ndarray, scored_size: int) -> tuple[np.ndarray, np.ndarray]:
+    """For each question the group that its component is solved in, and the component's size."""
+    _, places, sizes = np.unique(smallest, return_inverse=True, return_counts=True)
+    work = np.where(sizes <= scored_size, sizes * (sizes - 1) // 2, 20 * sizes)
+    groups = np.unique((np.cumsum(work) - work) // _PAIRS_OF_GROUP, return_inverse=True)[1]
+    return groups[places], sizes[places]
+
+
+def _inside_of_part(files: PartitionFiles, groups: int, part: int) -> Counts:
+    output = files.step("inside", part)
+
+    def make() -> Counts:
+        nodes = storage.read_table(files.nodes, NODES)
+        keys, owners = nodes["key"].to_numpy(), nodes["component"].to_numpy()
+        table = storage.read_table(files.pairs.scored(part), SCORED, _INSIDE.names)
+        rows, known = zip(*(_rows(keys, table[side].to_numpy()) for side in ("left", "right")), strict=True)
+        inside = known[0] & known[1]
+        inside[inside] = owners[rows[0][inside]] == owners[rows[1][inside]]
+        columns = [table[name].to_numpy()[inside] for name in _INSIDE.names]
+        of_groups = nodes["group"].to_numpy()[rows[0][inside]]
+        exchange.write_parts(output, exchange.split(columns, _INSIDE, of_groups, groups), _INSIDE, {})
+        return {}
+
+    return exchange.skip_or(output, make) if groups else {}
+
+
+def _rows(keys: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The place of each wanted key among `keys` (sorted), and whether it is there."""
+    if not len(keys):
+        return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), bool)
+    rows = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return rows, keys[rows] == wanted
+
+
+def _wanted(files: PartitionFiles, keys: np.ndarray, groups: int) -> list[np.ndarray]:
+    """For each group the rows of `keys` that are in it, and in a component of three and more that is scored."""
+    nodes = storage.read_table(files.nodes, NODES)
+    rows, known = _rows(nodes["key"].to_numpy(), keys)
+    known[known] = nodes["is_scored"].to_numpy()[rows[known]]
+    mine = np.where(known, nodes["group"].to_numpy()[rows] if len(nodes) else -1, -1)
+    return [np.flatnonzero(mine == group) for group in range(groups)]
+
+
+def _embeddings_of_shard(files: PartitionFiles, sites: list[str], groups: int, shard: Shard) -> Counts:
+    output = files.step("embedded", shard.number)
+
+    def make() -> Counts:
+        uri = storage.join(files.embeddings, shard.file)
+        table = storage.read_table(uri)
+        keys = Sites(sites).pack_columns(table["site"], table["question_id"], uri)
+        batches = (exchange.one_batch(table.take(pa.array(rows))) for rows in _wanted(files, keys, groups))
+        exchange.write_parts(output, batches, table.schema.remove_metadata(), {})
+        return {}
+
+    return exchange.skip_or(output, make) if groups else {}
+
+
+def _terms_of_part(files: PartitionFiles, groups: int, part: int) -> Counts:
+    output = files.step("terms", part)
+
+    def make() -> Counts:
+        table = read_terms(files.pairs.terms, part)
+        around = storage.read_table(files.pairs.around(part), AROUND)
+        wanted = _wanted(files, around["key"].to_numpy(), groups)
+        batches = (exchange.one_batch(around.take(pa.array(rows))) for rows in wanted)
+        exchange.write_parts(files.step("around", part), batches, AROUND, {})
+        wanted = _wanted(files, table["key"].to_numpy(), groups)
+        exchange.write_parts(output, (exchange.one_batch(table.take(pa.array(rows))) for rows in wanted), TERMS, {})
+        return {}
+
+    return exchange.skip_or(output, make) if groups else {}
+
+
+def _partition_group(files: PartitionFiles, shards: list[Shard], sites: list[str], cut: Cut, group: int) -> Counts:
+    output = files.labels(group)
+
+    def make() -> Counts:
+        nodes = storage.read_table(files.nodes, NODES)
+        nodes = nodes.filter(pa.array(nodes["group"].to_numpy() == group))
+        keys = nodes["key"].to_numpy()
+        inside = [files.step("inside", part) for part in range(files.pairs.terms.parts)]
+        left, right, p = exchange.columns_of(exchange.read_part(inside, group), _INSIDE)
+        pairs = np.searchsorted(keys, np.stack([left, right], axis=1))
+        missing = _missing(nodes, pairs)
+        p = np.concatenate([p, _score(files, shards, sites, cut, group, keys[missing])])
+        pairs = np.concatenate([pairs, missing])
+        even = logit(np.clip(cut.threshold, _LEAST_PROBABILITY, _MOST_PROBABILITY))
+        weights = logit(np.clip(p.astype(np.float64), _LEAST_PROBABILITY, _MOST_PROBABILITY)) - even
+        firsts, absent = _linked(files, keys), min(0.0, float(logit(_LEAST_PROBABILITY) - even))
+        labels = partition(len(keys), *_contracted(firsts, pairs, weights, absent), absent)[firsts]
+        table = pa.table([nodes["key"], pa.array(keys[labels])], schema=LABELS)
+        counts = {"pairs scored that no question lists": len(missing)}
+        storage.write_table(output, table, LABELS, counts)
+        return {**counts, "rows_out": len(keys)}
+
+    return skip_or(output, make)
+
+
+def _missing(nodes: pa.Table, pairs: np.ndarray) -> np.ndarray:
+    """The pairs (int64, shape (m, 2), of places) within components that are scored, that are not among `pairs`."""
+    owners, is_scored = nodes["component"].to_numpy(), nodes["is_scored"].to_numpy()
+    order = np.argsort(owners, kind="stable")
+    order = order[is_scored[order]]
+    starts = np.flatnonzero(np.r_[True, np.diff(owners[order]) != 0]) if len(order) else np.zeros(0, np.int64)
+    found = [np.zeros((0, 2), np.int64)]
+    for places in np.split(order, starts[1:]) if len(order) else []:
+        one, other = np.triu_indices(len(places), 1)
+        found.append(np.stack([places[one], places[other]], axis=1))
+    every = np.concatenate(found)
+    count = np.int64(len(owners))
+    known = np.sort(pairs[:, 0] * count + pairs[:, 1])
+    return every[~np.isin(every[:, 0] * count + every[:, 1], known)]
+
+
+def _score(
+    files: PartitionFiles, shards: list[Shard], sites: list[str], cut: Cut, group: int, pairs: np.ndarray
+) -> np.ndarray:
+    """The probability of pairs of keys of which neither side lists the other."""
+    if not len(pairs):
+        return np.zeros(0, np.float32)
+    from dupq.neighbours.embeddings import gathered
+    from dupq.neighbours.exact import exact_scores, rule_of, side_of
+
+    uris = [files.step("embedded", shard.number) for shard in shards]
+    batches = [exchange.read_part([uri], group)[0] for uri in uris]
+    embedded = gathered([embeddings_of(pa.Table.from_batches([b]), Sites(sites), uris[0]) for b in batches])
+    rule = rule_of(cut.measure)
+    side = side_of(embedded, rule)
+    one, other = (np.searchsorted(embedded.keys, pairs[:, column]).astype(np.int32) for column in (0, 1))
+    similarities = rule.similarities(exact_scores(one, other, side, side, rule))
+    terms = exchange.read_part([files.step("terms", part) for part in range(files.pairs.terms.parts)], group)
+    keys, words = words_of(pa.Table.from_batches([b.replace_schema_metadata(None) for b in terms], TERMS))
+    left, right = (np.searchsorted(keys, pairs[:, column]) for column in (0, 1))
+    common = shared(words, left, right, read_rarities(files.pairs.terms))
+    nothing, unlisted = np.zeros(len(pairs), np.float32), np.full(len(pairs), UNLISTED, np.int32)
+    columns = [pairs[:, 0], pairs[:, 1], similarities, unlisted, nothing, unlisted, nothing, *common]
+    compared = pa.table([pa.array(column) for column in columns], schema=COMPARED)
+    uris = [files.step("around", part) for part in range(files.pairs.terms.parts)]
+    sides = arounds(exchange.columns_of(exchange.read_part(uris, group), AROUND), compared)
+    found = scored_table(compared, sides, read_scale(files.pairs.calibration, cut.k))
+    return found["probability"].to_numpy()
+
+
+def _linked(files: PartitionFiles, keys: np.ndarray) -> np.ndarray:
+    """For each place among `keys` the first one that known links that are used connect it with, itself without any."""
+    links = _links(files)
+    links = np.searchsorted(keys, links[np.isin(links, keys).all(axis=1)])
+    members, smallest = components(links)
+    firsts = np.arange(len(keys))
+    firsts[members] = smallest
+    return firsts
+
+
+def _contracted(
+    firsts: np.ndarray, pairs: np.ndarray, weights: np.ndarray, absent: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """The pairs between linked sets, each once with the sum of its weights: linked questions are one.
+
+    Pairs of two such sets that are not listed weigh `absent` each, where any of them is listed.
+    """
+    ends = np.sort(firsts[pairs], axis=1)
+    apart = ends[:, 0] != ends[:, 1]
+    distinct, places = np.unique(ends[apart], axis=0, return_inverse=True)
+    distinct, places, sizes = distinct.reshape(-1, 2), places.ravel(), np.bincount(firsts, minlength=len(firsts))
+    unlisted = sizes[distinct].prod(axis=1) - np.bincount(places, minlength=len(distinct))
+    return distinct, np.bincount(places, weights[apart], len(distinct)) + absent * unlisted

@@ -1,0 +1,1 @@
+"""A run's tables → its quality, and pairs for people to judge."""

@@ -1,0 +1,171 @@
+"""pairs → a sample of them to be judged by people; and what their verdicts tell.
+
+count   a task a file   how many pairs there are of each probability, joined and not
+draw    a task a file   the pairs that belong to the sample
+write   here            review.parquet with the strata, and review.tsv to be filled in
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dupq import storage
+from dupq.errors import DupqError
+from dupq.evaluation import review
+from dupq.evaluation.verdicts import VERDICTS, Verdict, format_verdicts, parse_verdicts
+from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
+from dupq.runs.layout import ReviewFiles
+from dupq.shards import Shard
+from dupq.tables import PAIRS, QUESTIONS, REVIEW, REVIEW_COUNTS
+from dupq.text.keys import Sites
+
+_COLUMNS = ["site_left", "question_id_left", "site_right", "question_id_right", "source", "probability", "joined"]
+_SEED = 1
+
+
+def make_review(files: ReviewFiles, shards: list[Shard], sites: Sites, size: int, run_id: str) -> Report:
+    """Write the sample of a run's encoder pairs, and the sheet that people fill in."""
+    names = [file.relative for file in storage.list_files(files.pairs, ".parquet")]
+    report = run_tasks("review", _count, [(files, name) for name in names])
+    if not report.rows_in:
+        storage.write_bytes(files.sheet, format_verdicts([]).encode())
+        return report
+    planned = review.plan(_histogram(files, names), max(size, 4))
+    run_tasks("review", _draw, [(files, sites.names, planned, name) for name in names])
+    rows = review.merge([read_rows(storage.join(files.folder, "drawn", name)) for name in names])
+    _write_rows(files.output, rows)
+    storage.write_bytes(files.sheet, _sheet(rows, shards, sites, run_id).encode())
+    report.rows_out = len(rows.left)
+    return report
+
+
+def _encoder_pairs(files: ReviewFiles, name: str) -> pa.Table:
+    table = storage.read_table(storage.join(files.pairs, name), PAIRS, _COLUMNS)
+    return table.filter(pc.equal(table["source"], "encoder"))
+
+
+def _count(files: ReviewFiles, name: str) -> Counts:
+    output = storage.join(files.folder, "counts", name)
+
+    def make() -> Counts:
+        table = _encoder_pairs(files, name)
+        found = review.histogram(table["probability"].to_numpy(), table["joined"].to_numpy())
+        columns = [pa.array(found.counts.ravel()), pa.array(found.sums.ravel())]
+        counts = {"rows_in": len(table)}
+        storage.write_table(output, pa.table(columns, schema=REVIEW_COUNTS), REVIEW_COUNTS, counts)
+        return counts
+
+    return skip_or(output, make)
+
+
+def _histogram(files: ReviewFiles, names: list[str]) -> review.Histogram:
+    tables = [storage.read_table(storage.join(files.folder, "counts", name), REVIEW_COUNTS) for name in names]
+    columns = (sum(table[column].to_numpy() for table in tables) for column in REVIEW_COUNTS.names)
+    return review.Histogram(*(np.asarray(column).reshape(2, -1) for column in columns))
+
+
+def _draw(files: ReviewFiles, site_names: list[str], planned: review.Plan, name: str) -> Counts:
+    output = storage.join(files.folder, "drawn", name)
+
+    def make() -> Counts:
+        table, sites = _encoder_pairs(files, name), Sites(site_names)
+        left, right = (
+            sites.pack_columns(table[f"site_{side}"], table[f"question_id_{side}"], name) for side in ("left", "right")
+        )
+        strata = review.strata(table["probability"].to_numpy(), table["joined"].to_numpy(), planned)
+        _write_rows(output, review.draw(left, right, strata, planned, _SEED))
+        return {}
+
+    return skip_or(output, make)
+
+
+def _write_rows(uri: str, rows: review.Rows) -> None:
+    storage.write_table(uri, pa.table([pa.array(column) for column in rows], schema=REVIEW), REVIEW)
+
+
+def read_rows(uri: str) -> review.Rows:
+    """A sample as it was written."""
+    return review.Rows(*(column.to_numpy() for column in storage.read_table(uri, REVIEW).columns))
+
+
+def _sheet(rows: review.Rows, shards: list[Shard], sites: Sites, run_id: str) -> str:
+    titles = _titles(np.unique(np.concatenate([rows.left, rows.right])), shards, sites)
+    ends = [sites.unpack(side) for side in (rows.left, rows.right)]
+    asked = [
+        Verdict(*row, "") for row in zip(ends[0][0], ends[0][1].tolist(), ends[1][0], ends[1][1].tolist(), strict=True)
+    ]
+    more = {
+        "title_left": [titles.get(key, "") for key in rows.left.tolist()],
+        "title_right": [titles.get(key, "") for key in rows.right.tolist()],
+        "run_id": [run_id] * len(asked),
+    }
+    order = np.argsort(rows.hashes, kind="stable").tolist()  # strata mixed, so that a reader learns nothing from places
+    shuffled = {name: [column[place] for place in order] for name, column in more.items()}
+    return format_verdicts([asked[place] for place in order], shuffled)
+
+
+def _titles(keys: np.ndarray, shards: list[Shard], sites: Sites) -> dict[int, str]:
+    found: dict[int, str] = {}
+    for shard in shards:
+        ids = storage.read_table(shard.uri, QUESTIONS, ["question_id", "title"])
+        mine = sites.pack(shard.site, ids["question_id"].to_numpy(), shard.uri)
+        rows = np.flatnonzero(np.isin(mine, keys))
+        found |= dict(zip(mine[rows].tolist(), ids["title"].take(pa.array(rows)).to_pylist(), strict=True))
+    return found
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Verdicts as keys of a run; pairs of sites that the run lacks are left out, and counted."""
+
+    left: np.ndarray
+    right: np.ndarray
+    verdicts: np.ndarray  # int8, codes of dupq.evaluation.verdicts.VERDICTS
+    elsewhere: int
+
+
+def read_verdicts(uri: str | None, sites: Sites) -> Judged:
+    """The verdicts of a file; none without one. Raises DupqError for one that is not readable."""
+    if uri is None:
+        return Judged(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int8), 0)
+    try:
+        text = storage.read_bytes(uri).decode()
+    except UnicodeDecodeError as error:
+        raise DupqError(f"{uri}: not UTF-8 ({error})") from error
+    given = parse_verdicts(text, uri)
+    here = [row for row in given if row.site_left in sites.names and row.site_right in sites.names]
+    left = [int(sites.pack(row.site_left, np.array([row.question_id_left]), uri)[0]) for row in here]
+    right = [int(sites.pack(row.site_right, np.array([row.question_id_right]), uri)[0]) for row in here]
+    ends = [np.array(left, np.int64), np.array(right, np.int64)]
+    codes = np.array([VERDICTS[row.verdict] for row in here], np.int8)
+    return Judged(np.minimum(*ends), np.maximum(*ends), codes, len(given) - len(here))
+
+
+def estimated(uri: str, runs: str, sites: Sites) -> dict[str, Any] | None:
+    """What the verdicts of a file say of the run whose sample they are on; None if no run below `runs` drew them."""
+    run_id = _run_of(storage.read_bytes(uri).decode())
+    place = storage.join(runs, run_id, "review.parquet") if run_id else ""
+    if not run_id or not storage.exists(place):
+        return None
+    rows, judged = read_rows(place), read_verdicts(uri, sites)
+    codes, elsewhere = review.verdicts_of(rows, judged.left, judged.right, judged.verdicts)
+    found = review.estimate(rows, codes)
+    intervals = {
+        name: None if getattr(found, name) is None else getattr(found, name)._asdict()
+        for name in ("precision", "recall", "duplicates")
+    }
+    return {"run_id": run_id, **intervals, "judged": found.judged, "unsure": found.unsure, "on_other_pairs": elsewhere}
+
+
+def _run_of(text: str) -> str | None:
+    """The run that a sheet names, if it names one."""
+    lines = [line for line in text.removeprefix("\ufeff").splitlines() if line.strip()]
+    columns = [name.strip() for name in lines[0].split("\t")] if lines else []
+    if "run_id" not in columns or len(lines) < 2:
+        return None
+    fields = lines[1].split("\t")
+    name = fields[columns.index("run_id")].strip() if len(fields) == len(columns) else ""
+    return name if name.isalnum() else None

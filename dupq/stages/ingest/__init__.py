@@ -1,0 +1,1 @@
+"""dumps → questions, answers, links, rejects."""

@@ -1,0 +1,290 @@
+"""dumps → questions, answers, links, rejects.
+
+Each site is read unit by unit, each unit in a task of its own, into parts (`dupq/dump/shards/parts.py`); while parts
+come in, tasks merge them into sorted shards. Many sites go side by side. Each has a thread on the driver, which holds
+the ids of those parts that are not in a planned shard yet, and no texts.
+
+All this is done in `_parts/SITE`. Only when a site is whole and all its rows are accounted for do its shards take
+the place of what was there before, so a dump that is broken costs no tables. What a site was made from is kept in
+`ingest/SITE.json`, written last: a rerun skips a site whose dump, settings and code are the same and whose tables
+are all there. One that was begun goes on: the parts and shards that are there are kept.
+"""
+
+import threading
+import traceback
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import ray
+
+from dupq import storage
+from dupq.dump.accounting import Account, check_rejects
+from dupq.dump.files import DumpSite
+from dupq.dump.parsing import KINDS
+from dupq.dump.shards.parts import rejects_uri
+from dupq.dump.shards.planning import Planner, ShardLimits, ShardPlan
+from dupq.dump.units import Unit, units
+from dupq.errors import DupqError
+from dupq.execution import cluster
+from dupq.execution.memory import measured
+from dupq.execution.tasks import RETRIES, result_of
+from dupq.stages.ingest import tasks
+from dupq.stages.ingest.claim import Claim
+from dupq.stages.ingest.progress import IngestProgress
+from dupq.stages.ingest.tasks import Ingest, ReadPart
+from dupq.tables import REJECTS
+
+_AHEAD = 2  # units a CPU that are being read before their turn comes
+_MOVES = 16  # shards that take their place at once; on S3 each waits for the network
+
+Failure = tuple[str, DupqError]  # a site, and why it failed
+
+
+def ingest(sites: Sequence[DumpSite], job: Ingest, failed: Sequence[Failure] = ()) -> float:
+    """Write the tables of every site below the output, hive-partitioned; returns the peak memory (MB) of a task.
+
+    A site that fails does not keep the others from being finished. Raises DupqError then, at the end, with a line
+    for each; `failed` are those that failed before.
+    """
+    run = _Run(IngestProgress(sum(map(packed_bytes, sites))))
+    pool = ThreadPoolExecutor(max_workers=max(1, min(len(sites), cluster.cpus())))
+    errors, peak = list(failed), 0.0
+    try:
+        made = [(site.site, pool.submit(_SiteIngest(site, job, run).run)) for site in sites]
+        for name, future in made:
+            try:
+                peak = max(peak, future.result())
+            except DupqError as error:
+                errors.append((name, error))
+            except Exception as error:  # a worker without memory, or a bug: the other sites are none the worse
+                traceback.print_exception(error)
+                first_line = next(iter(str(error).splitlines()), "")
+                errors.append((name, DupqError(f"{type(error).__name__}: {first_line} (the traceback is above)")))
+    finally:
+        run.stop.set()
+        pool.shutdown(wait=False, cancel_futures=True)
+        run.progress.end()
+    storage.delete_if_empty(storage.join(job.output, "_parts"))
+    _raise(errors, len(sites) + len(failed))
+    return peak
+
+
+def _raise(errors: Sequence[Failure], sites: int) -> None:
+    if errors and sites == 1:
+        raise errors[0][1]
+    if errors:
+        lines = [f"{name}: {error}" for name, error in sorted(errors, key=lambda failure: failure[0])]
+        raise DupqError("\n  ".join([f"{len(errors)} of {sites} sites failed:", *lines]))
+
+
+def all_counts(output: str) -> dict[str, dict[str, Any]]:
+    """What was counted for each site of an archive that is done: its sums, and `files` with those of each file."""
+    marks = storage.list_files(storage.join(output, "ingest"), ".json")
+    return {file.relative.removesuffix(".json"): storage.read_json(file.uri)["counts"] for file in marks}
+
+
+def packed_bytes(site: DumpSite) -> int:
+    """The size of a site's files as they are."""
+    return sum(map(storage.size, {member.uri for member in (*site.posts, *site.links)}))
+
+
+class _Run:
+    """What the sites of one call share."""
+
+    def __init__(self, progress: IngestProgress) -> None:
+        self.progress = progress
+        self.stop = threading.Event()
+        self._sites = 0
+        self._lock = threading.Lock()
+
+    def enter(self, sites: int) -> None:
+        """So many sites more (or fewer) are being read."""
+        with self._lock:
+            self._sites += sites
+
+    def ahead(self) -> int:
+        """How many units a site may have read before their turn comes: its share of what the CPUs can do."""
+        return max(2, _AHEAD * cluster.cpus() // max(1, self._sites))
+
+
+class _SiteIngest:
+    """The ingest of one site, driven from a thread of its own."""
+
+    def __init__(self, site: DumpSite, job: Ingest, run: _Run) -> None:
+        self._site, self._job, self._run = site, job, run
+        members = [*site.posts, *site.links]
+        self._account = Account([member.source for member in members], len(site.links))
+        self._limits = ShardLimits(job.settings.shard_rows)
+        self._planners = {table: Planner(KINDS[table].is_unique, self._limits) for table in job.tables}
+        self._parts: dict[str, list[str]] = {table: [] for table in job.tables}
+        self._shards: dict[str, int] = dict.fromkeys(job.tables, 0)
+        self._rejects: set[str] = set()
+        self._writes: dict[tuple[str, int], Any] = {}  # the task that writes a table's shard
+        self._mark = tasks.mark(job.output, site.site)
+        self._claim = Claim(storage.join(job.output, "_parts", site.site))
+        self._work = ""
+        self._peak = 0.0
+        self._read = 0  # bytes of the site's files
+
+    def run(self) -> float:
+        """Read, write, account, and mark as done; returns the peak memory (MB) of a task."""
+        self._run.enter(1)
+        try:
+            made_from = self._do(tasks.made_from, self._site, self._job)
+            if not self._is_done(made_from):
+                self._work = self._claim.take(made_from["parts"])
+                self._make()
+                self._publish(made_from)
+            self._run.progress.add(packed_bytes(self._site) - self._read, 0, 0)
+        finally:
+            self._run.enter(-1)
+        return self._peak
+
+    def _is_done(self, made_from: Any) -> bool:
+        """Whether all this is there already. Raises DupqError if it is, with more rejects than are allowed now."""
+        if not storage.exists(self._mark):
+            return False
+        mark = storage.read_json(self._mark)
+        if mark["made_from"] != made_from or mark["tables"] != self._tables():
+            return False
+        counts = mark["counts"]
+        rows, rejects = counts["rows"] + counts["link_rows"], counts["rejects"] + counts["link_rejects"]
+        check_rejects(rows, rejects, self._job.settings, self._folder("rejects"))
+        return True
+
+    def _tables(self) -> dict[str, int]:
+        """The size of each file of the site's tables."""
+        folders = [(table, self._folder(table)) for table in (*tasks.SCHEMAS, "rejects")]
+        files = [(table, file) for table, folder in folders for file in storage.list_files(folder, ".parquet")]
+        return {f"{table}/{file.relative}": file.size for table, file in files}
+
+    def _folder(self, table: str) -> str:
+        return storage.join(self._job.output, table, f"site={self._site.site}")
+
+    def _made(self, table: str) -> str:
+        """Where the shards of a table wait for the others."""
+        return storage.join(self._work, f"shards-of-{self._limits.shard_rows}", table)
+
+    def _shard_uris(self, folder: str, table: str) -> list[str]:
+        return [tasks.shard_uri(folder, number) for number in range(self._shards.get(table, 0))]
+
+    def _make(self) -> None:
+        answers: list[ShardPlan] = []
+        try:
+            for unit, part in self._read_parts():
+                self._account.add(unit.file, part.info.counts)
+                if part.rejects is not None:
+                    self._rejects.add(part.rejects)
+                for table, keys in part.info.keys.items():
+                    self._parts[table].append(keys.part)
+                    shards = self._planners[table].add(keys)
+                    if table == "answers":  # which of them are accepted is known when all questions are there
+                        answers += shards
+                    else:
+                        self._write(table, shards)
+        finally:
+            self._publish_rejects()
+        self._account.check_rejects(self._job.settings, self._folder("rejects"))
+        self._account.check_questions()
+        for table in ("questions", "links"):
+            self._write(table, self._rest(table, self._shards[table]))
+        if self._job.answers:
+            self._collect()
+            accepted = storage.join(self._work, "accepted.arrow")
+            questions = self._shard_uris(self._made("questions"), "questions")
+            self._do(tasks.write_accepted, questions, accepted)
+            rest = self._rest("answers", len(answers))
+            self._write("answers", answers + rest if self._planners["answers"].is_ordered else rest, accepted)
+        self._collect()
+
+    def _publish_rejects(self) -> None:
+        """Put the rejects where they can be read, also those of a site that fails."""
+        if self._run.stop.is_set() or not self._claim.is_held():
+            return
+        folder = self._folder("rejects")
+        kept = {storage.join(folder, storage.name(uri)): uri for uri in self._rejects}
+        for target, uri in kept.items():
+            storage.write_bytes(target, storage.read_bytes(uri))
+        if not kept:  # a table without rows is a table too
+            kept[rejects_uri(folder, "none")] = ""
+            storage.write_table(rejects_uri(folder, "none"), REJECTS.empty_table(), REJECTS)
+        storage.clear(folder, kept)
+
+    def _publish(self, made_from: Any) -> None:
+        """Put the shards in the place of what was there, and mark the site as done."""
+        counts = self._account.closed()
+        self._claim.check()
+        storage.delete(self._mark)
+        for table in tasks.SCHEMAS:
+            made, shards = (self._shard_uris(folder, table) for folder in (self._made(table), self._folder(table)))
+            with ThreadPoolExecutor(_MOVES) as pool:
+                list(pool.map(storage.move, made, shards))
+            storage.clear(self._folder(table), shards)
+        self._claim.check()
+        mark = {"made_from": made_from, "counts": counts, "tables": self._tables()}
+        storage.create(self._mark, storage.json_bytes(mark))
+        self._claim.give_up()
+
+    def _read_parts(self) -> Iterator[tuple[Unit, ReadPart]]:
+        """The parts of all units in their order, some units ahead being read meanwhile."""
+        read = ray.remote(tasks.read_unit).options(num_cpus=1, max_retries=RETRIES, num_returns="streaming")
+        waiting, begun = deque(units(self._site)), deque[tuple[Unit, Any]]()
+        try:
+            while waiting or begun:
+                while waiting and len(begun) < self._run.ahead():
+                    unit = waiting.popleft()
+                    begun.append((unit, read.remote(unit, self._job, self._work)))
+                unit, parts = begun[0]
+                for reference in parts:
+                    part: ReadPart = self._result(reference)
+                    self._read += part.packed
+                    self._run.progress.add(part.packed, part.info.counts["rows"], part.info.counts["rejects"])
+                    yield unit, part
+                begun.popleft()
+        finally:
+            for _, parts in begun:  # of a site that has failed
+                ray.cancel(parts)
+
+    def _rest(self, table: str, planned: int) -> list[ShardPlan]:
+        """The shards of a table besides those planned while its parts came in; all, if these were not in order."""
+        planner = self._planners[table]
+        if planner.is_ordered:
+            shards = planner.finish()
+            return shards if shards or planned else [ShardPlan(0, ())]
+        self._shards[table] = 0
+        catalogue = storage.join(self._work, f"parts-of-{table}.parquet")
+        return self._do(tasks.plan, self._parts[table], table, self._limits, catalogue)
+
+    def _write(self, table: str, shards: Sequence[ShardPlan], accepted: str | None = None) -> None:
+        for shard in shards:
+            arguments = (shard, table, self._made(table), accepted)
+            earlier = self._writes.get((table, shard.number))
+            if earlier is not None:  # planned before it was known that the parts are not in order
+                self._result(earlier)
+            self._writes[table, shard.number] = self._start(tasks.write_shard, *arguments)
+            self._shards[table] = shard.number + 1
+
+    def _collect(self) -> None:
+        """Wait for all shards, and count the rows that they left out."""
+        for (table, number), task in self._writes.items():
+            left_out = self._result(task)
+            if number < self._shards[table]:
+                for file, rows in left_out.items():
+                    self._account.leave_out(file, table, rows)
+        self._writes = {}
+
+    def _start(self, work: Any, *arguments: Any) -> Any:
+        return ray.remote(measured).options(num_cpus=1, max_retries=RETRIES).remote(work, *arguments)
+
+    def _do(self, work: Any, *arguments: Any) -> Any:
+        return self._result(self._start(work, *arguments))
+
+    def _result(self, reference: Any) -> Any:
+        """What a task gave, unless the whole ingest was given up meanwhile."""
+        if self._run.stop.is_set():
+            raise DupqError("given up")
+        value, peak = result_of(reference)
+        self._peak = max(self._peak, peak)
+        return value

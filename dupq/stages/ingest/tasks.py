@@ -1,0 +1,158 @@
+"""What the tasks of ingest do: read a unit of a dump into parts, plan shards, write one."""
+
+import functools
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from dupq import storage
+from dupq.config import IngestSettings
+from dupq.dump.accepted_answers import is_accepted, read_accepted_ids, write_accepted_ids
+from dupq.dump.archives.streams import UnpackLimits
+from dupq.dump.files import DumpSite
+from dupq.dump.parsing import KINDS
+from dupq.dump.shards.merging import row_groups
+from dupq.dump.shards.parts import PartInfo, find_part, member_of, rejects_uri, write_part
+from dupq.dump.shards.planning import ShardLimits, ShardPlan
+from dupq.dump.shards.range_planning import plan_parts
+from dupq.dump.tabular.columns import Columns
+from dupq.dump.units import Piece, Reading, Unit, format_of, pieces
+from dupq.dump.xml.posts import PostChoice
+from dupq.execution.memory import give_back, peak_mb, reset_peak
+from dupq.runs import writer
+from dupq.tables import ANSWERS, LINKS, QUESTIONS
+
+SCHEMAS = {"questions": QUESTIONS, "links": LINKS, "answers": ANSWERS}
+
+_PARSERS = 2  # threads that parse and write what one unpacker gives
+
+
+@dataclass(frozen=True)
+class Ingest:
+    """One call of the stage: where it writes, and how it reads."""
+
+    output: str
+    settings: IngestSettings
+    answers: bool = False
+    columns: Columns | None = None  # of tables from elsewhere
+
+    @property
+    def reading(self) -> Reading:
+        """How dumps are read."""
+        limits = UnpackLimits(self.settings.maximum_unpack_ratio, self.settings.maximum_unpacked_bytes)
+        return Reading(PostChoice(self.answers, self.settings.maximum_body_bytes), limits, self.columns)
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The tables that are written, besides the rejects."""
+        return ("questions", "links", "answers") if self.answers else ("questions", "links")
+
+
+class ReadPart(NamedTuple):
+    """A part that is written. `packed`: the bytes of the file that it took up."""
+
+    packed: int
+    info: PartInfo
+    rejects: str | None  # the file of its rejects
+
+
+def mark(output: str, site: str) -> str:
+    """The file that says that a site is done, from what, and what was counted."""
+    return storage.join(output, "ingest", f"{site}.json")
+
+
+def shard_uri(folder: str, number: int) -> str:
+    """The file of a shard."""
+    return storage.join(folder, f"part-{number:05d}.parquet")
+
+
+def made_from(site: DumpSite, job: Ingest) -> dict[str, Any]:
+    """What the tables of a site depend on: the content of its files, settings, and dupq's code.
+
+    `parts` is what its parts depend on; how they are cut into shards can change without reading the dump again.
+    """
+    files = [*site.posts, *site.links]
+    parts = {
+        "files": [[storage.checksum(member.uri), member.name, member.form] for member in files],
+        "links": len(site.links),
+        "reading": repr(job.reading),
+        "answers": job.answers,
+        "code": writer.code_fingerprint(),
+    }
+    return {"parts": parts, "shard_rows": job.settings.shard_rows}
+
+
+def read_unit(unit: Unit, job: Ingest, work: str) -> Iterator[tuple[ReadPart, float]]:
+    """Write the parts of a unit; gives them in their order as they come, and the peak memory (MB) so far.
+
+    Unpacking goes on while threads parse: at most one piece more than there are threads is held.
+    """
+    give_back()
+    reset_peak()
+    tables = format_of(unit, job.reading.choice).tables
+    begun: deque[Future[ReadPart]] = deque()
+    parsers = _PARSERS if unit.member.is_packed else 1
+    with ThreadPoolExecutor(parsers) as pool:
+        for piece in pieces(unit, job.reading):
+            begun.append(pool.submit(_read_part, piece, tables, work))
+            if len(begun) > parsers:
+                yield begun.popleft().result(), peak_mb()
+        while begun:
+            yield begun.popleft().result(), peak_mb()
+
+
+def _read_part(piece: Piece, tables: tuple[str, ...], work: str) -> ReadPart:
+    rejects = storage.join(work, "rejects")
+    info = find_part(piece.name, work, tables)
+    if info is None:
+        info = write_part(piece.read(), piece.name, work, rejects)
+    return ReadPart(piece.packed, info, rejects_uri(rejects, piece.name) if info.counts["rejects"] else None)
+
+
+def plan(parts: Sequence[str], table: str, limits: ShardLimits, catalogue: str) -> list[ShardPlan]:
+    """The shards of parts that are not in order, and the file `catalogue`, which their rows are found by."""
+    return plan_parts(parts, KINDS[table], limits, catalogue)
+
+
+def write_shard(shard: ShardPlan, table: str, folder: str, accepted: str | None) -> dict[int, int]:
+    """Write a shard, unless an earlier attempt did; how many rows of each file it left out, for a later one's id.
+
+    Memory: a row group and the finished file.
+    """
+    uri = shard_uri(folder, shard.number)
+    done = uri.removesuffix(".parquet") + ".json"
+    plan_text = repr(shard)
+    if storage.exists(done) and storage.exists(uri):
+        before = storage.read_json(done)
+        if before["plan"] == plan_text:
+            return {int(file): rows for file, rows in before["left_out"].items()}
+    left_out: dict[int, int] = {}
+    groups = _row_groups(shard, table, accepted, left_out)
+    storage.write_row_groups(uri, groups, SCHEMAS[table])
+    storage.write_json(done, {"plan": plan_text, "left_out": left_out})
+    return left_out
+
+
+def _row_groups(shard: ShardPlan, table: str, accepted: str | None, left_out: dict[int, int]) -> Iterator[pa.Table]:
+    for rows, dropped in row_groups(shard, KINDS[table]):
+        for part, count in dropped.items():
+            left_out[member_of(part)] = left_out.get(member_of(part), 0) + count
+        if accepted is not None:
+            marks = is_accepted(rows.column("answer_id"), _accepted_ids(accepted))
+            rows = rows.append_column(ANSWERS.field("is_accepted"), marks)
+        yield rows
+
+
+@functools.lru_cache(maxsize=1)
+def _accepted_ids(uri: str) -> np.ndarray:
+    return read_accepted_ids(uri)
+
+
+def write_accepted(questions: Sequence[str], uri: str) -> None:
+    """Write the ids of all accepted answers to the file `uri`."""
+    write_accepted_ids(questions, uri)

@@ -1,0 +1,1 @@
+"""texts → exact copies, verified pairs, representatives."""

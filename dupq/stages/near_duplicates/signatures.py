@@ -1,0 +1,163 @@
+"""texts → exact copies, and the band keys of all other texts.
+
+    text hashes   a task a bundle     128 bits a question, spread by hash
+    exact copies  a task a hash part  its hashes, sorted; a star of pairs a text
+    signatures    a task a bundle     MinHash signatures of the texts that copy none; their band keys, spread by key
+
+Exact copies come first, so that a text that stands a thousand times makes no bucket of a thousand.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dupq import storage
+from dupq.config import NearDuplicateSettings
+from dupq.errors import DupqError
+from dupq.execution import exchange
+from dupq.execution.tasks import Counts, Report, run_tasks
+from dupq.near_duplicates.bands import band_keys
+from dupq.near_duplicates.exact import Hashed, copies
+from dupq.near_duplicates.pairing import next_band
+from dupq.near_duplicates.shingles import hash_each
+from dupq.near_duplicates.signatures import text_signatures
+from dupq.runs.layout import NearFiles
+from dupq.shards import partition_of
+from dupq.stages.near_duplicates.bundles import Bundle, Cuts, bundles_of, cuts_of
+from dupq.tables import BAND_KEYS, KEY_PAIRS, KEYS, TEXT_HASHES, TEXTS, signatures
+from dupq.text.keys import Sites
+
+_TEXTS_AT_ONCE = 8_192
+
+
+def make_signatures(files: NearFiles, sites: Sites, settings: NearDuplicateSettings, parts: int) -> Report:
+    """texts → exact copies and band keys. `settings` with bands and rows chosen."""
+    bundles = bundles_of(files.texts)
+    cuts = cuts_of(bundles, parts)
+    report = run_tasks("text hashes", _hash_bundle, [(files, bundle, cuts) for bundle in bundles])
+    report.add(
+        run_tasks(
+            "exact copies", _copies_of_part, [(files, sites.names, part, cuts) for part in range(cuts.hash_parts)]
+        )
+    )
+    calls = [(files, sites.names, bundle, settings, cuts) for bundle in bundles]
+    report.add(run_tasks("signatures", _sign_bundle, calls))
+    return report
+
+
+def _hash_bundle(files: NearFiles, bundle: Bundle, cuts: Cuts) -> Counts:
+    output = files.step("hashes", bundle.number)
+
+    def make() -> Counts:
+        pieces = [(keys, *_hashes(keys, texts)) for keys, texts in text_pieces(bundle)]
+        keys, *columns = (np.concatenate(column) for column in zip(*pieces, strict=True))
+        counts = {"rows_in": len(keys), "rows_out": len(keys)}
+        everyone = exchange.split([keys], KEYS, partition_of(keys, cuts.hash_parts), cuts.hash_parts)
+        exchange.write_parts(files.step("keys", bundle.number), everyone, KEYS, counts)
+        parts = partition_of(columns[0], cuts.hash_parts)
+        hashes = exchange.split(columns, TEXT_HASHES, parts, cuts.hash_parts)
+        exchange.write_parts(output, hashes, TEXT_HASHES, counts)
+        return counts
+
+    return exchange.skip_or(output, make)
+
+
+def text_pieces(bundle: Bundle) -> Iterator[tuple[np.ndarray, pa.StringArray]]:
+    """The keys and texts of a bundle, some thousand at a time."""
+    yield np.zeros(0, np.int64), pa.array([], pa.string())  # for a bundle without questions
+    for uri in bundle.texts:
+        for batch in storage.read_pieces(uri, TEXTS, ["key", "text"], _TEXTS_AT_ONCE):
+            yield batch["key"].to_numpy(), batch["text"]
+
+
+def _hashes(keys: np.ndarray, texts: pa.StringArray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Both halves of the hashes of the texts that are not empty, and the keys of these."""
+    hashes = hash_each(texts)
+    return hashes.high, hashes.low, keys[hashes.rows]
+
+
+def _copies_of_part(files: NearFiles, sites: list[str], part: int, cuts: Cuts) -> Counts:
+    output = files.step("exact", part)
+
+    def make() -> Counts:
+        _check_unique(files, Sites(sites), part, cuts)
+        batches = exchange.read_part(files.steps("hashes", cuts.bundles), part)
+        homes = np.repeat(np.arange(cuts.bundles), [len(batch) for batch in batches])
+        texts = Hashed(*exchange.columns_of(batches, TEXT_HASHES))
+        places, originals = copies(texts)
+        left, right = texts.keys[originals], texts.keys[places]
+        counts = {"rows_in": len(homes), "rows_out": len(places), "exact copies": len(places)}
+        by_home = exchange.split([right], KEYS, homes[places], cuts.bundles)
+        exchange.write_parts(files.step("copies", part), by_home, KEYS, counts)
+        by_slice = exchange.split([left, right], KEY_PAIRS, partition_of(left, cuts.slices), cuts.slices)
+        exchange.write_parts(output, by_slice, KEY_PAIRS, counts)
+        return counts
+
+    return exchange.skip_or(output, make)
+
+
+def _check_unique(files: NearFiles, sites: Sites, part: int, cuts: Cuts) -> None:
+    batches = exchange.read_part(files.steps("keys", cuts.bundles), part)
+    ordered = np.sort(exchange.columns_of(batches, KEYS)[0])
+    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
+    if len(repeated):
+        raise DupqError(
+            f"questions: {sites.label(int(repeated[0]))} stands more than once ({len(repeated)} or more rows too "
+            "many in all); ingest the dump anew into an empty folder"
+        )
+
+
+def _sign_bundle(
+    files: NearFiles, sites: list[str], bundle: Bundle, settings: NearDuplicateSettings, cuts: Cuts
+) -> Counts:
+    output = files.step("bands", bundle.number)
+
+    def make() -> Counts:
+        batches = exchange.read_part(files.steps("copies", cuts.hash_parts), bundle.number)
+        copied = exchange.columns_of(batches, KEYS)[0]
+        sizes, members, bands = [], [], []
+
+        def signed() -> Iterator[pa.Table]:
+            for keys, texts in text_pieces(bundle):
+                kept = ~np.isin(keys, copied) & (pc.binary_length(texts).to_numpy() > 0)
+                values = text_signatures(texts.filter(pa.array(kept)), settings)
+                sizes.append(len(keys))
+                members.append(keys[kept])
+                bands.append(np.ascontiguousarray(band_keys(values, settings.bands, settings.rows).T))
+                yield _signature_table(members[-1], values, Sites(sites))
+
+        _write_signatures(files, bundle, settings, signed())
+        keys, columns = np.concatenate(members), np.concatenate(bands, axis=1)
+        counts = {"rows_in": sum(sizes), "rows_out": len(keys)}
+        exchange.write_parts(output, _band_batches(columns, keys, cuts.band_parts), BAND_KEYS, counts)
+        return counts
+
+    return exchange.skip_or(output, make)
+
+
+def _signature_table(keys: np.ndarray, values: np.ndarray, sites: Sites) -> pa.Table:
+    names, ids = sites.unpack(keys)
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), values.shape[1])
+    return pa.table([pa.array(names, pa.string()), pa.array(ids), lists], schema=signatures(values.shape[1]))
+
+
+def _write_signatures(
+    files: NearFiles, bundle: Bundle, settings: NearDuplicateSettings, tables: Iterator[pa.Table]
+) -> None:
+    """Go through `tables`, and keep them if that is wanted."""
+    if settings.keep_signatures:
+        uri = storage.join(files.signatures, f"part-{bundle.number:05d}.parquet")
+        filled = (table for table in tables if len(table))
+        storage.write_row_groups(uri, filled, signatures(settings.permutations))
+    else:
+        for _ in tables:
+            pass
+
+
+def _band_batches(bands: np.ndarray, keys: np.ndarray, parts: int) -> Iterator[pa.RecordBatch]:
+    """The keys of each band (uint64, shape (bands, n)), part by part; beside each the key of the next band."""
+    for band, buckets in enumerate(bands):
+        orders = bands[next_band(band, len(bands))]
+        yield from exchange.split([buckets, orders, keys], BAND_KEYS, partition_of(buckets, parts), parts)

@@ -1,0 +1,217 @@
+"""exact copies, band keys → verified pairs and representatives: MinHash-LSH, exact Jaccard, components.
+
+    candidates       a task a few band parts  their band keys, spread by key; the candidates of the buckets
+    shingle sets     a task a bundle          the texts that are in candidates, for the slices that ask for them
+    verification     a task a slice           its candidates (by their left key) and their shingle sets
+    representatives  one task                 the verified pairs, of each slice a forest that joins the same
+
+A pair below the threshold is dropped before questions are joined, so that no chain of candidates makes a cluster.
+"""
+
+import numpy as np
+import pyarrow as pa
+
+from dupq import storage
+from dupq.clusters.components import components
+from dupq.config import NearDuplicateSettings
+from dupq.execution import exchange
+from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
+from dupq.near_duplicates.pairing import Bucketed, ChainRule, bucket_pairs, distinct_pairs
+from dupq.near_duplicates.shingles import Shingles, shingle_sets
+from dupq.near_duplicates.verification import have_other_numbers, jaccard
+from dupq.runs.layout import NearFiles
+from dupq.shards import partition_of
+from dupq.stages.near_duplicates.bundles import Bundle, Cuts, band_tasks, bundles_of, chunks, cuts_of
+from dupq.tables import BAND_KEYS, KEY_PAIRS, REPRESENTATIVES, SHINGLE_SETS, TEXTS, VERIFIED, WANTED
+from dupq.text.terms import numbers_of
+
+_TEXTS_AT_ONCE = 8_192
+_PAIRS_AT_ONCE = 100_000  # whose shingle sets are in memory together: at most two each
+
+
+def find_near_duplicates(files: NearFiles, settings: NearDuplicateSettings, parts: int) -> Report:
+    """Write verified pairs and representatives. Every pair has Jaccard ≥ the threshold."""
+    bundles = bundles_of(files.texts)
+    cuts = cuts_of(bundles, parts)
+    tasks = band_tasks(settings.bands, cuts)
+    report = run_tasks("candidates", _candidates, [(files, settings, task, cuts) for task in enumerate(tasks)])
+    report.add(run_tasks("shingle sets", _sets_of_bundle, [(files, settings, b, (len(tasks), cuts)) for b in bundles]))
+    calls = [(files, settings, number, (len(tasks), cuts)) for number in range(cuts.slices)]
+    verified = run_tasks("verification", _verify_slice, calls)
+    report.add(verified)
+    report.add(run_tasks("representatives", _representatives, [(files, cuts.slices)]))
+    report.rows_in, report.rows_out = cuts.questions, verified.rows_out
+    return report
+
+
+def verified_part(folder: str, part: int) -> str:
+    """The folder of the verified pairs whose left key is in `part`."""
+    return storage.join(folder, f"part-{part:05d}")
+
+
+def _candidates(
+    files: NearFiles, settings: NearDuplicateSettings, numbered_task: tuple[int, range], cuts: Cuts
+) -> Counts:
+    number, batches = numbered_task
+    output = files.step("candidates", number)
+
+    def make() -> Counts:
+        counts = {"rows_in": 0, "rows_out": 0, "cap: buckets over near_duplicates.bucket_limit": 0}
+        pairs, wanted = [np.zeros((0, 2), np.int64)], [np.zeros((0, 2), np.int64)]
+        rule = ChainRule(settings.chain_links, settings.bucket_limit)
+        for batch in batches:
+            texts, homes = _band_part(files, batch, cuts)
+            places, oversized = bucket_pairs(texts, rule)
+            pairs.append(texts.members[places])
+            wanted.append(_wanted(pairs[-1], homes[places], cuts.slices))
+            counts["rows_in"] += len(homes)
+            counts["rows_out"] += len(places)
+            counts["cap: buckets over near_duplicates.bucket_limit"] += oversized
+        _write_wanted(files.step("wanted", number), np.concatenate(wanted), cuts)
+        left, right = distinct_pairs(np.concatenate(pairs)).T
+        by_slice = exchange.split([left, right], KEY_PAIRS, partition_of(left, cuts.slices), cuts.slices)
+        exchange.write_parts(output, by_slice, KEY_PAIRS, counts)
+        return counts
+
+    return exchange.skip_or(output, make)
+
+
+def _band_part(files: NearFiles, batch: int, cuts: Cuts) -> tuple[Bucketed, np.ndarray]:
+    """The band keys of one part of one band, and the bundle that each comes from."""
+    batches = exchange.read_part(files.steps("bands", cuts.bundles), batch)
+    homes = np.repeat(np.arange(cuts.bundles), [len(found) for found in batches])
+    return Bucketed(*exchange.columns_of(batches, BAND_KEYS)), homes
+
+
+def _wanted(pairs: np.ndarray, homes: np.ndarray, slices: int) -> np.ndarray:
+    """Which questions are wanted where: (bundle of the question * slices + slice that wants it, key), each once."""
+    by_slice = np.repeat(partition_of(pairs[:, 0], slices), 2)
+    return distinct_pairs(np.stack([homes.ravel() * slices + by_slice, pairs.ravel()], axis=1))
+
+
+def _write_wanted(uri: str, wanted: np.ndarray, cuts: Cuts) -> None:
+    where, keys = distinct_pairs(wanted).T
+    homes, by_slice = np.divmod(where, cuts.slices)
+    exchange.write_parts(uri, exchange.split([by_slice, keys], WANTED, homes, cuts.bundles), WANTED, {})
+
+
+def _sets_of_bundle(
+    files: NearFiles, settings: NearDuplicateSettings, bundle: Bundle, tasks_and_cuts: tuple[int, Cuts]
+) -> Counts:
+    tasks, cuts = tasks_and_cuts
+    output = files.step("sets", bundle.number)
+
+    def make() -> Counts:
+        batches = exchange.read_part(files.steps("wanted", tasks), bundle.number)
+        by_slice, wanted = distinct_pairs(np.stack(exchange.columns_of(batches, WANTED), axis=1)).T
+        keys, titles, texts = _texts_of(bundle, np.unique(wanted))
+        found = shingle_sets(texts, settings.shingle_size), shingle_sets(numbers_of(titles), 1)
+        lists = [pa.LargeListArray.from_arrays(sets.offsets, sets.hashes) for sets in found]
+        bounds = np.searchsorted(by_slice, np.arange(cuts.slices + 1))
+        rows = np.searchsorted(keys, wanted)
+        chosen = (rows[bounds[number] : bounds[number + 1]] for number in range(cuts.slices))
+        counts = {"rows_in": len(wanted), "rows_out": len(wanted)}
+        taken = ([pa.array(keys[some]), *(column.take(pa.array(some)) for column in lists)] for some in chosen)
+        parts = (pa.record_batch(columns, schema=SHINGLE_SETS) for columns in taken)
+        exchange.write_parts(output, parts, SHINGLE_SETS, counts)
+        return counts
+
+    return exchange.skip_or(output, make)
+
+
+def _texts_of(bundle: Bundle, wanted: np.ndarray) -> tuple[np.ndarray, pa.StringArray, pa.StringArray]:
+    """The keys `wanted` (sorted; all of this bundle), and their titles and texts."""
+    found = [TEXTS.empty_table()]
+    for uri in bundle.texts:
+        for batch in storage.read_pieces(uri, TEXTS, TEXTS.names, _TEXTS_AT_ONCE):
+            inside = np.isin(batch["key"].to_numpy(), wanted)
+            found.append(pa.Table.from_batches([batch.filter(pa.array(inside))]).select(TEXTS.names).cast(TEXTS))
+    table = pa.concat_tables(found).sort_by("key").combine_chunks()
+    titles, texts = (pa.concat_arrays([pa.array([], pa.string()), *table[name].chunks]) for name in ("title", "text"))
+    return table["key"].to_numpy(), titles, texts
+
+
+def _verify_slice(
+    files: NearFiles, settings: NearDuplicateSettings, number: int, tasks_and_cuts: tuple[int, Cuts]
+) -> Counts:
+    tasks, cuts = tasks_and_cuts
+    folder = verified_part(files.verified, number % cuts.parts)
+    output = storage.join(folder, f"slice-{number:05d}.parquet")
+
+    def make() -> Counts:
+        candidates = distinct_pairs(_pairs(files.steps("candidates", tasks), number))
+        coefficients, are_siblings = _compared(files.steps("sets", cuts.bundles), number, candidates)
+        alike = coefficients >= settings.threshold
+        kept = alike & ~are_siblings if settings.same_numbers else alike
+        exact = _pairs(files.steps("exact", cuts.hash_parts), number)
+        table = pa.concat_tables(
+            [
+                _verified(exact, "exact", np.ones(len(exact))),
+                _verified(candidates[kept], "near_duplicate", coefficients[kept]),
+            ]
+        ).sort_by([("left", "ascending"), ("right", "ascending")])
+        _write_forest(files.step("forests", number), np.concatenate([exact, candidates[kept]]))
+        counts = {
+            "rows_in": len(candidates),
+            "candidates under the threshold": int((~alike).sum()),
+            "near duplicates with other numbers in their titles": int((alike & ~kept).sum()),
+        }
+        storage.write_table(output, table, VERIFIED, counts)
+        return {**counts, "rows_out": len(table)}
+
+    return skip_or(output, make)
+
+
+def _pairs(uris: list[str], part: int) -> np.ndarray:
+    return np.stack(exchange.columns_of(exchange.read_part(uris, part), KEY_PAIRS), axis=1)
+
+
+def _compared(uris: list[str], number: int, candidates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The exact coefficient of each candidate (sorted), and whether their titles have other numbers; some at once."""
+    result, are_siblings = np.zeros(len(candidates)), np.zeros(len(candidates), bool)
+    for rows in chunks(len(candidates), _PAIRS_AT_ONCE):
+        some = slice(rows.start, rows.stop)
+        keys, sets, numbers = _sets(uris, number, np.unique(candidates[some]))
+        left, right = np.searchsorted(keys, candidates[some]).T
+        result[some] = jaccard(sets, left, right)
+        are_siblings[some] = have_other_numbers(numbers, left, right)
+    return result, are_siblings
+
+
+def _sets(uris: list[str], number: int, wanted: np.ndarray) -> tuple[np.ndarray, Shingles, Shingles]:
+    """The keys `wanted` (sorted), their shingle sets, and the numbers in their titles."""
+    pieces = [SHINGLE_SETS.empty_table()]
+    for uri in uris:
+        batch = exchange.read_part([uri], number)[0].replace_schema_metadata(None)
+        inside = np.isin(batch["key"].to_numpy(), wanted)
+        pieces.append(pa.Table.from_batches([batch if inside.all() else batch.filter(pa.array(inside))]))
+    found = pa.concat_tables(pieces)
+    order = np.argsort(found["key"].to_numpy())
+    lists = [found[name].take(pa.array(order)).combine_chunks() for name in SHINGLE_SETS.names[1:]]
+    sets = [Shingles(column.values.to_numpy(), column.offsets.to_numpy()) for column in lists]
+    return found["key"].to_numpy()[order], *sets
+
+
+def _verified(pairs: np.ndarray, source: str, coefficients: np.ndarray) -> pa.Table:
+    columns = [pa.array(pairs[:, 0]), pa.array(pairs[:, 1]), pa.array([source] * len(pairs), pa.string())]
+    return pa.table([*columns, pa.array(coefficients.astype(np.float32))], schema=VERIFIED)
+
+
+def _write_forest(uri: str, edges: np.ndarray) -> None:
+    """As few edges that join the same questions: each question of a slice with the smallest of its component."""
+    members, smallest = components(edges)
+    joined = members != smallest
+    columns = [pa.array(smallest[joined]), pa.array(members[joined])]
+    exchange.write_parts(uri, iter([pa.record_batch(columns, schema=KEY_PAIRS)]), KEY_PAIRS, {})
+
+
+def _representatives(files: NearFiles, slices: int) -> Counts:
+    def make() -> Counts:
+        edges = _pairs(files.steps("forests", slices), 0)
+        members, smallest = components(edges)
+        columns = pa.table([pa.array(members), pa.array(smallest)], schema=REPRESENTATIVES)
+        counts = {"rows_in": len(edges)}
+        storage.write_table(files.representatives, columns, REPRESENTATIVES, counts)
+        return {**counts, "rows_out": len(members)}
+
+    return skip_or(files.representatives, make)

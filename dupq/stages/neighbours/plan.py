@@ -1,0 +1,130 @@
+"""How the all-pairs search is cut: blocks of embeddings, and tiles of two blocks each.
+
+The plan is made once, for the machines at hand, and written down: a job that goes on elsewhere follows it. What is
+found does not depend on it.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dupq import storage
+from dupq.config import NeighbourSettings
+from dupq.errors import SettingError
+from dupq.shards import Shard
+
+_TILE_BYTES = 3 << 29  # at most, of memory for a tile: with Ray and the libraries a task then stays under 2 GB
+_FEWEST, _MOST = 8_192, 131_072  # questions of a block: fewer start too often, more are long to lose
+_TILES_PER_CPU = 4
+
+
+class Span(NamedTuple):
+    """Rows of a file of embeddings."""
+
+    file: str
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The blocks, each of rows that follow one another, and whether only those of one site are compared."""
+
+    blocks: list[list[Span]]
+    sites: list[str]  # of each block's first row
+    scope: str
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """Every two blocks that are compared, (left, right) with left < right, by rows."""
+        return [
+            (left, right)
+            for left in range(len(self.blocks))
+            for right in range(left + 1, len(self.blocks))
+            if self.compares(left, right)
+        ]
+
+    @property
+    def questions(self) -> int:
+        """How many there are."""
+        return sum(self.rows(number) for number in range(len(self.blocks)))
+
+    def rows(self, number: int) -> int:
+        """How many a block has."""
+        return sum(span.stop - span.start for span in self.blocks[number])
+
+    def compared_with(self, number: int) -> list[int]:
+        """The other blocks that a block is compared with."""
+        return [other for other in range(len(self.blocks)) if other != number and self.compares(other, number)]
+
+    @property
+    def groups(self) -> list[list[int]]:
+        """The blocks, those together that are compared with each other."""
+        groups: dict[str, list[int]] = {}
+        for number, site in enumerate(self.sites):
+            groups.setdefault(site if self.scope == "site" else "", []).append(number)
+        return list(groups.values())
+
+    def compares(self, left: int, right: int) -> bool:
+        """Whether the questions of two blocks are compared."""
+        return self.scope == "all" or self.sites[left] == self.sites[right]
+
+    def to_json(self) -> dict[str, object]:
+        """For a file."""
+        return {"blocks": [[list(span) for span in spans] for spans in self.blocks], "sites": self.sites}
+
+
+def plan_of(place: str, shards: Sequence[Shard], embeddings: str, settings: NeighbourSettings, rows: int) -> Plan:
+    """The plan at `place` (a JSON file); made first if there is none, with blocks of at most `rows` questions."""
+    if not storage.exists(place):
+        storage.create(place, storage.json_bytes(make_plan(shards, embeddings, settings, rows).to_json()))
+    return read_plan(place, settings)
+
+
+def read_plan(place: str, settings: NeighbourSettings) -> Plan:
+    """The plan that is at `place`."""
+    kept = storage.read_json(place)
+    return Plan([[Span(*span) for span in spans] for spans in kept["blocks"]], kept["sites"], settings.scope)
+
+
+def make_plan(shards: Sequence[Shard], embeddings: str, settings: NeighbourSettings, rows: int) -> Plan:
+    """Cut the embeddings, a file a shard, into blocks. Raises SettingError for a site that is not there."""
+    absent = set(settings.sites) - {shard.site for shard in shards}
+    if absent:
+        raise SettingError(f"setting 'neighbours.sites': there are no questions of {', '.join(sorted(absent))}")
+    blocks: list[list[Span]] = []
+    sites: list[str] = []
+    room = 0
+    for shard in shards:
+        if settings.sites and shard.site not in settings.sites:
+            continue
+        if settings.scope == "site" and sites and sites[-1] != shard.site:
+            room = 0
+        count, start = storage.read_counts(storage.join(embeddings, shard.file))["rows_out"], 0
+        while start < count:
+            if not room:
+                blocks.append([])
+                sites.append(shard.site)
+                room = rows
+            stop = min(count, start + room)
+            blocks[-1].append(Span(shard.file, start, stop))
+            room -= stop - start
+            start = stop
+    return Plan(blocks, sites, settings.scope)
+
+
+def block_rows(questions: int, bytes_each: int, memory: int, cpus: int) -> int:
+    """Questions of a block: as many as half of a CPU's `memory` (bytes) holds of both sides, `bytes_each` a question.
+
+    Small archives are cut so that each CPU has a few tiles.
+    """
+    budget = min(_TILE_BYTES, memory // (2 * max(1, cpus)))
+    fitting = min(_MOST, max(1_024, budget // (2 * bytes_each)))
+    spread = math.ceil(questions / math.ceil(math.sqrt(2 * _TILES_PER_CPU * max(1, cpus))))
+    return max(1, min(fitting, max(_FEWEST, spread)))
+
+
+def bytes_a_question(dimensions: int, k: int, has_words: bool) -> int:
+    """What a question takes in a tile: as read, as exact scores and as products take it, and its candidates."""
+    return 2 * dimensions + 4 * dimensions + 2 * dimensions + 12 * (4 * k + 24) + (6_000 if has_words else 0)

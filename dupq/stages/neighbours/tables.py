@@ -1,0 +1,123 @@
+"""The tables of the neighbours stage, written and read: lists of neighbours, pairs above the floor."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dupq import storage
+from dupq.clusters.evidence import listing_of
+from dupq.config import NeighbourSettings
+from dupq.execution.tasks import Counts
+from dupq.neighbours.measure import Measure
+from dupq.runs.layout import NeighbourFiles
+from dupq.shards import partition_of
+from dupq.tables import NEAREST, NEIGHBOURS, SIMILAR_PAIRS
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is looked for: by which measure, over which threshold (similarity), in how many parts."""
+
+    sites: list[str]
+    settings: NeighbourSettings
+    measure: Measure
+    threshold: float
+    parts: int
+
+    def lasting(self) -> dict[str, Any]:
+        """What must be the same for what an earlier run found to hold."""
+        settings = self.settings
+        return {
+            "measure": self.measure.to_dict(),
+            "threshold": self.threshold,
+            "method": settings.method,
+            "k": settings.k,
+            "scope": settings.scope,
+            "sites": list(settings.sites),
+        }
+
+
+def nearest_table(keys: np.ndarray, nearest: Any) -> pa.Table:
+    """Lists as rows."""
+    inside = nearest.others >= 0
+    offsets = pa.array(np.concatenate([[0], np.cumsum(inside.sum(axis=1))]).astype(np.int32))
+    lists = [pa.ListArray.from_arrays(offsets, pa.array(column[inside])) for column in nearest[:2]]
+    return pa.table([pa.array(keys), *lists, pa.array(nearest.over)], schema=NEAREST)
+
+
+def read_nearest(uri: str, k: int) -> tuple[np.ndarray, Any]:
+    """The keys and lists (search.Nearest) of a file."""
+    from dupq.neighbours.search import nobody
+
+    table = storage.read_table(uri, NEAREST).combine_chunks()
+    nearest = nobody(len(table), k)
+    lists = table["neighbours"].combine_chunks() if len(table) else None
+    if lists is not None:
+        inside = np.arange(k) < lists.value_lengths().to_numpy()[:, None]
+        nearest.others[inside] = lists.flatten().to_numpy()
+        nearest.scores[inside] = table["scores"].combine_chunks().flatten().to_numpy()
+        nearest.over[:] = table["over"].to_numpy()
+    return table["key"].to_numpy(), nearest
+
+
+def write_found(
+    files: NeighbourFiles, asked: Asked, name: str, lists: tuple[np.ndarray, Any], pairs: Sequence[str]
+) -> Counts:
+    """Write some questions' lists, the pairs above the floor of some files, and both for the clusters stage.
+
+    The lists (keys, search.Nearest) come last: they mark the rest as done.
+    """
+    keys, nearest = lists
+    similar = pa.concat_tables(
+        [SIMILAR_PAIRS.empty_table(), *(storage.read_table(uri, SIMILAR_PAIRS) for uri in pairs)]
+    )
+    storage.write_table(storage.join(files.similar, f"{name}.parquet"), similar, SIMILAR_PAIRS)
+    directed = pa.concat_tables([ranked(keys, nearest, asked.measure), unranked(similar)])
+    write_directed(files, asked, name, directed)
+    counts = {
+        "rows_in": len(keys),
+        "questions with more than neighbours.k above the floor": int((nearest.over > asked.settings.k).sum()),
+    }
+    table = nearest_table(keys, nearest)
+    storage.write_table(files.list_of(name), table, NEAREST, counts)
+    return {**counts, "rows_out": len(keys)}
+
+
+def write_directed(files: NeighbourFiles, asked: Asked, name: str, directed: pa.Table) -> None:
+    """Write rows for the clusters stage, a file a part."""
+    directed = directed.combine_chunks()
+    part = partition_of(np.minimum(directed["query"].to_numpy(), directed["neighbour"].to_numpy()), asked.parts)
+    for index in range(asked.parts):
+        uri = storage.join(files.directed, name, f"part-{index:05d}.parquet")
+        storage.write_table(uri, directed.filter(pa.array(part == index)), NEIGHBOURS)
+
+
+def ranked(keys: np.ndarray, nearest: Any, measure: Measure) -> pa.Table:
+    """The lists (search.Nearest) of the questions `keys` as rows for the clusters stage."""
+    from dupq.neighbours.exact import rule_of
+    from dupq.neighbours.search import as_neighbours
+
+    scores = np.where(nearest.others >= 0, rule_of(measure).similarities(nearest.scores), -np.inf)
+    listing = listing_of(scores, measure.highest)
+    found = as_neighbours(keys, nearest, measure)
+    places = np.nonzero(nearest.others >= 0)
+    columns = [*found, listing.lifts[places]]
+    return pa.table([pa.array(column) for column in columns], schema=NEIGHBOURS)
+
+
+def unranked(similar: pa.Table) -> pa.Table:
+    """Pairs above the floor as rows for the clusters stage."""
+    nothing = pa.array(np.zeros(len(similar), np.float32))
+    return pa.table([*similar.columns, pa.nulls(len(similar), pa.int32()), nothing], schema=NEIGHBOURS)
+
+
+def directed_rows(folder: str, part: int) -> Iterator[pa.Table]:
+    """The rows of one part, of every block."""
+    name = f"part-{part:05d}.parquet"
+    yield NEIGHBOURS.empty_table()
+    for file in storage.list_files(folder, ".parquet"):
+        if storage.name(file.uri) == name:
+            yield storage.read_table(file.uri, NEIGHBOURS)

@@ -1,0 +1,1 @@
+"""questions, links → encoder."""

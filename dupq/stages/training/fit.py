@@ -1,0 +1,357 @@
+"""The trainer: Ray Train's workers, what they leave after each epoch, and what is seen of it meanwhile.
+
+After each epoch the first worker writes a checkpoint. A worker that dies is replaced by Ray Train, and a job that dies
+is started again by hand; either way all workers begin at the newest checkpoint, and take the steps that they would
+have taken.
+"""
+
+import dataclasses
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from dupq import config, storage
+from dupq.errors import DupqError
+from dupq.evaluation.known_duplicates import chosen
+from dupq.execution.tasks import Report
+from dupq.links.split import Split
+from dupq.runs.training_layout import TrainingFiles
+from dupq.stages.training.prepare import Known, all_keys, read_examples, read_known, read_titles_and_bodies
+from dupq.stages.training.progress import POLL_SECONDS, shown
+from dupq.stages.training.teacher import read_taught
+from dupq.text.keys import Sites
+from dupq.text.vocabulary import Vocabulary
+from dupq.training.pairs import positives
+
+if TYPE_CHECKING:
+    import torch
+
+    from dupq.encoders.protocol import Encoder
+    from dupq.training.checkpoints import Progress
+    from dupq.training.loop import Losses, Sequences
+    from dupq.training.pairs import Pairs, Rankings, Taught
+    from dupq.training.title_body import TitlesAndBodies
+
+FEWEST_DEVELOPMENT_QUESTIONS = 10
+DEATHS = 3  # of workers that Ray Train recovers from in one job; each time training goes on at the newest checkpoint
+
+
+def fit(files: TrainingFiles, sites: Sites, settings: config.Settings, workers: int) -> Report:
+    """Train with Ray Train; the best epoch's weights and the learning curve are left in the work folder."""
+    from ray.train import FailureConfig, RunConfig, ScalingConfig, WorkerGroupError
+    from ray.train.torch import TorchTrainer
+
+    filesystem, path = storage.filesystem(storage.join(files.work, "ray_train"))
+    trainer = TorchTrainer(
+        train_worker,
+        train_loop_config={
+            "files": asdict(files),
+            "sites": sites.names,
+            "settings": config.to_dict(settings),
+            "is_watched": sys.stderr.isatty(),
+        },
+        scaling_config=ScalingConfig(
+            num_workers=workers, use_gpu=_use_gpu(settings.training.gpu, workers), resources_per_worker={"CPU": 1}
+        ),
+        run_config=RunConfig(
+            name="fit",
+            storage_path=path,
+            storage_filesystem=filesystem,
+            failure_config=FailureConfig(max_failures=DEATHS),
+        ),
+    )
+    try:
+        with shown(files.curve, files.progress):
+            trainer.fit()
+    except WorkerGroupError as error:
+        causes = [cause for cause in error.worker_failures.values() if isinstance(cause, DupqError)]
+        raise causes[0] if causes else error from error
+    curve = storage.read_json(files.curve)
+    return Report(
+        tasks=workers,
+        rows_in=sum(row["examples"] for row in curve),
+        rows_out=len(curve),
+        peak_memory_mb=storage.read_json(files.training)["peak_memory_mb"],
+    )
+
+
+def _use_gpu(wish: str, workers: int) -> bool:
+    from dupq.execution import cluster
+
+    return wish == "always" or (wish == "auto" and cluster.gpus() >= workers)
+
+
+@dataclass
+class _Task:
+    """What a worker works with: the same for all but its rank and device."""
+
+    files: TrainingFiles
+    settings: config.Settings
+    vocabulary: Vocabulary
+    sequences: dict[int, np.ndarray]
+    known: Known
+    positives: np.ndarray
+    pool: np.ndarray
+    titles: "TitlesAndBodies | None"  # where they are trained on
+    taught: "Taught | None"  # where there is a teacher
+    worker: tuple[int, int]
+    is_watched: bool
+
+
+def train_worker(loop_config: dict[str, Any]) -> None:
+    """One worker of the trainer: all epochs over its share of every batch. The first one measures and saves."""
+    import ray.train
+    import ray.train.torch
+    import torch
+
+    from dupq.execution.memory import peak_mb, reset_peak
+    from dupq.training import collectives
+    from dupq.training.checkpoints import Checkpoints
+    from dupq.training.optimizers import optimizer_for
+
+    reset_peak()
+    torch.set_num_threads(1)
+    task = _task(loop_config)
+    training, is_first = task.settings.training, task.worker[0] == 0
+    device = ray.train.torch.get_device()
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # where nccl works
+    network = _start(task).to(device)
+    optimizer = optimizer_for(network, training) if network.trainable else None
+    checkpoints = Checkpoints(task.files.checkpoints)
+    progress = checkpoints.resume(network, optimizer)
+    collectives.meet()  # so that no worker resumes at what another one has written since
+    if is_first:
+        storage.write_json(task.files.curve, progress.curve)  # an attempt that died may have left another one
+    first = _lessons_before(task.settings) if network.trainable else 0
+    epochs = first + (_known_epochs(task) if network.trainable else 1)
+    while not progress.is_over(epochs, training.patience, first):
+        _one_epoch(task, network, optimizer, progress)
+        if is_first:
+            checkpoints.save(network, optimizer, progress)
+            storage.write_json(task.files.curve, progress.curve)
+        ray.train.report({"epoch": len(progress.curve)})
+    if is_first:
+        _finish(task, network, checkpoints, progress)
+        storage.write_json(task.files.training, {"peak_memory_mb": peak_mb()})
+
+
+def _task(loop_config: dict[str, Any]) -> _Task:
+    import ray.train
+
+    files, sites = TrainingFiles(**loop_config["files"]), Sites(loop_config["sites"])
+    settings = config.from_dict(loop_config["settings"])
+    context = ray.train.get_context()
+    vocabulary = Vocabulary.from_bytes(
+        storage.read_bytes(files.vocabulary), settings.text, settings.word_vectors.hashed
+    )
+    sequences = read_examples(files, vocabulary, settings)
+    titles = read_titles_and_bodies(files, vocabulary, settings) if settings.title_body.epochs else None
+    known = read_known(files, sites, all_keys(files.texts), settings.training)
+    others = np.setdiff1d(np.array(list(sequences), np.int64), known.split.questions_of("test"))
+    return _Task(
+        files,
+        settings,
+        vocabulary,
+        sequences,
+        known,
+        positives(known.links, known.split, settings.training).pairs,
+        chosen(others, settings.training.negative_pool),
+        titles,
+        read_taught(files) if settings.teacher.encoder else None,
+        (context.get_world_rank(), context.get_world_size()),
+        loop_config["is_watched"],
+    )
+
+
+def _start(task: _Task) -> "Encoder":
+    from dupq.encoders.build import rebuild
+    from dupq.encoders.saved import read_weights
+
+    place = task.files.start
+    network = rebuild(task.settings.encoder, read_weights(storage.read_bytes(place), place), place)
+    network.spell(task.vocabulary.words)
+    return network
+
+
+def _one_epoch(
+    task: _Task, network: "Encoder", optimizer: "torch.optim.Optimizer | None", progress: "Progress"
+) -> None:
+    """Train the next epoch, and measure it: its row is added to the curve of all workers alike."""
+    import torch
+
+    from dupq.training import collectives
+    from dupq.training.loop import Losses, train_epoch
+
+    settings, epoch, device = task.settings, len(progress.curve) + 1, network.words.weight.device
+    lesson = _lesson(task, network, progress, epoch)
+    torch.manual_seed(_seed(settings.training.seed, epoch, task.worker[0]))  # of dropout
+    losses = Losses(np.zeros(0), np.zeros(0, np.int64))
+    if optimizer is not None:
+        for group in optimizer.param_groups:
+            group["lr"] = lesson.settings.learning_rate
+        watch = _watch(task, epoch, -(-len(lesson.examples.left) // lesson.settings.batch_size))
+        losses = train_epoch(network, optimizer, *lesson[:3], task.worker, watch, lesson.rates)
+    measured = None
+    if _is_measurable(task):
+        found = _development_map(task, network) if task.worker[0] == 0 else 0.0
+        measured = float(collectives.from_first(np.array([found]), device)[0])
+    if task.worker[0] == 0:
+        _log(task.files, epoch, losses, measured)
+    progress.curve.append(
+        {"epoch": epoch, "loss": losses.mean, "development_map": measured, "examples": len(lesson.examples.left)}
+    )
+
+
+class _Lesson(NamedTuple):
+    """What an epoch is trained on, and how; see train_epoch."""
+
+    sequences: "Sequences"
+    examples: "Pairs | Rankings | Taught"
+    settings: config.TrainingSettings
+    rates: tuple[float, float]
+
+
+def _lessons_before(settings: config.Settings) -> int:
+    """The epochs before those of known duplicates."""
+    return settings.title_body.epochs + (settings.teacher.epochs if settings.teacher.encoder else 0)
+
+
+def _known_epochs(task: _Task) -> int:
+    """The epochs of known duplicates: none where there are none to train on."""
+    return task.settings.training.epochs if len(task.positives) else 0
+
+
+def _lesson(task: _Task, network: "Encoder", progress: "Progress", epoch: int) -> _Lesson:
+    first, before = task.settings.title_body.epochs, _lessons_before(task.settings)
+    if network.trainable and epoch <= first:
+        return _title_body_lesson(task, epoch)
+    if network.trainable and epoch <= before:
+        return _teacher_lesson(task, epoch - first)
+    return _known_lesson(task, network, progress, epoch - (before if network.trainable else 0))
+
+
+def _title_body_lesson(task: _Task, epoch: int) -> _Lesson:
+    from dupq.training.title_body import title_body_examples
+
+    settings = task.settings.title_body
+    assert task.titles is not None
+    sequences, examples = title_body_examples(task.titles, settings, task.settings.training.seed, epoch)
+    return _Lesson(sequences, examples, _as_training(task, settings), _falling(epoch, settings.epochs))
+
+
+def _teacher_lesson(task: _Task, epoch: int) -> _Lesson:
+    from dupq.training.pairs import taught_in_order
+
+    settings = task.settings.teacher
+    assert task.taught is not None
+    examples = taught_in_order(task.taught, settings, task.settings.training.seed, epoch)
+    return _Lesson(task.sequences, examples, _as_training(task, settings), _falling(epoch, settings.epochs))
+
+
+def _as_training(task: _Task, lesson: config.TitleBodySettings | config.TeacherSettings) -> config.TrainingSettings:
+    return dataclasses.replace(
+        task.settings.training,
+        loss="softmax",
+        batch_size=lesson.batch_size,
+        learning_rate=lesson.learning_rate,
+        temperature=lesson.temperature,
+    )
+
+
+def _known_lesson(task: _Task, network: "Encoder", progress: "Progress", epoch: int) -> _Lesson:
+    from dupq.training.loop import epoch_examples
+
+    training = task.settings.training
+    progress.mined = _mined(task, network, progress, epoch)
+    examples = epoch_examples(
+        task.positives, task.pool, task.known.split, training, epoch, progress.mined, task.known.wrong
+    )
+    rates = _falling(epoch, training.epochs) if training.decay == "linear" else (1.0, 1.0)
+    return _Lesson(task.sequences, examples, training, rates)
+
+
+def _falling(epoch: int, epochs: int) -> tuple[float, float]:
+    """The shares of the learning rate at the ends of an epoch, if it falls to 0 over all."""
+    return 1.0 - (epoch - 1) / epochs, 1.0 - epoch / epochs
+
+
+def _seed(*parts: int) -> int:
+    """A seed of its own for each combination."""
+    return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0])
+
+
+def _mined(task: _Task, network: "Encoder", progress: "Progress", epoch: int) -> np.ndarray | None:
+    """The mined negatives of an epoch: those of the one before, or found by the first worker for all."""
+    from dupq.training import collectives
+    from dupq.training.mining import mine
+
+    training = task.settings.training
+    if not (training.mined_negatives and network.trainable) or (epoch - 1) % training.mined_epochs:
+        return progress.mined
+    found = np.zeros((len(task.positives), training.mined_negatives), np.int64)
+    if task.worker[0] == 0:
+        found = mine(network, task.sequences, task.positives, task.pool, task.known.split, task.settings, epoch)
+    return collectives.from_first(found, network.words.weight.device)
+
+
+def _watch(task: _Task, epoch: int, steps: int) -> Callable[["Losses"], None]:
+    """What the first worker calls after each step: every now and then it tells how far it is, if anybody looks."""
+    if not task.is_watched or task.worker[0]:
+        return lambda losses: None
+    epochs = _lessons_before(task.settings) + _known_epochs(task)
+    start = told = time.monotonic()
+
+    def tell(losses: "Losses") -> None:
+        nonlocal told
+        now, step = time.monotonic(), len(losses.sums)
+        if now - told < POLL_SECONDS:
+            return
+        told = now
+        row = {"epoch": epoch, "epochs": epochs, "step": step, "steps": steps, "loss": losses.mean}
+        storage.write_json(task.files.progress, {**row, "seconds_left": (now - start) / step * (steps - step)})
+
+    return tell
+
+
+def _log(files: TrainingFiles, epoch: int, losses: "Losses", development_map: float | None) -> None:
+    from dupq.training.tensorboard import epoch_scalars, event_file, file_name
+
+    content = event_file(epoch_scalars(epoch, losses, development_map))
+    storage.write_bytes(storage.join(files.tensorboard, file_name(epoch)), content)
+
+
+def _finish(task: _Task, network: "Encoder", checkpoints: Any, progress: "Progress") -> None:
+    """Leave the weights of the best epoch, and the curve, also where an earlier attempt did all epochs."""
+    from dupq.encoders.saved import weights
+
+    checkpoints.restore_best(network, progress)
+    network.tune((lambda: _development_map(task, network)) if _is_measurable(task) else None)
+    storage.write_bytes(task.files.weights, weights(network))
+    storage.write_json(task.files.curve, progress.curve)
+
+
+def _is_measurable(task: _Task) -> bool:
+    """Whether there are enough development questions to tell one epoch from another; else the last one is kept."""
+    return len(task.known.split.questions_of("development")) >= FEWEST_DEVELOPMENT_QUESTIONS
+
+
+def _development_map(task: _Task, network: "Encoder") -> float:
+    """MAP of the development questions over a pool of the archive."""
+    from dupq.encoders.encode import encode
+    from dupq.evaluation.known_duplicates import retrieval
+    from dupq.evaluation.rankers import EncoderRanker
+    from dupq.neighbours.embeddings import Embeddings
+
+    settings, split, sequences = task.settings, task.known.split, task.sequences
+    everything = np.array(sorted(sequences), np.int64)
+    pool = np.union1d(chosen(everything, settings.training.development_pool), split.questions_of("development"))
+    encoded = encode(network, [sequences[int(key)] for key in pool], settings.encode.batch_size)
+    ranker = EncoderRanker(Embeddings(pool, *encoded), network.measure)
+    as_test = Split(split.questions, split.sets, np.where(split.parts == "development", "test", "train"))
+    measured = retrieval({"encoder": ranker}, as_test, len(pool), settings.evaluation)
+    return measured["retrieval"]["encoder"]["map"]

@@ -1,0 +1,255 @@
+"""What training reads and writes, and the task that gathers it.
+
+fit.py has the trainer, teacher.py what a teacher gives, save_encoder.py the end.
+
+pairs      here          pairs of files, as keys
+prepare    one task      split, word vectors, and the texts that training needs
+teach      many tasks    a teacher's embeddings of some questions, if there is one
+fit        N workers     TorchTrainer; each takes its share of every batch
+save       one task      the encoder, with what it reaches on its own archive
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dupq import config, storage
+from dupq.errors import DupqError
+from dupq.evaluation.known_duplicates import chosen
+from dupq.execution.tasks import Counts, Report, run_tasks
+from dupq.links.pair_files import read_pairs
+from dupq.links.split import FEWEST_SETS, Split, split_links
+from dupq.links.tables import known_duplicates
+from dupq.runs.training_layout import TrainingFiles
+from dupq.tables import TEXTS
+from dupq.text.keys import ID_BITS, Sites
+from dupq.text.normalisation import Normaliser
+from dupq.text.questions import encoder_texts
+from dupq.text.vocabulary import Vocabulary
+from dupq.training.pairs import positives
+
+if TYPE_CHECKING:
+    from dupq.training.title_body import TitlesAndBodies
+
+_PAIRS = pa.schema([("left", pa.int64()), ("right", pa.int64()), ("duplicates", pa.bool_())])
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of pairs of questions of the archive (int64, shape (m, 2), left < right)."""
+
+    links: np.ndarray  # duplicates, by links and by files
+    split: Split
+    wrong: np.ndarray  # no duplicates, by files; no question of the development and test parts among them
+    counts: Counts
+
+
+def learns_without_links(settings: config.Settings) -> bool:
+    """Whether there is anything that an encoder takes from an archive without known duplicates."""
+    is_ready = settings.encoder.kind in ("sif", "sentence_transformers")
+    return is_ready or settings.title_body.epochs > 0 or bool(settings.teacher.encoder)
+
+
+def gather_pairs(uris: tuple[str, ...], files: TrainingFiles, sites: Sites) -> Report:
+    """Read the pair files into one table that every worker can reach."""
+    found = [read_pairs(storage.read_bytes(uri), sites, uri) for uri in uris]
+    duplicates, others = (np.unique(np.concatenate(sides), axis=0) for sides in zip(*found, strict=True))
+    pairs = np.concatenate([duplicates, others])
+    labels = np.arange(len(pairs)) < len(duplicates)
+    table = pa.table([pa.array(pairs[:, 0]), pa.array(pairs[:, 1]), pa.array(labels)], schema=_PAIRS)
+    storage.write_table(str(files.pairs), table, _PAIRS)
+    read = sum(len(side) for sides in found for side in sides)
+    return Report(tasks=1, rows_in=read, rows_out=len(pairs), counts={"duplicates": len(duplicates)})
+
+
+def prepare(files: TrainingFiles, sites: Sites, settings: config.Settings) -> Report:
+    """Train the word vectors, start the network, and gather the texts that pairs are made of.
+
+    Holds those texts, not the archive's.
+    """
+    return run_tasks("prepare", _prepare, [(files, sites.names, settings)])
+
+
+class Sentences:
+    """The words of an archive, text by text, as word vectors are learnt from them; can be iterated again and again.
+
+    One file of texts is in memory at a time.
+    """
+
+    def __init__(self, folders: list[str], settings: config.Settings) -> None:
+        """The texts in `folders`, of each at most `word_vectors.sentences`."""
+        most = settings.word_vectors.sentences
+        self._keys = {folder: chosen(all_keys(folder), most) if most else None for folder in folders}
+        self._normaliser = Normaliser(settings.text)
+
+    def __iter__(self) -> Iterator[list[str]]:
+        """One list of words a text that has any."""
+        for folder, keys in self._keys.items():
+            for file in storage.list_files(folder, ".parquet"):
+                table = storage.read_table(file.uri, TEXTS, ["text"]) if keys is None else texts_among(file.uri, keys)
+                for text in table["text"].to_pylist():
+                    if text:
+                        yield self._normaliser.all_words(text)
+
+
+class Sequences:
+    """The token ids of the questions of an archive, file by file; can be iterated again and again."""
+
+    def __init__(self, folder: str, vocabulary: Vocabulary, settings: config.Settings) -> None:
+        """The texts in `folder`, as an encoder with these settings reads them."""
+        self._folder, self._vocabulary, self._settings = folder, vocabulary, settings
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        """One array (int32) a text, empty ones too."""
+        for file in storage.list_files(self._folder, ".parquet"):
+            texts = encoder_texts(storage.read_table(file.uri, TEXTS, ["title", "text"]), self._settings.text)
+            yield from self._vocabulary.sequences(texts, self._settings.encoder.maximum_tokens)[0]
+
+
+def texts_among(uri: str, keys: np.ndarray) -> pa.Table:
+    """The rows of one file of texts whose questions are among `keys`."""
+    table = storage.read_table(uri, TEXTS)
+    return table.filter(pa.array(np.isin(table["key"].to_numpy(), keys)))
+
+
+def all_keys(folder: str) -> np.ndarray:
+    """The keys of all questions, sorted: 8 bytes each."""
+    files = storage.list_files(folder, ".parquet")
+    return np.sort(np.concatenate([storage.read_table(file.uri, TEXTS, ["key"])["key"].to_numpy() for file in files]))
+
+
+def read_links(files: TrainingFiles, sites: Sites, keys: np.ndarray) -> np.ndarray:
+    """The known duplicates, by links and by pair files, whose questions are both among `keys`."""
+    found = _pairs_of_files(files, duplicates=True)
+    if files.links is not None:
+        found = np.concatenate([found, known_duplicates(files.links, sites)])
+    return np.unique(found[np.isin(found, keys).all(axis=1)], axis=0)
+
+
+def _pairs_of_files(files: TrainingFiles, duplicates: bool) -> np.ndarray:
+    if files.pairs is None:
+        return np.zeros((0, 2), np.int64)
+    table = storage.read_table(files.pairs, _PAIRS)
+    pairs = np.stack([table["left"].to_numpy(), table["right"].to_numpy()], axis=1)
+    return pairs[table["duplicates"].to_numpy() == duplicates]
+
+
+def read_known(files: TrainingFiles, sites: Sites, keys: np.ndarray, settings: config.TrainingSettings) -> Known:
+    """All that links and pair files say of the questions among `keys`, and their split.
+
+    A pair said to be wrong whose questions are of one set of duplicates is not: it is left out, and counted.
+    """
+    links = read_links(files, sites, keys)
+    split = split_links(links, settings)
+    said = np.concatenate([_pairs_of_files(files, duplicates) for duplicates in (True, False)])
+    absent = int((~np.isin(said, keys).all(axis=1)).sum())
+    wrong = _pairs_of_files(files, duplicates=False)
+    wrong = wrong[np.isin(wrong, keys).all(axis=1)]
+    sets = split.set_of(wrong.ravel()).reshape(-1, 2)
+    contradicted = (sets[:, 0] == sets[:, 1]) & (sets[:, 0] >= 0)
+    kept_for_later = np.concatenate([split.questions_of(part) for part in ("development", "test")])
+    of_training = ~np.isin(wrong, kept_for_later).any(axis=1)
+    counts = {
+        "pairs of files not in the archive": absent,
+        "pairs of files labelled 0 within a set of duplicates": int(contradicted.sum()),
+    }
+    return Known(links, split, wrong[~contradicted & of_training], counts)
+
+
+def _prepare(files: TrainingFiles, site_names: list[str], settings: config.Settings) -> Counts:
+    from dupq.stages.training.teacher import word_teacher
+    from dupq.training.word_vectors import make_word_vectors
+
+    sites = Sites(site_names)
+    keys = all_keys(files.texts)
+    known = read_known(files, sites, keys, settings.training)
+    trained_on = positives(known.links, known.split, settings.training)
+    if not len(trained_on.pairs) and not learns_without_links(settings):
+        raise DupqError(
+            f"links: {len(np.unique(known.split.sets))} sets of known duplicates with their questions in the archive; "
+            f"this encoder learns from nothing else and needs at least {FEWEST_SETS}. Add sites with more duplicate "
+            "links, or take a preset that learns from titles and bodies too, such as dupq"
+        )
+    _write_examples(files, keys, known, settings)
+    folders = [files.texts] if files.answers is None else [files.texts, files.answers]
+    sentences = Sentences(folders, settings)
+    as_written = dataclasses.replace(settings, text=dataclasses.replace(settings.text, word_form="written"))
+    taught = word_teacher(settings.teacher.encoder, Sentences(folders, as_written), settings)
+    vectors = make_word_vectors(sentences, settings.word_vectors, settings.training.seed, taught)
+    vocabulary = Vocabulary(vectors.words, settings.text, settings.word_vectors.hashed)
+    storage.write_bytes(files.vocabulary, vocabulary.to_bytes())
+    _write_start(files, vocabulary, vectors.table, trained_on.pairs, settings)
+    most = settings.word_vectors.sentences
+    return {
+        "rows_in": len(keys),
+        "rows_out": len(vectors.words),
+        "cap: questions over word_vectors.sentences": max(0, len(keys) - most) if most else 0,
+        "cap: pairs over training.set_pairs": trained_on.over_set_pairs,
+        "cap: pairs over training.pairs": trained_on.over_pairs,
+        **known.counts,
+        **vectors.caps,
+    }
+
+
+def _write_examples(files: TrainingFiles, keys: np.ndarray, known: Known, settings: config.Settings) -> None:
+    """The texts that training reads, and the keys of those of them that a teacher reads, if there is one."""
+    kept_for_later = np.concatenate([known.split.questions_of(part) for part in ("development", "test")])
+    taught = chosen(keys, settings.teacher.questions if settings.teacher.encoder else 0)
+    if not settings.teacher.held_out:
+        taught = np.setdiff1d(taught, kept_for_later)
+    wanted = np.union1d(known.split.questions, chosen(keys, settings.training.negative_pool))
+    wanted = np.setdiff1d(np.union1d(wanted, known.wrong), known.split.questions_of("test"))
+    wanted = np.union1d(wanted, taught)
+    schema = pa.schema([TEXTS.field("key")])
+    storage.write_table(files.taught_keys, pa.table([pa.array(taught)], schema=schema), schema)
+    tables = [texts_among(file.uri, wanted) for file in storage.list_files(files.texts, ".parquet")]
+    storage.write_table(files.examples, pa.concat_tables(tables).sort_by("key"), TEXTS)
+
+
+def _write_start(
+    files: TrainingFiles, vocabulary: Vocabulary, vectors: np.ndarray, links: np.ndarray, settings: config.Settings
+) -> None:
+    """The network over the word vectors, with what it takes from the archive before any gradient."""
+    from dupq.encoders.build import build
+    from dupq.encoders.saved import weights
+
+    sequences = read_examples(files, vocabulary, settings)
+    pairs = [(sequences[left], sequences[right]) for left, right in links.tolist()]
+    network = build(settings.encoder, vectors, settings.training.seed)
+    network.spell(vocabulary.words)
+    network.prepare(Sequences(files.texts, vocabulary, settings), pairs)
+    storage.write_bytes(files.start, weights(network))
+
+
+def read_examples(files: TrainingFiles, vocabulary: Vocabulary, settings: config.Settings) -> dict[int, np.ndarray]:
+    """The token ids of the questions that training reads, by key, in the order of the keys."""
+    examples = storage.read_table(files.examples)
+    sequences, _ = vocabulary.sequences(encoder_texts(examples, settings.text), settings.encoder.maximum_tokens)
+    return dict(zip(examples["key"].to_pylist(), sequences, strict=True))
+
+
+def read_titles_and_bodies(
+    files: TrainingFiles, vocabulary: Vocabulary, settings: config.Settings
+) -> "TitlesAndBodies":
+    """The questions that have both, in the order of the files; at most `title_body.questions` of the archive."""
+    from dupq.training.title_body import TitlesAndBodies
+
+    keys = chosen(all_keys(files.texts), settings.title_body.questions)
+    sites: list[np.ndarray] = []
+    titles: list[np.ndarray] = []
+    bodies: list[np.ndarray] = []
+    for file in storage.list_files(files.texts, ".parquet"):
+        table = texts_among(file.uri, keys)
+        has_both = pc.and_(pc.not_equal(table["title"], ""), pc.not_equal(table["title"], table["text"]))
+        table = table.filter(has_both)
+        rows = zip(table["title"].to_pylist(), table["text"].to_pylist(), strict=True)
+        rests = pa.chunked_array([[text[len(title) + 1 :] for title, text in rows]], pa.string())
+        sites.append(table["key"].to_numpy() >> ID_BITS)
+        for found, texts in ((titles, table["title"]), (bodies, rests)):
+            found += vocabulary.sequences(texts, settings.encoder.maximum_tokens)[0]
+    return TitlesAndBodies(np.concatenate(sites), titles, bodies)

@@ -1,0 +1,97 @@
+"""The network at its best epoch → the saved encoder, with what it reaches on its own archive.
+
+One task. It holds the embeddings of a sample: what a run over another archive is compared with (fitness.py), and where
+there are known duplicates for it, the score that tells development pairs from random ones.
+"""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dupq import config, storage
+from dupq.encoders.description import FITNESS_QUESTIONS, SPLIT
+from dupq.evaluation.known_duplicates import chosen
+from dupq.execution.tasks import Counts, Report, run_tasks
+from dupq.links.split import Split
+from dupq.runs.training_layout import TrainingFiles
+from dupq.stages.training.prepare import Known, all_keys, read_known, texts_among
+from dupq.text.keys import Sites
+from dupq.text.questions import encoder_texts
+
+
+def save_encoder(files: TrainingFiles, sites: Sites, settings: config.Settings, run_id: str) -> Report:
+    """Measure the encoder on a sample of its archive, and save it."""
+    return run_tasks("save", _save, [(files, sites.names, settings, run_id)])
+
+
+def _save(files: TrainingFiles, site_names: list[str], settings: config.Settings, run_id: str) -> Counts:
+    import torch
+
+    from dupq.encoders.build import rebuild
+    from dupq.encoders.fitness import Reader, fitness
+    from dupq.encoders.saved import SavedEncoder, read_weights, save
+    from dupq.text.vocabulary import Vocabulary
+
+    torch.set_num_threads(1)
+    sites = Sites(site_names)
+    vocabulary = Vocabulary.from_bytes(
+        storage.read_bytes(files.vocabulary), settings.text, settings.word_vectors.hashed
+    )
+    network = rebuild(settings.encoder, read_weights(storage.read_bytes(files.weights), files.weights), files.weights)
+    network.spell(vocabulary.words)
+    reader = Reader(network, vocabulary, settings)
+    keys = all_keys(files.texts)
+    known = read_known(files, sites, keys, settings.training)
+    found = fitness(reader, _texts(files, chosen(keys, FITNESS_QUESTIONS)))
+    threshold, accuracy = _pair_threshold(files, reader, keys, known)
+    metrics = {
+        "archive_questions": len(keys),
+        "development_queries": len(known.split.questions_of("development")),
+        "development_pair_accuracy": accuracy,
+        "learning_curve": storage.read_json(files.curve),
+    }
+    _write_split(files.output, known.split, known.wrong, sites)
+    save(files.output, SavedEncoder(network, vocabulary, settings, threshold, found, metrics), run_id)
+    return {"rows_in": len(keys), "rows_out": 1}
+
+
+def _texts(files: TrainingFiles, keys: np.ndarray) -> pa.Table:
+    tables = [texts_among(file.uri, keys) for file in storage.list_files(files.texts, ".parquet")]
+    return pa.concat_tables(tables).sort_by("key").combine_chunks()
+
+
+def _pair_threshold(
+    files: TrainingFiles, reader: Any, keys: np.ndarray, known: Known
+) -> tuple[float | None, float | None]:
+    """The score that best tells development links from random pairs, and how well; None where there are no links."""
+    from dupq.evaluation.measures import accuracy, best_threshold
+    from dupq.evaluation.rankers import EncoderRanker
+    from dupq.neighbours.embeddings import Embeddings
+    from dupq.training.pairs import with_random_negatives
+
+    training = reader.settings.training
+    links = known.split.links_of("development", known.links)
+    pool = np.union1d(chosen(keys, training.development_pool), known.split.questions_of("development"))
+    if not len(links) or len(pool) < 3:
+        return None, None
+    table = _texts(files, pool)
+    embedded = Embeddings(table["key"].to_numpy(), *reader.encode(encoder_texts(table, reader.settings.text)))
+    pairs = with_random_negatives(links, pool, known.split, 1, np.random.default_rng(training.seed))
+    scores = EncoderRanker(embedded, reader.network.measure).score(pairs.left, pairs.right)
+    threshold = best_threshold(scores, pairs.labels)
+    return threshold, accuracy(scores, pairs.labels, threshold)
+
+
+def _write_split(output: str, split: Split, wrong: np.ndarray, sites: Sites) -> None:
+    """Write which question is of which part; those known from `wrong` pairs only, too: they were trained on."""
+    alone = np.setdiff1d(wrong, split.questions)
+    names, ids = sites.unpack(np.concatenate([split.questions, alone]))
+    numbers = np.unique(np.concatenate([split.sets, alone]), return_inverse=True)[1]
+    columns = [
+        pa.array(names, pa.string()),
+        pa.array(ids),
+        pa.array(numbers, pa.int64()),
+        pa.array([*split.parts.tolist(), *["train"] * len(alone)], pa.string()),
+    ]
+    storage.write_table(storage.join(output, "split.parquet"), pa.table(columns, schema=SPLIT), SPLIT)

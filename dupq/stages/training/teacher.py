@@ -1,0 +1,133 @@
+"""What a teacher, a saved encoder, makes of some questions of the archive, and of single words.
+
+Many tasks, each a few hundred questions, as a teacher may well take a tenth of a second for each; one that is done
+stays done. The questions are those of examples.parquet that `prepare` marked.
+"""
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from scipy import sparse
+
+from dupq import config, storage
+from dupq.errors import DupqError
+from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
+from dupq.runs.training_layout import TrainingFiles
+from dupq.tables import TEXTS
+from dupq.text.normalisation import Normaliser
+from dupq.text.questions import encoder_texts
+from dupq.training.pairs import Taught
+from dupq.training.word_vectors import count_words
+
+if TYPE_CHECKING:
+    from dupq.encoders.saved import SavedEncoder
+
+_QUESTIONS_PER_TASK = 500
+_ROWS = 32  # of a batch
+WordTeacher = Callable[[list[str]], np.ndarray]  # words → vectors, one row each
+
+
+def teach(files: TrainingFiles, settings: config.Settings) -> Report:
+    """Write the embeddings of the questions that are taught."""
+    keys = storage.read_table(files.taught_keys)["key"].to_numpy()
+    calls = [
+        (files.examples, keys[start : start + _QUESTIONS_PER_TASK], settings, _part(files, start))
+        for start in range(0, len(keys), _QUESTIONS_PER_TASK)
+    ]
+    return run_tasks("teach", _teach, calls)
+
+
+def _part(files: TrainingFiles, start: int) -> str:
+    return storage.join(files.taught, f"part-{start // _QUESTIONS_PER_TASK:05d}.parquet")
+
+
+def _teach(examples: str, keys: np.ndarray, settings: config.Settings, output: str) -> Counts:
+    def make() -> Counts:
+        table = storage.read_table(examples, TEXTS)
+        table = table.filter(pa.array(np.isin(table["key"].to_numpy(), keys)))
+        vectors = _embeddings(settings.teacher.encoder, table, settings.text)
+        flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
+        found = pa.table({"key": table["key"].combine_chunks(), "vector": flat})
+        counts = {"rows_in": len(table), "rows_out": len(table)}
+        storage.write_table(output, found, found.schema, counts)
+        return counts
+
+    return skip_or(output, make)
+
+
+def word_teacher(encoder: str, sentences: Iterable[list[str]], settings: config.Settings) -> WordTeacher:
+    """The teacher's embeddings of single words (float32, one row each; zero for a word that it does not know).
+
+    It knows words as they are written, which is how they stand in `sentences`: a stem gets the mean of those of its
+    words that stand there often enough, by how often they do, or else its own.
+    """
+
+    def vectors(words: list[str]) -> np.ndarray:
+        if settings.text.word_form == "written":
+            return _of_words(encoder, words)
+        counted = count_words(sentences, settings.word_vectors.counted_words).counts
+        counts = {word: count for word, count in counted.items() if count >= settings.word_vectors.minimum_count}
+        forms, _ = Normaliser(settings.text).each_word(list(counts))
+        rows = {word: row for row, word in enumerate(words)}
+        spelled = [(rows[form], *each) for form, each in zip(forms, counts.items(), strict=True) if form in rows]
+        with_any = {row for row, _, _ in spelled}
+        spelled += [(row, word, 1) for word, row in rows.items() if row not in with_any]
+        return _means(spelled, _of_words(encoder, [word for _, word, _ in spelled]), len(words))
+
+    return vectors
+
+
+def _means(spelled: list[tuple[int, str, int]], vectors: np.ndarray, size: int) -> np.ndarray:
+    """The means (float32, shape (size, D)) of `vectors` by the rows and the counts of `spelled`, without zero ones."""
+    row, count = (np.array([each[place] for each in spelled], np.int64) for place in (0, 2))
+    weights = sparse.csr_array((count * vectors.any(axis=1), (row, np.arange(len(row)))), (size, len(row)))
+    totals = np.maximum(1, weights.sum(axis=1))
+    return ((weights @ vectors.astype(np.float64)) / totals[:, None]).astype(np.float32)
+
+
+def _of_words(encoder: str, words: list[str]) -> np.ndarray:
+    """What it makes of each word alone."""
+    table = pa.table({"title": pa.array([""] * len(words)), "text": pa.array(words, pa.string())})
+    return _embeddings(encoder, table, None)
+
+
+def _embeddings(uri: str, table: pa.Table, settings: config.TextSettings | None) -> np.ndarray:
+    """Float16 as the encoder gives them. Raises DupqError if it reads other stored texts than `settings` give."""
+    import torch
+
+    from dupq.encoders.encode import encode
+
+    torch.set_num_threads(1)
+    saved = _teacher(uri)
+    text = saved.settings.text
+    if saved.network.is_lexical or saved.network.kind != "cosine":
+        raise DupqError(f"{uri}: a teacher's embeddings are dense vectors that are compared by cosine; choose another")
+    if settings is not None and (text.code, text.fields) != (settings.code, settings.fields):
+        raise DupqError(
+            f"{uri}: the teacher reads text.code={text.code}, text.fields={text.fields}, and these texts are "
+            f"{settings.code}, {settings.fields}; set them alike"
+        )
+    sequences, _ = saved.vocabulary.sequences(encoder_texts(table, text), saved.settings.encoder.maximum_tokens)
+    return encode(saved.network, sequences, _ROWS).vectors
+
+
+@functools.lru_cache(maxsize=1)
+def _teacher(uri: str) -> "SavedEncoder":
+    """Opened once by each worker: a model's libraries keep some 40 MB each time (measured with MiniLM)."""
+    from dupq.encoders.saved import load
+
+    return load(uri)
+
+
+def read_taught(files: TrainingFiles) -> Taught:
+    """All taught questions, in the order of their keys: less the mean of all, and of length 1 (float32)."""
+    table = pa.concat_tables(
+        [storage.read_table(file.uri) for file in storage.list_files(files.taught, ".parquet")]
+    ).combine_chunks()
+    vectors = table["vector"].chunk(0)
+    found = vectors.flatten().to_numpy(zero_copy_only=False).reshape(len(table), -1).astype(np.float32)
+    found -= found.mean(axis=0)
+    return Taught(table["key"].to_numpy(), found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-9))
