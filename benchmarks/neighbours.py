@@ -51,9 +51,9 @@ from dupq.neighbours.tiles import Nearest, Pairs, Search, block, search_tile
 from dupq.runs.layout import NeighbourFiles
 from dupq.shards import Shard
 from dupq.stages.embeddings import embeddings_table
-from dupq.stages.neighbours.exact import find_neighbours
 from dupq.stages.neighbours.increment import find_neighbours_since
 from dupq.stages.neighbours.plan import block_rows, bytes_a_question
+from dupq.stages.neighbours.search import find_neighbours
 from dupq.stages.neighbours.tables import Asked, read_nearest
 from dupq.tables import embeddings
 from dupq.text.keys import Sites

@@ -35,9 +35,10 @@ from dupq.neighbours.ivf import centres, hash_places, nearest_lists
 from dupq.neighbours.measure import Measure
 from dupq.runs import writer
 from dupq.stages.neighbours import approximate, recall
-from dupq.stages.neighbours.exact import LEFT_OUT, OVER, find_neighbours
+from dupq.stages.neighbours.exact import LEFT_OUT, OVER
 from dupq.stages.neighbours.increment import find_neighbours_since
 from dupq.stages.neighbours.recall import EXACT, FOUND, SAMPLED
+from dupq.stages.neighbours.search import find_neighbours
 from dupq.stages.neighbours.tables import Asked
 from dupq.text.keys import ID_BITS
 

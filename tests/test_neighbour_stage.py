@@ -30,9 +30,10 @@ from dupq.shards import Shard
 from dupq.stages.embeddings import embeddings_table
 from dupq.stages.neighbours import exact
 from dupq.stages.neighbours.changes import to_sites
-from dupq.stages.neighbours.exact import LEFT_OUT, OVER, find_neighbours
+from dupq.stages.neighbours.exact import LEFT_OUT, OVER
 from dupq.stages.neighbours.increment import find_neighbours_since
 from dupq.stages.neighbours.plan import block_rows
+from dupq.stages.neighbours.search import find_neighbours
 from dupq.stages.neighbours.tables import Asked, directed_rows, read_nearest
 from dupq.tables import SIMILAR_PAIRS, embeddings
 from dupq.text.keys import ID_BITS, Sites
@@ -331,7 +332,7 @@ def contents(files: NeighbourFiles) -> dict[str, bytes]:
 SCRIPT = """
 import pickle, sys
 from dupq.stages import cluster
-from dupq.stages.neighbours import find_neighbours
+from dupq.stages.neighbours.search import find_neighbours
 cluster.connect("local")
 print("started", flush=True)
 find_neighbours(*pickle.load(open(sys.argv[1], "rb")))

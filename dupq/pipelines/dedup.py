@@ -25,6 +25,7 @@ from dupq import config, storage
 from dupq.clusters.prior import read_prior
 from dupq.encoders.description import read_description, read_measure
 from dupq.errors import DupqError, SettingError
+from dupq.evaluation.verdict_files import read_verdicts
 from dupq.execution.tasks import run_tasks
 from dupq.near_duplicates.band_choice import with_bands
 from dupq.report import page
@@ -35,15 +36,16 @@ from dupq.stages.calibration.calibrate import calibrate
 from dupq.stages.clusters.clusters import make_clusters
 from dupq.stages.clusters.pairs import choose_threshold, score_pairs
 from dupq.stages.clusters.partition import Cut, partition_pairs
-from dupq.stages.clusters.represented_links import write_links
 from dupq.stages.encode import encode_texts
 from dupq.stages.evaluation.evaluate import evaluate_run
-from dupq.stages.evaluation.review import make_review, read_verdicts
+from dupq.stages.evaluation.review import make_review
 from dupq.stages.near_duplicates.signatures import make_signatures
 from dupq.stages.near_duplicates.verify import find_near_duplicates
-from dupq.stages.neighbours.exact import find_neighbours, planned
+from dupq.stages.neighbours.exact import planned
 from dupq.stages.neighbours.increment import find_neighbours_since
+from dupq.stages.neighbours.search import find_neighbours
 from dupq.stages.neighbours.tables import Asked
+from dupq.stages.represented_links import write_links
 from dupq.stages.terms import make_terms
 from dupq.stages.texts import make_texts
 

@@ -51,3 +51,8 @@ class Sites:
     def label(self, key: int) -> str:
         """A key as `site/question_id`."""
         return f"{self.names[key >> ID_BITS]}/{key & MAXIMUM_ID}"
+
+
+def pair_codes(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """One comparable value a pair of keys."""
+    return np.rec.fromarrays([left.astype(np.int64), right.astype(np.int64)])

@@ -15,8 +15,8 @@ from dupq.clusters import identity
 from dupq.runs.layout import ClusterFiles, NearFiles, PairFiles, PartitionFiles, TermFiles
 from dupq.shards import Shard
 from dupq.stages.clusters.clusters import make_clusters, previous_clusters
-from dupq.stages.clusters.represented_links import write_links
 from dupq.stages.near_duplicates.verify import verified_part
+from dupq.stages.represented_links import write_links
 from dupq.tables import (
     CHANGED_CLUSTERS,
     CLUSTER_STATS,

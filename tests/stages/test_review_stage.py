@@ -11,10 +11,11 @@ from run_tables import key_of, question_row, write_rows
 
 from dupq.errors import DupqError
 from dupq.evaluation import review, verdicts
+from dupq.evaluation.verdict_files import read_verdicts
 from dupq.execution.tasks import Report
 from dupq.runs.layout import ReviewFiles
 from dupq.shards import Shard, question_shards
-from dupq.stages.evaluation.review import estimated, make_review, read_rows, read_verdicts
+from dupq.stages.evaluation.review import estimated, make_review, read_rows
 from dupq.tables import PAIRS, QUESTIONS
 from dupq.text.keys import ID_BITS, Sites
 

@@ -23,13 +23,14 @@ from dupq.config import CalibrationSettings
 from dupq.encoders.description import FITNESS_QUESTIONS, read_description
 from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import chosen
+from dupq.evaluation.verdict_files import read_verdicts
 from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
 from dupq.runs.layout import CalibrationFiles, NeighbourFiles
-from dupq.stages.clusters.represented_links import known_sets, write_known_sets
-from dupq.stages.evaluation.review import read_verdicts
+from dupq.stages.calibration.sampled_pairs import read_lists, sampled_pairs
 from dupq.stages.neighbours.plan import Plan
 from dupq.stages.neighbours.search_some import read_keys, search_some, write_keys
 from dupq.stages.neighbours.tables import Asked, read_nearest
+from dupq.stages.represented_links import known_sets, write_known_sets
 from dupq.stages.terms import read_rarities, read_terms, titles_only, words_of
 from dupq.stages.training.prepare import all_keys, texts_among
 from dupq.tables import CALIBRATION_PAIRS, SAMPLE, TERMS, TEXTS
@@ -177,8 +178,6 @@ def _words_of_part(files: CalibrationFiles, asked: Asked, part: int) -> Counts:
 
 
 def _fit(files: CalibrationFiles, asked: Asked, settings: CalibrationSettings) -> Counts:
-    from dupq.stages.calibration.sampled_pairs import read_lists, sampled_pairs
-
     sites, prior = Sites(asked.sites), read_prior(settings.prior)
     lists, rarities = read_lists(files, asked), read_rarities(files.terms)
     found = sampled_pairs(files, asked, lists)

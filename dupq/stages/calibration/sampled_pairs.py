@@ -1,20 +1,18 @@
 """The pairs that a run is calibrated on: sampled questions and their neighbours, with ranks in both directions."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from dupq import storage
 from dupq.clusters.evidence import UNLISTED, Listing, listing_of
+from dupq.evaluation.verdict_files import Judged, read_verdicts
 from dupq.links.split import Split
-from dupq.stages.clusters.represented_links import read_known_sets
-from dupq.stages.evaluation.review import Judged, read_verdicts
+from dupq.runs.layout import CalibrationFiles
 from dupq.stages.neighbours.tables import Asked, read_nearest
+from dupq.stages.represented_links import read_known_sets
 from dupq.tables import SAMPLE
-from dupq.text.keys import Sites
-
-if TYPE_CHECKING:
-    from dupq.runs.layout import CalibrationFiles
+from dupq.text.keys import Sites, pair_codes
 
 _REFERENCE = 1_000
 
@@ -47,7 +45,7 @@ class Lists(NamedTuple):
     listing: Listing
 
 
-def sampled_pairs(files: "CalibrationFiles", asked: Asked, lists: Lists) -> SampledPairs:
+def sampled_pairs(files: CalibrationFiles, asked: Asked, lists: Lists) -> SampledPairs:
     """The pairs of the sampled questions that calibration may read: no question of training or test parts."""
     sites = Sites(asked.sites)
     sample = storage.read_table(files.sample, SAMPLE)
@@ -68,7 +66,7 @@ def sampled_pairs(files: "CalibrationFiles", asked: Asked, lists: Lists) -> Samp
     reference = lists.scores[np.isin(lists.keys, sampled[~is_development]), 0]
     left, right = np.minimum(queries, others)[kept], np.maximum(queries, others)[kept]
     judged = _judged_pairs(read_verdicts(files.verdicts, sites), lists, split)
-    fresh = ~np.isin(codes(left, right), codes(judged.left, judged.right))  # a verdict counts more
+    fresh = ~np.isin(pair_codes(left, right), pair_codes(judged.left, judged.right))  # a verdict counts more
     none, every = np.zeros(len(judged.left), bool), np.ones(len(judged.left), bool)
 
     def both_kinds(sampled_ones: np.ndarray, judged_ones: np.ndarray) -> np.ndarray:
@@ -123,11 +121,6 @@ def _score(lists: Lists, queries: np.ndarray, others: np.ndarray) -> np.ndarray:
     return np.where(listed, lists.scores[rows], -np.inf).max(axis=1, initial=-np.inf)
 
 
-def codes(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """One comparable value a pair of keys."""
-    return np.rec.fromarrays([left.astype(np.int64), right.astype(np.int64)])
-
-
 def _quantiles(reference: np.ndarray) -> np.ndarray:
     """At most `_REFERENCE` of the sorted scores, evenly spread: a place means the same whatever the sample."""
     if len(reference) <= _REFERENCE:
@@ -143,7 +136,7 @@ def _set_weights(sets: np.ndarray, is_linked: np.ndarray) -> np.ndarray:
     return weights
 
 
-def read_lists(files: "CalibrationFiles", asked: Asked) -> Lists:
+def read_lists(files: CalibrationFiles, asked: Asked) -> Lists:
     """The lists of both searches."""
     from dupq.neighbours.exact import rule_of
 

@@ -21,9 +21,8 @@ from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
 from dupq.links.tables import known_duplicates, link_targets
 from dupq.runs.layout import ClusterFiles
 from dupq.shards import Shard
-from dupq.stages.calibration.sampled_pairs import codes
-from dupq.stages.clusters.represented_links import represented
 from dupq.stages.near_duplicates.verify import verified_part
+from dupq.stages.represented_links import represented
 from dupq.tables import (
     CHANGED_CLUSTERS,
     CLUSTER_STATS,
@@ -38,7 +37,7 @@ from dupq.tables import (
     TEXTS,
     VERIFIED,
 )
-from dupq.text.keys import Sites
+from dupq.text.keys import Sites, pair_codes
 
 _LOWEST = np.iinfo(np.int64).min
 
@@ -279,7 +278,7 @@ def _links_beside(files: ClusterFiles, part: int, scored: pa.Table) -> pa.Table:
     links = storage.read_table(files.partition.links, KEY_PAIRS)
     left, right = links["left"].to_numpy(), links["right"].to_numpy()
     mine = partition_of(left, files.scored.terms.parts) == part
-    known = np.isin(codes(left, right), codes(scored["left"].to_numpy(), scored["right"].to_numpy()))
+    known = np.isin(pair_codes(left, right), pair_codes(scored["left"].to_numpy(), scored["right"].to_numpy()))
     return links.filter(pa.array(mine & ~known))
 
 
@@ -291,7 +290,7 @@ def _pairs_table(table: pa.Table, files: ClusterFiles, sites: Sites) -> pa.Table
         columns += [pa.array(names, pa.string()), pa.array(ids)]
     known = pa.nulls(len(table), pa.bool_())
     if files.links is not None:
-        listed = np.isin(codes(left, right), codes(*known_duplicates(files.links, sites).T))
+        listed = np.isin(pair_codes(left, right), pair_codes(*known_duplicates(files.links, sites).T))
         known = pc.or_(pa.array(listed), pc.equal(table["source"], "known_link").combine_chunks())
     members = storage.read_table(files.members, MEMBERS)
     keys, clusters = members["key"].to_numpy(), members["cluster"].to_numpy()

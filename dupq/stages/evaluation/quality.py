@@ -18,10 +18,9 @@ from dupq.links.split import Split
 from dupq.links.tables import known_duplicates
 from dupq.runs.layout import QualityFiles
 from dupq.shards import Shard
-from dupq.stages.calibration.sampled_pairs import codes
 from dupq.stages.training.prepare import all_keys
 from dupq.tables import MEMBERS, PAIRS, QUESTIONS
-from dupq.text.keys import ID_BITS, Sites
+from dupq.text.keys import ID_BITS, Sites, pair_codes
 
 _TITLE_WORDS = (4, 8, 12)  # where groups of titles by length begin, beside 0
 _EDGES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
@@ -47,7 +46,7 @@ def link_quality(files: QualityFiles, sites: Sites, decided: dict[str, Any]) -> 
     bins = measures.calibration(pairs["probability"], is_known, edges=_EDGES)
     return {
         "test_links": len(tested),
-        "in_pairs": float(np.isin(codes(*tested.T), codes(pairs["left"], pairs["right"])).mean()),
+        "in_pairs": float(np.isin(pair_codes(*tested.T), pair_codes(pairs["left"], pairs["right"])).mean()),
         "in_one_cluster": float(together.mean()),
         "lower_bound_precision": _lower_bound(split, linked, keys, clusters),
         "b_cubed": measures.b_cubed(linked, split.set_of(linked), keys, clusters)._asdict(),
@@ -102,7 +101,7 @@ def _lower_bound(split: Split, linked: np.ndarray, keys: np.ndarray, clusters: n
 def _at_threshold(row: dict[str, float], links: np.ndarray, pairs: dict[str, np.ndarray], known: np.ndarray) -> dict:
     """What pairs of that probability would find and be worth, before any partition."""
     above = pairs["probability"] >= np.float32(row["threshold"])
-    found = np.isin(codes(*links.T), codes(pairs["left"][above], pairs["right"][above]))
+    found = np.isin(pair_codes(*links.T), pair_codes(pairs["left"][above], pairs["right"][above]))
     return {
         **row,
         "links_found": float(found.mean()),

@@ -5,7 +5,6 @@ draw    a task a file   the pairs that belong to the sample
 write   here            review.parquet with the strata, and review.tsv to be filled in
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dupq import storage
-from dupq.errors import DupqError
 from dupq.evaluation import review
-from dupq.evaluation.verdicts import VERDICTS, Verdict, format_verdicts, parse_verdicts
+from dupq.evaluation.verdict_files import read_verdicts
+from dupq.evaluation.verdicts import Verdict, format_verdicts
 from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
 from dupq.runs.layout import ReviewFiles
 from dupq.shards import Shard
@@ -115,33 +114,6 @@ def _titles(keys: np.ndarray, shards: list[Shard], sites: Sites) -> dict[int, st
         rows = np.flatnonzero(np.isin(mine, keys))
         found |= dict(zip(mine[rows].tolist(), ids["title"].take(pa.array(rows)).to_pylist(), strict=True))
     return found
-
-
-@dataclass(frozen=True)
-class Judged:
-    """Verdicts as keys of a run; pairs of sites that the run lacks are left out, and counted."""
-
-    left: np.ndarray
-    right: np.ndarray
-    verdicts: np.ndarray  # int8, codes of dupq.evaluation.verdicts.VERDICTS
-    elsewhere: int
-
-
-def read_verdicts(uri: str | None, sites: Sites) -> Judged:
-    """The verdicts of a file; none without one. Raises DupqError for one that is not readable."""
-    if uri is None:
-        return Judged(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int8), 0)
-    try:
-        text = storage.read_bytes(uri).decode()
-    except UnicodeDecodeError as error:
-        raise DupqError(f"{uri}: not UTF-8 ({error})") from error
-    given = parse_verdicts(text, uri)
-    here = [row for row in given if row.site_left in sites.names and row.site_right in sites.names]
-    left = [int(sites.pack(row.site_left, np.array([row.question_id_left]), uri)[0]) for row in here]
-    right = [int(sites.pack(row.site_right, np.array([row.question_id_right]), uri)[0]) for row in here]
-    ends = [np.array(left, np.int64), np.array(right, np.int64)]
-    codes = np.array([VERDICTS[row.verdict] for row in here], np.int8)
-    return Judged(np.minimum(*ends), np.maximum(*ends), codes, len(given) - len(here))
 
 
 def estimated(uri: str, runs: str, sites: Sites) -> dict[str, Any] | None:

@@ -28,12 +28,8 @@ OVER = "pairs above the floor"
 LEFT_OUT = "pairs above the floor, more than neighbours.pairs_per_question"
 
 
-def find_neighbours(files: NeighbourFiles, shards: Sequence[Shard], asked: Asked) -> Report:
+def find_exactly(files: NeighbourFiles, shards: Sequence[Shard], asked: Asked) -> Report:
     """Write the neighbours of every embedded question."""
-    if asked.settings.method == "ivf":
-        from dupq.stages.neighbours.approximate import find_approximately
-
-        return find_approximately(files, shards, asked)
     plan = planned(files, shards, asked)
     names = [block_name(number) for number in range(len(plan.blocks))]
     report = search_tiles(files, asked, plan, [(name, name) for name in names])

@@ -25,8 +25,9 @@ from dupq.shards import Shard
 from dupq.stages.embeddings import write_embeddings
 from dupq.stages.neighbours.blocks import asked_keys, block_name, forget_blocks, read_block, rest_name
 from dupq.stages.neighbours.changes import find_changes, keys_of, to_sites
-from dupq.stages.neighbours.exact import OVER, find_neighbours, finish, pair_limit, planned, search_tiles
+from dupq.stages.neighbours.exact import OVER, finish, pair_limit, planned, search_tiles
 from dupq.stages.neighbours.plan import Plan
+from dupq.stages.neighbours.search import find_neighbours
 from dupq.stages.neighbours.tables import Asked, nearest_table, read_nearest, unranked, write_directed, write_found
 from dupq.tables import CHANGES, LOST_PAIRS, NEAREST, SIMILAR_PAIRS
 from dupq.text.keys import Sites

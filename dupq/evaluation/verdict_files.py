@@ -1,0 +1,37 @@
+"""Reading verdicts as keys of a run."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dupq import storage
+from dupq.errors import DupqError
+from dupq.evaluation.verdicts import VERDICTS, parse_verdicts
+from dupq.text.keys import Sites
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Verdicts as keys of a run; pairs of sites that the run lacks are left out, and counted."""
+
+    left: np.ndarray
+    right: np.ndarray
+    verdicts: np.ndarray  # int8, codes of dupq.evaluation.verdicts.VERDICTS
+    elsewhere: int
+
+
+def read_verdicts(uri: str | None, sites: Sites) -> Judged:
+    """The verdicts of a file; none without one. Raises DupqError for one that is not readable."""
+    if uri is None:
+        return Judged(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int8), 0)
+    try:
+        text = storage.read_bytes(uri).decode()
+    except UnicodeDecodeError as error:
+        raise DupqError(f"{uri}: not UTF-8 ({error})") from error
+    given = parse_verdicts(text, uri)
+    here = [row for row in given if row.site_left in sites.names and row.site_right in sites.names]
+    left = [int(sites.pack(row.site_left, np.array([row.question_id_left]), uri)[0]) for row in here]
+    right = [int(sites.pack(row.site_right, np.array([row.question_id_right]), uri)[0]) for row in here]
+    ends = [np.array(left, np.int64), np.array(right, np.int64)]
+    codes = np.array([VERDICTS[row.verdict] for row in here], np.int8)
+    return Judged(np.minimum(*ends), np.maximum(*ends), codes, len(given) - len(here))

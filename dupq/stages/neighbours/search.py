@@ -1,0 +1,16 @@
+"""embeddings → neighbours, by the method that the settings name."""
+
+from collections.abc import Sequence
+
+from dupq.execution.tasks import Report
+from dupq.runs.layout import NeighbourFiles
+from dupq.shards import Shard
+from dupq.stages.neighbours.approximate import find_approximately
+from dupq.stages.neighbours.exact import find_exactly
+from dupq.stages.neighbours.tables import Asked
+
+
+def find_neighbours(files: NeighbourFiles, shards: Sequence[Shard], asked: Asked) -> Report:
+    """Write the neighbours of every embedded question."""
+    search = find_approximately if asked.settings.method == "ivf" else find_exactly
+    return search(files, shards, asked)
