@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from slow_evidence import Question, slow_both_ways, slow_lead, slow_shared, words_of
+from oracles.slow_evidence import Question, slow_both_ways, slow_lead, slow_shared, words_of
 
 from dupq.clusters.evidence import (
     UNLISTED,

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from oracles.slow_evidence import Question, slow_cosine, slow_lead, slow_shared, words_of
 from run_tables import Pair, contents, cut_off, home_of, write_rows, write_terms
-from slow_evidence import Question, slow_cosine, slow_lead, slow_shared, words_of
 
 from dupq import storage
 from dupq.clusters.calibration import FEATURES, Model

@@ -11,10 +11,10 @@ import networkx as nx
 import numpy as np
 import pyarrow as pa
 import pytest
+from oracles.slow_evidence import slow_lead, terms_of
 from run_tables import Pair, contents, cut_off, home_of, write_rows, write_scored, write_terms
 from scipy import sparse
 from scipy.special import logit
-from slow_evidence import slow_lead, terms_of
 
 from dupq import storage
 from dupq.clusters.calibration import FEATURES, Evidence, Model, features_of, places_of

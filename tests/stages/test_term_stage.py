@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from oracles.slow_evidence import Question, words_of
 from run_tables import write_terms
-from slow_evidence import Question, words_of
 
 from dupq.runs.layout import TermFiles
 from dupq.shards import Shard

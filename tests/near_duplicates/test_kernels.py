@@ -9,7 +9,7 @@ import pytest
 from datasketch import MinHash
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from slow_shingles import slow_hashes, slow_text_hash, words_of
+from oracles.slow_shingles import slow_hashes, slow_text_hash, words_of
 
 from dupq.config import NearDuplicateSettings
 from dupq.near_duplicates.shingles import hash_each, shingle, shingle_sets

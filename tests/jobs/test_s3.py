@@ -12,7 +12,7 @@ from dupq import storage
 from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.runs.writer import Run
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def start(job: str, *arguments: str) -> str:

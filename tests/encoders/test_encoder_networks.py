@@ -4,12 +4,12 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
-import encoder_twins as twins
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles import encoder_twins as twins
 
 from dupq import config, storage
 from dupq.config import EncoderSettings

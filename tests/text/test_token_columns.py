@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from slow_shingles import slow_hashes
+from oracles.slow_shingles import slow_hashes
 
 from dupq.config import NearDuplicateSettings
 from dupq.near_duplicates.shingles import hash_each, shingle
@@ -176,13 +176,14 @@ def test_processors_without_avx_512_give_the_same(tmp_path: Path) -> None:
         "NUMBA_CPU_NAME": "generic",
         "NUMBA_CPU_FEATURES": "",
         "NUMBA_CACHE_DIR": str(tmp_path),
+        "PYTHONPATH": str(Path(__file__).parents[1]),
     }
     subprocess.run([sys.executable, "-c", _OLDER], env=environment, check=True, cwd=Path(__file__).parent)
 
 
 _OLDER = """
 import pyarrow as pa
-from slow_shingles import slow_hashes
+from oracles.slow_shingles import slow_hashes
 from dupq.config import NearDuplicateSettings
 from dupq.near_duplicates.shingles import shingle
 from dupq.near_duplicates.signatures import signatures, text_signatures

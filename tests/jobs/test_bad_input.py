@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from trained import TrainedSample
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 HEAD = '<?xml version="1.0" encoding="utf-8"?>\n'
 QUESTION = '  <row Id="{}" PostTypeId="1" Title="How to bake" Body="&lt;p&gt;Bread&lt;/p&gt;" Tags="|bread|" />\n'
 

@@ -22,7 +22,7 @@ from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.pipelines.train import TrainingJob, train
 from dupq.sample.archive import write_sample
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SETTINGS = (
     "training.epochs=6",
     "training.learning_rate=0.05",
