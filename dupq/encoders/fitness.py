@@ -9,12 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from dupq.config import Settings
-from dupq.encoders.encode import Encoded, encode
-from dupq.encoders.protocol import Encoder
+from dupq.encoders.reader import Reader
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.search import top_k
-from dupq.text.vocabulary import FIRST_WORD, UNKNOWN, Vocabulary
+from dupq.text.vocabulary import FIRST_WORD, UNKNOWN
 
 
 @dataclass(frozen=True)
@@ -24,20 +22,6 @@ class Fitness:
     questions: int
     unknown_words: float  # share of the words read that the encoder does not know
     bodies_found: float | None  # share of titles whose nearest body is their own; None: too few have both
-
-
-@dataclass(frozen=True)
-class Reader:
-    """A network, its words, and the settings that say how it reads a stored text."""
-
-    network: Encoder
-    vocabulary: Vocabulary
-    settings: Settings
-
-    def encode(self, texts: pa.StringArray | pa.ChunkedArray) -> Encoded:
-        """Embeddings of texts as an encoder reads them (`encoder_texts`)."""
-        sequences, _ = self.vocabulary.sequences(texts, self.settings.encoder.maximum_tokens)
-        return encode(self.network, sequences, self.settings.encode.batch_size)
 
 
 _FEWEST_BODIES = 50
@@ -58,7 +42,7 @@ def _bodies_found(reader: Reader, texts: pa.Table) -> float | None:
     if len(both) < _FEWEST_BODIES:
         return None
     keys = np.array([key for key, _, _ in both])
-    titles, bodies = (reader.encode(pa.array([row[column] for row in both], pa.string())) for column in (1, 2))
+    titles, bodies = (reader.encode_alone(pa.array([row[column] for row in both], pa.string())) for column in (1, 2))
     # a question is no neighbour of itself, so bodies have keys of their own
     found = top_k(Embeddings(2 * keys, *titles), [Embeddings(2 * keys + 1, *bodies)], 1, reader.network.measure)
     return float((found.neighbours == found.queries + 1).sum() / len(keys))

@@ -20,6 +20,7 @@ from dupq.encoders.build import rebuild
 from dupq.encoders.description import FORMAT, read_description
 from dupq.encoders.fitness import Fitness
 from dupq.encoders.protocol import Encoder
+from dupq.encoders.reader import Reader
 from dupq.errors import DupqError
 from dupq.text.vocabulary import Vocabulary
 
@@ -42,6 +43,11 @@ class SavedEncoder:
     pair_threshold: float | None  # score that tells duplicates from random pairs; None without links to choose it on
     fitness: Fitness  # on the archive that it was trained on
     metrics: dict[str, Any]
+
+    @property
+    def reader(self) -> Reader:
+        """How it makes embeddings of stored texts."""
+        return Reader(self.network, self.vocabulary, self.settings)
 
 
 def weights(network: torch.nn.Module) -> bytes:

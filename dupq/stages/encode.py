@@ -23,7 +23,6 @@ from dupq.neighbours.embeddings import Embeddings
 from dupq.stages.embeddings import embeddings_table
 from dupq.tables import REPRESENTATIVES, TEXTS
 from dupq.text.keys import Sites
-from dupq.text.questions import encoder_texts
 
 _RESTARTS = 3  # of an actor that died; a shard that kills its actor again and again ends the run
 
@@ -107,14 +106,9 @@ class EncodeShard:
         return skip_or(output, lambda: self._encode(texts, output))
 
     def _encode(self, texts: str, output: str) -> Counts:
-        from dupq.encoders.encode import encode
-
         table = storage.read_table(texts, TEXTS)
         table = table.filter(pa.array(~np.isin(table["key"].to_numpy(), self._represented)))
-        maximum = self._saved.settings.encoder.maximum_tokens
-        read = encoder_texts(table, self._saved.settings.text)
-        sequences, cut = self._saved.vocabulary.sequences(read, maximum)
-        encoded = encode(self._saved.network, sequences, self._batch_size)
+        encoded, cut = self._saved.reader.encode(table, self._batch_size)
         counts = {"rows_in": len(table), "cap: texts cut at encoder.maximum_tokens": cut}
         found = embeddings_table(Embeddings(table["key"].to_numpy(), *encoded), self._sites)
         storage.write_table(output, found, found.schema, counts)

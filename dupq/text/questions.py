@@ -3,11 +3,13 @@
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dupq.config import TextSettings
+from dupq.config import Settings, TextSettings
 from dupq.tables import TEXTS
 from dupq.text.html import html_to_text
 from dupq.text.token_columns import token_texts
+from dupq.text.token_ids import TokenIds
 from dupq.text.tokens import tokens
+from dupq.text.vocabulary import Vocabulary
 
 
 def question_text(title: str, body_html: str, settings: TextSettings) -> tuple[str, str]:
@@ -38,6 +40,11 @@ def encoder_texts(table: pa.Table, settings: TextSettings) -> pa.ChunkedArray:
     for _ in range(settings.title_times - 1):
         texts = pc.binary_join_element_wise(table["title"], texts, " ")
     return texts if settings.title_times == 1 else pc.ascii_trim(texts, " ")
+
+
+def token_ids(table: pa.Table, vocabulary: Vocabulary, settings: Settings) -> tuple[TokenIds, int]:
+    """The ids that an encoder with these settings reads of rows of TEXTS, and how many texts were cut."""
+    return vocabulary.sequences(encoder_texts(table, settings.text), settings.encoder.maximum_tokens)
 
 
 def answer_texts_table(keys: pa.Array, bodies: pa.Array, settings: TextSettings) -> pa.Table:

@@ -80,13 +80,12 @@ def _fitness(files: CalibrationFiles, names: list[str]) -> Counts:
     def make() -> None:
         import torch
 
-        from dupq.encoders.fitness import Reader, fitness
+        from dupq.encoders.fitness import fitness
         from dupq.encoders.saved import load
 
         torch.set_num_threads(1)
-        saved = load(files.encoder)
+        reader = load(files.encoder).reader
         table = pa.concat_tables([storage.read_table(files.fitness_texts(name), TEXTS) for name in names])
-        reader = Reader(saved.network, saved.vocabulary, saved.settings)
         storage.write_json(files.fitness, vars(fitness(reader, table.sort_by("key").combine_chunks())))
 
     if not storage.exists(files.fitness):

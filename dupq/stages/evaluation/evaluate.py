@@ -152,13 +152,15 @@ def read_archive(texts: str, embeddings: str, encoder: str | None, sites: Sites)
     """
     from dupq.evaluation.rankers import BM25Ranker, EncoderRanker, ShingleRanker
 
-    tables = [storage.read_table(file.uri, TEXTS, ["key", "text"]) for file in storage.list_files(texts, ".parquet")]
+    tables = [
+        storage.read_table(file.uri, TEXTS, ["key", "title", "text"]) for file in storage.list_files(texts, ".parquet")
+    ]
     table = pa.concat_tables(tables).sort_by("key").combine_chunks()
     keys, column = table["key"].to_numpy(), table["text"].chunk(0)
     strings = column.to_pylist()
     rankers: dict[str, Any] = {}
     if encoder is not None:
-        embedded = _all_embeddings(keys, strings, embeddings, encoder, sites)
+        embedded = _all_embeddings(table, embeddings, encoder, sites)
         rankers["encoder"] = EncoderRanker(embedded, read_measure(encoder))
     rankers |= {
         "bm25": BM25Ranker(keys, strings),
@@ -167,21 +169,18 @@ def read_archive(texts: str, embeddings: str, encoder: str | None, sites: Sites)
     return Archive(keys, column, rankers)
 
 
-def _all_embeddings(keys: np.ndarray, texts: list[str], embeddings: str, encoder: str, sites: Sites) -> Any:
+def _all_embeddings(table: pa.Table, embeddings: str, encoder: str, sites: Sites) -> Any:
     import torch
 
-    from dupq.encoders.encode import encode
     from dupq.encoders.saved import load
     from dupq.neighbours.embeddings import Embeddings, gathered
     from dupq.stages.embeddings import read_embeddings
 
     torch.set_num_threads(1)
-    saved = load(encoder)
     pieces = [read_embeddings(file.uri, sites) for file in storage.list_files(embeddings, ".parquet")]
-    rows = np.flatnonzero(~np.isin(keys, np.concatenate([piece.keys for piece in pieces] or [keys[:0]])))
-    missing = pa.array([texts[row] for row in rows], pa.string())
-    sequences, _ = saved.vocabulary.sequences(missing, saved.settings.encoder.maximum_tokens)
-    return gathered([*pieces, Embeddings(keys[rows], *encode(saved.network, sequences, rows=64))])
+    embedded = np.concatenate([np.zeros(0, np.int64), *(piece.keys for piece in pieces)])
+    missing = table.filter(pa.array(~np.isin(table["key"].to_numpy(), embedded)))
+    return gathered([*pieces, Embeddings(missing["key"].to_numpy(), *load(encoder).reader.encode(missing)[0])])
 
 
 def measure_known(

@@ -29,7 +29,7 @@ from dupq.runs.training_layout import TrainingFiles
 from dupq.tables import TEXTS
 from dupq.text.keys import ID_BITS, Sites
 from dupq.text.normalisation import Normaliser
-from dupq.text.questions import encoder_texts
+from dupq.text.questions import token_ids
 from dupq.text.vocabulary import Vocabulary
 from dupq.training.pairs import positives
 
@@ -107,8 +107,8 @@ class Sequences:
     def __iter__(self) -> Iterator[np.ndarray]:
         """One array (int32) a text, empty ones too."""
         for file in storage.list_files(self._folder, ".parquet"):
-            texts = encoder_texts(storage.read_table(file.uri, TEXTS, ["title", "text"]), self._settings.text)
-            yield from self._vocabulary.sequences(texts, self._settings.encoder.maximum_tokens)[0]
+            table = storage.read_table(file.uri, TEXTS, ["title", "text"])
+            yield from token_ids(table, self._vocabulary, self._settings)[0]
 
 
 def texts_among(uri: str, keys: np.ndarray) -> pa.Table:
@@ -229,7 +229,7 @@ def _write_start(
 def read_examples(files: TrainingFiles, vocabulary: Vocabulary, settings: config.Settings) -> dict[int, np.ndarray]:
     """The token ids of the questions that training reads, by key, in the order of the keys."""
     examples = storage.read_table(files.examples)
-    sequences, _ = vocabulary.sequences(encoder_texts(examples, settings.text), settings.encoder.maximum_tokens)
+    sequences, _ = token_ids(examples, vocabulary, settings)
     return dict(zip(examples["key"].to_pylist(), sequences, strict=True))
 
 

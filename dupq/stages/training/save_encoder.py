@@ -17,7 +17,6 @@ from dupq.links.split import Split
 from dupq.runs.training_layout import TrainingFiles
 from dupq.stages.training.prepare import Known, all_keys, read_known, texts_among
 from dupq.text.keys import Sites
-from dupq.text.questions import encoder_texts
 
 
 def save_encoder(files: TrainingFiles, sites: Sites, settings: config.Settings, run_id: str) -> Report:
@@ -29,7 +28,8 @@ def _save(files: TrainingFiles, site_names: list[str], settings: config.Settings
     import torch
 
     from dupq.encoders.build import rebuild
-    from dupq.encoders.fitness import Reader, fitness
+    from dupq.encoders.fitness import fitness
+    from dupq.encoders.reader import Reader
     from dupq.encoders.saved import SavedEncoder, read_weights, save
     from dupq.text.vocabulary import Vocabulary
 
@@ -76,7 +76,7 @@ def _pair_threshold(
     if not len(links) or len(pool) < 3:
         return None, None
     table = _texts(files, pool)
-    embedded = Embeddings(table["key"].to_numpy(), *reader.encode(encoder_texts(table, reader.settings.text)))
+    embedded = Embeddings(table["key"].to_numpy(), *reader.encode(table)[0])
     pairs = with_random_negatives(links, pool, known.split, 1, np.random.default_rng(training.seed))
     scores = EncoderRanker(embedded, reader.network.measure).score(pairs.left, pairs.right)
     threshold = best_threshold(scores, pairs.labels)

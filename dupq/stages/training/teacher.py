@@ -18,7 +18,6 @@ from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
 from dupq.runs.training_layout import TrainingFiles
 from dupq.tables import TEXTS
 from dupq.text.normalisation import Normaliser
-from dupq.text.questions import encoder_texts
 from dupq.training.pairs import Taught
 from dupq.training.word_vectors import count_words
 
@@ -98,8 +97,6 @@ def _embeddings(uri: str, table: pa.Table, settings: config.TextSettings | None)
     """Float16 as the encoder gives them. Raises DupqError if it reads other stored texts than `settings` give."""
     import torch
 
-    from dupq.encoders.encode import encode
-
     torch.set_num_threads(1)
     saved = _teacher(uri)
     text = saved.settings.text
@@ -110,8 +107,7 @@ def _embeddings(uri: str, table: pa.Table, settings: config.TextSettings | None)
             f"{uri}: the teacher reads text.code={text.code}, text.fields={text.fields}, and these texts are "
             f"{settings.code}, {settings.fields}; set them alike"
         )
-    sequences, _ = saved.vocabulary.sequences(encoder_texts(table, text), saved.settings.encoder.maximum_tokens)
-    return encode(saved.network, sequences, _ROWS).vectors
+    return saved.reader.encode(table, _ROWS)[0].vectors
 
 
 @functools.lru_cache(maxsize=1)

@@ -1,0 +1,33 @@
+"""From stored texts to embeddings: what an encoder reads of a question, as token ids, and what its network makes of it.
+
+Every part of dupq that encodes goes this way, so that a question has one embedding wherever it is made.
+"""
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from dupq.config import Settings
+from dupq.encoders.encode import Encoded, encode
+from dupq.encoders.protocol import Encoder
+from dupq.text.questions import token_ids
+from dupq.text.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A network, its words, and the settings that say how it reads a stored text."""
+
+    network: Encoder
+    vocabulary: Vocabulary
+    settings: Settings
+
+    def encode(self, table: pa.Table, rows: int | None = None) -> tuple[Encoded, int]:
+        """The embeddings of rows of TEXTS, and how many texts were cut; `rows` is the size of a batch."""
+        sequences, cut = token_ids(table, self.vocabulary, self.settings)
+        return encode(self.network, sequences, rows or self.settings.encode.batch_size), cut
+
+    def encode_alone(self, texts: pa.StringArray | pa.ChunkedArray) -> Encoded:
+        """The embeddings of titles or bodies alone: tokenised texts that are read as they are."""
+        sequences, _ = self.vocabulary.sequences(texts, self.settings.encoder.maximum_tokens)
+        return encode(self.network, sequences, self.settings.encode.batch_size)
