@@ -27,27 +27,20 @@ setup: .venv/ready
 dedup: .venv/ready
 ifeq ($(DUMP),)
 	@$(JOB) -m dupq.sample $(OUT)/dump
-	@$(MAKE) --no-print-directory archive DUMP=$(OUT)/dump OUT=$(OUT) PRESET=sample TRUTH="--truth $(OUT)/dump/truth.tsv"
+	@$(JOB) jobs/from_dump.py --dump $(OUT)/dump --output $(OUT) --preset sample --truth $(OUT)/dump/truth.tsv
 else
-	@$(MAKE) --no-print-directory archive
+	@$(JOB) jobs/from_dump.py --dump $(DUMP) --output $(OUT) --preset $(PRESET)
 endif
 
-.PHONY: archive
-archive:
-	@$(JOB) jobs/ingest.py --dump $(DUMP) --output $(OUT)
-	@links=$$(test -d $(OUT)/links && echo "--links $(OUT)/links"); \
-	$(JOB) jobs/train.py --questions $(OUT)/questions $$links --output $(OUT)/encoder --preset $(PRESET) && \
-	$(JOB) jobs/dedup.py --questions $(OUT)/questions $$links --encoder $(OUT)/encoder --output $(OUT)/runs $(TRUTH)
-
 test: .venv/ready
-	.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy
+	.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy && .venv/bin/lint-imports --no-logo
 	.venv/bin/pytest
 
 test-fast: .venv/ready
 	.venv/bin/pytest -m "not realdata and not cluster"
 
 lint: .venv/ready
-	.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy
+	.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy && .venv/bin/lint-imports --no-logo
 
 lock:
 	uv pip compile pyproject.toml --extra build --universal --python-version 3.11 --generate-hashes \

@@ -9,6 +9,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from dupq.errors import SettingError
 
+_ONLY_HOW = {"only_how": True}  # metadata of a setting that says how a run is made and changes nothing of its answer
+
 Language = Literal["arabic", "english", "french", "german", "italian", "portuguese", "russian", "spanish"]
 
 
@@ -158,7 +160,8 @@ class TrainingSettings:
     test_share: float = 0.2
     development_pool: int = 2_000  # questions that an epoch's development MAP is measured over
     negative_pool: int = 100_000  # questions that random and mined negatives are from
-    gpu: Literal["auto", "always", "never"] = "auto"  # auto: if the cluster has one for each worker now
+    # auto: if the cluster has one for each worker now
+    gpu: Literal["auto", "always", "never"] = field(default="auto", metadata=_ONLY_HOW)
     seed: int = 1
 
 
@@ -166,8 +169,9 @@ class TrainingSettings:
 class EncodeSettings:
     """The pool of encoding actors."""
 
-    actors: int = 0  # 0: one a GPU, or one for every two CPUs
-    gpus: int = 0  # one an actor; 0: those that the cluster has now. More make an autoscaling cluster start them
+    actors: int = field(default=0, metadata=_ONLY_HOW)  # 0: one a GPU, or one for every two CPUs
+    # one an actor; 0: those that the cluster has now. More make an autoscaling cluster start them
+    gpus: int = field(default=0, metadata=_ONLY_HOW)
     batch_size: int = 64  # questions; on a GPU, and of bags of words: a CPU does the rest without batches
 
 
@@ -178,7 +182,7 @@ class NeighbourSettings:
     k: int = 10
     scope: Literal["all", "site"] = "all"  # site: only questions of one site are compared
     sites: tuple[str, ...] = ()  # only questions of these; none: of all
-    block_rows: int = 0  # questions of a block of a tile; 0: as memory allows. Nothing else depends on it
+    block_rows: int = field(default=0, metadata=_ONLY_HOW)  # questions of a block of a tile; 0: as memory allows
     pairs_per_question: int = 100  # above the floor, on average: if there are more, only the k nearest are kept
     method: Literal["exact", "ivf"] = "exact"  # ivf: loses some neighbours; how many is measured and counted
     ivf_lists: int = 0  # of all questions, or of each site's if scope is site; 0: the root of their number
@@ -279,6 +283,16 @@ def assign(settings: Settings, assignments: Iterable[str]) -> Settings:
 def to_dict(settings: Settings) -> dict[str, Any]:
     """Plain dictionaries, for JSON."""
     return dataclasses.asdict(settings)
+
+
+def answer_settings(settings: Settings) -> dict[str, Any]:
+    """As `to_dict`, without the settings that change nothing of the answer."""
+    sections = {}
+    for name, values in to_dict(settings).items():
+        fields = dataclasses.fields(getattr(settings, name))
+        only_how = {field.name for field in fields if "only_how" in field.metadata}
+        sections[name] = {entry: value for entry, value in values.items() if entry not in only_how}
+    return sections
 
 
 def from_dict(values: dict[str, Any]) -> Settings:

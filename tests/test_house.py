@@ -11,7 +11,7 @@ from dupq import __version__, config
 from dupq.errors import SettingError
 
 ROOT = Path(__file__).parents[1]
-JOBS = ("ingest", "train", "dedup", "evaluate", "report")
+JOBS = ("ingest", "train", "dedup", "evaluate", "report", "from_dump")
 
 
 @pytest.mark.parametrize("module", ["dupq.config", "dupq.tables", "dupq.pipelines.dedup", "dupq.command_line"])
@@ -53,6 +53,7 @@ INTERFACE = {
     | {"--precision", "--known-links", "--verdicts", "--min-recall", "--max-cluster", "--max-change"},
     "evaluate": {"--questions", "--links", "--output", "--encoder", "--table"},
     "report": {"--run"},
+    "from_dump": {"--dump", "--output", "--preset", "--truth"},
 }
 
 

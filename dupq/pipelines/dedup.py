@@ -29,7 +29,7 @@ from dupq.evaluation.verdict_files import read_verdicts
 from dupq.execution.tasks import run_tasks
 from dupq.near_duplicates.band_choice import with_bands
 from dupq.report import page
-from dupq.runs import writer
+from dupq.runs import versions, writer
 from dupq.runs.layout import NeighbourFiles, RunLayout
 from dupq.shards import link_files, partitions, question_shards
 from dupq.stages.calibration.calibrate import calibrate
@@ -101,7 +101,8 @@ def dedup(job: DedupJob) -> writer.Run:
     settings = job.check()
     description = read_description(job.encoder)
     shards, sites = question_shards(job.questions)
-    run = writer.open_run(job.output, _inputs(job), _made_from(job, description, settings.calibration.prior), settings)
+    made_from = _made_from(job, description, settings.calibration.prior)
+    run = writer.open_run(job.output, _inputs(job), made_from, settings, versions.DEDUP)
     if run.finished:
         print(f"run {run.run_id} is finished already")
         check_gates(job.gates, storage.read_json(run.path("metrics.json")), run.uri)

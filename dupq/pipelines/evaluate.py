@@ -13,7 +13,7 @@ from dupq.evaluation.tables import TABLES, left_out
 from dupq.execution.tasks import Counts, run_tasks
 from dupq.links.pair_files import read_lines
 from dupq.links.tables import known_duplicates
-from dupq.runs import writer
+from dupq.runs import versions, writer
 from dupq.shards import link_files, question_shards
 from dupq.stages.encode import encode_texts
 from dupq.stages.evaluation.evaluate import measure_known, read_archive
@@ -58,7 +58,7 @@ def evaluate(job: EvaluationJob) -> str:
         "questions": writer.content_of(job.questions),
         "encoder": read_description(job.encoder)["fingerprint"] if job.encoder else None,
     }
-    run = writer.open_run(storage.join(output, "work"), inputs, made_from, settings)
+    run = writer.open_run(storage.join(output, "work"), inputs, made_from, settings, versions.EVALUATION)
     texts, embeddings = run.path("texts"), run.path("embeddings")
     run.stage("texts", lambda: make_texts(shards, sites, settings.text, texts))
     encoder = job.encoder

@@ -16,7 +16,7 @@ from dupq.encoders.description import read_description, saved_by
 from dupq.errors import DupqError, SettingError
 from dupq.links.pair_files import read_pairs
 from dupq.report import learning_curve
-from dupq.runs import writer
+from dupq.runs import versions, writer
 from dupq.runs.training_layout import TrainingFiles
 from dupq.shards import answer_shards, link_files, question_shards
 from dupq.stages.texts import make_answer_texts, make_texts
@@ -105,7 +105,7 @@ def train(job: TrainingJob) -> writer.Run:
         "word_vectors": storage.checksum(vectors) if vectors else None,
         "teacher": read_description(settings.teacher.encoder)["fingerprint"] if settings.teacher.encoder else None,
     }
-    run = writer.open_run(storage.join(output, "work"), inputs, made_from, settings)
+    run = writer.open_run(storage.join(output, "work"), inputs, made_from, settings, versions.TRAINING)
     files = TrainingFiles(texts=run.path("texts"), links=job.links, work=run.uri, output=output)
     run.stage("texts", lambda: make_texts(shards, sites, settings.text, files.texts))
     if answers:

@@ -1,14 +1,14 @@
 """A run: its folder, its name, and what of it is finished.
 
-A run's name is a hash of what it is made from: the inputs' content, the encoder, the settings and dupq's code.
-The same arguments over the same data therefore open the same run, and a rerun finishes what an earlier one left
-undone. A stage is finished when its record lies in `stages/`; within a stage, a file that exists is whole and is
-not made again. `_SUCCESS` is written last, and then `latest.json` beside the runs points here.
+A run's name is a hash of what it is made from: the inputs' content, the encoder, the settings that change the answer
+and the versions of its stages. The same arguments over the same data therefore open the same run, and a rerun finishes
+what an earlier one left undone, also with other workers, GPUs or sizes of blocks. A stage is finished when its record
+is in `stages/`; within a stage, a file that exists is whole and is not made again. `_SUCCESS` is written last, and then
+`latest.json` beside the runs points here.
 """
 
 import hashlib
 import importlib.metadata
-import importlib.resources
 import platform
 import sys
 import time
@@ -17,7 +17,7 @@ from dataclasses import asdict
 from typing import Any, Protocol
 
 from dupq import __version__, storage
-from dupq.config import Settings, to_dict
+from dupq.config import Settings, answer_settings, to_dict
 from dupq.errors import DupqError
 
 _LIBRARIES = (
@@ -40,12 +40,13 @@ class StageReport(Protocol):
 class Run:
     """One run's folder."""
 
-    def __init__(self, uri: str, inputs: dict[str, Any], settings: Settings) -> None:
+    def __init__(self, uri: str, inputs: dict[str, Any], settings: Settings, algorithms: dict[str, int]) -> None:
         """Use `open_run`."""
         self.uri = uri
         self.run_id = storage.name(uri)
         self._inputs = inputs
         self._settings = settings
+        self._algorithms = algorithms
         self.records: list[dict[str, Any]] = []
 
     def path(self, *parts: str) -> str:
@@ -87,7 +88,7 @@ class Run:
         return {
             "run_id": self.run_id,
             "dupq": __version__,
-            "code": code_fingerprint(),
+            "algorithms": self._algorithms,
             "versions": versions(),
             "inputs": self._inputs,
             "stages": self.records,
@@ -105,14 +106,17 @@ class Run:
         storage.write_json(storage.join(storage.parent(self.uri), "latest.json"), pointer)
 
 
-def open_run(output: str, inputs: dict[str, Any], made_from: Any, settings: Settings) -> Run:
-    """The run below `output` that belongs to these inputs, settings and this code; new or begun before.
+def open_run(
+    output: str, inputs: dict[str, Any], made_from: Any, settings: Settings, algorithms: dict[str, int]
+) -> Run:
+    """The run below `output` that belongs to these inputs and settings; new or begun before.
 
-    `inputs` are the URIs, for the manifest; `made_from` is what identifies their content.
+    `inputs` are the URIs, for the manifest; `made_from` is what identifies their content; `algorithms` are the versions
+    of its stages (versions.py).
     """
-    identity = {"made_from": made_from, "settings": to_dict(settings), "code": code_fingerprint()}
+    identity = {"made_from": made_from, "settings": answer_settings(settings), "algorithms": algorithms}
     run_id = hashlib.sha256(storage.json_bytes(identity)).hexdigest()[:16]
-    return Run(storage.join(storage.absolute(output), run_id), inputs, settings)
+    return Run(storage.join(storage.absolute(output), run_id), inputs, settings, algorithms)
 
 
 def previous_run(uri: str | None) -> str | None:
@@ -129,25 +133,6 @@ def previous_run(uri: str | None) -> str | None:
 def content_of(uri: str) -> list[list[str]]:
     """What identifies the tables below a folder: each file's path and checksum."""
     return [[file.relative, storage.checksum(file.uri)] for file in storage.list_files(uri, ".parquet")]
-
-
-def code_fingerprint() -> str:
-    """A hash of dupq's own files: other code may give other results."""
-    digest = hashlib.sha256(__version__.encode())
-    package = importlib.resources.files("dupq")
-    for path, content in sorted(_files_of(package, "")):
-        digest.update(path.encode() + b"\0" + content)
-    return digest.hexdigest()[:16]
-
-
-def _files_of(folder: Any, prefix: str) -> list[tuple[str, bytes]]:
-    found: list[tuple[str, bytes]] = []
-    for entry in folder.iterdir():
-        if entry.is_dir() and entry.name != "__pycache__":
-            found += _files_of(entry, f"{prefix}{entry.name}/")
-        elif entry.name.endswith((".py", ".toml", ".jinja", ".json")):
-            found.append((prefix + entry.name, entry.read_bytes()))
-    return found
 
 
 def versions() -> dict[str, str]:

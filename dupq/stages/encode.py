@@ -36,7 +36,7 @@ def encode_texts(
     """
     files = storage.list_files(texts, ".parquet")
     rows = [{"texts": file.uri, "output": storage.join(output, file.relative)} for file in files]
-    gpus = settings.gpus or cluster.gpus()
+    gpus = gpus_for(storage.join(storage.parent(texts), "encoded_on.json"), settings)
     actors = settings.actors or max(1, gpus or cluster.cpus() // 2)
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
@@ -61,6 +61,22 @@ def encode_texts(
     except ray.exceptions.RayError as error:
         raise _cause(error) from error
     return summarise([({_COUNTED[name]: value for name, value in counts.items()}, peak) for counts, peak in outcomes])
+
+
+def gpus_for(place: str, settings: EncodeSettings) -> int:
+    """How many GPUs encode. A run that was begun on one kind of device stays on it: they round differently."""
+    gpus = settings.gpus or cluster.gpus()
+    if not storage.exists(place):
+        storage.create(place, storage.json_bytes({"device": "gpu" if gpus else "cpu"}))
+        return gpus
+    if storage.read_json(place)["device"] == "cpu":
+        return 0
+    if not gpus:
+        raise DupqError(
+            f"{place}: this run's embeddings were begun on GPUs, and the cluster has none now; finish it on one with "
+            "GPUs, ask an autoscaling one for them with --set encode.gpus=N, or begin a run in another --output"
+        )
+    return gpus
 
 
 _COUNTED = {"rows_in": "rows_in", "rows_out": "rows_out", "cut": "cap: texts cut at encoder.maximum_tokens"}

@@ -256,7 +256,7 @@ def contents(run: Run) -> dict[str, bytes]:
     }
 
 
-def test_a_run_that_was_cut_off_is_finished_to_the_same_bytes(
+def test_a_run_that_was_cut_off_is_finished_to_the_same_bytes_with_other_actors_and_blocks(
     joining: Run, trained_sample: TrainedSample, tmp_path: Path
 ) -> None:
     import shutil
@@ -266,11 +266,17 @@ def test_a_run_that_was_cut_off_is_finished_to_the_same_bytes(
     for gone in ("calibrate", "neighbours", "pairs", "partition", "clusters", "evaluate"):
         (copy / "stages" / f"{gone}.json").unlink()
     lost = ("_SUCCESS", "metrics.json", "clusters/part-00001.parquet", "pairs", "work/members.parquet")
-    lost += ("work/neighbours/nearest", "work/neighbours/directed", "work/calibration/calibration.json")
+    lost += (
+        "work/neighbours/plan.json",
+        "work/neighbours/nearest",
+        "work/neighbours/directed",
+        "work/calibration/calibration.json",
+    )
     lost += ("work/calibration/search-2", "work/pairs", "work/partition")
     for gone in lost:
         shutil.rmtree(copy / gone) if (copy / gone).is_dir() else (copy / gone).unlink()
-    finished = dedup(job(trained_sample, tmp_path, assignments=(threshold_of(joining),)))
+    otherwise = ("encode.actors=1", "neighbours.block_rows=211")
+    finished = dedup(job(trained_sample, tmp_path, assignments=(threshold_of(joining), *otherwise)))
     assert finished.uri == str(copy)
     assert contents(finished) == contents(joining)
     assert (copy / "metrics.json").read_bytes() == Path(joining.path("metrics.json")).read_bytes()

@@ -276,7 +276,7 @@ def scaled(vectors: np.ndarray, longest: float) -> np.ndarray:
 def test_the_manifest_tells_the_recall(tmp_path: Path) -> None:
     assignments = ["neighbours.method=ivf", "neighbours.ivf_probes=1", f"neighbours.k={K}"]
     settings = config.assign(config.Settings(), assignments)
-    run = writer.open_run(str(tmp_path), {}, "a test", settings)
+    run = writer.open_run(str(tmp_path), {}, "a test", settings, {})
     files, made = write(made_up([200, 0, 0]), Path(run.uri), SITES)
     wanted = Asked(SITES, settings.neighbours, MIX, 0.5, 2)
     run.stage("neighbours", lambda: find_neighbours(files, made, wanted))

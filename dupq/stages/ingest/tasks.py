@@ -24,7 +24,7 @@ from dupq.dump.tabular.columns import Columns
 from dupq.dump.units import Piece, Reading, Unit, format_of, pieces
 from dupq.dump.xml.posts import PostChoice
 from dupq.execution.memory import give_back, peak_mb, reset_peak
-from dupq.runs import writer
+from dupq.runs import versions
 from dupq.tables import ANSWERS, LINKS, QUESTIONS
 
 SCHEMAS = {"questions": QUESTIONS, "links": LINKS, "answers": ANSWERS}
@@ -72,7 +72,7 @@ def shard_uri(folder: str, number: int) -> str:
 
 
 def made_from(site: DumpSite, job: Ingest) -> dict[str, Any]:
-    """What the tables of a site depend on: the content of its files, settings, and dupq's code.
+    """What the tables of a site depend on: the content of its files, settings, and the version of ingest.
 
     `parts` is what its parts depend on; how they are cut into shards can change without reading the dump again.
     """
@@ -82,7 +82,7 @@ def made_from(site: DumpSite, job: Ingest) -> dict[str, Any]:
         "links": len(site.links),
         "reading": repr(job.reading),
         "answers": job.answers,
-        "code": writer.code_fingerprint(),
+        "algorithms": versions.INGEST,
     }
     return {"parts": parts, "shard_rows": job.settings.shard_rows}
 

@@ -1,0 +1,51 @@
+"""From a dump to clusters: ingest, train and dedup, one after the other in one process and on one Ray."""
+
+from dataclasses import dataclass
+
+from dupq import config, storage
+from dupq.pipelines.dedup import FREE_SECTIONS, DedupJob, dedup
+from dupq.pipelines.ingest import Checked, IngestJob, ingest
+from dupq.pipelines.train import TrainingJob, train
+from dupq.runs import writer
+
+
+@dataclass(frozen=True)
+class FromDumpJob:
+    """What `jobs/from_dump.py` was asked for; dumps, output and truth are URIs."""
+
+    dumps: tuple[str, ...]
+    output: str
+    preset: str = config.DEFAULT_PRESET
+    truth: str | None = None
+    assignments: tuple[str, ...] = ()
+
+    def check(self) -> Checked:
+        """What there is to ingest; raises DupqError for what is wrong, before any work."""
+        config.load(self.preset, list(self.assignments))
+        return self.ingest_job().check()
+
+    def ingest_job(self) -> IngestJob:
+        """The first of the three jobs."""
+        return IngestJob(self.dumps, self.output, assignments=self.settings_of("ingest"))
+
+    def settings_of(self, name: str) -> tuple[str, ...]:
+        """The assignments for the job ingest, train or dedup."""
+        return tuple(assignment for assignment in self.assignments if _job_of(assignment) == name)
+
+
+def _job_of(assignment: str) -> str:
+    section = assignment.partition(".")[0]
+    return "ingest" if section == "ingest" else "dedup" if section in FREE_SECTIONS else "train"
+
+
+def from_dump(job: FromDumpJob, checked: Checked | None = None) -> writer.Run:
+    """Write the archive, an encoder and a run of it below `job.output`; returns the run.
+
+    `checked` is what `job.check()` gave, if it was called before. What an earlier attempt finished is not done again.
+    """
+    ingest(job.ingest_job(), checked)
+    questions, links, encoder = (storage.join(job.output, name) for name in ("questions", "links", "encoder"))
+    known = links if storage.list_files(links, ".parquet") else None
+    train(TrainingJob(questions, known, encoder, job.preset, job.settings_of("train")))
+    runs = storage.join(job.output, "runs")
+    return dedup(DedupJob(questions, encoder, runs, known, job.truth, assignments=job.settings_of("dedup")))

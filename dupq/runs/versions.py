@@ -1,0 +1,23 @@
+"""The version of each stage's algorithm. A run's name holds them: other answers, another run.
+
+Raise a stage's number when it answers differently, and say so in CHANGELOG.md. A new comment, name or report template
+is no new answer. tests/golden/ fails where an answer changed and its number did not.
+"""
+
+INGEST = {"ingest": 1}
+TRAINING = {"texts": 1, "answer_texts": 1, "pairs": 1, "prepare": 1, "teach": 1, "fit": 1, "save": 1}
+DEDUP = {
+    "texts": 1,
+    "signatures": 1,
+    "near_duplicates": 1,
+    "encode": 1,
+    "terms": 1,
+    "calibrate": 1,
+    "neighbours": 1,
+    "pairs": 1,
+    "partition": 1,
+    "clusters": 1,
+    "evaluate": 1,
+    "review": 1,
+}
+EVALUATION = {name: DEDUP[name] for name in ("texts", "encode")}
