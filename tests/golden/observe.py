@@ -49,7 +49,9 @@ def observe(folder: Path) -> Answers:
     job = TrainingJob(f"{archive}/questions", f"{archive}/links", str(folder / "trained"), "bogdanova-max", trained)
     training = train(job)
     encoder = put_together(f"{archive}/questions", str(folder / "encoder"))
-    run = dedup(DedupJob(f"{archive}/questions", encoder, str(folder / "runs"), links=f"{archive}/links"))
+    joining = ("clusters.threshold=0.05",)  # hardly a pair is sure by random vectors
+    asked = DedupJob(f"{archive}/questions", encoder, str(folder / "runs"), f"{archive}/links", assignments=joining)
+    run = dedup(asked)
     return {"ingest": {"ingest": of_ingest(archive)}, "training": of_training(training, job), "dedup": of_run(run)}
 
 
@@ -63,7 +65,7 @@ def put_together(questions: str, uri: str) -> str:
     counts = Counter(word for text in texts["text"].to_pylist() for word in normaliser.all_words(text))
     vocabulary = Vocabulary(sorted(word for word, count in counts.items() if count > 1), settings.text, 0)
     settings = dataclasses.replace(settings, encoder=dataclasses.replace(settings.encoder, units=32))
-    vectors = np.random.default_rng(1).normal(size=(len(vocabulary), 32)).astype(np.float32) / np.sqrt(32)
+    vectors = np.random.default_rng(1).normal(size=(len(vocabulary), 32)).astype(np.float32) / np.float32(32**0.5)
     network = build(settings.encoder, vectors, seed=1)
     network.prepare(list(token_ids(texts, vocabulary, settings)[0]), [])
     network.tune(None)
