@@ -3,52 +3,9 @@
 python jobs/from_dump.py --dump cs.stackexchange.com.7z --output out/cs
 """
 
-from dupq import command_line, config
+from dupq.cli.main import job
 
 VERSION = "0.1.0"
 
-
-def main() -> None:
-    """Parse, connect, do the three jobs, and say what was found and where the report is."""
-    parser = command_line.parser("Ingest dumps, train an encoder on them, and find their duplicate questions.")
-    parser.add_argument(
-        "--dump",
-        required=True,
-        action="append",
-        metavar="URI",
-        type=command_line.uri,
-        help="a .7z, a Posts.xml (also compressed), a Parquet conversion, or a folder of them; may be repeated",
-    )
-    parser.add_argument(
-        "--output",
-        required=True,
-        metavar="URI",
-        type=command_line.uri,
-        help="where the tables, the encoder and the runs go",
-    )
-    parser.add_argument(
-        "--preset",
-        default=config.DEFAULT_PRESET,
-        metavar="NAME",
-        help=f"the encoder: {', '.join(config.preset_names())}",
-    )
-    parser.add_argument(
-        "--truth",
-        metavar="URI",
-        type=command_line.uri,
-        help="planted pairs of a made archive (.tsv), to measure what was found",
-    )
-    arguments = parser.parse_args()
-
-    from dupq.execution import cluster
-    from dupq.pipelines.from_dump import FromDumpJob, from_dump
-    from dupq.report.summary import summary
-
-    job = FromDumpJob(tuple(arguments.dump), arguments.output, arguments.preset, arguments.truth, tuple(arguments.set))
-    checked = job.check()
-    cluster.connect(arguments.ray)
-    print(summary(from_dump(job, checked).uri))
-
-
 if __name__ == "__main__":
-    command_line.main(main, VERSION)
+    job("from_dump", VERSION)

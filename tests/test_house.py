@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 JOBS = ("ingest", "train", "dedup", "evaluate", "report", "from_dump")
 
 
-@pytest.mark.parametrize("module", ["dupq.config", "dupq.tables", "dupq.pipelines.dedup", "dupq.command_line"])
+@pytest.mark.parametrize("module", ["dupq.config", "dupq.tables", "dupq.pipelines.dedup", "dupq.cli.main"])
 def test_importing_the_front_door_does_not_load_torch(module: str) -> None:
     loaded = _modules_after_importing(module)
     assert "torch" not in loaded

@@ -1,0 +1,98 @@
+"""Find the duplicate questions of an archive: the nightly job."""
+
+import argparse
+
+from dupq import config
+from dupq.cli.options import add_shared, uri
+
+DESCRIPTION = "Find the duplicate questions of an archive."
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of the job."""
+    parser.add_argument("--questions", required=True, metavar="URI", type=uri, help="the questions table")
+    parser.add_argument("--encoder", required=True, metavar="URI", type=uri, help="a trained encoder's folder")
+    parser.add_argument(
+        "--output",
+        required=True,
+        metavar="URI",
+        type=uri,
+        help="the folder of runs; the run gets one of its own in it",
+    )
+    parser.add_argument(
+        "--links",
+        metavar="URI",
+        type=uri,
+        help="known duplicates: a part calibrates probabilities, on another quality is measured, and they mark pairs",
+    )
+    parser.add_argument(
+        "--truth",
+        metavar="URI",
+        type=uri,
+        help="planted pairs of a made archive (.tsv), to measure what was found",
+    )
+    parser.add_argument(
+        "--previous",
+        metavar="URI",
+        type=uri,
+        help="an earlier run, or the folder of runs for the latest: only what is new since then is searched, clusters "
+        "that live on keep their ids, and changes/ tells what became of the others",
+    )
+    parser.add_argument(
+        "--precision",
+        type=float,
+        metavar="P",
+        default=config.CalibrationSettings.precision,
+        help="the expected share of the pairs that may join questions that are duplicates",
+    )
+    parser.add_argument(
+        "--known-links",
+        choices=["use", "ignore", "check"],
+        default=config.ClusterSettings.known_links,
+        help="use: known duplicates join their questions; check: they are for calibration and measures only; ignore: "
+        "as if there were none",
+    )
+    parser.add_argument(
+        "--verdicts",
+        metavar="URI",
+        type=uri,
+        help="a run's review.tsv, filled in: that run's precision and recall are estimated, and this one is calibrated "
+        "on it too",
+    )
+    parser.add_argument(
+        "--min-recall", type=float, metavar="R", help="fail if fewer of the known duplicates are in one cluster"
+    )
+    parser.add_argument("--max-cluster", type=int, metavar="N", help="fail if a cluster has more questions")
+    parser.add_argument(
+        "--max-change",
+        type=float,
+        metavar="SHARE",
+        help="fail if more of the questions of clusters have another cluster than in the --previous run",
+    )
+    add_shared(parser)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Connect, find the duplicates, and say what was found and where the report is."""
+    from dupq.execution import cluster
+    from dupq.pipelines.dedup import DedupJob, Gates, dedup
+    from dupq.report.summary import summary
+
+    job = DedupJob(
+        arguments.questions,
+        arguments.encoder,
+        arguments.output,
+        arguments.links,
+        arguments.truth,
+        arguments.previous,
+        (
+            f"calibration.precision={arguments.precision}",
+            f"clusters.known_links={arguments.known_links}",
+            *arguments.set,
+        ),
+        arguments.verdicts,
+        Gates(arguments.min_recall, arguments.max_cluster, arguments.max_change),
+    )
+    job.check()
+    cluster.connect(arguments.ray)
+    print(summary(dedup(job).uri))

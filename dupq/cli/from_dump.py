@@ -1,0 +1,52 @@
+"""From a dump to clusters: ingest, train and dedup, one after the other."""
+
+import argparse
+
+from dupq import config
+from dupq.cli.options import add_shared, uri
+
+DESCRIPTION = "Ingest dumps, train an encoder on them, and find their duplicate questions."
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of the job."""
+    parser.add_argument(
+        "--dump",
+        required=True,
+        action="append",
+        metavar="URI",
+        type=uri,
+        help="a .7z, a Posts.xml (also compressed), a Parquet conversion, or a folder of them; may be repeated",
+    )
+    parser.add_argument(
+        "--output",
+        required=True,
+        metavar="URI",
+        type=uri,
+        help="where the tables, the encoder and the runs go",
+    )
+    parser.add_argument(
+        "--preset",
+        default=config.DEFAULT_PRESET,
+        metavar="NAME",
+        help=f"the encoder: {', '.join(config.preset_names())}",
+    )
+    parser.add_argument(
+        "--truth",
+        metavar="URI",
+        type=uri,
+        help="planted pairs of a made archive (.tsv), to measure what was found",
+    )
+    add_shared(parser)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Connect, do the three jobs, and say what was found and where the report is."""
+    from dupq.execution import cluster
+    from dupq.pipelines.from_dump import FromDumpJob, from_dump
+    from dupq.report.summary import summary
+
+    job = FromDumpJob(tuple(arguments.dump), arguments.output, arguments.preset, arguments.truth, tuple(arguments.set))
+    checked = job.check()
+    cluster.connect(arguments.ray)
+    print(summary(from_dump(job, checked).uri))
