@@ -6,6 +6,7 @@ have taken.
 """
 
 import dataclasses
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -45,6 +46,7 @@ def fit(files: TrainingFiles, sites: Sites, settings: config.Settings, workers: 
     from ray.train import FailureConfig, RunConfig, ScalingConfig, WorkerGroupError
     from ray.train.torch import TorchTrainer
 
+    os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.25")  # how late Ray Train sees that training ended
     filesystem, path = storage.filesystem(storage.join(files.work, "ray_train"))
     trainer = TorchTrainer(
         train_worker,
@@ -134,7 +136,6 @@ def train_worker(loop_config: dict[str, Any]) -> None:
         if is_first:
             checkpoints.save(network, optimizer, progress)
             storage.write_json(task.files.curve, progress.curve)
-        ray.train.report({"epoch": len(progress.curve)})
     if is_first:
         _finish(task, network, checkpoints, progress)
         storage.write_json(task.files.training, {"peak_memory_mb": peak_mb()})
