@@ -36,6 +36,9 @@ test: .venv/ready
 	.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy && .venv/bin/lint-imports --no-logo
 	.venv/bin/pytest
 
+check: lint
+	.venv/bin/pytest -q -m "not realdata and not cluster and not job"
+
 test-fast: .venv/ready
 	.venv/bin/pytest -m "not realdata and not cluster"
 
