@@ -153,13 +153,13 @@ class TrainingSettings:
     set_pairs: int = 1_000  # pairs of one set at most; of a larger one some are drawn, and the others counted
     pairs: int = 0  # positive pairs trained on at most, chosen by a hash of their keys; 0: all
     negatives: int = 1  # random questions per positive pair; logistic_ranking uses the hardest; 0 if others are there
-    negatives_drawn: Literal["each-epoch", "once"] = "each-epoch"
+    negatives_drawn: Literal["each-epoch", "once"] = "each-epoch"  # in another order each epoch either way
     mined_negatives: int = 0  # per positive pair: the encoder's own nearest questions that are no known duplicates
     mined_epochs: int = 1  # they are mined anew each so many epochs
     development_share: float = 0.2  # of the duplicate clusters
     test_share: float = 0.2
     development_pool: int = 2_000  # questions that an epoch's development MAP is measured over
-    negative_pool: int = 100_000  # questions that random and mined negatives are from
+    negative_pool: int = 100_000  # questions that random and mined negatives are from, of the training part or of none
     # auto: if the cluster has one for each worker now
     gpu: Literal["auto", "always", "never"] = field(default="auto", metadata=_ONLY_HOW)
     seed: int = 1

@@ -23,9 +23,9 @@ class Split:
     sets: np.ndarray  # int64
     parts: np.ndarray  # str
 
-    def questions_of(self, part: str) -> np.ndarray:
-        """The keys of one part."""
-        return self.questions[self.parts == part]
+    def questions_of(self, *parts: str) -> np.ndarray:
+        """The keys of one part or of several, sorted."""
+        return self.questions[np.isin(self.parts, parts)]
 
     def set_of(self, keys: np.ndarray) -> np.ndarray:
         """The set of each key (int64); -1 for a question without known duplicates."""

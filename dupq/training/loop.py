@@ -17,6 +17,7 @@ from dupq.training.optimizers import clip_gradients
 from dupq.training.pairs import Pairs, Rankings, Taught, with_random_negatives, with_strangers
 
 _NO_PAIRS = np.zeros((0, 2), np.int64)
+_ORDER = 2  # the end of an epoch's seed of its order; mining's is 1, and a seed without one is that with 0
 _MEAN_LOSSES = ("mean_squared_error", "softmax")  # of a batch; the others are its sum
 Sequences = Mapping[int, np.ndarray]  # the token ids of each question, by key
 
@@ -68,16 +69,23 @@ def epoch_examples(
     """What one epoch is trained on: `links` (int64, shape (m, 2)) and questions of `pool`, as the loss needs them.
 
     `mined` (int64, shape (m, any)) are hard negatives of each link; `wrong` are pairs that are known to be no
-    duplicates.
+    duplicates. The order is another one in each epoch, also of negatives that are drawn once.
     """
     drawn = epoch if settings.negatives_drawn == "each-epoch" else 0
     generator = np.random.default_rng([settings.seed, drawn])
     if settings.loss in ("logistic_ranking", "softmax"):
-        return with_strangers(links, pool, split, settings.negatives, generator, mined, wrong)
+        rankings = with_strangers(links, pool, split, settings.negatives, generator, mined, wrong)
+        return Rankings(*_shuffled(rankings, settings.seed, epoch))
     if mined is not None:
         hard = np.stack([np.repeat(links[:, 0], mined.shape[1]), mined.ravel()], axis=1)
         wrong = np.concatenate([hard, wrong])
-    return with_random_negatives(links, pool, split, settings.negatives, generator, wrong)
+    pairs = with_random_negatives(links, pool, split, settings.negatives, generator, wrong)
+    return Pairs(*_shuffled(pairs, settings.seed, epoch))
+
+
+def _shuffled(columns: Pairs | Rankings, seed: int, epoch: int) -> list[np.ndarray]:
+    order = np.random.default_rng([seed, epoch, _ORDER]).permutation(len(columns.left))
+    return [column[order] for column in columns]
 
 
 def train_epoch(

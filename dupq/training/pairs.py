@@ -134,18 +134,26 @@ def with_random_negatives(
     """Every link as a positive pair, and `negatives` times as many pairs of a linked and a random question.
 
     A negative is never one question with itself or with one of its known duplicates (Bogdanova et al. 2015,
-    section 5.1: balanced sets have one negative a positive). `others` are more negatives. Rows are shuffled.
+    section 5.1: balanced sets have one negative a positive). `others` are more negatives. The links come first, in
+    their order, then the negatives of each, then the others.
     """
-    left = np.tile(links.ravel(), -(-negatives // 2))[: len(links) * negatives] if negatives != 1 else links[:, 0]
+    left = _linked_sides(links, negatives, generator).ravel()
     right = _random_strangers(left, pool, split, generator)
     wrong = len(left) + len(others)
-    pairs = Pairs(
+    return Pairs(
         np.concatenate([links[:, 0], left, others[:, 0]]),
         np.concatenate([links[:, 1], right, others[:, 1]]),
         np.concatenate([np.ones(len(links), np.float32), np.zeros(wrong, np.float32)]),
     )
-    order = generator.permutation(len(pairs.labels))
-    return Pairs(*(column[order] for column in pairs))
+
+
+def _linked_sides(links: np.ndarray, negatives: int, generator: np.random.Generator) -> np.ndarray:
+    """The linked question of each negative (int64, shape (links, negatives)): the two of a link take turns.
+
+    Which one begins is drawn, the left one for half of the links (of an odd number of links for one more).
+    """
+    first = generator.permutation(len(links)) % 2
+    return np.take_along_axis(links, (first[:, None] + np.arange(negatives)) % 2, axis=1)
 
 
 def with_strangers(
@@ -157,16 +165,15 @@ def with_strangers(
     mined: np.ndarray | None = None,
     wrong: np.ndarray = _NO_PAIRS,
 ) -> Rankings:
-    """Every link with `strangers` random questions (dos Santos et al. 2015, section 2.5). Rows are shuffled.
+    """Every link, in the order of `links`, with `strangers` random questions (dos Santos et al. 2015, section 2.5).
 
     Behind them stand those of `mined` (int64, shape (links, any)); and if there are pairs that are known to be
     `wrong` (int64, shape (m, 2)), a partner of either question in one of those, or else one more random question.
     """
-    order = generator.permutation(len(links))
-    left, right = links[order].T
+    left, right = links.T
     columns = [_random_strangers(np.repeat(left, strangers), pool, split, generator).reshape(len(links), strangers)]
     if mined is not None:
-        columns.append(mined[order])
+        columns.append(mined)
     if len(wrong):
         random = _random_strangers(left, pool, split, generator)
         columns.append(_partners(left, right, random, wrong, generator)[:, None])

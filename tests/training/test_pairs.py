@@ -12,10 +12,11 @@ from dupq.encoders.build import build
 from dupq.errors import DupqError
 from dupq.links.pair_files import read_lines, read_pairs
 from dupq.links.split import split_links
+from dupq.stages.training.prepare import negative_pool
 from dupq.text.keys import Sites
 from dupq.training.loop import epoch_examples
 from dupq.training.mining import id_shingles, mine
-from dupq.training.pairs import Pairs, Rankings, chosen_pairs, positives
+from dupq.training.pairs import Pairs, Rankings, chosen_pairs, positives, with_random_negatives
 
 SETTINGS = config.TrainingSettings(development_share=0.1, test_share=0.0)
 TREES = np.array([(10 * i, 10 * i + j) for i in range(10) for j in range(1, 6)])  # ten stars of six questions
@@ -87,6 +88,58 @@ def test_no_negative_of_any_kind_is_a_known_duplicate(loss: str) -> None:
             assert (examples.strangers[has_one, 5] == 12).all()
 
 
+@pytest.mark.parametrize("most", [1000, 40])
+def test_negatives_are_drawn_from_training_questions_and_those_without_duplicates_only(most: int) -> None:
+    training = dataclasses.replace(SETTINGS, development_share=0.3, test_share=0.3, negative_pool=most)
+    split = split_links(TREES, training)
+    part_of = dict(zip(split.questions.tolist(), split.parts.tolist(), strict=True))
+    allowed = [key for key in range(100) if part_of.get(key, "train") == "train"]
+    assert len(allowed) == 100 - 2 * 3 * 6
+    found = negative_pool(np.arange(100), split, training).tolist()
+    assert found == sorted(set(found) & set(allowed))
+    assert len(found) == min(most, len(allowed))
+    read = np.union1d(found, split.questions)  # what training has of the archive
+    assert negative_pool(read, split, training).tolist() == found
+
+
+@pytest.mark.parametrize("loss", ["squared_error", "logistic_ranking", "softmax"])
+def test_negatives_are_drawn_once_or_each_epoch_and_the_order_is_another_one_each_epoch(loss: str) -> None:
+    training = config.load("bogdanova-max", [f"training.loss={loss}", "training.negatives=3"]).training
+    split = split_links(TREES, training)
+    used = positives(TREES, split, training).pairs
+    mined = np.stack([(used[:, 0] + 10) % 100, (used[:, 0] + 21) % 100], axis=1)
+
+    def rows(drawn: str, epoch: int) -> list[list[float]]:
+        chosen = dataclasses.replace(training, negatives_drawn=drawn)  # type: ignore[arg-type]
+        examples = epoch_examples(used, np.arange(100), split, chosen, epoch, mined, np.array([(1, 12), (23, 99)]))
+        return np.column_stack([*examples]).tolist()  # type: ignore[no-any-return]
+
+    once, anew = ([rows(drawn, epoch) for epoch in (1, 2, 3)] for drawn in ("once", "each-epoch"))
+    for first, second in ((0, 1), (0, 2), (1, 2)):
+        assert once[first] != once[second]
+        assert sorted(once[first]) == sorted(once[second])
+        assert sorted(anew[first]) != sorted(anew[second])
+    assert once[1] == rows("once", 2)  # as a training that goes on has it again
+    assert anew[1] == rows("each-epoch", 2)
+
+
+@given(st.integers(0, 30), st.integers(0, 9), st.integers(0, 2**32))
+def test_each_link_has_the_same_number_of_negatives_and_its_questions_take_turns(
+    links: int, negatives: int, seed: int
+) -> None:
+    pairs = np.array([(2 * i, 2 * i + 1) for i in range(links)], np.int64).reshape(-1, 2)
+    split = split_links(pairs, SETTINGS)
+    found = with_random_negatives(pairs, np.arange(100), split, negatives, np.random.default_rng(seed))
+    linked = found.left[found.labels == 0]
+    counts = np.array([[(linked == question).sum() for question in pair] for pair in pairs.tolist()]).reshape(-1, 2)
+    assert counts.sum(axis=1).tolist() == [negatives] * links
+    more_of_left = counts[:, 0] - counts[:, 1]
+    if negatives % 2:
+        assert sorted(more_of_left.tolist()) == [-1] * (links // 2) + [1] * (links - links // 2)
+    else:
+        assert not more_of_left.any()
+
+
 def test_a_pool_of_nearly_only_duplicates_gives_the_one_that_is_none_and_of_nothing_else_an_error() -> None:
     split = split_links(np.array([*TREES, (0, 1000)]), SETTINGS)
     own = np.array([0, 1, 2, 3, 4, 5, 1000])
@@ -112,6 +165,7 @@ def test_mined_negatives_are_the_nearest_that_duplicate_neither_by_link_nor_by_w
     found = mine(network, sequences, used, pool, split, chosen, 1)
     assert found.shape == (len(used), 3)
     assert (found == mine(network, sequences, used, pool, split, chosen, 1)).all()
+    assert (mine(network, sequences, used, np.array([99]), split, chosen, 1) == 99).all()  # all that a small pool has
 
     from dupq.encoders.encode import encode
 

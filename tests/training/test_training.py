@@ -187,16 +187,6 @@ def test_the_stranger_that_scores_highest_is_the_one_that_is_used() -> None:
     assert train_epoch(network, still, SEQUENCES, three, chosen).mean == pytest.approx(expected / 3, rel=1e-4)
 
 
-def test_strangers_are_drawn_once_or_each_epoch() -> None:
-    chosen = quick("dos-santos-cnn").training
-    split = split_links(DUPLICATES, chosen)
-    first, second = (epoch_examples(DUPLICATES, np.arange(40), split, chosen, epoch) for epoch in (1, 2))
-    assert all((a == b).all() for a, b in zip(first, second, strict=True))
-    anew = dataclasses.replace(chosen, negatives_drawn="each-epoch")
-    first, second = (epoch_examples(DUPLICATES, np.arange(40), split, anew, epoch) for epoch in (1, 2))
-    assert not all((a == b).all() for a, b in zip(first, second, strict=True))
-
-
 @pytest.mark.parametrize(
     ("assignment", "rule"),
     [

@@ -21,7 +21,14 @@ from dupq.evaluation.known_duplicates import chosen
 from dupq.execution.tasks import Report
 from dupq.links.split import Split
 from dupq.runs.training_layout import TrainingFiles
-from dupq.stages.training.prepare import Known, all_keys, read_examples, read_known, read_titles_and_bodies
+from dupq.stages.training.prepare import (
+    Known,
+    all_keys,
+    negative_pool,
+    read_examples,
+    read_known,
+    read_titles_and_bodies,
+)
 from dupq.stages.training.progress import POLL_SECONDS, shown
 from dupq.stages.training.teacher import read_taught
 from dupq.text.keys import Sites
@@ -153,7 +160,6 @@ def _task(loop_config: dict[str, Any]) -> _Task:
     sequences = read_examples(files, vocabulary, settings)
     titles = read_titles_and_bodies(files, vocabulary, settings) if settings.title_body.epochs else None
     known = read_known(files, sites, all_keys(files.texts), settings.training)
-    others = np.setdiff1d(np.array(list(sequences), np.int64), known.split.questions_of("test"))
     return _Task(
         files,
         settings,
@@ -161,7 +167,7 @@ def _task(loop_config: dict[str, Any]) -> _Task:
         sequences,
         known,
         positives(known.links, known.split, settings.training).pairs,
-        chosen(others, settings.training.negative_pool),
+        negative_pool(np.array(list(sequences), np.int64), known.split, settings.training),
         titles,
         read_taught(files) if settings.teacher.encoder else None,
         (context.get_world_rank(), context.get_world_size()),

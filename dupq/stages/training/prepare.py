@@ -152,13 +152,21 @@ def read_known(files: TrainingFiles, sites: Sites, keys: np.ndarray, settings: c
     wrong = wrong[np.isin(wrong, keys).all(axis=1)]
     sets = split.set_of(wrong.ravel()).reshape(-1, 2)
     contradicted = (sets[:, 0] == sets[:, 1]) & (sets[:, 0] >= 0)
-    kept_for_later = np.concatenate([split.questions_of(part) for part in ("development", "test")])
-    of_training = ~np.isin(wrong, kept_for_later).any(axis=1)
+    of_training = ~np.isin(wrong, split.questions_of("development", "test")).any(axis=1)
     counts = {
         "pairs of files not in the archive": absent,
         "pairs of files labelled 0 within a set of duplicates": int(contradicted.sum()),
     }
     return Known(links, split, wrong[~contradicted & of_training], counts)
+
+
+def negative_pool(keys: np.ndarray, split: Split, settings: config.TrainingSettings) -> np.ndarray:
+    """The questions that negatives are drawn from: some of `keys` (int64), sorted, of the training part or of none.
+
+    A development question that is pushed away from all others in training would no longer tell how an epoch does, nor
+    where the threshold is. It is the same pool for the whole archive and for all that training reads of it.
+    """
+    return chosen(np.setdiff1d(keys, split.questions_of("development", "test")), settings.negative_pool)
 
 
 def _prepare(files: TrainingFiles, site_names: list[str], settings: config.Settings) -> Counts:
@@ -198,11 +206,10 @@ def _prepare(files: TrainingFiles, site_names: list[str], settings: config.Setti
 
 def _write_examples(files: TrainingFiles, keys: np.ndarray, known: Known, settings: config.Settings) -> None:
     """The texts that training reads, and the keys of those of them that a teacher reads, if there is one."""
-    kept_for_later = np.concatenate([known.split.questions_of(part) for part in ("development", "test")])
     taught = chosen(keys, settings.teacher.questions if settings.teacher.encoder else 0)
     if not settings.teacher.held_out:
-        taught = np.setdiff1d(taught, kept_for_later)
-    wanted = np.union1d(known.split.questions, chosen(keys, settings.training.negative_pool))
+        taught = np.setdiff1d(taught, known.split.questions_of("development", "test"))
+    wanted = np.union1d(known.split.questions, negative_pool(keys, known.split, settings.training))
     wanted = np.setdiff1d(np.union1d(wanted, known.wrong), known.split.questions_of("test"))
     wanted = np.union1d(wanted, taught)
     schema = pa.schema([TEXTS.field("key")])
