@@ -280,6 +280,15 @@ def assign(settings: Settings, assignments: Iterable[str]) -> Settings:
     return check(settings)
 
 
+def assign_free(trained: Settings, assignments: Iterable[str], free: tuple[str, ...]) -> Settings:
+    """`assign` to the settings of an encoder, of which only the sections named in `free` may change."""
+    assignments = tuple(assignments)
+    for assignment in assignments:
+        if assignment.partition(".")[0] not in free:
+            raise SettingError(f"--set {assignment}: fixed when the encoder was trained; free are {', '.join(free)}")
+    return assign(trained, assignments)
+
+
 def to_dict(settings: Settings) -> dict[str, Any]:
     """Plain dictionaries, for JSON."""
     return dataclasses.asdict(settings)

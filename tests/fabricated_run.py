@@ -2,7 +2,7 @@
 
 The large cluster is joined by near duplicates, the pair and the triple by the encoder, and the copies lie on
 a site whose name is no host name. A known link is among the triple's pairs. The more probable a pair of the encoder,
-the lower its similarity, so that neither passes for the other.
+the lower its similarity, and all of these are above 1, so that neither passes for the other.
 """
 
 import dataclasses
@@ -85,7 +85,7 @@ def _pair(left: Key, right: Key, source: str, value: float, known_link: bool = F
         "question_id_right": right[1],
         "source": source,
         "jaccard": value if source in ("exact", "near_duplicate") else None,
-        "similarity": 1 - value if is_encoders else None,
+        "similarity": 2 - value if is_encoders else None,
         "probability": value,
         "rank": 1 if is_encoders else None,
         "rank_left": 1 if is_encoders else None,

@@ -1,7 +1,8 @@
 """Connected components of a graph of questions, on verified edges only."""
 
-import numba
 import numpy as np
+
+from dupq.kernel_cache import numba
 
 _EDGES_AT_ONCE = 1 << 20
 

@@ -8,9 +8,9 @@ the titles of both questions' neighbours too: where all of them say "How can I â
 
 from typing import NamedTuple
 
-import numba as nb
 import numpy as np
 
+from dupq.kernel_cache import numba as nb
 from dupq.near_duplicates.shingles import Shingles
 from dupq.near_duplicates.verification import have_other_numbers, jaccard
 from dupq.text.terms import Terms

@@ -11,10 +11,10 @@ of the `excess` of listed pairs above that weight: joining two clusters gains th
 import heapq
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from dupq.clusters.components import components
+from dupq.kernel_cache import numba
 
 _EXACT = 12  # nodes; 3^12 / 2 steps take half a millisecond
 _ROUNDS = 100  # of contraction, moves and splits

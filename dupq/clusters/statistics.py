@@ -2,8 +2,9 @@
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
+
+from dupq.kernel_cache import numba
 
 _NONE = -1
 

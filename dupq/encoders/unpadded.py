@@ -13,11 +13,11 @@ dimensions of a word, k words a window, U units.
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-import numba
 import numpy as np
 import torch
 from torch import nn
 
+from dupq.kernel_cache import numba
 from dupq.text.token_ids import TokenIds
 
 _BLOCK = 512  # rows of a matrix that are multiplied at once

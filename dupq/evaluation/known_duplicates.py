@@ -3,19 +3,70 @@
 Links are incomplete: a pair that nobody linked may well be a duplicate, so every figure is a lower bound.
 """
 
+from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import xxhash
 
 from dupq.clusters.components import components
-from dupq.config import EvaluationSettings
+from dupq.config import EvaluationSettings, Settings
+from dupq.evaluation.labels import unseen
 from dupq.evaluation.measures import accuracy, best_threshold, pair_average_precision, retrieval_measures, roc_auc
 from dupq.evaluation.protocol import Ranker
-from dupq.links.split import Split
+from dupq.evaluation.tables import TABLES
+from dupq.links.split import Split, split_links
 from dupq.training.pairs import Pairs, with_random_negatives
 
 _NEGATIVES_SEED = 5
+_RANKED = ("encoder", "bm25")  # the systems that rank the archive; all of them score pairs
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The known duplicates that an encoder was trained and tuned on, and its own threshold for pairs if it has one."""
+
+    train: np.ndarray  # keys of questions (int64)
+    development: np.ndarray  # likewise
+    development_links: np.ndarray  # int64, shape (m, 2)
+    pair_threshold: float | None
+
+
+def measure_known(
+    rankers: dict[str, Ranker],
+    keys: np.ndarray,
+    links: np.ndarray,
+    seen: Seen | None,
+    settings: Settings,
+    others: np.ndarray | None = None,
+    tables: Collection[str] = tuple(TABLES),
+) -> dict[str, Any] | None:
+    """The measures of `tables` for all systems on duplicate links (int64, shape (m, 2)); None without links.
+
+    `keys` (int64) are those of the archive that `rankers` know. Measured are the links that the encoder never saw.
+    Without one (`seen` is None) they are the test part of the split that one trained with these settings would have.
+    `others` (int64, shape (m, 2)) are pairs that people said to be no duplicates, of questions of the archive. What
+    only tables left out need is not computed.
+    """
+    links = _within(links, keys)
+    if not len(links):
+        return None
+    split = _split(links, seen, settings)
+    left_out = {name: len(split.questions_of(name)) for name in ("train", "development")}
+    known: dict[str, Any] = {"left_out": left_out}
+    if "retrieval" in tables:
+        compared = {name: rankers[name] for name in _RANKED if name in rankers}
+        known |= retrieval(compared, split, len(keys), settings.evaluation)
+    if "pairs" in tables:
+        thresholds = _thresholds(rankers, keys, links, seen, settings, others is not None)
+        known["balanced_pairs"] = balanced_pairs(rankers, thresholds, split, links, keys)
+        if others is not None:
+            pairs = unseen(links, others, split, _questions(seen))
+            left_out["labelled_pairs"] = len(links) + len(others) - len(pairs.labels)
+            has_both = len(np.unique(pairs.labels)) == 2
+            known["labelled_pairs"] = labelled_pairs(rankers, thresholds, pairs) if has_both else None
+    return known
 
 
 def unseen_split(links: np.ndarray, trained_on: np.ndarray, tuned_on: np.ndarray) -> Split:
@@ -107,6 +158,37 @@ def labelled_pairs(rankers: dict[str, Ranker], thresholds: dict[str, float], pai
             "roc_auc": roc_auc(scores, pairs.labels),
         }
     return {"duplicates": duplicates, "others": len(pairs.labels) - duplicates, "systems": systems}
+
+
+def _thresholds(
+    rankers: dict[str, Ranker],
+    keys: np.ndarray,
+    links: np.ndarray,
+    seen: Seen | None,
+    settings: Settings,
+    are_labels: bool,
+) -> dict[str, float]:
+    """See pair_thresholds. Of labels of the user's own few, if any, are of questions that the encoder was tuned on."""
+    if seen is None:
+        return pair_thresholds(rankers, {}, _split(links, seen, settings), links, keys)
+    given = {} if seen.pair_threshold is None else {"encoder": seen.pair_threshold}
+    tuning = np.concatenate([links, _within(seen.development_links, keys)]) if are_labels else links
+    return pair_thresholds(rankers, given, _split(tuning, seen, settings), tuning, keys)
+
+
+def _split(links: np.ndarray, seen: Seen | None, settings: Settings) -> Split:
+    if seen is None:
+        return split_links(links, settings.training)
+    return unseen_split(links, seen.train, seen.development)
+
+
+def _questions(seen: Seen | None) -> np.ndarray:
+    return np.zeros(0, np.int64) if seen is None else np.concatenate([seen.train, seen.development])
+
+
+def _within(links: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """The links whose questions are both in the archive."""
+    return links[np.isin(links, keys).all(axis=1)]
 
 
 def _balanced(split: Split, part: str, links: np.ndarray, keys: np.ndarray) -> Pairs:

@@ -43,10 +43,11 @@ def left_out(known: dict[str, Any]) -> str:
     ]
     labels = known.get("labels")
     if labels:
+        in_training = f", {seen['labelled_pairs']:,} seen in training" if "labelled_pairs" in seen else ""
         lines.append(
             f"of {labels['lines']:,} labelled pairs {labels['not_in_archive']:,} are not in the archive, "
-            f"{labels['repeated']:,} repeated, {labels['contradictory']:,} labelled 0 within a set of duplicates, "
-            f"{seen['labelled_pairs']:,} seen in training"
+            f"{labels['repeated']:,} repeated, {labels['contradictory']:,} labelled 0 within a set of duplicates"
+            f"{in_training}"
         )
     return "\n".join(lines)
 

@@ -4,8 +4,9 @@ Texts whose signatures agree in all rows of at least one band fall into one buck
 likely that is, `pairing` for the candidates that buckets give). A bucket only proposes: each pair is verified.
 """
 
-import numba
 import numpy as np
+
+from dupq.kernel_cache import numba
 
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)

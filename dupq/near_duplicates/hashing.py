@@ -11,9 +11,9 @@ its lower 32 bits, which a signature is made from, with one of about 2**-32.
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
+from dupq.kernel_cache import numba
 from dupq.text.packed_bytes import count_bits, eight_bytes, equal_in_64, some_bytes, store_places
 from dupq.text.strings import longest
 

@@ -3,15 +3,16 @@
 The minima, multipliers and addends of 64 permutations stay in vector registers (twelve with AVX-512) while all
 shingles pass. What is left is a multiplication, an addition and a minimum for each permutation and shingle, which
 keeps the vector units of the processor busy: a loop that numba has LLVM make into vectors reads and writes them
-again and again, and falls short for texts of a hundred shingles. See `many_bytes` on numba's cache.
+again and again, and falls short for texts of a hundred shingles.
 """
 
 from typing import Any
 
-import numba
 from llvmlite import ir
 from numba import extending, types
 from numba.core import cgutils
+
+from dupq.kernel_cache import numba
 
 intrinsic: Any = extending.intrinsic  # mypy would count the compiler's context among the arguments of a call
 

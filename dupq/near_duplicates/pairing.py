@@ -12,8 +12,9 @@ edits each, 0.09 with 1,000. Of the true pairs of these, 0.9996 still share a co
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
+
+from dupq.kernel_cache import numba
 
 _SLOTS_PER_KEY = 8  # of the sieve, two bits each: about one in eight of the keys that stand alone gets past it
 _SMALL = 16  # members of a bucket that insertion sorts fast

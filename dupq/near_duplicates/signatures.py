@@ -4,12 +4,12 @@ A shingle's low 32 bits are pre-mixed, then each permutation k maps them to a_k 
 signature keeps the minimum of each permutation over the text's shingles.
 """
 
-import numba
 import numpy as np
 import pyarrow as pa
 from datasketch import MinHash
 
 from dupq.config import NearDuplicateSettings
+from dupq.kernel_cache import numba
 from dupq.near_duplicates.hashing import SLACK, room_for, shingle_hashes, whole_vectors
 from dupq.near_duplicates.minhash import GROUP, TOGETHER, least_values
 from dupq.near_duplicates.shingles import Shingles

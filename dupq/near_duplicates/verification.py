@@ -1,9 +1,9 @@
 """The exact Jaccard coefficient |A ∩ B| / |A ∪ B| of the shingle sets of candidate pairs."""
 
-import numba
 import numpy as np
 import scipy.sparse as sparse
 
+from dupq.kernel_cache import numba
 from dupq.near_duplicates.shingles import Shingles
 
 

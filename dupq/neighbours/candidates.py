@@ -3,9 +3,9 @@
 import mmap
 from typing import Any, NamedTuple
 
-import numba as nb
 import numpy as np
 
+from dupq.kernel_cache import numba as nb
 from dupq.neighbours.exact import exact_score
 
 _SPARE = 3  # candidates that a question has room for beyond its k best, times k

@@ -1,7 +1,8 @@
 """Compiled: Manhattan and Euclidean distances of whole blocks, by differences, a whole row of columns at a time."""
 
-import numba as nb
 import numpy as np
+
+from dupq.kernel_cache import numba as nb
 
 STEP = 4  # dimensions that are added at a time: a row of sums is then read and written once for all of them
 

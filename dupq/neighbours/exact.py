@@ -8,10 +8,10 @@ machine. (Long vectors' Euclidean distances are rounded; their bits are those of
 
 from typing import NamedTuple
 
-import numba as nb
 import numpy as np
 
 from dupq.errors import DupqError
+from dupq.kernel_cache import numba as nb
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.measure import Measure
 

@@ -1,9 +1,9 @@
 """A hash of each question's embedding: equal ones have equal neighbours among the same questions."""
 
-import numba as nb
 import numpy as np
 from scipy import sparse
 
+from dupq.kernel_cache import numba as nb
 from dupq.neighbours.embeddings import Embeddings
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)

@@ -7,8 +7,9 @@ for a matrix product add to it (see lexical.py) is added there.
 
 from typing import NamedTuple
 
-import numba as nb
 import numpy as np
+
+from dupq.kernel_cache import numba as nb
 
 GROUP = 64  # scores that are looked at together
 

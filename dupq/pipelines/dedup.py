@@ -169,14 +169,9 @@ def check_gates(gates: Gates, metrics: dict, run: str) -> None:
 
 def run_settings(description: dict, assignments: tuple[str, ...]) -> config.Settings:
     """The settings that the encoder was trained with, changed where a run is free to, and bands and rows chosen."""
-    for assignment in assignments:
-        if assignment.partition(".")[0] not in FREE_SECTIONS:
-            raise SettingError(
-                f"--set {assignment}: fixed when the encoder was trained; free are {', '.join(FREE_SECTIONS)}"
-            )
     trained = config.from_dict(description["settings"])
     free = {section: getattr(config.Settings(), section) for section in FREE_SECTIONS}
-    settings = config.assign(dataclasses.replace(trained, **free), assignments)
+    settings = config.assign_free(dataclasses.replace(trained, **free), assignments, FREE_SECTIONS)
     return dataclasses.replace(settings, near_duplicates=with_bands(settings.near_duplicates))
 
 

@@ -1,13 +1,13 @@
 """The evaluation job: a whole archive ranked for its known duplicates, by an encoder and by the baselines."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from dupq import config, storage
 from dupq.encoders.description import read_description
-from dupq.errors import DupqError
+from dupq.errors import DupqError, SettingError
+from dupq.evaluation.known_duplicates import measure_known
 from dupq.evaluation.labels import Labels, usable
 from dupq.evaluation.tables import TABLES, left_out
 from dupq.execution.tasks import Counts, run_tasks
@@ -16,14 +16,16 @@ from dupq.links.tables import known_duplicates
 from dupq.runs import versions, writer
 from dupq.shards import link_files, question_shards
 from dupq.stages.encode import encode_texts
-from dupq.stages.evaluation.evaluate import measure_known, read_archive
+from dupq.stages.evaluation.evaluate import SHINGLE_SIZES, read_archive, read_seen
 from dupq.stages.texts import make_texts
 from dupq.text.keys import Sites
+
+FREE_SECTIONS = ("encode", "evaluation")  # with an encoder: it reads the texts as it was trained to
 
 
 @dataclass(frozen=True)
 class EvaluationJob:
-    """What `jobs/evaluate.py` was asked for; URIs, and the names of tables to show.
+    """What `jobs/evaluate.py` was asked for; URIs, and the names of the tables to measure.
 
     `links` is a table of links, or a file of labelled pairs.
     """
@@ -37,6 +39,9 @@ class EvaluationJob:
 
     def check(self) -> config.Settings:
         """The settings; raises DupqError for what is wrong, before any work."""
+        unknown = [name for name in self.tables if name not in TABLES]
+        if unknown or not self.tables:
+            raise SettingError(f"--table {', '.join(unknown)}: no such table; there are {', '.join(TABLES)}")
         sites = question_shards(self.questions)[1]
         if _is_pair_file(self.links):
             read_lines(storage.read_bytes(self.links), sites, self.links)
@@ -45,11 +50,11 @@ class EvaluationJob:
         if self.encoder is None:
             return config.load(assignments=list(self.assignments))
         trained = config.from_dict(read_description(self.encoder)["settings"])
-        return config.assign(trained, self.assignments)
+        return config.assign_free(trained, self.assignments, FREE_SECTIONS)
 
 
 def evaluate(job: EvaluationJob) -> str:
-    """Write metrics.json below `job.output`; returns the tables that were asked for, as text."""
+    """Write metrics.json below `job.output`, with what `job.tables` name only; returns these tables as text."""
     settings = job.check()
     shards, sites = question_shards(job.questions)
     output = storage.absolute(job.output)
@@ -78,21 +83,23 @@ def _measure(
     output: str,
 ) -> Counts:
     sites = Sites(site_names)
-    archive = read_archive(*folders, job.encoder, sites)
+    archive = read_archive(*folders, job.encoder, sites, SHINGLE_SIZES if "pairs" in job.tables else ())
     labels = _read_labels(job.links, sites, archive.keys) if _is_pair_file(job.links) else None
     links = known_duplicates(job.links, sites) if labels is None else labels.duplicates
     others = None if labels is None else labels.others
-    known: dict[str, Any] | None = measure_known(archive, links, job.encoder, sites, settings, others)
+    seen_before = read_seen(job.encoder, sites)
+    known = measure_known(archive.rankers, archive.keys, links, seen_before, settings, others, job.tables)
     if known is None:
         raise DupqError(f"{job.links}: no known duplicates have both questions in the archive; nothing to measure")
-    if not known["test_queries"]:
+    measured = known["test_queries"] if "retrieval" in job.tables else known["balanced_pairs"]["pairs"]
+    if not measured:
         seen = known["left_out"]["train"] + known["left_out"]["development"]
         raise DupqError(
             f"{job.links}: all {seen} questions with known duplicates were seen when the encoder was trained; nothing "
             "to measure. Give links or pairs that it has not seen"
         )
     storage.write_json(output, known if labels is None else {**known, "labels": labels.counts})
-    return {"rows_in": len(archive.keys), "rows_out": known["test_queries"]}
+    return {"rows_in": len(archive.keys), "rows_out": measured}
 
 
 def _is_pair_file(links: str) -> bool:

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
+from dupq.report.axes import ticks
+
 _WIDTH = 720
 _ROW = 26
 _LABEL = 250  # the right end of a bar's label
@@ -78,7 +80,7 @@ def histogram(
     parts = [_grid_line(10**power, decades) for power in range(decades + 1)]
     for left, right, count in zip(edges, edges[1:], counts, strict=False):
         parts.append(_column(left, right, count, low, high, decades))
-    parts += [_tick(value, low, high) for value in _ticks(low, high)]
+    parts += [_tick(value, label, low, high) for value, label in ticks(low, high)]
     if mark and low <= mark.value <= high:
         parts.append(_mark(mark, low, high))
     return _svg(title, description, _PLOT_BOTTOM + 24, Markup("").join(parts))
@@ -90,7 +92,7 @@ def curve(title: str, description: str, points: Sequence[tuple[float, float]], m
     path = " ".join(f"{_across(x, low, high):.1f},{_share_up(y):.1f}" for x, y in points)
     parts = [_share_line(step / 4) for step in range(5)]
     parts.append(Markup('<polyline class="curve" points="{}"/>').format(path))
-    parts += [_tick(value, low, high) for value in _ticks(low, high)]
+    parts += [_tick(value, label, low, high) for value, label in ticks(low, high)]
     if mark and low <= mark.value <= high:
         parts.append(_mark(mark, low, high))
     return _svg(title, description, _PLOT_BOTTOM + 24, Markup("").join(parts))
@@ -100,7 +102,7 @@ def _column(left: float, right: float, count: int, low: float, high: float, deca
     x, end, y = _across(left, low, high), _across(right, low, high), _up(count, decades)
     return Markup(
         '<rect class="one" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"><title>{}</title></rect>'
-    ).format(x, y, max(1, end - x - 1), _PLOT_BOTTOM - y, f"{left:.2f} to {right:.2f}: {count:,}")
+    ).format(x, y, max(1, end - x - 1), _PLOT_BOTTOM - y, f"{left:.4g} to {right:.4g}: {count:,}")
 
 
 def _grid_line(count: int, decades: int) -> Markup:
@@ -118,9 +120,9 @@ def _across_the_plot(y: float, label: str) -> Markup:
     ).format(_PLOT_LEFT, _WIDTH, y, y, _PLOT_LEFT - 8, y + 4, label)
 
 
-def _tick(value: float, low: float, high: float) -> Markup:
-    return Markup('<text class="axis" x="{:.1f}" y="{}" text-anchor="middle">{:.1f}</text>').format(
-        _across(value, low, high), _PLOT_BOTTOM + 18, value
+def _tick(value: float, label: str, low: float, high: float) -> Markup:
+    return Markup('<text class="axis" x="{:.1f}" y="{}" text-anchor="middle">{}</text>').format(
+        _across(value, low, high), _PLOT_BOTTOM + 18, label
     )
 
 
@@ -131,10 +133,6 @@ def _mark(mark: Mark, low: float, high: float) -> Markup:
         '<line class="mark" x1="{:.1f}" x2="{:.1f}" y1="6" y2="{}"/>'
         '<text class="mark-label" x="{:.1f}" y="15" text-anchor="{}">{}</text>'
     ).format(x, x, _PLOT_BOTTOM, x - 6 if anchor == "end" else x + 6, anchor, mark.label)
-
-
-def _ticks(low: float, high: float) -> list[float]:
-    return [step / 10 for step in range(math.ceil(low * 10 - 1e-6), math.floor(high * 10 + 1e-6) + 1)]
 
 
 def _across(value: float, low: float, high: float) -> float:

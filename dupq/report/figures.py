@@ -101,6 +101,11 @@ def probabilities(counts: Histogram, threshold: float | None) -> Markup:
     return _histogram("Probability of the encoder's pairs", counts, threshold)
 
 
+def similarities(counts: Histogram) -> Markup:
+    """How alike the encoder finds its pairs, on its own scale. No threshold: that is a probability."""
+    return _histogram("Similarity of the encoder's pairs", counts, None)
+
+
 def jaccards(counts: Histogram, threshold: float | None) -> Markup:
     """How many shingles the verified copies share."""
     return _histogram("Jaccard coefficient of copies and near duplicates", counts, threshold)

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dupq.report.axes import round_edges
 from dupq.report.streaming import Histogram, Order, Selection
 from dupq.runs.reader import Key, Question, Run
 
@@ -22,6 +23,7 @@ PAIRS_SHOWN = 10  # of a cluster, and on either side of the threshold
 SUREST_PAIRS = 10_000  # whose clusters are candidates for the most certain ones
 
 _PROBABILITY_EDGES = np.linspace(0, 1, 51)
+_SIMILARITY_BINS = 50  # at most
 _JACCARD_EDGES = np.linspace(0, 1, 51)
 _SIZE_EDGES = np.array([2, 3, 4, 5, 10, 20, 50, 100, 1_000, np.inf])
 
@@ -79,6 +81,7 @@ class Findings:
 
     sources: list[SourceCount]
     probabilities: Histogram
+    similarities: Histogram
     jaccards: Histogram
     cluster_sizes: Histogram
     above: list[Pair]
@@ -91,10 +94,11 @@ class Findings:
 class PairSurvey:
     """One pass over the pairs: counts, histograms, and the pairs at the top and round the threshold."""
 
-    def __init__(self, threshold: float | None) -> None:
-        """Without a threshold every pair joins, and none is near it."""
+    def __init__(self, threshold: float | None, scores: tuple[float, float]) -> None:
+        """Without a threshold every pair joins, and none is near it; `scores` are the encoder's lowest and highest."""
         self.counts = {source: SourceCount(source) for source in SOURCES}
         self.probabilities = Histogram(_PROBABILITY_EDGES)
+        self.similarities = Histogram(round_edges(*scores, _SIMILARITY_BINS))
         self.jaccards = Histogram(_JACCARD_EDGES)
         self._threshold = threshold
         self._above = Selection(PAIRS_SHOWN, [("probability", "ascending"), *_PAIR_KEY])
@@ -112,6 +116,7 @@ class PairSurvey:
         self.jaccards.add(pairs["jaccard"])
         from_encoder = pc.equal(pairs["source"], "encoder")
         self.probabilities.add(pairs["probability"].filter(from_encoder))
+        self.similarities.add(pairs["similarity"].filter(from_encoder))
         over = pairs.filter(pc.and_(from_encoder, joins))
         self._surest.add(over)
         if self._threshold is not None:
@@ -165,7 +170,7 @@ def gather(run: Run) -> Findings:
     the encoder joined are found among those of its surest pairs.
     """
     threshold = run.metrics.get("threshold")
-    pairs = PairSurvey(threshold)
+    pairs = PairSurvey(threshold, _score_range(run))
     for table in run.pairs():
         pairs.add(table)
     clusters = ClusterSurvey(_clusters_of(run, pairs.surest()))
@@ -180,6 +185,7 @@ def gather(run: Run) -> Findings:
     return Findings(
         sources=list(pairs.counts.values()),
         probabilities=pairs.probabilities,
+        similarities=pairs.similarities,
         jaccards=pairs.jaccards,
         cluster_sizes=clusters.sizes,
         above=above,
@@ -188,6 +194,13 @@ def gather(run: Run) -> Findings:
         certain=[_cluster(row, members, evidence) for row in certain],
         questions=run.titles(shown),
     )
+
+
+def _score_range(run: Run) -> tuple[float, float]:
+    """The lowest and the highest similarity; an encoder's measure may have any range."""
+    ranges = [pc.min_max(table["similarity"]).as_py() for table in run.pairs(["similarity"])]
+    there = [found for found in ranges if found["min"] is not None]
+    return min((found["min"] for found in there), default=0.0), max((found["max"] for found in there), default=0.0)
 
 
 def _joins(pairs: pa.Table, threshold: float | None) -> pa.ChunkedArray:

@@ -127,6 +127,7 @@ def _context(run: Run, found: Findings) -> dict[str, Any]:
             "reliability": figures.reliability(links or {}),
             "planted": figures.planted(metrics.get("planted") or {}),
             "probabilities": figures.probabilities(found.probabilities, metrics.get("threshold")),
+            "similarities": figures.similarities(found.similarities),
             "jaccards": figures.jaccards(found.jaccards, _setting(run.config, "near_duplicates.threshold")),
             "collisions": figures.collisions(run.config.get("near_duplicates") or {}),
             "cluster_sizes": figures.cluster_sizes(found.cluster_sizes),

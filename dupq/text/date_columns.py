@@ -6,9 +6,9 @@ a date is asked once for each distinct word.
 
 from collections.abc import Sequence
 
-import numba
 import numpy as np
 
+from dupq.kernel_cache import numba
 from dupq.text.numbers import PATTERNS, VERBS_TOO, roles
 
 _LETTERS = "onymd"  # the roles that the patterns are made of

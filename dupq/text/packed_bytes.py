@@ -3,18 +3,16 @@
 A search for spaces or for the ends of words, byte by byte, takes a branch for each, many of which the processor
 predicts wrongly. These functions answer for 64 bytes with a few vector instructions (AVX-512, AVX2, NEON: whatever
 LLVM finds) and leave only the set bits to walk along. Bit i of a mask stands for byte `at + i`.
-
-numba keeps what it compiled beside the file of each kernel and does not see that a function of another file, such as
-these, has changed: whoever changes them removes the `__pycache__` of the packages that use them.
 """
 
 from typing import Any
 
-import numba
 import numpy as np
 from llvmlite import ir
 from numba import extending, types
 from numba.core import cgutils
+
+from dupq.kernel_cache import numba
 
 intrinsic: Any = extending.intrinsic  # mypy would count the compiler's context among the arguments of a call
 

@@ -2,9 +2,10 @@
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 import pyarrow as pa
+
+from dupq.kernel_cache import numba
 
 
 class Strings(NamedTuple):

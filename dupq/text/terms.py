@@ -7,12 +7,12 @@ share a bucket count as one term: with 4 million buckets a pair of texts of 100 
 import re
 from typing import NamedTuple
 
-import numba as nb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
+from dupq.kernel_cache import numba as nb
 from dupq.text.strings import strings_of
 from dupq.text.word_forms import stems
 from dupq.text.word_table import distinct_words

@@ -5,10 +5,10 @@ takes a short way. A text whose form NFKC or lower case depends on more than sin
 `characters.py`: combining letters that are not composed yet, final sigmas) gets it from `tokens.normal_form`.
 """
 
-import numba
 import numpy as np
 import pyarrow as pa
 
+from dupq.kernel_cache import numba
 from dupq.text.characters import (
     AFTER_APOSTROPHE,
     ALONE,

@@ -5,12 +5,12 @@ Behind them may stand ids that unknown words share by a hash of their letters, s
 
 import functools
 
-import numba
 import numpy as np
 import pyarrow as pa
 
 from dupq.config import TextSettings
 from dupq.errors import DupqError
+from dupq.kernel_cache import numba
 from dupq.text.date_columns import mask_dates, role_bits
 from dupq.text.normalisation import Normaliser
 from dupq.text.numbers import DATE_TOKEN

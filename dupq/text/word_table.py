@@ -7,9 +7,9 @@ words are never taken for one.
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
+from dupq.kernel_cache import numba
 from dupq.text.packed_bytes import eight_bytes, lowest_bit, some_bytes
 from dupq.text.strings import Strings
 

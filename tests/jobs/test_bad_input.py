@@ -131,6 +131,15 @@ def test_too_many_broken_rows_fail_the_run_and_say_where_they_are(tmp_path: Path
             "no Ray cluster",
         ),
         ("evaluate", ["--questions", "{questions}", "--links", "{tmp}/no", "--output", "{tmp}/q"], 1, "no link tables"),
+        (
+            "evaluate",
+            [
+                *("--questions", "{questions}", "--links", "{links}", "--output", "{tmp}/q"),
+                *("--encoder", "{encoder}", "--set", "text.code=kept"),
+            ],
+            2,
+            "--set text.code=kept: fixed when the encoder was trained; free are encode, evaluation",
+        ),
         ("report", ["--run", "{tmp}"], 1, "no run is here"),
     ],
 )

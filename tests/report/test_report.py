@@ -8,7 +8,19 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from fabricated_run import BAD_SITE, CS, LARGE, LONG_TITLE, PAIR, TITLES, TRAVEL, TRIPLE, build_run, cluster_id
+from fabricated_run import (
+    BAD_SITE,
+    CS,
+    LARGE,
+    LONG_TITLE,
+    PAIR,
+    THRESHOLD,
+    TITLES,
+    TRAVEL,
+    TRIPLE,
+    build_run,
+    cluster_id,
+)
 from lxml import html
 
 from dupq import storage, tables
@@ -113,8 +125,8 @@ def test_the_canonical_question_comes_first(parsed: html.HtmlElement) -> None:
 def test_clusters_show_the_evidence_of_their_pairs(parsed: html.HtmlElement) -> None:
     pairs = [text_of(item) for item in section(parsed, "certain").xpath("article[2]/ul/li")]
     assert pairs == [
-        "1 – 3 Encoder, similarity 0.120, probability 0.880 known link",
-        "2 – 3 Encoder, similarity 0.040, probability 0.960",
+        "1 – 3 Encoder, similarity 1.120, probability 0.880 known link",
+        "2 – 3 Encoder, similarity 1.040, probability 0.960",
         "1 – 2 Known link, probability 1.000 known link",
     ]
 
@@ -144,6 +156,43 @@ def test_probabilities_and_no_similarities_are_in_the_histogram(run: str) -> Non
     found = findings.gather(open_run(run)).probabilities
     assert found.counts.sum() == 5  # the encoder's
     assert found.occupied()[0][0] == pytest.approx(0.4)  # no similarity is so high
+
+
+def test_similarities_are_counted_where_they_are_also_beyond_one(run: str) -> None:
+    found = findings.gather(open_run(run)).similarities
+    values = [1.04, 1.09, 1.12, 1.21, 1.59]
+    assert found.edges[0] <= values[0] < values[-1] <= found.edges[-1]
+    assert found.counts.tolist() == np.histogram(np.array(values, np.float32), found.edges)[0].tolist()
+    assert found.counts.max() == 1  # none were piled up at an end
+
+
+def chart_of(parsed: html.HtmlElement, title: str) -> html.HtmlElement:
+    (found,) = [svg for svg in parsed.iter("svg") if svg.findtext("title") == title]
+    return found
+
+
+def test_the_threshold_is_drawn_among_the_probabilities_and_not_among_the_similarities(
+    parsed: html.HtmlElement,
+) -> None:
+    probabilities = chart_of(parsed, "Probability of the encoder's pairs")
+    (mark,) = probabilities.find_class("mark")
+    first, second = (
+        (float(tick.get("x")), float(tick.text)) for tick in probabilities.xpath("text[@text-anchor='middle']")[:2]
+    )
+    at = first[1] + (float(mark.get("x1")) - first[0]) * (second[1] - first[1]) / (second[0] - first[0])
+    assert at == pytest.approx(THRESHOLD, abs=1e-3)
+    assert not chart_of(parsed, "Similarity of the encoder's pairs").find_class("mark")
+
+
+def test_pairs_near_the_threshold_show_similarity_and_probability(parsed: html.HtmlElement) -> None:
+    notes = [text_of(note) for note in section(parsed, "borderline").xpath(".//li/div/div[@class='note']")]
+    assert notes == [
+        "similarity 1.120, probability 0.880 known link",
+        "similarity 1.090, probability 0.910",
+        "similarity 1.040, probability 0.960",
+        "similarity 1.210, probability 0.790",
+        "similarity 1.590, probability 0.410",
+    ]
 
 
 def test_a_summary_says_what_was_found_and_what_decided(run: str) -> None:

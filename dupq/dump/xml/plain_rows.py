@@ -9,10 +9,10 @@ that there is one place that decides what is broken and why.
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from dupq.dump.xml.segments import MAXIMUM_ROW
+from dupq.kernel_cache import numba
 
 STRING, INTEGER, DATE = 0, 1, 2
 

@@ -19,12 +19,9 @@ from dupq import storage
 from dupq.config import Settings
 from dupq.encoders.description import read_description, read_development_links, read_measure, read_split
 from dupq.errors import DupqError
-from dupq.evaluation.known_duplicates import balanced_pairs, labelled_pairs, pair_thresholds, retrieval, unseen_split
-from dupq.evaluation.labels import unseen
+from dupq.evaluation.known_duplicates import Seen, measure_known
 from dupq.evaluation.planted import Planted, found_at_10, same_cluster
-from dupq.evaluation.protocol import Ranker
 from dupq.execution.tasks import Counts, Report, run_tasks
-from dupq.links.split import split_links
 from dupq.links.tables import known_duplicates
 from dupq.runs.layout import EvaluationFiles, QualityFiles
 from dupq.stages.clusters.clusters import previous_clusters
@@ -59,7 +56,8 @@ def _evaluate(files: EvaluationFiles, site_names: list[str], settings: Settings)
         archive = read_archive(files.texts, files.embeddings, files.encoder, sites)
         if files.links:
             links = known_duplicates(files.links, sites)
-            metrics["known_duplicates"] = measure_known(archive, links, files.encoder, sites, settings)
+            seen = read_seen(files.encoder, sites)
+            metrics["known_duplicates"] = measure_known(archive.rankers, archive.keys, links, seen, settings)
         if files.truth:
             metrics["planted"] = _measure_planted(archive, files, sites)
     storage.write_json(files.output, metrics)
@@ -145,10 +143,12 @@ class Archive:
     rankers: dict[str, Any]
 
 
-def read_archive(texts: str, embeddings: str, encoder: str | None, sites: Sites) -> Archive:
+def read_archive(
+    texts: str, embeddings: str, encoder: str | None, sites: Sites, shingle_sizes: tuple[int, ...] = SHINGLE_SIZES
+) -> Archive:
     """Read an archive's texts and embeddings; questions without an embedding are encoded here.
 
-    Without an encoder only the baselines are there.
+    Without an encoder only the baselines are there: BM25, and shingle-Jaccard for each of `shingle_sizes`.
     """
     from dupq.evaluation.rankers import BM25Ranker, EncoderRanker, ShingleRanker
 
@@ -164,7 +164,7 @@ def read_archive(texts: str, embeddings: str, encoder: str | None, sites: Sites)
         rankers["encoder"] = EncoderRanker(embedded, read_measure(encoder))
     rankers |= {
         "bm25": BM25Ranker(keys, strings),
-        **{f"shingle_jaccard_{size}": ShingleRanker(keys, column, size) for size in SHINGLE_SIZES},
+        **{f"shingle_jaccard_{size}": ShingleRanker(keys, column, size) for size in shingle_sizes},
     }
     return Archive(keys, column, rankers)
 
@@ -183,54 +183,13 @@ def _all_embeddings(table: pa.Table, embeddings: str, encoder: str, sites: Sites
     return gathered([*pieces, Embeddings(missing["key"].to_numpy(), *load(encoder).reader.encode(missing)[0])])
 
 
-def measure_known(
-    archive: Archive,
-    links: np.ndarray,
-    encoder: str | None,
-    sites: Sites,
-    settings: Settings,
-    others: np.ndarray | None = None,
-) -> dict[str, Any] | None:
-    """The quality of all systems on duplicate links (keys); None without links.
-
-    Measured are the links that the encoder never saw. Without an encoder they are the test part of the split that
-    one trained with these settings would have. `others` (int64, shape (m, 2)) are pairs that people said to be no
-    duplicates, of questions of the archive.
-    """
-    links = links[np.isin(links, archive.keys).all(axis=1)]
-    if not len(links):
-        return None
-    given: dict[str, float] = {}
-    tuned_links, seen = links[:0], links[:0].ravel()
+def read_seen(encoder: str | None, sites: Sites) -> Seen | None:
+    """What an encoder was trained and tuned on; None without one."""
     if encoder is None:
-        split = split_links(links, settings.training)
-        tuning = split
-    else:
-        parts = read_split(encoder, sites)
-        seen = np.concatenate([parts["train"], parts["development"]])
-        split = unseen_split(links, parts["train"], parts["development"])
-        threshold = read_description(encoder)["pair_threshold"]
-        given |= {} if threshold is None else {"encoder": threshold}
-        if others is not None:  # labels of the user's own: few of them, if any, are of development questions
-            tuned_links = read_development_links(encoder, sites)
-            tuned_links = tuned_links[np.isin(tuned_links, archive.keys).all(axis=1)]
-        tuning = unseen_split(np.concatenate([links, tuned_links]), parts["train"], parts["development"])
-    compared: dict[str, Ranker] = {
-        name: archive.rankers[name] for name in ("encoder", "bm25") if name in archive.rankers
-    }
-    thresholds = pair_thresholds(archive.rankers, given, tuning, np.concatenate([links, tuned_links]), archive.keys)
-    left_out = {name: len(split.questions_of(name)) for name in ("train", "development")}
-    known = {
-        **retrieval(compared, split, len(archive.keys), settings.evaluation),
-        "left_out": left_out,
-        "balanced_pairs": balanced_pairs(archive.rankers, thresholds, split, links, archive.keys),
-    }
-    if others is not None:
-        pairs = unseen(links, others, split, seen)
-        left_out["labelled_pairs"] = len(links) + len(others) - len(pairs.labels)
-        has_both = len(np.unique(pairs.labels)) == 2
-        known["labelled_pairs"] = labelled_pairs(archive.rankers, thresholds, pairs) if has_both else None
-    return known
+        return None
+    parts = read_split(encoder, sites)
+    links = read_development_links(encoder, sites)
+    return Seen(parts["train"], parts["development"], links, read_description(encoder)["pair_threshold"])
 
 
 def _measure_planted(archive: Archive, files: EvaluationFiles, sites: Sites) -> dict[str, Any]:

@@ -1,0 +1,95 @@
+"""numba, with a cache on disk that sees every edit: modules with compiled functions import numba from here.
+
+By itself numba compiles a cached function anew if its own file has changed. Functions and constants of other files
+are part of what was compiled too, and after an edit of these the old code would go on running. Here the cache of a
+function also depends on all files of dupq that its file imports, directly or by way of others. That is less than the
+whole package, so that an edit of the report, say, costs nobody minutes of compiling.
+
+The places are numba's own: the folder in NUMBA_CACHE_DIR, `__pycache__` beside the file, or the user's cache folder.
+What is compiled anew replaces what was there, so nothing piles up. Functions of other packages are cached as ever,
+and so are all if NUMBA_CACHE_LOCATOR_CLASSES is set.
+"""
+
+import functools
+import hashlib
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+from numba.core import caching
+
+PACKAGE = Path(__file__).resolve().parent
+_IMPORT = re.compile(
+    rb"^[ \t]*(?:from|import)[ \t]+dupq((?:\.\w+)*)(?:[ \t]+import[ \t]+(\([^)]*\)|[^\n]*))?", re.MULTILINE
+)
+
+
+def source_stamp(path: str) -> str:
+    """A hash of the file at `path`, of dupq, and of all of dupq's files that it imports, directly or not."""
+    digests: dict[Path, bytes] = {}
+    waiting = [Path(path).resolve()]
+    while waiting:
+        place = waiting.pop()
+        if place not in digests:
+            status = place.stat()
+            digests[place], imported = _read(place, status.st_mtime_ns, status.st_size)
+            waiting += imported
+    return hashlib.sha256(b"".join(digests[place] for place in sorted(digests))).hexdigest()
+
+
+def imports(source: bytes) -> list[Path]:
+    """The files of dupq that a source imports, anywhere in it."""
+    found = {PACKAGE / "__init__.py"}
+    for module, names in _IMPORT.findall(source):
+        place = PACKAGE.joinpath(*module.decode().split(".")[1:])
+        for part in (place, *(place / name.decode() for name in re.findall(rb"\w+", names))):
+            found |= {part.with_suffix(".py"), part / "__init__.py"}
+    return sorted(place for place in found if place.is_file())
+
+
+@functools.cache
+def _read(place: Path, modified_ns: int, size: int) -> tuple[bytes, list[Path]]:
+    """A file's digest and what it imports; its time and size are here to have it read anew when it has changed."""
+    source = place.read_bytes()
+    return hashlib.sha256(source).digest(), imports(source)
+
+
+class _Locator:
+    """What is said of numba's locators above; the other base says where the cache is."""
+
+    _py_file: str
+
+    @classmethod
+    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> Any:
+        """A locator for a function of dupq, None for others: numba then takes the next kind of locator."""
+        is_ours = Path(py_file).resolve().is_relative_to(PACKAGE)
+        return super().from_function(py_func, py_file) if is_ours else None  # type: ignore[misc]
+
+    def get_source_stamp(self) -> str:
+        """What is compared with the stamp in the cache."""
+        return source_stamp(self._py_file)
+
+    def get_disambiguator(self) -> str:
+        """Part of the file's name; numba has the line here, and a function that moves leaves a file behind."""
+        return "dupq"
+
+
+class ProvidedFolder(_Locator, caching.UserProvidedCacheLocator):
+    """The cache in NUMBA_CACHE_DIR."""
+
+
+class FolderBeside(_Locator, caching.InTreeCacheLocator):
+    """The cache in `__pycache__` beside the file."""
+
+
+class UserFolder(_Locator, caching.UserWideCacheLocator):
+    """The cache in the user's cache folder."""
+
+
+_config: Any = numba.config
+if not _config.CACHE_LOCATOR_CLASSES:
+    _ours = [f"{__name__}.{kind.__name__}" for kind in (ProvidedFolder, FolderBeside, UserFolder)]
+    _numbas = [kind.__name__ for kind in caching.CacheImpl._locator_classes]
+    _config.CACHE_LOCATOR_CLASSES = ",".join([*_ours, *_numbas])

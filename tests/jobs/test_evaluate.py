@@ -1,0 +1,64 @@
+"""The evaluation job: what it may be told, and that it measures what it was asked for and nothing else."""
+
+from pathlib import Path
+
+import pytest
+from trained import TrainedSample
+
+from dupq import storage
+from dupq.errors import SettingError
+from dupq.evaluation.tables import TABLES
+from dupq.pipelines.evaluate import EvaluationJob, evaluate
+
+
+def job(sample: TrainedSample, folder: Path, with_encoder: bool = True, **changes: tuple[str, ...]) -> EvaluationJob:
+    encoder = sample.encoder if with_encoder else None
+    return EvaluationJob(sample.questions, sample.links, str(folder), encoder, **changes)
+
+
+@pytest.mark.parametrize(
+    "assignment", ["text.code=kept", "text.fields=title", "training.seed=2", "encoder.units=5", "clusters.threshold=1"]
+)
+def test_settings_that_the_encoder_fixed_are_refused(
+    assignment: str, trained_sample: TrainedSample, tmp_path: Path
+) -> None:
+    with pytest.raises(SettingError, match=f"--set {assignment}: fixed when .* free are encode, evaluation$") as caught:
+        job(trained_sample, tmp_path, assignments=(assignment,)).check()
+    assert "\n" not in str(caught.value)
+
+
+def test_the_free_settings_are_taken_and_the_others_are_those_of_the_encoder(
+    trained_sample: TrainedSample, tmp_path: Path
+) -> None:
+    plain = job(trained_sample, tmp_path).check()
+    changed = job(trained_sample, tmp_path, assignments=("evaluation.k=7", "encode.batch_size=3")).check()
+    assert (changed.evaluation.k, changed.encode.batch_size) == (7, 3)
+    assert (changed.text, changed.training) == (plain.text, plain.training)
+    assert plain.training.epochs == 6  # as the sample's encoder was trained
+
+
+def test_without_an_encoder_texts_and_split_can_be_set(trained_sample: TrainedSample, tmp_path: Path) -> None:
+    assignments = ("text.code=kept", "training.seed=2")
+    settings = job(trained_sample, tmp_path, with_encoder=False, assignments=assignments).check()
+    assert (settings.text.code, settings.training.seed) == ("kept", 2)
+
+
+@pytest.mark.parametrize("tables", [(), ("pairs", "guess")])
+def test_only_tables_that_there_are_can_be_asked_for(
+    tables: tuple[str, ...], trained_sample: TrainedSample, tmp_path: Path
+) -> None:
+    with pytest.raises(SettingError, match="there are pairs, retrieval"):
+        job(trained_sample, tmp_path, tables=tables).check()
+
+
+def test_metrics_hold_what_was_asked_for_and_nothing_else(trained_sample: TrainedSample, tmp_path: Path) -> None:
+    shown, measured = {}, {}
+    for name, tables in {"all": tuple(TABLES), **{name: (name,) for name in TABLES}}.items():
+        shown[name] = evaluate(job(trained_sample, tmp_path, tables=tables))
+        measured[name] = storage.read_json(f"{tmp_path}/metrics.json")
+    retrieval = {"test_queries", "test_queries_available", "archive_questions", "retrieval", "left_out"}
+    assert set(measured["retrieval"]) == retrieval
+    assert set(measured["pairs"]) == {"balanced_pairs", "left_out"}
+    assert measured["all"] == {**measured["retrieval"], **measured["pairs"]}
+    assert "MAP" not in shown["pairs"]
+    assert "half of them linked" not in shown["retrieval"]

@@ -1,0 +1,123 @@
+"""What numba keeps on disk goes with the code that it was made from, in whichever file that is."""
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dupq import kernel_cache
+
+PACKAGE = Path(kernel_cache.__file__).parent
+CONSTANTS = "FACTOR = 10\n"
+HELPER = """
+from dupq.kernel_cache import numba
+from dupq.constants import FACTOR
+
+@numba.njit(nogil=True, cache=True, inline="always")
+def grown(value):
+    return FACTOR * (value + 1)
+"""
+CALLER = """
+from dupq.kernel_cache import numba
+from dupq import helper
+
+grown = helper.grown
+
+@numba.njit(nogil=True, cache=True)
+def answer(value):
+    return grown(value) - 1
+"""
+ASK = "from dupq.caller import answer; print(answer(1), sum(answer.stats.cache_hits.values()))"
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A small dupq: a kernel, which uses one of another file, which uses a constant of a third."""
+    folder = tmp_path / "dupq"
+    folder.mkdir()
+    for name in ("__init__.py", "kernel_cache.py"):
+        shutil.copy(PACKAGE / name, folder / name)
+    sources = {"constants": CONSTANTS, "helper": HELPER, "caller": CALLER, "report": "COLOUR = 'red'\n"}
+    for name, source in sources.items():
+        (folder / f"{name}.py").write_text(source)
+    return folder
+
+
+def asked(package: Path, cache: Path | None) -> tuple[int, int]:
+    """The answer of a new process, and how many kernels it did not have to compile."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
+    environment |= {"PYTHONPATH": str(package.parent)} | ({"NUMBA_CACHE_DIR": str(cache)} if cache else {})
+    ended = subprocess.run(
+        [sys.executable, "-c", ASK], capture_output=True, text=True, check=True, env=environment, cwd=package.parent
+    )
+    answer, hits = ended.stdout.split()
+    return int(answer), int(hits)
+
+
+@pytest.mark.parametrize("chosen", [False, True])
+def test_an_edit_of_another_file_that_a_kernel_uses_is_seen(package: Path, tmp_path: Path, chosen: bool) -> None:
+    cache = tmp_path / "cache" if chosen else None
+    assert asked(package, cache) == (19, 0)
+    (package / "report.py").write_text("COLOUR = 'blue'\n")
+    (package / "caller.py").touch()
+    assert asked(package, cache) == (19, 1)  # what it does not use may change
+    files = sorted((cache or package).rglob("*.nb?"))
+    (package / "helper.py").write_text(HELPER.replace("+ 1", "+ 2"))
+    assert asked(package, cache) == (29, 0)
+    (package / "constants.py").write_text("FACTOR = 100\n")
+    assert asked(package, cache) == (299, 0)
+    (package / "caller.py").write_text("# moved down\n" + CALLER)
+    assert asked(package, cache) == (299, 0)
+    assert sorted((cache or package).rglob("*.nb?")) == files  # nothing piles up
+    assert len(files) == 2
+    assert asked(package, cache) == (299, 1)
+
+
+def sources() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def imports_as_python_reads_them(source: bytes) -> set[Path]:
+    expected = {PACKAGE / "__init__.py"}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0  # no relative imports
+            names = [str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        places = [PACKAGE.joinpath(*name.split(".")[1:]) for name in names if name.split(".")[0] == "dupq"]
+        expected |= {path for place in places for path in (place.with_suffix(".py"), place / "__init__.py")}
+    return {path for path in expected if path.is_file()}
+
+
+def test_no_import_of_any_file_is_missed() -> None:
+    for place in sources():
+        source = place.read_bytes()
+        assert imports_as_python_reads_them(source) <= set(kernel_cache.imports(source)), place
+
+
+def test_every_compiled_function_is_cached_so() -> None:
+    for source in sources():
+        text = source.read_text()
+        if re.search(r"\bnjit\b|\bnb\.jit\b|vectorize\(", text) and source != Path(kernel_cache.__file__):
+            assert "from dupq.kernel_cache import numba" in text, source
+            assert not re.search(r"^\s*import numba|^\s*from numba import .*jit", text, re.MULTILINE), source
+
+
+def test_functions_of_others_are_cached_as_ever(tmp_path: Path) -> None:
+    other = tmp_path / "other.py"
+    other.write_text("def plain(): pass\n")
+    for kind in (kernel_cache.ProvidedFolder, kernel_cache.FolderBeside, kernel_cache.UserFolder):
+        assert kind.from_function(asked, str(other)) is None
+
+
+def test_kernels_do_not_load_ray_and_the_package_loads_no_numba() -> None:
+    program = "import sys, dupq, dupq.config; assert 'numba' not in sys.modules; import dupq.kernel_cache"
+    subprocess.run([sys.executable, "-c", f"{program}; assert 'ray' not in sys.modules"], check=True)
