@@ -19,8 +19,9 @@ def rank(
     terms = np.unique(asked.hashes)
     sizes, asked_sizes = np.diff(sets.offsets), np.diff(asked.offsets)
 
-    def coefficients(shared: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        return shared / (asked_sizes[rows] + sizes[columns] - shared)
+    def coefficients(shared: np.ndarray, row: int) -> np.ndarray:
+        either = asked_sizes[row] + sizes - shared
+        return np.divide(shared, either, out=np.zeros(len(shared)), where=either > 0)
 
     return best((queries[0], _incidence(asked, terms)), (texts[0], _incidence(sets, terms)), k, coefficients)
 

@@ -1,17 +1,13 @@
-"""The texts that score best for some queries, where a score is made from what both have in common.
-
-One product of two sparse matrices scores a query with the texts that share a term with it, and no others.
-"""
+"""The texts that score best for some queries, where a score is made from the terms that both have."""
 
 from collections.abc import Callable
 
+import numba as nb
 import numpy as np
 from scipy import sparse
 
-_SCORES_AT_ONCE = 4_000_000  # at most, 12 bytes each; one query's at least
-
-# From sums of products, with the rows of queries and of texts that each is of (all of shape (m,)), to scores
-Finish = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+# From the products of a query, given by its row, with all texts ((n,) float64, not to be changed) to scores ((n,))
+Finish = Callable[[np.ndarray, int], np.ndarray]
 
 
 def columns_of(hashes: np.ndarray, terms: np.ndarray) -> np.ndarray:
@@ -41,29 +37,38 @@ def best(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The k best texts of each query: keys ((q, k) int64, -1 where there are no more) and scores ((q, k), -inf there).
 
-    Queries and texts are keys (int64) and rows over the same terms. The best come first, ties by the smaller key; a
-    text that scores 0 is not among them, and a question not among its own. Scores are float64 sums in the order of the
-    terms, so they do not depend on which texts are searched together.
+    Queries and texts are keys (int64) and rows over the same terms. A score is the product of two rows, or what
+    `finish` makes of it. The best come first, ties by the smaller key; a text that scores 0 is not among them, and a
+    question not among its own. Products are float64 sums in the order of the terms, so they do not depend on which
+    texts are searched together.
     """
     query_keys, wanted = queries
     keys, rows = texts
     others = np.full((len(query_keys), k), -1)
-    scores = np.full((len(query_keys), k), -np.inf)
-    inverted = rows.T.tocsr()
-    step = max(1, _SCORES_AT_ONCE // max(1, len(keys)))
-    for start in range(0, len(query_keys), step):
-        products = (wanted[start : start + step] @ inverted).tocsr()
-        values = products.data
-        if finish is not None:
-            owners = np.repeat(np.arange(products.shape[0]), np.diff(products.indptr)) + start
-            values = finish(values, owners, products.indices)
-        for place in range(products.shape[0]):
-            row, inside = start + place, slice(products.indptr[place], products.indptr[place + 1])
-            found, found_scores = keys[products.indices[inside]], values[inside]
-            counts = (found_scores > 0) & (found != query_keys[row])
-            found, found_scores = _first(found[counts], found_scores[counts], k)
-            others[row, : len(found)], scores[row, : len(found)] = found, found_scores
-    return others, scores
+    best_scores = np.full((len(query_keys), k), -np.inf)
+    by_term = rows.tocsc()
+    scores = np.empty(len(keys))
+    for row in range(len(query_keys)):
+        inside = slice(wanted.indptr[row], wanted.indptr[row + 1])
+        _products(wanted.indices[inside], wanted.data[inside], by_term.indptr, by_term.indices, by_term.data, scores)
+        finished = scores if finish is None else finish(scores, row)
+        found = np.flatnonzero((finished > 0) & (keys != query_keys[row]))
+        found_keys, found_scores = _first(keys[found], finished[found], k)
+        others[row, : len(found_keys)], best_scores[row, : len(found_keys)] = found_keys, found_scores
+    return others, best_scores
+
+
+@nb.njit(nogil=True, cache=True)
+def _products(terms, weights, starts, rows, values, scores):  # type: ignore[no-untyped-def]
+    """The products of one row, given by its `terms` and their `weights`, with all others, term by term.
+
+    Of term t row `rows[j]` has `values[j]`, for j from `starts[t]` to `starts[t + 1]`; `scores` (float64, (n,)) is
+    filled. It is dense: most texts share some word with a query.
+    """
+    scores[:] = 0.0
+    for place in range(len(terms)):
+        for entry in range(starts[terms[place]], starts[terms[place] + 1]):
+            scores[rows[entry]] += weights[place] * values[entry]
 
 
 def _first(keys: np.ndarray, scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

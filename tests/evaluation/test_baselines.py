@@ -1,5 +1,7 @@
 """BM25 and shingle-Jaccard beside a score for every text and a sort of all of them."""
 
+import itertools
+
 import bm25s
 import numpy as np
 import pyarrow as pa
@@ -29,7 +31,7 @@ def bm25_lists(texts: list[str], cuts: list[int], k: int, language: str = "engli
     """The k best of every text, ranked part by part and put together."""
     keys, whole = keys_of(texts), bm25.bags_of(strings(texts), language)
     bounds = [0, *sorted(min(cut, len(texts)) for cut in cuts), len(texts)]
-    parts = [slice(*ends) for ends in zip(bounds, bounds[1:], strict=False)]
+    parts = [slice(*ends) for ends in itertools.pairwise(bounds)]
     bags = [bm25.bags_of(strings(texts[part]), language) for part in parts]
     archive = bm25.statistics(map(bm25.counted, bags), whole.terms)
     found = [bm25.rank((keys, whole), (keys[part], bag), archive, k) for part, bag in zip(parts, bags, strict=True)]
