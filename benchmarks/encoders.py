@@ -25,21 +25,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from dupq import config, storage
-from dupq.evaluation.known_duplicates import balanced_pairs, pair_thresholds, retrieval
 from dupq.execution import cluster
-from dupq.links.pair_files import read_pairs
-from dupq.links.split import split_links
-from dupq.links.tables import known_duplicates
 from dupq.pipelines.evaluate import EvaluationJob, evaluate
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.pipelines.train import TrainingJob, train
 from dupq.report import charts
-from dupq.shards import question_shards
-from dupq.stages.evaluation.evaluate import read_archive
-from dupq.stages.texts import make_texts
 
 BASELINES = ("bm25", "shingle_jaccard_1", "shingle_jaccard_2")
 MEASURES = ("accuracy_at_1", "accuracy_at_5", "accuracy_at_10", "map")
@@ -184,22 +175,9 @@ def trained(archive: Archive, preset: str, assignments: list[str], work: Path) -
 
 def baselines(archive: Archive, work: Path) -> dict[str, dict[str, Any]]:
     """The figures of the systems that learn nothing, on the questions that the presets are asked."""
-    settings, (shards, sites) = config.load(), question_shards(archive.questions)
-    texts = str((work / "texts").absolute())
-    make_texts(shards, sites, settings.text, texts)
-    whole = read_archive(texts, texts, None, sites)
-    if archive.pairs:
-        links = read_pairs(storage.read_bytes(archive.pairs), sites, archive.pairs)[0]
-    else:
-        links = known_duplicates(str(archive.links), sites)
-    links = links[np.isin(links, whole.keys).all(axis=1)]
-    split = split_links(links, settings.training)
-    rankers = {name: whole.rankers[name] for name in BASELINES}
-    thresholds = pair_thresholds(rankers, {}, split, links, whole.keys)
-    known = {
-        **retrieval(rankers, split, len(whole.keys), settings.evaluation),
-        "balanced_pairs": balanced_pairs(rankers, thresholds, split, links, whole.keys),
-    }
+    output = str((work / "baselines").absolute())
+    evaluate(EvaluationJob(archive.questions, archive.known, output))
+    known = storage.read_json(f"{output}/metrics.json")
     return {name: {**figures_of(known, name), "training_s": 0.0, "set": []} for name in BASELINES}
 
 

@@ -72,6 +72,12 @@ def test_every_preset_parses(preset: str) -> None:
     assert config.from_dict(config.to_dict(settings)) == settings
 
 
+def test_settings_that_are_gone_do_not_keep_an_encoder_that_was_saved_with_them_from_being_read() -> None:
+    saved = config.to_dict(config.Settings())
+    saved["evaluation"]["bm25_limit"] = 500_000
+    assert config.from_dict(saved) == config.Settings()
+
+
 def test_bogdanovas_preset_has_the_papers_numbers() -> None:
     settings = config.load("bogdanova-sum")
     assert settings.word_vectors.dimensions == 200

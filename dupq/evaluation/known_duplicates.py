@@ -3,7 +3,7 @@
 Links are incomplete: a pair that nobody linked may well be a duplicate, so every figure is a lower bound.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +34,7 @@ class Seen:
 
 
 def measure_known(
-    rankers: dict[str, Ranker],
+    rankers: Mapping[str, Ranker],
     keys: np.ndarray,
     links: np.ndarray,
     seen: Seen | None,
@@ -84,7 +84,7 @@ def unseen_split(links: np.ndarray, trained_on: np.ndarray, tuned_on: np.ndarray
 
 
 def retrieval(
-    rankers: dict[str, Ranker], split: Split, archive_questions: int, settings: EvaluationSettings
+    rankers: Mapping[str, Ranker], split: Split, archive_questions: int, settings: EvaluationSettings
 ) -> dict[str, Any]:
     """Accuracy, recall and MAP of each system: every test question against the whole archive.
 
@@ -114,7 +114,7 @@ def chosen(keys: np.ndarray, most: int) -> np.ndarray:
 
 
 def pair_thresholds(
-    rankers: dict[str, Ranker], given: dict[str, float], split: Split, links: np.ndarray, keys: np.ndarray
+    rankers: Mapping[str, Ranker], given: dict[str, float], split: Split, links: np.ndarray, keys: np.ndarray
 ) -> dict[str, float]:
     """The score from which each system calls a pair duplicates: the `given` one, or the best on development pairs.
 
@@ -128,7 +128,7 @@ def pair_thresholds(
 
 
 def balanced_pairs(
-    rankers: dict[str, Ranker], thresholds: dict[str, float], split: Split, links: np.ndarray, keys: np.ndarray
+    rankers: Mapping[str, Ranker], thresholds: dict[str, float], split: Split, links: np.ndarray, keys: np.ndarray
 ) -> dict[str, Any]:
     """Accuracy on as many linked test pairs as random ones (Bogdanova et al. 2015, section 5.1).
 
@@ -142,7 +142,7 @@ def balanced_pairs(
     return measured
 
 
-def labelled_pairs(rankers: dict[str, Ranker], thresholds: dict[str, float], pairs: Pairs) -> dict[str, Any]:
+def labelled_pairs(rankers: Mapping[str, Ranker], thresholds: dict[str, float], pairs: Pairs) -> dict[str, Any]:
     """Accuracy, average precision and area under the ROC curve of each system on `pairs` of both labels.
 
     Negatives that people chose are alike, and harder than the random ones of `balanced_pairs`, which the thresholds
@@ -161,7 +161,7 @@ def labelled_pairs(rankers: dict[str, Ranker], thresholds: dict[str, float], pai
 
 
 def _thresholds(
-    rankers: dict[str, Ranker],
+    rankers: Mapping[str, Ranker],
     keys: np.ndarray,
     links: np.ndarray,
     seen: Seen | None,

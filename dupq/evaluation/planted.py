@@ -1,9 +1,11 @@
 """How much of what was planted in a made archive is found. The truth is known there, so these are exact."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from dupq.evaluation.known_duplicates import chosen
 from dupq.evaluation.protocol import Ranker
 
 _TOP = 10
@@ -23,16 +25,18 @@ def same_cluster(planted: Planted, keys: np.ndarray, clusters: np.ndarray) -> fl
     return float(np.mean(sides[0] == sides[1]))
 
 
-def found_at_10(planted: Planted, rankers: dict[str, Ranker]) -> dict[str, Any]:
+def found_at_10(planted: Planted, rankers: Mapping[str, Ranker], most: int) -> dict[str, Any]:
     """For each system the share of pairs whose original is among the ten best for the later question.
 
-    Once over all pairs, once over those that no training saw.
+    Of at most `most` questions, chosen by a hash of their keys: over all their pairs, and over those that no training
+    saw.
     """
-    unseen = ~planted.trained_on
-    measured: dict[str, Any] = {"pairs_never_trained_on": int(unseen.sum())}
+    asked = np.isin(planted.questions, chosen(np.unique(planted.questions), most))
+    questions, originals, unseen = planted.questions[asked], planted.originals[asked], ~planted.trained_on[asked]
+    measured: dict[str, Any] = {"pairs_ranked": int(asked.sum()), "pairs_never_trained_on": int(unseen.sum())}
     for name, ranker in rankers.items():
-        ranked = ranker.rank(planted.questions, _TOP)
-        hits = np.array([original in found for original, found in zip(planted.originals.tolist(), ranked, strict=True)])
+        ranked = ranker.rank(questions, _TOP)
+        hits = np.array([original in found for original, found in zip(originals.tolist(), ranked, strict=True)])
         measured[f"{name}_at_10"] = float(hits.mean())
         if unseen.any():
             measured[f"{name}_at_10_never_trained_on"] = float(hits[unseen].mean())

@@ -9,7 +9,10 @@ class Ranker(Protocol):
     """A system under comparison."""
 
     def rank(self, queries: np.ndarray, k: int) -> list[list[int]]:
-        """For each query (a key of the archive) the keys of its k best questions, best first."""
+        """For each query (a key of the archive) the keys of its k best questions, best first, ties by key.
+
+        Fewer than k where fewer have anything in common with it.
+        """
         ...
 
     def score(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:

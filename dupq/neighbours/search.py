@@ -71,6 +71,14 @@ def merge(nearest: Nearest, more: Nearest) -> None:
     nearest.over[:] += more.over
 
 
+def merge_rows(nearest: Nearest, rows: np.ndarray, more: Nearest) -> None:
+    """Put the neighbours of the questions in `rows` (int64, no repeats) among other ones into `nearest`."""
+    mine = Nearest(*(column[rows] for column in nearest))
+    merge(mine, more)
+    for column, values in zip(nearest, mine, strict=True):
+        column[rows] = values
+
+
 def sorted_pairs(pairs: Sequence[Pairs]) -> Pairs:
     """All of them by their keys."""
     left, right, similarities = (np.concatenate(columns) for columns in zip(*pairs, strict=True))

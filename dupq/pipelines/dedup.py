@@ -143,6 +143,7 @@ def dedup(job: DedupJob) -> writer.Run:
     run.stage("partition", lambda: partition_pairs(files.partition, shards, sites, cut))
     run.stage("clusters", lambda: make_clusters(files.clusters, shards, sites, threshold, files.parts))
     run.stage("evaluate", lambda: evaluate_run(files.evaluation, sites, settings))
+    storage.delete_folder(files.evaluation.work)
     run.stage("review", lambda: make_review(files.review, shards, sites, settings.calibration.review, run.run_id))
     run.describe()
     page.write(run.uri)

@@ -1,6 +1,8 @@
 """The evaluation job: a whole archive ranked for its known duplicates, by an encoder and by the baselines."""
 
+import functools
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -9,14 +11,16 @@ from dupq.encoders.description import read_description
 from dupq.errors import DupqError, SettingError
 from dupq.evaluation.known_duplicates import measure_known
 from dupq.evaluation.labels import Labels, usable
+from dupq.evaluation.ranked import Archive
 from dupq.evaluation.tables import TABLES, left_out
-from dupq.execution.tasks import Counts, run_tasks
 from dupq.links.pair_files import read_lines
 from dupq.links.tables import known_duplicates
 from dupq.runs import versions, writer
+from dupq.runs.layout import RankingFiles
 from dupq.shards import link_files, question_shards
 from dupq.stages.encode import encode_texts
-from dupq.stages.evaluation.evaluate import SHINGLE_SIZES, read_archive, read_seen
+from dupq.stages.evaluation.evaluate import read_seen
+from dupq.stages.evaluation.ranking import Ranking, measure_ranked
 from dupq.stages.texts import make_texts
 from dupq.text.keys import Sites
 
@@ -69,21 +73,18 @@ def evaluate(job: EvaluationJob) -> str:
     encoder = job.encoder
     if encoder is not None:
         run.stage("encode", lambda: encode_texts(texts, encoder, sites, None, settings.encode, embeddings))
-    result = storage.join(output, "metrics.json")
-    run_tasks("measure", _measure, [(job, settings, sites.names, (texts, embeddings), result)])
-    metrics = storage.read_json(result)
+    files = RankingFiles(texts, embeddings, encoder, run.path("ranking"))
+    storage.delete_folder(files.folder)  # of other links
+    ranking = Ranking(files, sites.names, settings.text.language)
+    measure_ranked(ranking, functools.partial(_measured, job, settings, sites.names))
+    metrics = storage.read_json(files.measures)
+    storage.write_json(storage.join(output, "metrics.json"), metrics)
+    storage.delete_folder(files.folder)
     return "\n\n".join([*(f"{name}: {TABLES[name](metrics)}" for name in job.tables), left_out(metrics)])
 
 
-def _measure(
-    job: EvaluationJob,
-    settings: config.Settings,
-    site_names: list[str],
-    folders: tuple[str, str],
-    output: str,
-) -> Counts:
+def _measured(job: EvaluationJob, settings: config.Settings, site_names: list[str], archive: Archive) -> dict[str, Any]:
     sites = Sites(site_names)
-    archive = read_archive(*folders, job.encoder, sites, SHINGLE_SIZES if "pairs" in job.tables else ())
     labels = _read_labels(job.links, sites, archive.keys) if _is_pair_file(job.links) else None
     links = known_duplicates(job.links, sites) if labels is None else labels.duplicates
     others = None if labels is None else labels.others
@@ -98,8 +99,7 @@ def _measure(
             f"{job.links}: all {seen} questions with known duplicates were seen when the encoder was trained; nothing "
             "to measure. Give links or pairs that it has not seen"
         )
-    storage.write_json(output, known if labels is None else {**known, "labels": labels.counts})
-    return {"rows_in": len(archive.keys), "rows_out": measured}
+    return known if labels is None else {**known, "labels": labels.counts}
 
 
 def _is_pair_file(links: str) -> bool:

@@ -283,6 +283,50 @@ class ClusterFiles:
 
 
 @dataclass(frozen=True)
+class RankingFiles:
+    """Where an archive is ranked for some of its questions. Nothing in the folder is needed later."""
+
+    texts: str  # a file a shard, as in `embeddings`
+    embeddings: str
+    encoder: str | None  # None: only the baselines are measured
+    folder: str
+
+    @property
+    def asked(self) -> str:
+        """The questions that the archive is ranked for."""
+        return storage.join(self.folder, "asked.parquet")
+
+    @property
+    def wanted(self) -> str:
+        """The keys of these and of questions in pairs that are scored."""
+        return storage.join(self.folder, "wanted.parquet")
+
+    @property
+    def wanted_texts(self) -> str:
+        """Their texts."""
+        return storage.join(self.folder, "wanted_texts.parquet")
+
+    @property
+    def wanted_embeddings(self) -> str:
+        """Their embeddings."""
+        return storage.join(self.folder, "wanted_embeddings.parquet")
+
+    @property
+    def statistics(self) -> str:
+        """How many questions have their terms."""
+        return storage.join(self.folder, "statistics.parquet")
+
+    @property
+    def measures(self) -> str:
+        """What was measured, as JSON."""
+        return storage.join(self.folder, "measures.json")
+
+    def step(self, name: str, file: str) -> str:
+        """What is made of a shard."""
+        return storage.join(self.folder, name, file)
+
+
+@dataclass(frozen=True)
 class EvaluationFiles:
     """A run's tables, and where the metrics go."""
 
@@ -301,7 +345,13 @@ class EvaluationFiles:
     shards: tuple[Shard, ...]
     verdicts: str | None  # a filled-in review.tsv of an earlier run
     previous: str | None  # an earlier run
+    work: str  # a folder
     output: str
+
+    @property
+    def ranking(self) -> RankingFiles:
+        """Of the comparison with known and planted duplicates."""
+        return RankingFiles(self.texts, self.embeddings, self.encoder, self.work)
 
     @property
     def runs(self) -> str:
@@ -437,5 +487,6 @@ class RunLayout:
             shards=self.shards,
             verdicts=self.verdicts,
             previous=self.previous,
+            work=self.path("work", "evaluation"),
             output=self.path("metrics.json"),
         )

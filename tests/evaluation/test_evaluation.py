@@ -1,6 +1,4 @@
-import bm25s
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,12 +21,12 @@ from dupq.evaluation.measures import (
     roc_auc,
 )
 from dupq.evaluation.planted import Planted, found_at_10
-from dupq.evaluation.rankers import BM25Ranker, EncoderRanker, ShingleRanker
+from dupq.evaluation.ranked import Noted, Ranked
+from dupq.evaluation.rankers import EncoderRanker
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.measure import Measure
 from dupq.training.pairs import Pairs
 
-TEXTS = ["flat bread rises", "bread that rises flat", "blue sails tear", "sails of blue", "", "flat bread rises"]
 KEYS = np.array([10, 20, 30, 40, 50, 60])
 
 
@@ -94,24 +92,6 @@ def test_the_best_threshold_beats_every_other(rows: list[tuple[int, bool]]) -> N
     assert found == max(accuracy(scores, labels, value) for value in np.arange(-0.5, 9.5, 0.5))
 
 
-def test_shingle_jaccard_ranks_by_shared_words_ties_by_key() -> None:
-    ranker = ShingleRanker(KEYS, pa.array(TEXTS), 1)
-    assert ranker.rank(np.array([10, 50]), 3) == [[60, 20, 30], [10, 20, 30]]
-    assert ranker.score(np.array([10, 10]), np.array([60, 20])) == pytest.approx([1, 3 / 4])
-
-
-def test_bm25_ranks_as_bm25s_retrieves_and_leaves_the_question_itself_out() -> None:
-    ranker = BM25Ranker(KEYS, TEXTS)
-    assert ranker.rank(np.array([30]), 2)[0][0] == 40
-    assert 10 not in ranker.rank(np.array([10]), 6)[0]
-    tokens = bm25s.tokenize(TEXTS, stopwords="en", stemmer=None, return_ids=False, show_progress=False)
-    index = bm25s.BM25()
-    index.index(tokens, show_progress=False)
-    best = index.retrieve([tokens[2]], k=2, show_progress=False).documents[0]
-    assert [KEYS[row] for row in best if KEYS[row] != 30] == [40]
-    assert ranker.score(np.array([10, 50]), np.array([60, 10])) == pytest.approx([1, 0])
-
-
 def test_the_encoder_ranks_by_cosine_and_an_empty_text_gets_nothing() -> None:
     vectors = np.array([[1, 0], [1, 1], [0, 1], [-1, 0], [0, 0], [1, 0.1]], np.float16)
     ranker = EncoderRanker(Embeddings(KEYS, vectors), Measure())
@@ -170,10 +150,29 @@ def test_chosen_questions_do_not_depend_on_the_others() -> None:
 
 def test_planted_pairs_are_counted_once_over_all_and_once_over_the_unseen() -> None:
     planted = Planted(np.array([0, 5, 19]), np.array([1, 6, 2]), np.array([True, False, False]))
-    measured = found_at_10(planted, {"oracle": Oracle()})
+    measured = found_at_10(planted, {"oracle": Oracle()}, 10)
     assert measured["oracle_at_10"] == pytest.approx(2 / 3)
     assert measured["oracle_at_10_never_trained_on"] == pytest.approx(1 / 2)
     assert measured["pairs_never_trained_on"] == 2
+
+
+def test_some_of_many_planted_questions_are_looked_up_and_counted() -> None:
+    planted = Planted(np.arange(0, 20, 2), np.arange(1, 21, 2), np.arange(10) < 5)
+    measured = found_at_10(planted, {"oracle": Oracle()}, 4)
+    unseen = sum(key >= 10 for key in chosen(planted.questions, 4))
+    assert (measured["pairs_ranked"], measured["pairs_never_trained_on"]) == (4, unseen)
+    assert measured["oracle_at_10"] == 1
+
+
+def test_what_is_asked_is_noted_and_answered_as_it_was_found() -> None:
+    noted = Noted()
+    assert noted.rank(np.array([3, 1]), 2) == [[], []]
+    assert noted.rank(np.array([3, 7]), 5) == [[], []]
+    assert noted.score(np.array([4, 2]), np.array([2, 9])).tolist() == [0, 0]
+    assert (noted.queries.tolist(), noted.k, noted.scored.tolist()) == ([1, 3, 7], 5, [2, 4, 9])
+    ranked = Ranked(noted.queries, np.array([[8, 9, -1], [-1, -1, -1], [1, 2, 3]]), lambda left, right: left - right)
+    assert ranked.rank(np.array([7, 3, 1]), 2) == [[1, 2], [], [8, 9]]
+    assert ranked.score(np.array([4]), np.array([2])).tolist() == [2]
 
 
 def test_labelled_pairs_are_measured_with_and_without_a_threshold() -> None:

@@ -1,14 +1,15 @@
 """A run's tables → metrics.json: what was found, and how good it is on known duplicates.
 
-One task. What is measured on links (quality.py) needs little memory. The comparison with BM25 holds the archive's
-texts, embeddings, an index and four sets of shingles, about 12 kB a question of cs: archives of more than
-`evaluation.bm25_limit` questions go without, and the manifest says so. jobs/evaluate.py has no limit.
+    ranking     many tasks    known and planted duplicates looked up in the whole archive (ranking.py)
+    evaluate    one task      counts, and what is measured on links (quality.py)
+
+Neither holds more than a shard and what it is measured on.
 """
 
 import csv
+import functools
 import io
 from collections import Counter
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,33 +18,52 @@ import pyarrow.compute as pc
 
 from dupq import storage
 from dupq.config import Settings
-from dupq.encoders.description import read_description, read_development_links, read_measure, read_split
+from dupq.encoders.description import read_description, read_development_links, read_split
 from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import Seen, measure_known
 from dupq.evaluation.planted import Planted, found_at_10, same_cluster
+from dupq.evaluation.ranked import Archive
 from dupq.execution.tasks import Counts, Report, run_tasks
 from dupq.links.tables import known_duplicates
 from dupq.runs.layout import EvaluationFiles, QualityFiles
 from dupq.stages.clusters.clusters import previous_clusters
 from dupq.stages.evaluation.quality import link_quality, partners_changed
+from dupq.stages.evaluation.ranking import Ranking, measure_ranked
 from dupq.stages.evaluation.review import estimated
-from dupq.tables import CLUSTER_STATS, CLUSTERS, MEMBERS, PAIRS, TEXTS
+from dupq.tables import CLUSTER_STATS, CLUSTERS, MEMBERS, PAIRS
 from dupq.text.keys import Sites
-
-SHINGLE_SIZES = (1, 2, 3, 4)  # Bogdanova et al. 2015, section 5.2
 
 
 def evaluate_run(files: EvaluationFiles, sites: Sites, settings: Settings) -> Report:
     """Write metrics.json."""
-    return run_tasks("evaluate", _evaluate, [(files, sites.names, settings)])
+    compared = Report()
+    if files.links or files.truth:
+        measure = functools.partial(_compared, files, sites.names, settings)
+        compared = measure_ranked(Ranking(files.ranking, sites.names, settings.text.language), measure)
+    report = run_tasks("evaluate", _evaluate, [(files, sites.names)])
+    report.add(compared)
+    return report
 
 
-def _evaluate(files: EvaluationFiles, site_names: list[str], settings: Settings) -> Counts:
+def _compared(files: EvaluationFiles, site_names: list[str], settings: Settings, archive: Archive) -> dict[str, Any]:
+    """What is measured by looking questions up in the archive; None of what the run was not given."""
+    sites = Sites(site_names)
+    known = planted = None
+    if files.links:
+        links, seen = known_duplicates(files.links, sites), read_seen(files.encoder, sites)
+        known = measure_known(archive.rankers, archive.keys, links, seen, settings)
+    if files.truth:
+        planted = _measure_planted(archive, files, sites, settings.evaluation.queries)
+    return {"known_duplicates": known, "planted": planted}
+
+
+def _evaluate(files: EvaluationFiles, site_names: list[str]) -> Counts:
     sites = Sites(site_names)
     metrics = _counted(files)
-    measurable = metrics["questions"] <= settings.evaluation.bm25_limit
-    metrics["known_duplicates"] = metrics["planted"] = metrics["links"] = None
+    metrics |= {"known_duplicates": None, "planted": None, "links": None}
     metrics["verdicts"] = estimated(files.verdicts, files.runs, sites) if files.verdicts else None
+    if files.links or files.truth:
+        metrics |= storage.read_json(files.ranking.measures)
     if files.links:
         decided = {
             "thresholds": metrics["thresholds"],
@@ -52,20 +72,8 @@ def _evaluate(files: EvaluationFiles, site_names: list[str], settings: Settings)
         quality = QualityFiles(files.shards, files.encoder, files.links, files.pairs, files.members, files.texts)
         metrics["links"] = link_quality(quality, sites, decided)
     metrics["drift"] = _drift(files, sites, metrics)
-    if measurable and (files.links or files.truth):
-        archive = read_archive(files.texts, files.embeddings, files.encoder, sites)
-        if files.links:
-            links = known_duplicates(files.links, sites)
-            seen = read_seen(files.encoder, sites)
-            metrics["known_duplicates"] = measure_known(archive.rankers, archive.keys, links, seen, settings)
-        if files.truth:
-            metrics["planted"] = _measure_planted(archive, files, sites)
     storage.write_json(files.output, metrics)
-    return {
-        "rows_in": metrics["questions"],
-        "rows_out": metrics["questions"],
-        "cap: archives over evaluation.bm25_limit": int(not measurable),
-    }
+    return {"rows_in": metrics["questions"], "rows_out": metrics["questions"]}
 
 
 _DRIFTING = ("questions", "clusters", "questions_in_clusters", "largest_cluster", "threshold", "expected_precision")
@@ -134,55 +142,6 @@ def _counted(files: EvaluationFiles) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True)
-class Archive:
-    """A whole archive in memory: keys (sorted), texts, and the systems that rank it."""
-
-    keys: np.ndarray
-    texts: pa.StringArray
-    rankers: dict[str, Any]
-
-
-def read_archive(
-    texts: str, embeddings: str, encoder: str | None, sites: Sites, shingle_sizes: tuple[int, ...] = SHINGLE_SIZES
-) -> Archive:
-    """Read an archive's texts and embeddings; questions without an embedding are encoded here.
-
-    Without an encoder only the baselines are there: BM25, and shingle-Jaccard for each of `shingle_sizes`.
-    """
-    from dupq.evaluation.rankers import BM25Ranker, EncoderRanker, ShingleRanker
-
-    tables = [
-        storage.read_table(file.uri, TEXTS, ["key", "title", "text"]) for file in storage.list_files(texts, ".parquet")
-    ]
-    table = pa.concat_tables(tables).sort_by("key").combine_chunks()
-    keys, column = table["key"].to_numpy(), table["text"].chunk(0)
-    strings = column.to_pylist()
-    rankers: dict[str, Any] = {}
-    if encoder is not None:
-        embedded = _all_embeddings(table, embeddings, encoder, sites)
-        rankers["encoder"] = EncoderRanker(embedded, read_measure(encoder))
-    rankers |= {
-        "bm25": BM25Ranker(keys, strings),
-        **{f"shingle_jaccard_{size}": ShingleRanker(keys, column, size) for size in shingle_sizes},
-    }
-    return Archive(keys, column, rankers)
-
-
-def _all_embeddings(table: pa.Table, embeddings: str, encoder: str, sites: Sites) -> Any:
-    import torch
-
-    from dupq.encoders.saved import load
-    from dupq.neighbours.embeddings import Embeddings, gathered
-    from dupq.stages.embeddings import read_embeddings
-
-    torch.set_num_threads(1)
-    pieces = [read_embeddings(file.uri, sites) for file in storage.list_files(embeddings, ".parquet")]
-    embedded = np.concatenate([np.zeros(0, np.int64), *(piece.keys for piece in pieces)])
-    missing = table.filter(pa.array(~np.isin(table["key"].to_numpy(), embedded)))
-    return gathered([*pieces, Embeddings(missing["key"].to_numpy(), *load(encoder).reader.encode(missing)[0])])
-
-
 def read_seen(encoder: str | None, sites: Sites) -> Seen | None:
     """What an encoder was trained and tuned on; None without one."""
     if encoder is None:
@@ -192,28 +151,33 @@ def read_seen(encoder: str | None, sites: Sites) -> Seen | None:
     return Seen(parts["train"], parts["development"], links, read_description(encoder)["pair_threshold"])
 
 
-def _measure_planted(archive: Archive, files: EvaluationFiles, sites: Sites) -> dict[str, Any]:
+def _measure_planted(archive: Archive, files: EvaluationFiles, sites: Sites, most: int) -> dict[str, Any]:
     parts = read_split(files.encoder, sites)
     seen = np.concatenate([parts["train"], parts["development"]])
-    clusters = _clusters_of(archive.keys, files.clusters, sites)
+    truth = _read_truth(str(files.truth), sites, seen, archive.keys)
+    ends = [np.concatenate([planted.questions, planted.originals]) for planted in truth.values()]
+    keys = np.unique(np.concatenate([np.zeros(0, np.int64), *ends]))
+    clusters = _clusters_of(keys, files.clusters, sites)
     measured: dict[str, Any] = {}
-    for kind, planted in _read_truth(str(files.truth), sites, seen, archive.keys).items():
+    for kind, planted in truth.items():
         measured[kind] = {
             "pairs": len(planted.questions),
-            "same_cluster": same_cluster(planted, archive.keys, clusters),
-            **(found_at_10(planted, archive.rankers) if kind == "rephrasing" else {}),
+            "same_cluster": same_cluster(planted, keys, clusters),
+            **(found_at_10(planted, archive.rankers, most) if kind == "rephrasing" else {}),
         }
     return measured
 
 
 def _clusters_of(keys: np.ndarray, folder: str, sites: Sites) -> np.ndarray:
-    """The cluster of each key, as a number."""
-    columns = ["site", "question_id", "cluster_id"]
-    table = pa.concat_tables(
-        [storage.read_table(file.uri, CLUSTERS, columns) for file in storage.list_files(folder, ".parquet")]
-    )
-    places = np.argsort(sites.pack_columns(table["site"], table["question_id"], folder))
-    return pc.dictionary_encode(table["cluster_id"]).unify_dictionaries().combine_chunks().indices.to_numpy()[places]
+    """The cluster of each of `keys` (sorted, all in the table), as a number."""
+    found, names = [np.zeros(0, np.int64)], [pa.array([], pa.string())]
+    for file in storage.list_files(folder, ".parquet"):
+        table = storage.read_table(file.uri, CLUSTERS, ["site", "question_id", "cluster_id"])
+        mine = sites.pack_columns(table["site"], table["question_id"], file.uri)
+        inside = np.isin(mine, keys)
+        found.append(mine[inside])
+        names += table.filter(pa.array(inside))["cluster_id"].chunks
+    return pc.dictionary_encode(pa.concat_arrays(names)).indices.to_numpy()[np.argsort(np.concatenate(found))]
 
 
 def _read_truth(uri: str, sites: Sites, seen: np.ndarray, keys: np.ndarray) -> dict[str, Planted]:

@@ -81,18 +81,14 @@ def _search_block(files: SomeFiles, asked: Asked, plan: Plan, shards: list[str],
 
 def _lists(files: SomeFiles, asked: Asked, blocks: int) -> Counts:
     def make() -> Counts:
-        from dupq.neighbours.search import merge, nobody
+        from dupq.neighbours.search import merge_rows, nobody
 
         k = asked.settings.k
         found = [read_nearest(files.step("found", block_name(number)), k) for number in range(blocks)]
         keys = np.unique(np.concatenate([np.zeros(0, np.int64), *(some for some, _ in found)]))
         lists = nobody(len(keys), k)
         for some, nearest in found:
-            rows = np.searchsorted(keys, some)
-            mine = type(lists)(*(column[rows] for column in lists))
-            merge(mine, nearest)
-            for column, values in zip(lists, mine, strict=True):
-                column[rows] = values
+            merge_rows(lists, np.searchsorted(keys, some), nearest)
         storage.write_table(files.lists, nearest_table(keys, lists), NEAREST)
         return {"questions searched first": len(keys)}
 

@@ -1,0 +1,81 @@
+"""The texts that score best for some queries, where a score is made from the terms that both have."""
+
+from collections.abc import Callable
+
+import numba as nb
+import numpy as np
+from scipy import sparse
+
+# From the products of a query, given by its row, with all texts ((n,) float64, not to be changed) to scores ((n,))
+Finish = Callable[[np.ndarray, int], np.ndarray]
+
+
+def columns_of(hashes: np.ndarray, terms: np.ndarray) -> np.ndarray:
+    """Where each of `hashes` (uint64) is among `terms` (uint64, ascending); -1 where it is not (int64)."""
+    if not len(terms):
+        return np.full(len(hashes), -1)
+    places = np.minimum(np.searchsorted(terms, hashes), len(terms) - 1)
+    return np.where(terms[places] == hashes, places, -1)
+
+
+def matrix(columns: np.ndarray, values: np.ndarray, offsets: np.ndarray, width: int) -> sparse.csr_array:
+    """Row i has `values[j]` in `columns[j]`, for j from `offsets[i]` to `offsets[i + 1]`; column -1 is left out.
+
+    The columns of a row ascend. float64, shape (n, width).
+    """
+    kept = columns >= 0
+    ends = np.concatenate([[0], np.cumsum(kept)])[offsets]
+    data = values[kept].astype(np.float64)
+    return sparse.csr_array((data, columns[kept], ends), shape=(len(offsets) - 1, width))
+
+
+def best(
+    queries: tuple[np.ndarray, sparse.csr_array],
+    texts: tuple[np.ndarray, sparse.csr_array],
+    k: int,
+    finish: Finish | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The k best texts of each query: keys ((q, k) int64, -1 where there are no more) and scores ((q, k), -inf there).
+
+    Queries and texts are keys (int64) and rows over the same terms. A score is the product of two rows, or what
+    `finish` makes of it. The best come first, ties by the smaller key; a text that scores 0 is not among them, and a
+    question not among its own. Products are float64 sums in the order of the terms, so they do not depend on which
+    texts are searched together.
+    """
+    query_keys, wanted = queries
+    keys, rows = texts
+    others = np.full((len(query_keys), k), -1)
+    best_scores = np.full((len(query_keys), k), -np.inf)
+    by_term = rows.tocsc()
+    scores = np.empty(len(keys))
+    for row in range(len(query_keys)):
+        inside = slice(wanted.indptr[row], wanted.indptr[row + 1])
+        _products(wanted.indices[inside], wanted.data[inside], by_term.indptr, by_term.indices, by_term.data, scores)
+        finished = scores if finish is None else finish(scores, row)
+        found = np.flatnonzero((finished > 0) & (keys != query_keys[row]))
+        found_keys, found_scores = _first(keys[found], finished[found], k)
+        others[row, : len(found_keys)], best_scores[row, : len(found_keys)] = found_keys, found_scores
+    return others, best_scores
+
+
+@nb.njit(nogil=True, cache=True)
+def _products(terms, weights, starts, rows, values, scores):  # type: ignore[no-untyped-def]
+    """The products of one row, given by its `terms` and their `weights`, with all others, term by term.
+
+    Of term t row `rows[j]` has `values[j]`, for j from `starts[t]` to `starts[t + 1]`; `scores` (float64, (n,)) is
+    filled. It is dense: most texts share some word with a query.
+    """
+    scores[:] = 0.0
+    for place in range(len(terms)):
+        for entry in range(starts[terms[place]], starts[terms[place] + 1]):
+            scores[rows[entry]] += weights[place] * values[entry]
+
+
+def _first(keys: np.ndarray, scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The k highest scores in order, ties by key: what is tied at the end is told apart after the partition."""
+    if len(keys) > k:
+        least = np.partition(scores, len(scores) - k)[len(scores) - k]
+        kept = scores >= least
+        keys, scores = keys[kept], scores[kept]
+    order = np.lexsort((keys, -scores))[:k]
+    return keys[order], scores[order]
