@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 
-import numba as nb
 import numpy as np
 from scipy import sparse
+
+from dupq.kernel_cache import numba as nb
 
 # From the products of a query, given by its row, with all texts ((n,) float64, not to be changed) to scores ((n,))
 Finish = Callable[[np.ndarray, int], np.ndarray]
