@@ -174,7 +174,7 @@ def _all_embeddings(table: pa.Table, embeddings: str, encoder: str, sites: Sites
 
     from dupq.encoders.saved import load
     from dupq.neighbours.embeddings import Embeddings, gathered
-    from dupq.stages.embeddings import read_embeddings
+    from dupq.runs.embeddings import read_embeddings
 
     torch.set_num_threads(1)
     pieces = [read_embeddings(file.uri, sites) for file in storage.list_files(embeddings, ".parquet")]
