@@ -39,9 +39,6 @@ from dupq.text.questions import texts_table
 from dupq.text.terms import Terms, document_counts, rarities
 from dupq.training.unsupervised import learn
 
-# Without bodies there is nothing to learn from but which words stand near each other.
-_VECTORS_OF_TITLES = ["word_vectors.algorithm=skip-gram"]
-_LIKELY, _ROUNDS = 0.5, 10
 _MISSING = ("None", "nan", "<NA>")  # as Arrow, Polars and pandas mark it
 _PAIRS = pa.schema(
     [
@@ -133,11 +130,7 @@ def find_duplicates(
 
 
 class _Comparison:
-    """Texts compared with one another; their keys are their rows among all.
-
-    A score counts by its place among the best scores of strangers. A text with a likely duplicate is left out of these,
-    round by round, for its best score is none of a stranger; a run has known duplicates to tell them by.
-    """
+    """Texts compared with one another; their keys are their rows among all."""
 
     def __init__(self, embedded: Embeddings, words: Words, measure: Measure, k: int) -> None:
         """`embedded` are those that are searched; `words` has a row for every text."""
@@ -153,17 +146,9 @@ class _Comparison:
         candidates = undirected(directed)
         common = self._common(*(candidates[side].to_numpy() for side in ("left", "right")))
         listed = pa.table([*candidates.columns, *map(pa.array, common)], schema=COMPARED)
-        is_best = directed["rank"].to_numpy() == 1
-        best = directed["similarity"].to_numpy()[is_best].astype(np.float64)
-        self._scale = Scale(_prior_model(), np.sort(best), k)
+        best = directed["similarity"].to_numpy()[directed["rank"].to_numpy() == 1]
+        self._scale = Scale(_prior_model(), np.sort(best.astype(np.float64)), k)
         self.table = self._scored(listed)  # rows of SCORED
-        for _ in range(_ROUNDS):
-            likely = self.pairs[self.probabilities >= _LIKELY]
-            reference = np.sort(best[~np.isin(queries[is_best], likely)])
-            if np.array_equal(reference, self._scale.reference):
-                break
-            self._scale = self._scale._replace(reference=reference)
-            self.table = self._scored(listed)
 
     @property
     def pairs(self) -> np.ndarray:
@@ -203,8 +188,7 @@ def _settings(given: TextEncoder | None, has_bodies: bool, language: str, k: int
     if given is not None:
         return config.assign(given.reader.settings, [f"neighbours.k={k}"])
     fields = "title+body" if has_bodies else "title"
-    vectors = [] if has_bodies else _VECTORS_OF_TITLES
-    own = [f"text.language={language}", f"text.fields={fields}", "word_vectors.minimum_count=1", *vectors]
+    own = [f"text.language={language}", f"text.fields={fields}", "word_vectors.minimum_count=1"]
     return config.load("dupq", [*own, f"neighbours.k={k}"])
 
 

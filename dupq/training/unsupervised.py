@@ -1,7 +1,8 @@
 """An encoder from texts alone, in one process: a weighted bag of words, as preset dupq begins (docs/encoders.md).
 
 Where there are titles and bodies it learns which belong together. Titles alone leave it what can be counted: words
-weighed by how rare they are, and vectors of words that stand near each other.
+weighed by how rare they are. Skip-gram vectors of 6,118 titles of cs.stackexchange.com found no more of its known
+duplicates than random ones (73 and 76 of 212 among the ten nearest, 21 and 21 among the 300 likeliest pairs).
 """
 
 import dataclasses
