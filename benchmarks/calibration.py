@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from dupq.clusters.components import components
@@ -45,7 +44,7 @@ class Truth:
 
 def measure_pairs(run: Run, truth: Truth) -> dict[str, Any]:
     """The share of the encoder's pairs that is right, by probability and above each threshold."""
-    table = pa.concat_tables(run.pairs(["question_id_left", "question_id_right", "source", "probability"]))
+    table = run.pairs.arrow(["question_id_left", "question_id_right", "source", "probability"])
     table = table.filter(pc.field("source") == "encoder")
     left, right, p = (table[name].to_numpy() for name in ("question_id_left", "question_id_right", "probability"))
     is_right = truth.originals(left) == truth.originals(right)
@@ -69,7 +68,7 @@ def _right(is_right: np.ndarray, p: np.ndarray, chosen: np.ndarray) -> dict[str,
 
 def measure_clusters(run: Run, truth: Truth) -> dict[str, Any]:
     """The share of pairs in clusters that is right, and of each kind of planted pairs the share in one cluster."""
-    table = pa.concat_tables(run.clusters(["question_id", "cluster_id"])).sort_by("question_id")
+    table = run.clusters.arrow(["question_id", "cluster_id"]).sort_by("question_id")
     questions = table["question_id"].to_numpy()
     clusters = pc.dictionary_encode(table["cluster_id"]).unify_dictionaries().combine_chunks().indices.to_numpy()
     both = np.stack([clusters, truth.originals(questions)], axis=1)

@@ -48,9 +48,9 @@ from dupq.neighbours.measure import Measure
 from dupq.neighbours.products import fastest_type
 from dupq.neighbours.search import all_pairs, merge
 from dupq.neighbours.tiles import Nearest, Pairs, Search, block, search_tile
+from dupq.runs.embeddings import embeddings_table
 from dupq.runs.layout import NeighbourFiles
 from dupq.shards import Shard
-from dupq.stages.embeddings import embeddings_table
 from dupq.stages.neighbours.increment import find_neighbours_since
 from dupq.stages.neighbours.plan import block_rows, bytes_a_question
 from dupq.stages.neighbours.search import find_neighbours

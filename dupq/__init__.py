@@ -1,3 +1,41 @@
-"""dupq finds the duplicate questions in whole question-and-answer archives."""
+"""dupq finds the duplicate questions in whole question-and-answer archives.
+
+    import dupq
+
+    run = dupq.open_run("s3://…/runs")
+    encoder = dupq.load_encoder("s3://…/encoder")
+    found = dupq.find_duplicates(["How do I …?", …])
+
+docs/python.md shows what they give. What they need is imported when they are first used.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dupq.api.duplicates import find_duplicates
+    from dupq.api.encoders import load_encoder
+    from dupq.api.runs import open_run
+    from dupq.errors import DupqError
 
 __version__ = "0.1.0"
+__all__ = ["DupqError", "__version__", "find_duplicates", "load_encoder", "open_run"]
+
+_PLACES = {
+    "DupqError": "dupq.errors",
+    "find_duplicates": "dupq.api.duplicates",
+    "load_encoder": "dupq.api.encoders",
+    "open_run": "dupq.api.runs",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for."""
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_PLACES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """For completion in notebooks."""
+    return sorted({*globals(), *__all__})

@@ -21,7 +21,13 @@ def test_importing_the_front_door_does_not_load_torch(module: str) -> None:
     assert "gensim" not in loaded
 
 
-@pytest.mark.parametrize("module", ["dupq.config", "dupq.tables", "dupq.encoders.cnn", "dupq.near_duplicates.bands"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        *("dupq.config", "dupq.tables", "dupq.encoders.cnn", "dupq.near_duplicates.bands"),
+        *("dupq.api.runs", "dupq.api.decisions", "dupq.api.lookup", "dupq.api.explanation", "dupq.api.duplicates"),
+    ],
+)
 def test_importing_the_core_does_not_load_ray(module: str) -> None:
     assert "ray" not in _modules_after_importing(module)
 

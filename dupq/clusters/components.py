@@ -23,6 +23,28 @@ def components(edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return members, members[parents]
 
 
+def represented(keys: np.ndarray, members: np.ndarray, representatives: np.ndarray) -> np.ndarray:
+    """For each key the question that represents it; `members` is sorted."""
+    if not len(members):
+        return keys
+    places = np.minimum(np.searchsorted(members, keys), len(members) - 1)
+    return np.where(members[places] == keys, representatives[places], keys)
+
+
+def with_represented(
+    representatives: tuple[np.ndarray, np.ndarray], solved: tuple[np.ndarray, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """The questions of clusters of two and more (sorted keys), and the smallest key of each one's cluster.
+
+    Both arguments are keys (sorted) with what stands for each: representatives, and a key of the cluster of these.
+    """
+    keys = np.union1d(representatives[0], solved[0])
+    labelled = represented(represented(keys, *representatives), *solved)
+    _, first, places, sizes = np.unique(labelled, return_index=True, return_inverse=True, return_counts=True)
+    kept = sizes[places] > 1
+    return keys[kept], keys[first][places][kept]  # keys are sorted, so the first of a cluster is its smallest
+
+
 @numba.njit(nogil=True, cache=True)
 def _unite(parents: np.ndarray, edges: np.ndarray) -> None:
     """Join the components of both ends of each edge; a root is always the smallest place of its component."""

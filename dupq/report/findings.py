@@ -171,10 +171,10 @@ def gather(run: Run) -> Findings:
     """
     threshold = run.metrics.get("threshold")
     pairs = PairSurvey(threshold, _score_range(run))
-    for table in run.pairs():
+    for table in run.pairs.files():
         pairs.add(table)
     clusters = ClusterSurvey(_clusters_of(run, pairs.surest()))
-    for table in run.cluster_stats():
+    for table in run.cluster_stats.files():
         clusters.add(table)
     largest, certain = clusters.largest(), clusters.certain()
     members = _members(run, {row["cluster_id"] for row in largest + certain})
@@ -198,7 +198,7 @@ def gather(run: Run) -> Findings:
 
 def _score_range(run: Run) -> tuple[float, float]:
     """The lowest and the highest similarity; an encoder's measure may have any range."""
-    ranges = [pc.min_max(table["similarity"]).as_py() for table in run.pairs(["similarity"])]
+    ranges = [pc.min_max(table["similarity"]).as_py() for table in run.pairs.files(["similarity"])]
     there = [found for found in ranges if found["min"] is not None]
     return min((found["min"] for found in there), default=0.0), max((found["max"] for found in there), default=0.0)
 
@@ -220,7 +220,7 @@ def _clusters_of(run: Run, pairs: list[Pair]) -> set[str]:
     keys = {key for pair in pairs for key in (pair.left, pair.right)}
     ids = _id_set(keys)
     cluster_by_key: dict[Key, str] = {}
-    for table in run.clusters(["site", "question_id", "cluster_id"]):
+    for table in run.clusters.files(["site", "question_id", "cluster_id"]):
         rows = table.filter(pc.is_in(table["question_id"], ids)).to_pylist()
         cluster_by_key.update({_key(row): row["cluster_id"] for row in rows if _key(row) in keys})
     return {cluster_by_key[pair.left] for pair in pairs if _together(pair, cluster_by_key)}
@@ -231,7 +231,7 @@ def _members(run: Run, cluster_ids: set[str]) -> dict[str, list[dict[str, Any]]]
     order: Order = [("is_canonical", "descending"), ("site", "ascending"), ("question_id", "ascending")]
     selections = {cluster_id: Selection(QUESTIONS_SHOWN, order) for cluster_id in sorted(cluster_ids)}
     wanted = pa.array(list(selections), pa.string())
-    for table in run.clusters():
+    for table in run.clusters.files():
         members = table.filter(pc.is_in(table["cluster_id"], wanted))
         for cluster_id in pc.unique(members["cluster_id"]).to_pylist():
             selections[cluster_id].add(members.filter(pc.equal(members["cluster_id"], cluster_id)))
@@ -243,7 +243,7 @@ def _evidence(run: Run, members: dict[str, list[dict[str, Any]]], threshold: flo
     cluster_by_key = {_key(row): cluster_id for cluster_id, rows in members.items() for row in rows}
     ids = _id_set(set(cluster_by_key))
     found: dict[str, list[Pair]] = defaultdict(list)
-    for table in run.pairs():
+    for table in run.pairs.files():
         inside = pc.and_(pc.is_in(table["question_id_left"], ids), pc.is_in(table["question_id_right"], ids))
         for row in table.filter(pc.and_(inside, _joins(table, threshold))).to_pylist():
             pair = _pair(row)

@@ -1,6 +1,6 @@
-"""A finished run as its readers see it. The report and the notebooks open runs here.
+"""A finished run as its readers see it: its tables, and the archive that it was made from.
 
-Tables come one file at a time, so that a reader needs the memory of one file, however large the archive.
+The report opens runs here; `dupq.open_run` gives the same with what else notebooks ask (dupq/api/runs.py).
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,8 +13,10 @@ import pyarrow.compute as pc
 
 from dupq import storage, tables
 from dupq.errors import DupqError
+from dupq.runs.table_view import TableView, stored
 
 Key = tuple[str, int]
+_SIDES = ("left", "right")
 
 
 class Question(NamedTuple):
@@ -45,17 +47,47 @@ class Run:
         """The counts and the measures of quality."""
         return storage.read_json(storage.join(self.uri, "metrics.json"))
 
-    def pairs(self, columns: list[str] | None = None) -> Iterator[pa.Table]:
-        """The `pairs` table, file by file."""
-        return self._files("pairs", tables.PAIRS, columns)
+    @cached_property
+    def pairs(self) -> TableView:
+        """Every candidate pair, near duplicate and used link."""
+        return stored(storage.join(self.uri, "pairs"), tables.PAIRS)
 
-    def clusters(self, columns: list[str] | None = None) -> Iterator[pa.Table]:
-        """The `clusters` table, file by file; it has a row for every question of the archive."""
-        return self._files("clusters", tables.CLUSTERS, columns)
+    @cached_property
+    def clusters(self) -> TableView:
+        """A row for every question of the archive."""
+        return stored(storage.join(self.uri, "clusters"), tables.CLUSTERS)
 
-    def cluster_stats(self, columns: list[str] | None = None) -> Iterator[pa.Table]:
-        """The `cluster_stats` table, file by file."""
-        return self._files("cluster_stats", tables.CLUSTER_STATS, columns)
+    @cached_property
+    def cluster_stats(self) -> TableView:
+        """A row for each cluster of two and more."""
+        return stored(storage.join(self.uri, "cluster_stats"), tables.CLUSTER_STATS)
+
+    @cached_property
+    def changes(self) -> TableView:
+        """What became of the clusters of the earlier run. Raises DupqError if the run was not given one."""
+        place = storage.join(self.uri, "changes")
+        if not storage.list_files(place, ".parquet"):
+            raise DupqError(f"{place}: no changes, because the run was made without --previous")
+        return stored(place, tables.CHANGED_CLUSTERS)
+
+    @cached_property
+    def embeddings(self) -> TableView:
+        """A vector for each question that the encoder saw; see tables.embeddings."""
+        return stored(storage.join(self.uri, "embeddings"))
+
+    @cached_property
+    def questions(self) -> TableView:
+        """The archive that the run was made from, as it is now. Raises DupqError if it is gone."""
+        return stored(self.manifest["inputs"]["questions"], tables.QUESTIONS)
+
+    def pairs_among(self, keys: Iterable[Key]) -> pa.Table:
+        """The rows of `pairs` of which both questions are among `keys`."""
+        wanted = set(keys)
+        ids = pa.array(sorted({question_id for _, question_id in wanted}), pa.int64())
+        sides = [pc.field(f"question_id_{side}").isin(ids) for side in _SIDES]
+        rows = self.pairs.arrow(filter=sides[0] & sides[1])
+        is_among = [wanted.issuperset(ends_of(row)) for row in rows.to_pylist()]
+        return rows.filter(pa.array(is_among, pa.bool_()))
 
     def titles(self, keys: Iterable[Key]) -> dict[Key, Question]:
         """The questions of `keys` from the archive that the run read; ones no longer there are left out."""
@@ -68,14 +100,16 @@ class Run:
                 found.update(_questions(site, uri, wanted[site]))
         return found
 
-    def _files(self, name: str, schema: pa.Schema, columns: list[str] | None) -> Iterator[pa.Table]:
-        for file in storage.list_files(storage.join(self.uri, name), ".parquet"):
-            yield storage.read_table(file.uri, schema, columns)
-
     def _question_files(self) -> Iterator[tuple[str, str]]:
         for file in storage.list_files(self.manifest["inputs"]["questions"], ".parquet"):
             folder, _, _ = file.relative.rpartition("/")
             yield folder.removeprefix("site="), file.uri
+
+
+def ends_of(row: dict[str, Any]) -> tuple[Key, Key]:
+    """The two questions of a row of `pairs`."""
+    left, right = ((row[f"site_{side}"], row[f"question_id_{side}"]) for side in _SIDES)
+    return left, right
 
 
 def open_run(uri: str) -> Run:
@@ -83,13 +117,18 @@ def open_run(uri: str) -> Run:
 
     Raises DupqError if there is neither.
     """
+    return Run(place_of(uri))
+
+
+def place_of(uri: str) -> str:
+    """The folder of the run that `open_run` opens."""
     place = storage.absolute(uri)
     latest = storage.join(place, "latest.json")
     if storage.exists(latest):
         place = storage.join(place, storage.read_json(latest)["run_id"])
     if not storage.exists(storage.join(place, "manifest.json")):
         raise DupqError(f"{place}: no run is here; give a run's folder, or a folder of runs with its latest.json")
-    return Run(place)
+    return place
 
 
 def _questions(site: str, uri: str, question_ids: set[int]) -> dict[Key, Question]:

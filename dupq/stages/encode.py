@@ -20,7 +20,7 @@ from dupq.execution import cluster
 from dupq.execution.memory import measured
 from dupq.execution.tasks import Counts, Progress, Report, skip_or, summarise
 from dupq.neighbours.embeddings import Embeddings
-from dupq.stages.embeddings import embeddings_table
+from dupq.runs.embeddings import embeddings_table
 from dupq.tables import REPRESENTATIVES, TEXTS
 from dupq.text.keys import Sites
 

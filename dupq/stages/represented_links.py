@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from dupq import storage
+from dupq.clusters.components import represented
 from dupq.encoders.description import read_split
 from dupq.execution.tasks import Counts, skip_or
 from dupq.links.parts import Represent, represented_split
@@ -17,14 +18,6 @@ from dupq.runs.layout import NearFiles
 from dupq.stages.training.prepare import all_keys
 from dupq.tables import KEY_PAIRS, KNOWN_SETS, REPRESENTATIVES
 from dupq.text.keys import Sites
-
-
-def represented(keys: np.ndarray, members: np.ndarray, representatives: np.ndarray) -> np.ndarray:
-    """For each key the question that represents it; `members` is sorted."""
-    if not len(members):
-        return keys
-    places = np.minimum(np.searchsorted(members, keys), len(members) - 1)
-    return np.where(members[places] == keys, representatives[places], keys)
 
 
 def known_sets(links: str | None, representatives: str, encoder: str, keys: np.ndarray, sites: Sites) -> Split:

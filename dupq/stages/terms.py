@@ -10,8 +10,6 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import xxhash
 
 from dupq import storage
 from dupq.clusters.evidence import Words
@@ -21,7 +19,7 @@ from dupq.runs.layout import TermFiles
 from dupq.shards import Shard, partition_of
 from dupq.tables import QUESTIONS, RARITIES, TERM_COUNTS, TERMS, TEXTS
 from dupq.text.keys import Sites
-from dupq.text.terms import BUCKETS, Terms, document_counts, numbers_of, rarities, terms_of
+from dupq.text.terms import BUCKETS, Terms, document_counts, numbers_of, rarities, tags_of, terms_of
 
 
 def make_terms(files: TermFiles, sites: Sites, language: str) -> Report:
@@ -68,14 +66,7 @@ def _tags_of(keys: np.ndarray, shard: Shard, sites: Sites) -> Terms:
     found = sites.pack(shard.site, table["question_id"].to_numpy(), shard.uri)
     places = np.argsort(found, kind="stable")
     tags = table["tags"].combine_chunks().take(pa.array(places[np.searchsorted(found[places], keys)]))
-    names = pc.dictionary_encode(tags.flatten())
-    hashed = [xxhash.xxh3_64_intdigest((name or "").encode()) & (BUCKETS - 1) for name in names.dictionary.to_pylist()]
-    ids = np.array(hashed, np.int32)[names.indices.to_numpy()] if len(names) else np.zeros(0, np.int32)
-    lengths = tags.value_lengths().fill_null(0).to_numpy()
-    owners = np.repeat(np.arange(len(keys)), lengths)
-    distinct = np.unique(np.stack([owners, ids], axis=1), axis=0)
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(distinct[:, 0], minlength=len(keys)))])
-    return Terms(offsets, distinct[:, 1].astype(np.int32), np.ones(len(distinct), np.uint8))
+    return tags_of(tags)
 
 
 def _batch(keys: np.ndarray, words: Words) -> pa.RecordBatch:

@@ -46,6 +46,18 @@ def terms_of(texts: pa.StringArray, language: str) -> Terms:
     return Terms(*_counted(ids, begins))
 
 
+def tags_of(tags: pa.ListArray) -> Terms:
+    """The tags of questions as terms: whole, not by their stems."""
+    names = pc.dictionary_encode(tags.flatten())
+    hashed = [xxhash.xxh3_64_intdigest((name or "").encode()) & (BUCKETS - 1) for name in names.dictionary.to_pylist()]
+    ids = np.array(hashed, np.int32)[names.indices.to_numpy()] if len(names) else np.zeros(0, np.int32)
+    lengths = tags.value_lengths().fill_null(0).to_numpy()
+    owners = np.repeat(np.arange(len(tags)), lengths)
+    distinct = np.unique(np.stack([owners, ids], axis=1), axis=0)
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(distinct[:, 0], minlength=len(tags)))])
+    return Terms(offsets, distinct[:, 1].astype(np.int32), np.ones(len(distinct), np.uint8))
+
+
 @nb.njit(nogil=True, cache=True)
 def _counted(ids, begins):  # type: ignore[no-untyped-def]
     """Sort the ids of each text, and count those that repeat."""

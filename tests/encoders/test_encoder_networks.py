@@ -25,7 +25,7 @@ from dupq.encoders.word_bag import WordBag
 from dupq.errors import DupqError
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.measure import Measure
-from dupq.stages.embeddings import embeddings_table, read_embeddings
+from dupq.runs.embeddings import embeddings_table, read_embeddings
 from dupq.text.keys import Sites
 from dupq.text.token_ids import TokenIds
 from dupq.text.vocabulary import Vocabulary

@@ -19,8 +19,8 @@ from dupq.encoders.saved import SavedEncoder, save
 from dupq.evaluation.ranked import Archive
 from dupq.neighbours.exact import pair_scores
 from dupq.neighbours.measure import Measure
+from dupq.runs.embeddings import read_embeddings
 from dupq.runs.layout import RankingFiles
-from dupq.stages.embeddings import read_embeddings
 from dupq.stages.encode import EncodeShard
 from dupq.stages.evaluation.ranking import Ranking, measure_ranked
 from dupq.tables import TEXTS

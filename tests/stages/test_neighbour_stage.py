@@ -25,9 +25,9 @@ from dupq.execution.tasks import Report, run_tasks
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.exact import exact_scores, rule_of, side_of
 from dupq.neighbours.measure import Measure
+from dupq.runs.embeddings import embeddings_table
 from dupq.runs.layout import NeighbourFiles
 from dupq.shards import Shard
-from dupq.stages.embeddings import embeddings_table
 from dupq.stages.neighbours import exact
 from dupq.stages.neighbours.changes import to_sites
 from dupq.stages.neighbours.exact import LEFT_OUT, OVER

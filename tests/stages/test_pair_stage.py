@@ -17,10 +17,11 @@ from run_tables import Pair, contents, cut_off, home_of, write_rows, write_terms
 from dupq import storage
 from dupq.clusters.calibration import FEATURES, Model
 from dupq.clusters.evidence import UNLISTED
+from dupq.clusters.scoring import arounds, undirected
 from dupq.execution.tasks import Report
 from dupq.runs.layout import PairFiles, TermFiles
 from dupq.shards import Shard
-from dupq.stages.clusters.pairs import _write_histogram, arounds, choose_threshold, score_pairs, undirected
+from dupq.stages.clusters.pairs import _write_histogram, choose_threshold, score_pairs
 from dupq.tables import AROUND, CANDIDATES, KEY_PAIRS, NEIGHBOURS, SCORED
 from dupq.text.keys import ID_BITS
 

@@ -25,11 +25,11 @@ from dupq.execution.tasks import CAP, Report, run_tasks
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.exact import pair_scores
 from dupq.neighbours.measure import Measure
+from dupq.runs.embeddings import write_embeddings
 from dupq.runs.layout import PairFiles, PartitionFiles, TermFiles
 from dupq.shards import Shard
 from dupq.stages.clusters import partition as stage
 from dupq.stages.clusters.partition import Cut, partition_pairs
-from dupq.stages.embeddings import write_embeddings
 from dupq.tables import AROUND, KEY_PAIRS, LABELS
 from dupq.text.keys import ID_BITS, Sites
 from dupq.text.terms import Terms

@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 from dupq import storage
 from dupq.clusters import identity
 from dupq.clusters.canonical import REASONS, Standing, canonical_questions
+from dupq.clusters.components import represented, with_represented
 from dupq.clusters.statistics import cluster_statistics
 from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
 from dupq.links.tables import known_duplicates, link_targets
 from dupq.runs.layout import ClusterFiles
 from dupq.shards import Shard
 from dupq.stages.near_duplicates.verify import verified_part
-from dupq.stages.represented_links import represented
 from dupq.tables import (
     CHANGED_CLUSTERS,
     CLUSTER_STATS,
@@ -84,12 +84,7 @@ def _clusters(files: ClusterFiles) -> tuple[np.ndarray, np.ndarray]:
     for file in storage.list_files(storage.parent(files.partition.labels(0)), ".parquet"):
         labels.append(storage.read_table(file.uri, LABELS))
     solved = pa.concat_tables(labels).sort_by("key")
-    keys = np.union1d(members, solved["key"].to_numpy())
-    own = represented(keys, members, representatives)
-    labelled = represented(own, solved["key"].to_numpy(), solved["cluster"].to_numpy())
-    _, first, places, sizes = np.unique(labelled, return_index=True, return_inverse=True, return_counts=True)
-    kept = sizes[places] > 1
-    return keys[kept], keys[first][places][kept]  # keys are sorted, so the first of a cluster is its smallest
+    return with_represented((members, representatives), (solved["key"].to_numpy(), solved["cluster"].to_numpy()))
 
 
 def _standing(files: ClusterFiles, members: np.ndarray, shards: list[Shard], sites: Sites) -> Standing:

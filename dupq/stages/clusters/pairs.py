@@ -10,14 +10,13 @@ A part holds the pairs whose left keys are in it (`partition_of`). Memory: the c
 questions in them, about 1 GB for 200,000 left questions.
 """
 
-from typing import Any, NamedTuple
-
 import numpy as np
 import pyarrow as pa
 
 from dupq import storage
-from dupq.clusters.calibration import Evidence, Model, features_of, places_of
-from dupq.clusters.evidence import UNLISTED, Around, Listing, Shared, around, shared, title_leads
+from dupq.clusters.evidence import around, shared
+from dupq.clusters.scoring import arounds, read_scale, scored_table, undirected
+from dupq.clusters.thresholds import Spread, spread_of
 from dupq.execution import exchange
 from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
 from dupq.runs.layout import PairFiles
@@ -26,18 +25,7 @@ from dupq.stages.neighbours.tables import directed_rows
 from dupq.stages.terms import read_rarities, read_terms, words_of
 from dupq.tables import AROUND, CANDIDATES, COMPARED, HISTOGRAM, KEYS, SCORED, TERMS
 
-_STEPS = 1_000  # of probability
 _PRECISIONS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # whose thresholds are written beside the chosen one
-_NO_RANK = np.iinfo(np.int32).max  # after all others
-_NO_KEY = np.iinfo(np.int64).max
-
-
-class Scale(NamedTuple):
-    """How evidence becomes a probability."""
-
-    model: Model
-    reference: np.ndarray
-    k: int
 
 
 def score_pairs(files: PairFiles, k: int) -> Report:
@@ -69,27 +57,6 @@ def _candidates(files: PairFiles, part: int) -> Counts:
         return {**counts, "rows_out": len(table)}
 
     return skip_or(output, make)
-
-
-def undirected(directed: pa.Table) -> pa.Table:
-    """Rows of NEIGHBOURS as pairs (CANDIDATES), each once, with how either side lists the other."""
-    queries, others = directed["query"].to_numpy(), directed["neighbour"].to_numpy()
-    left, right = np.minimum(queries, others), np.maximum(queries, others)
-    ranks = directed["rank"].fill_null(_NO_RANK).to_numpy()
-    order = np.lexsort((ranks, right, left))
-    left, right, ranks, queries = left[order], right[order], ranks[order], queries[order]
-    first = np.r_[True, (left[1:] != left[:-1]) | (right[1:] != right[:-1])] if len(left) else np.zeros(0, bool)
-    pairs = np.cumsum(first) - 1
-    columns: list[Any] = [left[first], right[first], directed["similarity"].to_numpy()[order][first]]
-    listed = ranks != _NO_RANK
-    values = [ranks, directed["lift"].to_numpy()[order]]
-    for is_mine in (queries == left, queries == right):
-        rows = np.flatnonzero(listed & is_mine)
-        for value, empty in zip(values, (UNLISTED, 0.0), strict=True):
-            column = np.full(int(first.sum()), empty, value.dtype)
-            column[pairs[rows]] = value[rows]
-            columns.append(column)
-    return pa.table([pa.array(column) for column in columns], schema=CANDIDATES)
 
 
 def _terms_of_home(files: PairFiles, home: int) -> Counts:
@@ -166,84 +133,26 @@ def _score_part(files: PairFiles, k: int, part: int) -> Counts:
     return skip_or(output, make)
 
 
-def arounds(columns: list[np.ndarray], pairs: pa.Table) -> tuple[Around, Around]:
-    """Of rows of AROUND those of the left and of the right questions of pairs; nothing is around one without a row.
-
-    Such are questions that are in no candidate pair: known links bring them into components all the same.
-    """
-    order = np.argsort(columns[0], kind="stable")
-    keys, *sums = (np.append(column[order], last) for column, last in zip(columns, (_NO_KEY, 0, 0), strict=True))
-    wanted = [pairs[side].to_numpy() for side in ("left", "right")]
-    rows = [np.searchsorted(keys[:-1], some) for some in wanted]
-    left, right = (
-        Around(*(np.where(keys[row] == some, total[row], 0) for total in sums))
-        for row, some in zip(rows, wanted, strict=True)
-    )
-    return left, right
-
-
-def read_scale(calibration: str, k: int) -> Scale:
-    """The model of a run."""
-    found = storage.read_json(calibration)
-    return Scale(Model.from_dict(found["model"]), np.array(found["reference"]), k)
-
-
-def scored_table(pairs: pa.Table, sides: tuple[Around, Around], scale: Scale) -> pa.Table:
-    """Rows of COMPARED, and what is around both questions of each, as rows of SCORED."""
-    left, right = (
-        Listing(*(pairs[f"{name}_{side}"].to_numpy() for name in ("rank", "lift"))) for side in ("left", "right")
-    )
-    common = Shared(*(pairs[name].to_numpy() for name in Shared._fields))
-    places = places_of(pairs["similarity"].to_numpy().astype(np.float64), scale.reference)
-    leads = title_leads(common.title_cosine, sides, (left, right))
-    p = scale.model.probabilities(features_of(Evidence(places, left, right, common, leads), scale.k))
-    ranks = [pa.array(side.ranks, mask=side.ranks == UNLISTED) for side in (left, right)]
-    columns = [
-        *(pairs[name].combine_chunks() for name in ("left", "right", "similarity")),
-        *ranks,
-        *(pa.array(column) for column in (common.title_cosine, common.text_cosine)),
-        pa.array(common.tags, mask=np.isnan(common.tags)),
-        pa.array(p.astype(np.float32)),
-    ]
-    return pa.table(columns, schema=SCORED)
-
-
 def choose_threshold(files: PairFiles, precision: float, given: float) -> float:
     """The probability from which a pair may join: `given`, or if that is below 0 the one for the wanted precision.
 
     Chosen over all candidate pairs of the archive, in steps of .001, and written down with those for other precisions.
     """
     if not storage.exists(files.threshold):
-        counts, sums = _histogram(files)
-        right, pairs = (np.cumsum(column[::-1])[::-1] for column in (sums, counts))
-
-        def choose(wanted: float) -> dict[str, float]:
-            reached = np.flatnonzero((counts > 0) & (right >= wanted * pairs))
-            return {"precision": wanted, **_above(reached[0] / _STEPS if len(reached) else 1.0, counts, sums)}
-
-        chosen = choose(precision) if given < 0 else {"precision": precision, **_above(given, counts, sums)}
-        others = [choose(wanted) for wanted in _PRECISIONS]
+        spread = _histogram(files)
+        chosen = spread.choose(precision) if given < 0 else {"precision": precision, **spread.above(given)}
+        others = [spread.choose(wanted) for wanted in _PRECISIONS]
         storage.write_json(files.threshold, {"chosen": chosen, "others": others})
     return float(storage.read_json(files.threshold)["chosen"]["threshold"])
 
 
-def _above(threshold: float, counts: np.ndarray, sums: np.ndarray) -> dict[str, float]:
-    """What is expected of the pairs from a threshold on."""
-    first = min(_STEPS, int(np.ceil(threshold * _STEPS - 1e-9)))
-    pairs, right = float(counts[first:].sum()), float(sums[first:].sum())
-    return {"threshold": float(threshold), "pairs": pairs, "expected_precision": right / pairs if pairs else 1.0}
-
-
 def _write_histogram(uri: str, probabilities: np.ndarray) -> None:
     """How many pairs have a probability of each step, and the sum of these."""
-    p = probabilities.astype(np.float64)
-    steps = np.minimum((p * _STEPS).astype(np.int64), _STEPS - 1)
-    columns = [pa.array(np.bincount(steps, minlength=_STEPS)), pa.array(np.bincount(steps, p, minlength=_STEPS))]
+    columns = [pa.array(column) for column in spread_of(probabilities)]
     storage.write_table(uri, pa.table(columns, schema=HISTOGRAM), HISTOGRAM)
 
 
-def _histogram(files: PairFiles) -> tuple[np.ndarray, np.ndarray]:
+def _histogram(files: PairFiles) -> Spread:
     """What the parts counted, together."""
     tables = [storage.read_table(files.histogram(part), HISTOGRAM) for part in range(files.terms.parts)]
-    counts, sums = (np.sum([table[name].to_numpy() for table in tables], axis=0) for name in HISTOGRAM.names)
-    return counts.astype(np.float64), sums
+    return Spread(*(np.sum([table[name].to_numpy() for table in tables], axis=0) for name in HISTOGRAM.names))

@@ -14,26 +14,24 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from scipy.special import logit
 
 from dupq import storage
 from dupq.clusters.components import components
-from dupq.clusters.evidence import UNLISTED, shared
-from dupq.clusters.partition import partition
+from dupq.clusters.decision import best_partition, linked_sets, missing_pairs
+from dupq.clusters.evidence import shared
+from dupq.clusters.scoring import arounds, read_scale, scored_table, unlisted
 from dupq.config import ClusterSettings
 from dupq.execution import exchange
 from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
 from dupq.neighbours.measure import Measure
+from dupq.runs.embeddings import embeddings_of
 from dupq.runs.layout import PartitionFiles
 from dupq.shards import Shard
-from dupq.stages.clusters.pairs import arounds, read_scale, scored_table
-from dupq.stages.embeddings import embeddings_of
 from dupq.stages.terms import read_rarities, read_terms, words_of
-from dupq.tables import AROUND, COMPARED, KEY_PAIRS, LABELS, NODES, SCORED, TERMS
+from dupq.tables import AROUND, KEY_PAIRS, LABELS, NODES, SCORED, TERMS
 from dupq.text.keys import Sites
 
 _PAIRS_OF_GROUP = 2_000_000  # of components, before a group is closed
-_LEAST_PROBABILITY, _MOST_PROBABILITY = 1e-3, 1 - 1e-6
 _INSIDE = pa.schema([*KEY_PAIRS, SCORED.field("probability")])
 
 
@@ -171,35 +169,16 @@ def _partition_group(files: PartitionFiles, shards: list[Shard], sites: list[str
         inside = [files.step("inside", part) for part in range(files.pairs.terms.parts)]
         left, right, p = exchange.columns_of(exchange.read_part(inside, group), _INSIDE)
         pairs = np.searchsorted(keys, np.stack([left, right], axis=1))
-        missing = _missing(nodes, pairs)
+        missing = missing_pairs(nodes["component"].to_numpy(), nodes["is_scored"].to_numpy(), pairs)
         p = np.concatenate([p, _score(files, shards, sites, cut, group, keys[missing])])
         pairs = np.concatenate([pairs, missing])
-        even = logit(np.clip(cut.threshold, _LEAST_PROBABILITY, _MOST_PROBABILITY))
-        weights = logit(np.clip(p.astype(np.float64), _LEAST_PROBABILITY, _MOST_PROBABILITY)) - even
-        firsts, absent = _linked(files, keys), min(0.0, float(logit(_LEAST_PROBABILITY) - even))
-        labels = partition(len(keys), *_contracted(firsts, pairs, weights, absent), absent)[firsts]
+        labels = best_partition(linked_sets(_links(files), keys), pairs, p, cut.threshold)
         table = pa.table([nodes["key"], pa.array(keys[labels])], schema=LABELS)
         counts = {"pairs scored that no question lists": len(missing)}
         storage.write_table(output, table, LABELS, counts)
         return {**counts, "rows_out": len(keys)}
 
     return skip_or(output, make)
-
-
-def _missing(nodes: pa.Table, pairs: np.ndarray) -> np.ndarray:
-    """The pairs (int64, shape (m, 2), of places) within components that are scored, that are not among `pairs`."""
-    owners, is_scored = nodes["component"].to_numpy(), nodes["is_scored"].to_numpy()
-    order = np.argsort(owners, kind="stable")
-    order = order[is_scored[order]]
-    starts = np.flatnonzero(np.r_[True, np.diff(owners[order]) != 0]) if len(order) else np.zeros(0, np.int64)
-    found = [np.zeros((0, 2), np.int64)]
-    for places in np.split(order, starts[1:]) if len(order) else []:
-        one, other = np.triu_indices(len(places), 1)
-        found.append(np.stack([places[one], places[other]], axis=1))
-    every = np.concatenate(found)
-    count = np.int64(len(owners))
-    known = np.sort(pairs[:, 0] * count + pairs[:, 1])
-    return every[~np.isin(every[:, 0] * count + every[:, 1], known)]
 
 
 def _score(
@@ -222,35 +201,8 @@ def _score(
     keys, words = words_of(pa.Table.from_batches([b.replace_schema_metadata(None) for b in terms], TERMS))
     left, right = (np.searchsorted(keys, pairs[:, column]) for column in (0, 1))
     common = shared(words, left, right, read_rarities(files.pairs.terms))
-    nothing, unlisted = np.zeros(len(pairs), np.float32), np.full(len(pairs), UNLISTED, np.int32)
-    columns = [pairs[:, 0], pairs[:, 1], similarities, unlisted, nothing, unlisted, nothing, *common]
-    compared = pa.table([pa.array(column) for column in columns], schema=COMPARED)
+    compared = unlisted(pairs, similarities, common)
     uris = [files.step("around", part) for part in range(files.pairs.terms.parts)]
     sides = arounds(exchange.columns_of(exchange.read_part(uris, group), AROUND), compared)
     found = scored_table(compared, sides, read_scale(files.pairs.calibration, cut.k))
     return found["probability"].to_numpy()
-
-
-def _linked(files: PartitionFiles, keys: np.ndarray) -> np.ndarray:
-    """For each place among `keys` the first one that known links that are used connect it with, itself without any."""
-    links = _links(files)
-    links = np.searchsorted(keys, links[np.isin(links, keys).all(axis=1)])
-    members, smallest = components(links)
-    firsts = np.arange(len(keys))
-    firsts[members] = smallest
-    return firsts
-
-
-def _contracted(
-    firsts: np.ndarray, pairs: np.ndarray, weights: np.ndarray, absent: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """The pairs between linked sets, each once with the sum of its weights: linked questions are one.
-
-    Pairs of two such sets that are not listed weigh `absent` each, where any of them is listed.
-    """
-    ends = np.sort(firsts[pairs], axis=1)
-    apart = ends[:, 0] != ends[:, 1]
-    distinct, places = np.unique(ends[apart], axis=0, return_inverse=True)
-    distinct, places, sizes = distinct.reshape(-1, 2), places.ravel(), np.bincount(firsts, minlength=len(firsts))
-    unlisted = sizes[distinct].prod(axis=1) - np.bincount(places, minlength=len(distinct))
-    return distinct, np.bincount(places, weights[apart], len(distinct)) + absent * unlisted

@@ -22,8 +22,8 @@ from dupq.evaluation import bm25, shingle_jaccard
 from dupq.evaluation.ranked import Archive, Measuring, Noted, Ranked
 from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
 from dupq.neighbours.embeddings import Embeddings, gathered
+from dupq.runs.embeddings import read_embeddings, write_embeddings
 from dupq.runs.layout import RankingFiles
-from dupq.stages.embeddings import read_embeddings, write_embeddings
 from dupq.stages.evaluation.bag_files import (
     read_bags,
     read_counted,

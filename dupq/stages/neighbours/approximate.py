@@ -23,9 +23,9 @@ from dupq import storage, tables
 from dupq.execution import cluster, exchange
 from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
 from dupq.neighbours.embeddings import Embeddings, gathered
+from dupq.runs.embeddings import embeddings_of, embeddings_table, read_embeddings, write_embeddings
 from dupq.runs.layout import NeighbourFiles
 from dupq.shards import Shard
-from dupq.stages.embeddings import embeddings_of, embeddings_table, read_embeddings, write_embeddings
 from dupq.stages.neighbours.blocks import block_name, forget_blocks, read_block, ready_block
 from dupq.stages.neighbours.exact import OVER, finish, pair_limit, planned
 from dupq.stages.neighbours.plan import Plan

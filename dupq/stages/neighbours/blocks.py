@@ -11,8 +11,8 @@ import numpy as np
 
 from dupq import storage
 from dupq.neighbours.embeddings import Embeddings, gathered
+from dupq.runs.embeddings import read_embeddings
 from dupq.runs.layout import NeighbourFiles
-from dupq.stages.embeddings import read_embeddings
 from dupq.stages.neighbours.plan import Plan
 from dupq.stages.neighbours.tables import Asked, read_nearest
 from dupq.tables import CHANGES

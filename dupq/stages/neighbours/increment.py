@@ -20,9 +20,9 @@ import pyarrow as pa
 
 from dupq import storage
 from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
+from dupq.runs.embeddings import write_embeddings
 from dupq.runs.layout import NeighbourFiles
 from dupq.shards import Shard
-from dupq.stages.embeddings import write_embeddings
 from dupq.stages.neighbours.blocks import asked_keys, block_name, forget_blocks, read_block, rest_name
 from dupq.stages.neighbours.changes import find_changes, keys_of, to_sites
 from dupq.stages.neighbours.exact import OVER, finish, pair_limit, planned, search_tiles

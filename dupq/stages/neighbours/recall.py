@@ -13,8 +13,8 @@ import numpy as np
 from dupq import storage
 from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
 from dupq.neighbours.embeddings import gathered
+from dupq.runs.embeddings import read_embeddings
 from dupq.runs.layout import NeighbourFiles
-from dupq.stages.embeddings import read_embeddings
 from dupq.stages.neighbours.blocks import block_name, forget_blocks, ready_block
 from dupq.stages.neighbours.plan import Plan
 from dupq.stages.neighbours.tables import Asked, nearest_table, read_nearest

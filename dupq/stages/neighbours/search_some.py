@@ -13,8 +13,8 @@ import pyarrow as pa
 from dupq import storage
 from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
 from dupq.neighbours.embeddings import gathered
+from dupq.runs.embeddings import embeddings_of, read_embeddings, write_embeddings
 from dupq.runs.layout import SomeFiles
-from dupq.stages.embeddings import embeddings_of, read_embeddings, write_embeddings
 from dupq.stages.neighbours.blocks import block_name, read_block
 from dupq.stages.neighbours.plan import Plan
 from dupq.stages.neighbours.tables import Asked, nearest_table, read_nearest

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from dupq import storage
-from dupq.clusters.evidence import listing_of
+from dupq.clusters.scoring import ranked
 from dupq.config import NeighbourSettings
 from dupq.execution.tasks import Counts
 from dupq.neighbours.measure import Measure
@@ -93,19 +93,6 @@ def write_directed(files: NeighbourFiles, asked: Asked, name: str, directed: pa.
     for index in range(asked.parts):
         uri = storage.join(files.directed, name, f"part-{index:05d}.parquet")
         storage.write_table(uri, directed.filter(pa.array(part == index)), NEIGHBOURS)
-
-
-def ranked(keys: np.ndarray, nearest: Any, measure: Measure) -> pa.Table:
-    """The lists (search.Nearest) of the questions `keys` as rows for the clusters stage."""
-    from dupq.neighbours.exact import rule_of
-    from dupq.neighbours.search import as_neighbours
-
-    scores = np.where(nearest.others >= 0, rule_of(measure).similarities(nearest.scores), -np.inf)
-    listing = listing_of(scores, measure.highest)
-    found = as_neighbours(keys, nearest, measure)
-    places = np.nonzero(nearest.others >= 0)
-    columns = [*found, listing.lifts[places]]
-    return pa.table([pa.array(column) for column in columns], schema=NEIGHBOURS)
 
 
 def unranked(similar: pa.Table) -> pa.Table:

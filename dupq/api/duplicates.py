@@ -1,0 +1,268 @@
+"""The duplicates in a list of texts, without files and without Ray: `dupq.find_duplicates`.
+
+    texts      ──near_pairs──▶     verified pairs; one text stands for those that are alike
+    texts      ──learn──▶          an encoder, unless there is one
+    embeddings ──all_pairs──▶      the k nearest of each, exactly
+    neighbours ──scored_table──▶   pairs with a probability, by the prior that ships with dupq
+    pairs      ──decide──▶         clusters
+
+The steps of a run, on arrays; a run also learns from the known duplicates of its archive.
+"""
+
+import html
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dupq import config
+from dupq.api.encoders import TextEncoder, load_encoder
+from dupq.clusters.calibration import FEATURES, Labelled, Model, fit
+from dupq.clusters.components import components, represented, with_represented
+from dupq.clusters.decision import decide
+from dupq.clusters.evidence import Shared, Words, around, shared, title_cosines
+from dupq.clusters.prior import read_prior
+from dupq.clusters.scoring import Scale, arounds, ranked, scored_table, undirected, unlisted, words_of_texts
+from dupq.clusters.thresholds import spread_of
+from dupq.errors import DupqError, SettingError
+from dupq.near_duplicates.in_memory import NearPairs, near_pairs
+from dupq.neighbours.embeddings import Embeddings
+from dupq.neighbours.exact import pair_scores
+from dupq.neighbours.measure import Measure
+from dupq.neighbours.search import all_pairs
+from dupq.neighbours.tiles import Search, block
+from dupq.runs.table_view import TableView, in_memory
+from dupq.tables import COMPARED
+from dupq.text.questions import texts_table
+from dupq.text.terms import Terms, document_counts, rarities
+from dupq.training.unsupervised import learn
+
+_MISSING = ("None", "nan", "<NA>")  # as Arrow, Polars and pandas mark it
+_PAIRS = pa.schema(
+    [
+        pa.field("left", pa.int64(), nullable=False),  # row of the texts, from 0
+        pa.field("right", pa.int64(), nullable=False),
+        pa.field("title_left", pa.string(), nullable=False),
+        pa.field("title_right", pa.string(), nullable=False),
+        pa.field("source", pa.string(), nullable=False),  # exact, near_duplicate or encoder
+        pa.field("jaccard", pa.float32()),  # of the shingle sets; null for source encoder
+        pa.field("similarity", pa.float32()),  # score by the encoder; null unless source is encoder
+        pa.field("probability", pa.float32(), nullable=False),
+        pa.field("joined", pa.bool_(), nullable=False),  # whether both are in one cluster
+    ]
+)
+_CLUSTERS = pa.schema(
+    [
+        pa.field("row", pa.int64(), nullable=False),
+        pa.field("title", pa.string(), nullable=False),
+        pa.field("cluster", pa.int64(), nullable=False),  # the first row of the cluster
+        pa.field("cluster_size", pa.int64(), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Duplicates:
+    """What was found in n texts. They are named by their rows, from 0."""
+
+    pairs: TableView  # candidate pairs, the most probable first
+    clusters: TableView  # a row for each text
+    threshold: float  # the probability from which a pair may join
+    expected_precision: float  # of the encoder's pairs from there on
+    encoder: TextEncoder  # that was learned, or given
+
+    def groups(self) -> list[list[int]]:
+        """The clusters of two and more, as rows; the largest first."""
+        table = self.clusters.arrow(["row", "cluster"], [("cluster_size", ">", 1)])
+        found: dict[int, list[int]] = {}
+        for row, cluster in zip(table["row"].to_pylist(), table["cluster"].to_pylist(), strict=True):
+            found.setdefault(cluster, []).append(row)
+        return sorted(found.values(), key=lambda rows: (-len(rows), rows))
+
+
+def find_duplicates(
+    texts: Any,
+    *,
+    encoder: str | TextEncoder | None = None,
+    threshold: float = 0.5,
+    precision: float | None = None,
+    k: int = 10,
+    language: config.Language = "english",
+) -> Duplicates:
+    """The pairs and clusters of duplicates among some thousand texts.
+
+    `texts` is a list or a column (pandas, Polars, Arrow) of titles, or a table (pandas, Polars, Arrow, or a dictionary
+    of columns) with the column `title` and, if there is one, `body` (plain text) or `body_html`. An encoder is
+    learned on them, unless a saved one is named, which then says how texts are read. Pairs may join from `threshold`
+    on, a probability, or if `precision` is given from where that is expected of them. The `k` nearest of each text are
+    looked at; `language` is for the stems of words, unless an encoder is named. Raises DupqError for what is no text.
+    """
+    for name, value in (("threshold", threshold), ("precision", precision)):
+        if value is not None and not 0 <= value <= 1:
+            raise SettingError(f"find_duplicates: {name}={value} is out of range; 0 to 1 expected")
+    titles, bodies = _columns(texts)
+    given = load_encoder(encoder) if isinstance(encoder, str) else encoder
+    settings = _settings(given, bodies is not None, language, k)
+    table = _texts(titles, bodies, settings.text)
+    near = near_pairs(_array(table["title"]), _array(table["text"]), settings.near_duplicates)
+    members, representatives = components(near.pairs)
+    every = np.arange(len(table))
+    rows = np.flatnonzero(represented(every, members, representatives) == every)
+    known = given or TextEncoder(learn(table, settings))
+    embedded = Embeddings(rows, *known.reader.encode(table.take(pa.array(rows)))[0])
+    words = words_of_texts(table, _no_tags(len(table)), settings.text.language)
+    compared = _Comparison(embedded, words, known.measure, k)
+    spread = spread_of(compared.probabilities)
+    chosen = spread.above(threshold) if precision is None else spread.choose(precision)
+    no_links, scored_size = np.zeros((0, 2), np.int64), settings.clusters.scored_size
+    found = compared.pairs, compared.probabilities, no_links, chosen["threshold"], scored_size, compared.score
+    keys, clusters = with_represented((members, representatives), decide(*found))
+    every[keys] = clusters
+    return Duplicates(
+        in_memory("pairs", _pairs_table(near, compared.table, every, titles)),
+        in_memory("clusters", _clusters_table(every, titles)),
+        chosen["threshold"],
+        chosen["expected_precision"],
+        known,
+    )
+
+
+class _Comparison:
+    """Texts compared with one another; their keys are their rows among all."""
+
+    def __init__(self, embedded: Embeddings, words: Words, measure: Measure, k: int) -> None:
+        """`embedded` are those that are searched; `words` has a row for every text."""
+        self._embedded, self._words, self._measure = embedded, words, measure
+        self._rarities = rarities(document_counts(words.texts), len(words.texts.offsets) - 1)
+        whole = block(embedded, measure)
+        nearest = all_pairs([whole], Search(measure, k))[0][0]
+        directed = ranked(whole.keys, nearest, measure)
+        queries, others = (directed[name].to_numpy() for name in ("query", "neighbour"))
+        cosines = title_cosines(words.titles, queries, others, self._rarities)
+        count = len(words.texts.offsets) - 1
+        self._around = [np.arange(count), *around(queries, cosines, count)]
+        candidates = undirected(directed)
+        common = self._common(*(candidates[side].to_numpy() for side in ("left", "right")))
+        listed = pa.table([*candidates.columns, *map(pa.array, common)], schema=COMPARED)
+        best = directed["similarity"].to_numpy()[directed["rank"].to_numpy() == 1]
+        self._scale = Scale(_prior_model(), np.sort(best.astype(np.float64)), k)
+        self.table = self._scored(listed)  # rows of SCORED
+
+    @property
+    def pairs(self) -> np.ndarray:
+        """The rows of the texts of each pair (int64, shape (m, 2))."""
+        return np.stack([self.table[side].to_numpy() for side in ("left", "right")], axis=1)
+
+    @property
+    def probabilities(self) -> np.ndarray:
+        """That they are duplicates (float32)."""
+        column: np.ndarray = self.table["probability"].to_numpy()
+        return column
+
+    def score(self, pairs: np.ndarray) -> np.ndarray:
+        """The probabilities of pairs of which neither lists the other."""
+        left, right = (np.searchsorted(self._embedded.keys, pairs[:, side]) for side in (0, 1))
+        scores = pair_scores(self._measure, self._embedded.take(left), self._embedded.take(right))
+        found = self._scored(unlisted(pairs, scores.astype(np.float32), self._common(*pairs.T)))
+        column: np.ndarray = found["probability"].to_numpy()
+        return column
+
+    def _common(self, left: np.ndarray, right: np.ndarray) -> Shared:
+        return shared(self._words, left, right, self._rarities)
+
+    def _scored(self, compared: pa.Table) -> pa.Table:
+        return scored_table(compared, arounds(self._around, compared), self._scale)
+
+
+def _prior_model() -> Model:
+    """What other sites have taught, as nothing is known of this one."""
+    nothing = np.zeros(0)
+    none = Labelled(np.zeros((0, len(FEATURES))), nothing.astype(bool), nothing, nothing.astype(bool))
+    return fit(none, read_prior())
+
+
+def _settings(given: TextEncoder | None, has_bodies: bool, language: str, k: int) -> config.Settings:
+    """Those of the encoder, or of one that is learned on what is there."""
+    if given is not None:
+        return config.assign(given.reader.settings, [f"neighbours.k={k}"])
+    fields = "title+body" if has_bodies else "title"
+    own = [f"text.language={language}", f"text.fields={fields}", "word_vectors.minimum_count=1"]
+    return config.load("dupq", [*own, f"neighbours.k={k}"])
+
+
+def _columns(texts: Any) -> tuple[list[str], list[str] | None]:
+    """Titles, and bodies as HTML if there are any."""
+    names = getattr(texts, "column_names", getattr(texts, "columns", None))
+    if isinstance(texts, Mapping):
+        names = list(texts)
+    if names is None:
+        return _strings(texts, "texts"), None
+    found = [name for name in ("title", "body_html", "body") if name in names]
+    if "title" not in found:
+        raise DupqError(f"find_duplicates: the table has no column 'title'; it has {', '.join(map(str, names))}")
+    titles = _strings(texts["title"], "title")
+    if len(found) == 1:
+        return titles, None
+    bodies = _strings(texts[found[1]], found[1])
+    if len(bodies) != len(titles):
+        raise DupqError(f"find_duplicates: {len(titles)} titles, but {len(bodies)} bodies")
+    return titles, bodies if found[1] == "body_html" else [html.escape(body) for body in bodies]
+
+
+def _strings(column: Any, name: str) -> list[str]:
+    """The texts of a column; "" for what is missing."""
+    if isinstance(column, str):
+        raise DupqError(f"find_duplicates: {name} is one text; a list or a column of texts expected")
+    values = column.to_pylist() if hasattr(column, "to_pylist") else list(column)
+    for row, value in enumerate(values):
+        if isinstance(value, str):
+            continue
+        if str(value) not in _MISSING:
+            raise DupqError(f"find_duplicates: row {row} of {name} is {type(value).__name__}, no text")
+        values[row] = ""
+    return values
+
+
+def _texts(titles: list[str], bodies: list[str] | None, settings: config.TextSettings) -> pa.Table:
+    """Rows of TEXTS, by the rows of the texts. Raises DupqError if there is nothing to compare."""
+    shown, below = (pa.array(column, pa.string()) for column in (titles, bodies or [""] * len(titles)))
+    table = texts_table(pa.array(np.arange(len(titles))), shown, below, settings)
+    if not any(table["text"].to_pylist()):
+        raise DupqError(f"find_duplicates: none of the {len(titles)} texts has a word")
+    return table
+
+
+def _array(column: pa.ChunkedArray) -> pa.StringArray:
+    return pa.concat_arrays([pa.array([], pa.string()), *column.chunks])
+
+
+def _no_tags(count: int) -> Terms:
+    return Terms(np.zeros(count + 1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.uint8))
+
+
+def _pairs_table(near: NearPairs, scored: pa.Table, labels: np.ndarray, titles: list[str]) -> pa.Table:
+    ends = [np.concatenate([near.pairs[:, side], scored[("left", "right")[side]].to_numpy()]) for side in (0, 1)]
+    is_near = np.arange(len(ends[0])) < len(near.pairs)
+    values = [np.concatenate([near.jaccards, scored[name].to_numpy()]) for name in ("similarity", "probability")]
+    sources = np.concatenate([np.where(near.is_exact, "exact", "near_duplicate"), ["encoder"] * len(scored)])
+    rows = np.lexsort((ends[1], ends[0], -values[1]))
+    left, right = (side[rows] for side in ends)
+    columns = [
+        pa.array(left),
+        pa.array(right),
+        *(pa.array([titles[row] for row in side.tolist()], pa.string()) for side in (left, right)),
+        pa.array(sources[rows].tolist(), pa.string()),
+        pa.array(values[0][rows].astype(np.float32), mask=~is_near[rows]),
+        pa.array(values[0][rows].astype(np.float32), mask=is_near[rows]),
+        pa.array(values[1][rows].astype(np.float32)),
+        pa.array(labels[left] == labels[right]),
+    ]
+    return pa.table(columns, schema=_PAIRS)
+
+
+def _clusters_table(labels: np.ndarray, titles: list[str]) -> pa.Table:
+    _, places, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    columns = [pa.array(titles, pa.string()), pa.array(labels), pa.array(sizes[places])]
+    return pa.table([pa.array(np.arange(len(labels))), *columns], schema=_CLUSTERS)

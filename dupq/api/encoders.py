@@ -1,0 +1,70 @@
+"""A saved encoder for texts that are in memory: `dupq.load_encoder`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from dupq import storage
+from dupq.encoders.encode import Encoded
+from dupq.encoders.reader import Reader
+from dupq.encoders.saved import load
+from dupq.errors import DupqError
+from dupq.neighbours.embeddings import Embeddings
+from dupq.neighbours.exact import pair_scores
+from dupq.neighbours.measure import Measure
+from dupq.text.questions import texts_table
+from dupq.text.vocabulary import FIRST_WORD
+
+
+@dataclass(frozen=True)
+class TextEncoder:
+    """An encoder with its words: texts in, arrays out, on the CPU."""
+
+    reader: Reader
+
+    @property
+    def dimensions(self) -> int:
+        """The length of an embedding."""
+        return self.reader.network.dimensions
+
+    @cached_property
+    def measure(self) -> Measure:
+        """How two embeddings are scored."""
+        return self.reader.network.measure
+
+    def encode(self, titles: Sequence[str], bodies_html: Sequence[str] | None = None) -> np.ndarray:
+        """The dense vectors (float16, shape (n, dimensions)) of questions, in their order.
+
+        They have length 1 if the encoder is scored by cosine; that of an empty text is zero.
+        """
+        return self.encode_whole(titles, bodies_html).vectors
+
+    def encode_whole(self, titles: Sequence[str], bodies_html: Sequence[str] | None = None) -> Encoded:
+        """The same with the bags of words (a sparse array, (n, ids)) of an encoder that has them."""
+        bodies = [""] * len(titles) if bodies_html is None else list(bodies_html)
+        if len(bodies) != len(titles):
+            raise DupqError(f"{len(titles)} titles, but {len(bodies)} bodies; there must be one of each a question")
+        keys, shown = pa.array(np.arange(len(titles))), pa.array(list(titles), pa.string())
+        table = texts_table(keys, shown, pa.array(bodies, pa.string()), self.reader.settings.text)
+        return self.reader.encode(table)[0]
+
+    def score(self, left: Sequence[str], right: Sequence[str]) -> np.ndarray:
+        """The scores (float64, shape (n,)) of pairs of titles, row by row: higher is more alike."""
+        if len(left) != len(right):
+            raise DupqError(f"{len(left)} titles on the left, but {len(right)} on the right")
+        sides = [Embeddings(np.arange(len(side)), *self.encode_whole(side)) for side in (left, right)]
+        return pair_scores(self.measure, *sides)
+
+    def word(self, number: int) -> str:
+        """The word of a column of the bags of words; "…" for one that rare words share."""
+        words = self.reader.vocabulary.words
+        place = number - FIRST_WORD
+        return words[place] if 0 <= place < len(words) else "…"
+
+
+def load_encoder(uri: str) -> TextEncoder:
+    """Open the encoder that `train` saved at `uri`. Raises DupqError if there is none, or it is damaged."""
+    return TextEncoder(load(storage.absolute(uri)).reader)

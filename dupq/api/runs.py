@@ -1,0 +1,128 @@
+"""A finished run with what notebooks ask of it: `dupq.open_run`."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow.compute as pc
+
+from dupq.errors import DupqError
+from dupq.runs import reader
+from dupq.runs.reader import Key, Question
+from dupq.runs.table_view import TableView, in_memory
+
+if TYPE_CHECKING:
+    from dupq.api.decisions import Decision
+    from dupq.api.encoders import TextEncoder
+    from dupq.api.explanation import Explanation
+
+
+class Member(NamedTuple):
+    """A question of a cluster."""
+
+    question: str  # site/question_id
+    title: str | None  # None: no longer in the archive
+    score: int | None
+    is_canonical: bool
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A question's cluster: of one question, if it has no duplicates."""
+
+    cluster_id: str
+    canonical: str  # site/question_id
+    canonical_reason: str | None  # what puts it before the next one; None: it is alone
+    questions: list[Member]  # the canonical one first
+    pairs: TableView  # the rows of `pairs` that join two of these questions: why they are one cluster
+
+
+class Run(reader.Run):
+    """One run's folder. Nothing is read before it is asked for.
+
+    Tables are `pairs`, `clusters`, `cluster_stats`, `changes`, `embeddings` and, from the archive that the run was made
+    from, `questions`; `manifest`, `config` and `metrics` are dictionaries. A question is named "site/question_id", or
+    (site, question_id). What a run cannot answer raises DupqError.
+    """
+
+    @property
+    def threshold(self) -> float:
+        """The probability from which a pair may join its questions."""
+        return float(self.metrics["threshold"])
+
+    def cluster_of(self, question: str | Key) -> Cluster:
+        """The cluster of a question, with titles, and what makes it one."""
+        site, number = self._key(question)
+        own = self.clusters.arrow(filter=(pc.field("question_id") == number) & (pc.field("site") == site))
+        if not len(own):
+            raise DupqError(f"{site}/{number}: no such question in the run {self.uri}")
+        row = own.to_pylist()[0]
+        members = self.clusters.arrow(filter=pc.field("cluster_id") == row["cluster_id"])
+        order = [("is_canonical", "descending"), ("site", "ascending"), ("question_id", "ascending")]
+        rows = members.sort_by(order).to_pylist()
+        keys = [(found["site"], found["question_id"]) for found in rows]
+        titles = self.titles(keys)
+        questions = [
+            _member(key, titles.get(key), found["is_canonical"]) for key, found in zip(keys, rows, strict=True)
+        ]
+        joining = self.pairs_among(keys)
+        pairs = in_memory(self.pairs.place, joining.filter(joining["joined"]))
+        canonical = _label((row["canonical_site"], row["canonical_id"]))
+        return Cluster(row["cluster_id"], canonical, row["canonical_reason"], questions, pairs)
+
+    def at(self, threshold: float | None = None, *, precision: float | None = None) -> "Decision":
+        """The clusters of another decision: of another threshold, or of the one for another precision.
+
+        docs/python.md says what may differ from a new run. Raises DupqError unless exactly one of both is given.
+        """
+        from dupq.api.decisions import decided
+
+        return decided(self, threshold, precision)
+
+    @cached_property
+    def encoder(self) -> "TextEncoder":
+        """The encoder that the run was made with."""
+        from dupq.api.encoders import load_encoder
+
+        return load_encoder(self.manifest["inputs"]["encoder"])
+
+    def similar(self, title: str, body_html: str = "", k: int = 10) -> TableView:
+        """The questions of the run that are most like a new one.
+
+        Rows of source `encoder` are the k nearest by the encoder, exactly; of source `minhash` the k with the highest
+        estimate of the Jaccard coefficient of the shingles, if the run kept its signatures. Of near copies only the one
+        that represents them has an embedding. Each call reads all embeddings and signatures, file by file.
+        """
+        from dupq.api.lookup import similar
+
+        return similar(self, self.encoder, (title, body_html), k)
+
+    def explain(self, left: str | Key, right: str | Key) -> "Explanation":
+        """What speaks for two questions being duplicates."""
+        from dupq.api.explanation import Explanation
+
+        return Explanation(self, lambda: self.encoder, self._key(left), self._key(right))
+
+    def _key(self, question: str | Key) -> Key:
+        site, _, number = question.rpartition("/") if isinstance(question, str) else (question[0], "", question[1])
+        if not site or not str(number).isdecimal():
+            raise DupqError(f"{question!r}: no question; site/question_id expected, such as cs.stackexchange.com/123")
+        return site, int(number)
+
+
+def open_run(uri: str) -> Run:
+    """The run at `uri`, or the last one that succeeded if `uri` is a folder of runs; local or on S3.
+
+    Raises DupqError if there is neither.
+    """
+    return Run(reader.place_of(uri))
+
+
+def _member(key: Key, question: Question | None, is_canonical: bool) -> Member:
+    if question is None:
+        return Member(_label(key), None, None, is_canonical)
+    return Member(_label(key), question.title, question.score, is_canonical)
+
+
+def _label(key: Key) -> str:
+    return f"{key[0]}/{key[1]}"

@@ -1,0 +1,96 @@
+"""From pairs with a probability to clusters, at a threshold: components of sure pairs, and of each the best partition.
+
+Pairs that no question lists are scored too in components up to a size; in larger ones they count as the least likely.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy.special import logit
+
+from dupq.clusters.components import components
+from dupq.clusters.partition import partition
+
+_LEAST_PROBABILITY, _MOST_PROBABILITY = 1e-3, 1 - 1e-6
+
+
+def decide(
+    pairs: np.ndarray,
+    probabilities: np.ndarray,
+    links: np.ndarray,
+    threshold: float,
+    scored_size: int,
+    score: Callable[[np.ndarray], np.ndarray],
+) -> tuple[np.ndarray, np.ndarray]:
+    """The questions (int64 keys, sorted) of components, and for each the smallest key of its cluster.
+
+    `pairs` (int64 keys, shape (m, 2), left < right, each once) have `probabilities` (float32); `links` (likewise) join
+    whatever these are. `score` gives the probabilities of pairs that are not among `pairs`, in components of three to
+    `scored_size` questions. This is the partition stage in one process. Memory: about 500 bytes a pair of components.
+    """
+    sure = probabilities >= np.float32(threshold)
+    keys, owners = components(np.concatenate([links, pairs[sure]]))
+    _, places, sizes = np.unique(owners, return_inverse=True, return_counts=True)
+    is_scored = (sizes[places] > 2) & (sizes[places] <= scored_size)
+    rows = np.flatnonzero(np.isin(pairs, keys).all(axis=1))
+    ends = np.searchsorted(keys, pairs[rows])
+    inside = owners[ends[:, 0]] == owners[ends[:, 1]] if len(keys) else np.zeros(len(rows), bool)
+    listed, p = ends[inside], probabilities[rows[inside]]
+    missing = missing_pairs(owners, is_scored, listed)
+    p = np.concatenate([p, score(keys[missing])]) if len(missing) else p
+    labels = best_partition(linked_sets(links, keys), np.concatenate([listed, missing]), p, threshold)
+    return keys, keys[labels]
+
+
+def best_partition(firsts: np.ndarray, pairs: np.ndarray, probabilities: np.ndarray, threshold: float) -> np.ndarray:
+    """Of each of n questions (places 0 to n - 1) the first of its cluster (int64).
+
+    `pairs` are of places, each once; `firsts` says which questions known links have made one (see `linked_sets`).
+    """
+    even = logit(np.clip(threshold, _LEAST_PROBABILITY, _MOST_PROBABILITY))
+    weights = logit(np.clip(probabilities.astype(np.float64), _LEAST_PROBABILITY, _MOST_PROBABILITY)) - even
+    absent = min(0.0, float(logit(_LEAST_PROBABILITY) - even))
+    labels: np.ndarray = partition(len(firsts), *_contracted(firsts, pairs, weights, absent), absent)[firsts]
+    return labels
+
+
+def missing_pairs(owners: np.ndarray, is_scored: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+    """The pairs (int64, shape (m, 2), of places) within components that are scored, that are not among `pairs`.
+
+    `owners` is the component of each question, `is_scored` whether that is scored.
+    """
+    order = np.argsort(owners, kind="stable")
+    order = order[is_scored[order]]
+    starts = np.flatnonzero(np.r_[True, np.diff(owners[order]) != 0]) if len(order) else np.zeros(0, np.int64)
+    found = [np.zeros((0, 2), np.int64)]
+    for places in np.split(order, starts[1:]) if len(order) else []:
+        one, other = np.triu_indices(len(places), 1)
+        found.append(np.stack([places[one], places[other]], axis=1))
+    every = np.concatenate(found)
+    count = np.int64(len(owners))
+    known = np.sort(pairs[:, 0] * count + pairs[:, 1])
+    return every[~np.isin(every[:, 0] * count + every[:, 1], known)]
+
+
+def linked_sets(links: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """For each place among `keys` (sorted) the first one that `links` connect it with, itself without any."""
+    within = np.searchsorted(keys, links[np.isin(links, keys).all(axis=1)])
+    members, smallest = components(within)
+    firsts = np.arange(len(keys))
+    firsts[members] = smallest
+    return firsts
+
+
+def _contracted(
+    firsts: np.ndarray, pairs: np.ndarray, weights: np.ndarray, absent: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """The pairs between linked sets, each once with the sum of its weights: linked questions are one.
+
+    Pairs of two such sets that are not listed weigh `absent` each, where any of them is listed.
+    """
+    ends = np.sort(firsts[pairs], axis=1)
+    apart = ends[:, 0] != ends[:, 1]
+    distinct, places = np.unique(ends[apart], axis=0, return_inverse=True)
+    distinct, places, sizes = distinct.reshape(-1, 2), places.ravel(), np.bincount(firsts, minlength=len(firsts))
+    unlisted = sizes[distinct].prod(axis=1) - np.bincount(places, minlength=len(distinct))
+    return distinct, np.bincount(places, weights[apart], len(distinct)) + absent * unlisted

@@ -1,0 +1,123 @@
+"""From the neighbours of questions to pairs with a probability: the tables on the way, in memory.
+
+lists of neighbours  ──ranked──▶        rows of NEIGHBOURS, a direction each
+NEIGHBOURS           ──undirected──▶    rows of CANDIDATES, a pair each
+CANDIDATES           ──shared──▶        rows of COMPARED (evidence.py)
+COMPARED             ──scored_table──▶  rows of SCORED
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from dupq import storage
+from dupq.clusters.calibration import Evidence, Model, features_of, places_of
+from dupq.clusters.evidence import UNLISTED, Around, Listing, Shared, Words, listing_of, title_leads
+from dupq.neighbours.exact import rule_of
+from dupq.neighbours.measure import Measure
+from dupq.tables import CANDIDATES, COMPARED, NEIGHBOURS, SCORED
+from dupq.text.terms import Terms, numbers_of, terms_of
+
+_NO_RANK = np.iinfo(np.int32).max  # after all others
+_NO_KEY = np.iinfo(np.int64).max
+
+
+class Scale(NamedTuple):
+    """How evidence becomes a probability."""
+
+    model: Model
+    reference: np.ndarray
+    k: int
+
+
+def ranked(keys: np.ndarray, nearest: Any, measure: Measure) -> pa.Table:
+    """The lists (search.Nearest) of the questions `keys` as rows for the clusters stage."""
+    from dupq.neighbours.search import as_neighbours
+
+    scores = np.where(nearest.others >= 0, rule_of(measure).similarities(nearest.scores), -np.inf)
+    listing = listing_of(scores, measure.highest)
+    found = as_neighbours(keys, nearest, measure)
+    places = np.nonzero(nearest.others >= 0)
+    columns = [*found, listing.lifts[places]]
+    return pa.table([pa.array(column) for column in columns], schema=NEIGHBOURS)
+
+
+def undirected(directed: pa.Table) -> pa.Table:
+    """Rows of NEIGHBOURS as pairs (CANDIDATES), each once, with how either side lists the other."""
+    queries, others = directed["query"].to_numpy(), directed["neighbour"].to_numpy()
+    left, right = np.minimum(queries, others), np.maximum(queries, others)
+    ranks = directed["rank"].fill_null(_NO_RANK).to_numpy()
+    order = np.lexsort((ranks, right, left))
+    left, right, ranks, queries = left[order], right[order], ranks[order], queries[order]
+    first = np.r_[True, (left[1:] != left[:-1]) | (right[1:] != right[:-1])] if len(left) else np.zeros(0, bool)
+    pairs = np.cumsum(first) - 1
+    columns: list[Any] = [left[first], right[first], directed["similarity"].to_numpy()[order][first]]
+    listed = ranks != _NO_RANK
+    values = [ranks, directed["lift"].to_numpy()[order]]
+    for is_mine in (queries == left, queries == right):
+        rows = np.flatnonzero(listed & is_mine)
+        for value, empty in zip(values, (UNLISTED, 0.0), strict=True):
+            column = np.full(int(first.sum()), empty, value.dtype)
+            column[pairs[rows]] = value[rows]
+            columns.append(column)
+    return pa.table([pa.array(column) for column in columns], schema=CANDIDATES)
+
+
+def arounds(columns: list[np.ndarray], pairs: pa.Table) -> tuple[Around, Around]:
+    """Of rows of AROUND those of the left and of the right questions of pairs; nothing is around one without a row.
+
+    Such are questions that are in no candidate pair: known links bring them into components all the same.
+    """
+    order = np.argsort(columns[0], kind="stable")
+    keys, *sums = (np.append(column[order], last) for column, last in zip(columns, (_NO_KEY, 0, 0), strict=True))
+    wanted = [pairs[side].to_numpy() for side in ("left", "right")]
+    rows = [np.searchsorted(keys[:-1], some) for some in wanted]
+    left, right = (
+        Around(*(np.where(keys[row] == some, total[row], 0) for total in sums))
+        for row, some in zip(rows, wanted, strict=True)
+    )
+    return left, right
+
+
+def read_scale(calibration: str, k: int) -> Scale:
+    """The model of a run."""
+    found = storage.read_json(calibration)
+    return Scale(Model.from_dict(found["model"]), np.array(found["reference"]), k)
+
+
+def scored_table(pairs: pa.Table, sides: tuple[Around, Around], scale: Scale) -> pa.Table:
+    """Rows of COMPARED, and what is around both questions of each, as rows of SCORED."""
+    left, right = (
+        Listing(*(pairs[f"{name}_{side}"].to_numpy() for name in ("rank", "lift"))) for side in ("left", "right")
+    )
+    common = Shared(*(pairs[name].to_numpy() for name in Shared._fields))
+    places = places_of(pairs["similarity"].to_numpy().astype(np.float64), scale.reference)
+    leads = title_leads(common.title_cosine, sides, (left, right))
+    p = scale.model.probabilities(features_of(Evidence(places, left, right, common, leads), scale.k))
+    ranks = [pa.array(side.ranks, mask=side.ranks == UNLISTED) for side in (left, right)]
+    columns = [
+        *(pairs[name].combine_chunks() for name in ("left", "right", "similarity")),
+        *ranks,
+        *(pa.array(column) for column in (common.title_cosine, common.text_cosine)),
+        pa.array(common.tags, mask=np.isnan(common.tags)),
+        pa.array(p.astype(np.float32)),
+    ]
+    return pa.table(columns, schema=SCORED)
+
+
+def unlisted(pairs: np.ndarray, similarities: np.ndarray, common: Shared) -> pa.Table:
+    """Rows of COMPARED of pairs (int64 keys, shape (m, 2)) of which neither side lists the other."""
+    nothing, ranks = np.zeros(len(pairs), np.float32), np.full(len(pairs), UNLISTED, np.int32)
+    columns = [pairs[:, 0], pairs[:, 1], similarities, ranks, nothing, ranks, nothing, *common]
+    return pa.table([pa.array(column) for column in columns], schema=COMPARED)
+
+
+def words_of_texts(texts: pa.Table, tags: Terms, language: str) -> Words:
+    """What is compared of rows of TEXTS."""
+    titles, whole = (terms_of(_joined(texts[name]), language) for name in ("title", "text"))
+    return Words(titles, whole, tags, terms_of(numbers_of(texts["title"]), language))
+
+
+def _joined(column: pa.ChunkedArray) -> pa.StringArray:
+    return pa.concat_arrays([pa.array([], pa.string()), *column.chunks])

@@ -1,0 +1,34 @@
+"""The probability from which pairs may join, for a wanted precision."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+_STEPS = 1_000  # of probability
+
+
+class Spread(NamedTuple):
+    """How many candidate pairs have a probability of each thousandth, and the sum of these; shape (1000,)."""
+
+    pairs: np.ndarray
+    probabilities: np.ndarray  # float64
+
+    def choose(self, precision: float) -> dict[str, float]:
+        """The lowest threshold from which the expected precision is reached, 1 if there is none; see `above`."""
+        right, pairs = (np.cumsum(column[::-1])[::-1] for column in (self.probabilities, self.pairs.astype(float)))
+        reached = np.flatnonzero((self.pairs > 0) & (right >= precision * pairs))
+        return {"precision": precision, **self.above(reached[0] / _STEPS if len(reached) else 1.0)}
+
+    def above(self, threshold: float) -> dict[str, float]:
+        """What is expected of the pairs from a threshold on."""
+        first = min(_STEPS, int(np.ceil(threshold * _STEPS - 1e-9)))
+        pairs, right = float(self.pairs[first:].sum()), float(self.probabilities[first:].sum())
+        expected = right / pairs if pairs else 1.0
+        return {"threshold": float(threshold), "pairs": pairs, "expected_precision": expected}
+
+
+def spread_of(probabilities: np.ndarray) -> Spread:
+    """The spread of the probabilities of candidate pairs."""
+    p = probabilities.astype(np.float64)
+    steps = np.minimum((p * _STEPS).astype(np.int64), _STEPS - 1)
+    return Spread(np.bincount(steps, minlength=_STEPS), np.bincount(steps, p, minlength=_STEPS))

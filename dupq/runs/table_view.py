@@ -1,0 +1,128 @@
+"""A table as notebooks read it: Arrow, pandas, Polars or DuckDB, and no more of it than is asked for."""
+
+import importlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from dupq import storage
+from dupq.errors import DupqError
+from dupq.tables import conform
+
+EXTRA = "tables"  # of pip
+Filter = Any  # pc.Expression | list[tuple[str, str, Any]]; pyarrow has no types
+_UNREADABLE = (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError)
+
+
+@dataclass(frozen=True)
+class TableView:
+    """Rows on disk or in memory. Nothing is read before it is asked for, and then only these columns and rows.
+
+    `columns` are names, all by default. `filter` is an expression (`pyarrow.compute.field("probability") > 0.9`) or a
+    list of conditions that all hold (`[("probability", ">", 0.9)]`); files and row groups that cannot match are not
+    read. Wrong names, and files that are missing or damaged, raise DupqError.
+    """
+
+    place: str  # for errors
+    schema: pa.Schema
+    dataset: ds.Dataset
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of its columns."""
+        return list(self.schema.names)
+
+    def __len__(self) -> int:
+        """The number of rows; of files only the footers are read."""
+        return self._read(lambda: self.dataset.count_rows())
+
+    def arrow(self, columns: list[str] | None = None, filter: Filter | None = None) -> pa.Table:
+        """A pyarrow Table, in the order of the files and of their rows."""
+        wanted, rows = self._wanted(columns), _expression(filter)
+        table = self._read(lambda: self.dataset.to_table(columns=wanted.names, filter=rows))
+        return conform(table, wanted, self.place)
+
+    def pandas(self, columns: list[str] | None = None, filter: Filter | None = None) -> Any:
+        """A pandas DataFrame."""
+        _optional("pandas")
+        return self.arrow(columns, filter).to_pandas()
+
+    def polars(self, columns: list[str] | None = None, filter: Filter | None = None) -> Any:
+        """A Polars DataFrame."""
+        return _optional("polars").from_arrow(self.arrow(columns, filter))
+
+    def duckdb(self, columns: list[str] | None = None, filter: Filter | None = None, connection: Any = None) -> Any:
+        """A DuckDB relation, of `connection` or else of DuckDB's default one.
+
+        Without columns and filter it is lazy: a query on it reads what it needs. With either, these rows are in memory.
+        """
+        module = _optional("duckdb")
+        is_all = columns is None and filter is None
+        return (connection or module).from_arrow(self.dataset if is_all else self.arrow(columns, filter))
+
+    def files(self, columns: list[str] | None = None) -> Iterator[pa.Table]:
+        """The same as `arrow`, file by file, so that a reader needs the memory of one."""
+        wanted = self._wanted(columns)
+        for fragment in self.dataset.get_fragments():
+            table = self._read(lambda part=fragment: part.to_table(schema=self.schema, columns=wanted.names))
+            yield conform(table, wanted, getattr(fragment, "path", self.place))
+
+    def _wanted(self, columns: list[str] | None) -> pa.Schema:
+        if columns is None:
+            return self.schema
+        for name in columns:
+            if name not in self.schema.names:
+                raise DupqError(f"{self.place}: no column {name!r}; it has {', '.join(self.schema.names)}")
+        return pa.schema([self.schema.field(name) for name in columns])
+
+    def _read(self, read: Any) -> Any:
+        try:
+            return read()
+        except _UNREADABLE as error:
+            raise DupqError(f"{self.place}: cannot be read ({error})") from error
+
+
+def stored(uri: str, schema: pa.Schema | None = None) -> TableView:
+    """The Parquet files below the folder `uri`; `site=NAME` folders become a column.
+
+    Raises DupqError if there are none. Without a schema it is that of the first file. A column that is not required
+    may be missing in a file: it is null.
+    """
+    found = storage.list_files(uri, ".parquet")
+    if not found:
+        raise DupqError(f"{uri}: no such table (no .parquet file is there)")
+    filesystem, base = storage.filesystem(uri)
+    own = storage.read_schema(found[0].uri).remove_metadata() if schema is None else schema
+    is_by_site = all(file.relative.startswith("site=") for file in found)
+    site = pa.schema([pa.field("site", pa.string(), nullable=False)])
+    whole = pa.schema([*site, *own]) if is_by_site else own
+    dataset = ds.dataset(
+        [f"{base}/{file.relative}" for file in found],
+        schema=whole,
+        format="parquet",
+        filesystem=filesystem,
+        partitioning=ds.HivePartitioning(site, segment_encoding="none") if is_by_site else None,
+        partition_base_dir=base,
+    )
+    return TableView(uri, whole, dataset)
+
+
+def in_memory(place: str, table: pa.Table) -> TableView:
+    """The view of a table that is there already; `place` is what errors call it."""
+    return TableView(place, table.schema, ds.dataset(table))
+
+
+def _expression(filter: Filter | None) -> pc.Expression | None:
+    return pq.filters_to_expression(filter) if isinstance(filter, list) else filter
+
+
+def _optional(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise DupqError(f"{name} is not installed; pip install 'dupq[{EXTRA}]'") from error

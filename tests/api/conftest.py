@@ -1,0 +1,58 @@
+"""A small archive with an encoder that has bags of words, and two runs over it that differ in their threshold."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dupq import config, storage
+
+
+@dataclass(frozen=True)
+class SmallRuns:
+    folder: str  # the archive, `encoder`, `runs` and `other_runs`
+    strict: str  # URI of the run with the threshold HIGH
+    loose: str  # and of that with LOW
+    HIGH = 0.6
+    LOW = 0.2
+
+
+@pytest.fixture(scope="session")
+def small_runs(tmp_path_factory: pytest.TempPathFactory, ray_started: None) -> SmallRuns:
+    from dupq.pipelines.dedup import DedupJob, dedup
+    from dupq.pipelines.ingest import IngestJob, ingest
+    from dupq.sample.archive import write_sample
+
+    work = tmp_path_factory.mktemp("small")
+    sample = write_sample(work / "dump", questions=300)
+    folder = str(work / "out" / "sample")
+    ingest(IngestJob((str(sample.archive),), folder, assignments=("ingest.shard_rows=120",)))
+    _save_encoder(f"{folder}/questions", f"{folder}/encoder")
+
+    def run(threshold: float, output: str) -> str:
+        chosen = (f"clusters.threshold={threshold}", "neighbours.k=3", "calibration.sample=50", "calibration.review=10")
+        free = ("clusters.known_links=use", "calibration.unfit=continue")
+        links = f"{folder}/links"
+        job = DedupJob(f"{folder}/questions", f"{folder}/encoder", output, links, assignments=(*chosen, *free))
+        return dedup(job).uri
+
+    strict = run(SmallRuns.HIGH, f"{folder}/runs")
+    return SmallRuns(folder, strict, run(SmallRuns.LOW, f"{folder}/other_runs"))
+
+
+def _save_encoder(questions: str, output: str) -> None:
+    from dupq.encoders.description import SPLIT
+    from dupq.encoders.fitness import fitness
+    from dupq.encoders.saved import SavedEncoder, save
+    from dupq.runs.table_view import stored
+    from dupq.tables import QUESTIONS
+    from dupq.text.questions import texts_table
+    from dupq.training.unsupervised import learn
+
+    settings = config.load("dupq", ["title_body.epochs=1", "word_vectors.dimensions=20"])
+    rows = stored(questions, QUESTIONS).arrow()
+    texts = texts_table(pa.array(np.arange(len(rows))), rows["title"], rows["body_html"], settings.text)
+    reader = learn(texts, settings)
+    storage.write_table(storage.join(output, "split.parquet"), SPLIT.empty_table(), SPLIT)
+    save(output, SavedEncoder(reader.network, reader.vocabulary, settings, None, fitness(reader, texts), {}), "none")

@@ -1,0 +1,85 @@
+"""Another decision from a finished run is what a new run would decide."""
+
+import shutil
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pytest
+from fabricated_run import CS, PAIR, THRESHOLD, TRAVEL, TRIPLE, build_run
+
+import dupq
+from dupq import storage
+from dupq.errors import SettingError
+from dupq.runs.table_view import TableView
+
+
+def groups(clusters: TableView) -> set[frozenset[tuple[str, int]]]:
+    """The clusters of two and more."""
+    found: dict[str, set[tuple[str, int]]] = {}
+    for row in clusters.arrow(filter=pc.field("cluster_size") > 1).to_pylist():
+        found.setdefault(row["cluster_id"], set()).add((row["site"], row["question_id"]))
+    return {frozenset(members) for members in found.values()}
+
+
+def test_at_its_own_threshold_a_run_has_its_own_clusters(small_runs) -> None:
+    for uri in (small_runs.strict, small_runs.loose):
+        run = dupq.open_run(uri)
+        decision = run.at(run.threshold)
+        assert decision.is_complete
+        assert len(decision.changes) == 0
+        assert groups(decision.clusters) == groups(run.clusters)
+        own = run.clusters.arrow(["site", "question_id", "cluster_id", "cluster_size"], pc.field("cluster_size") > 1)
+        order = [("site", "ascending"), ("question_id", "ascending")]
+        assert decision.clusters.arrow().sort_by(order).to_pylist() == own.sort_by(order).to_pylist()
+
+
+def test_at_another_threshold_a_run_has_the_clusters_of_a_new_run(small_runs) -> None:
+    strict, loose = dupq.open_run(small_runs.strict), dupq.open_run(small_runs.loose)
+    assert groups(strict.clusters) != groups(loose.clusters)
+    assert groups(strict.at(small_runs.LOW).clusters) == groups(loose.clusters)
+    assert groups(loose.at(small_runs.HIGH).clusters) == groups(strict.clusters)
+
+
+def test_what_became_of_the_clusters_is_told(small_runs) -> None:
+    strict = dupq.open_run(small_runs.strict)
+    decision = strict.at(small_runs.LOW)
+    now, then = groups(decision.clusters), groups(strict.clusters)
+    new = [cluster for cluster in now if not any(cluster & other for other in then)]
+    assert decision.changes.arrow()["kind"].to_pylist().count("new") == len(new)
+
+
+def test_for_a_precision_the_threshold_is_the_one_that_the_run_would_choose(small_runs) -> None:
+    run = dupq.open_run(small_runs.strict)
+    for known in storage.read_json(f"{run.uri}/work/pairs/threshold.json")["others"]:
+        decision = run.at(precision=known["precision"])
+        assert decision.threshold == known["threshold"]
+        assert decision.pairs == known["pairs"]
+        assert decision.expected_precision == pytest.approx(known["expected_precision"])
+
+
+def test_without_its_work_folder_a_run_says_that_unlisted_pairs_were_not_scored(small_runs, tmp_path: Path) -> None:
+    shutil.copytree(small_runs.strict, tmp_path / "run", ignore=shutil.ignore_patterns("work"))
+    whole, bare = dupq.open_run(small_runs.strict), dupq.open_run(str(tmp_path / "run"))
+    decisions = [run.at(small_runs.LOW) for run in (whole, bare)]
+    assert [decision.is_complete for decision in decisions] == [True, False]
+    together = [{pair for cluster in groups(d.clusters) for pair in pairs_of(cluster)} for d in decisions]
+    assert together[1] <= together[0]
+
+
+def pairs_of(cluster: frozenset) -> set[frozenset]:
+    return {frozenset((one, other)) for one in cluster for other in cluster if one != other}
+
+
+def test_a_decision_by_hand(tmp_path: Path) -> None:
+    run = dupq.open_run(build_run(str(tmp_path)))
+    assert groups(run.at(0.9).clusters) >= {frozenset(PAIR), frozenset(TRIPLE[:2])}
+    loose = groups(run.at(0.7).clusters)
+    assert frozenset([(CS, 34), (TRAVEL, 8)]) in loose
+    assert frozenset([(CS, 35), (TRAVEL, 9)]) not in loose
+    assert run.threshold == THRESHOLD
+
+
+@pytest.mark.parametrize("wanted", [{}, {"threshold": 0.5, "precision": 0.5}, {"threshold": 1.5}, {"precision": -1}])
+def test_what_is_no_decision_is_an_error(wanted: dict, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="at: "):
+        dupq.open_run(build_run(str(tmp_path))).at(**wanted)

@@ -1,0 +1,145 @@
+"""Duplicates in a list of texts, by hand and against slow twins."""
+
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from oracles.slow_shingles import slow_hashes
+
+import dupq
+from dupq import config
+from dupq.api.duplicates import Duplicates
+from dupq.errors import DupqError, SettingError
+from dupq.near_duplicates.in_memory import near_pairs
+
+TITLES = [
+    "How do I bake bread without an oven?",
+    "What is the capital of Mongolia?",
+    "how do i bake bread without an oven",
+    "Is it possible to bake bread without having an oven at home?",
+    "",
+    "Why does my bicycle chain fall off when I change gears?",
+    "My bicycle chain falls off whenever I change gears, why?",
+    "How many moons does Jupiter have?",
+    "Which language should I learn first as a programmer?",
+    "Can I grow tomatoes indoors in winter?",
+    None,
+]
+
+
+@pytest.fixture(scope="module")
+def found() -> Duplicates:
+    return dupq.find_duplicates(TITLES, threshold=0.5)
+
+
+def test_copies_and_rephrasings_are_found(found) -> None:
+    assert [0, 2] in [sorted({0, 2} & set(group)) for group in found.groups()]
+    sources = {(row["left"], row["right"]): row["source"] for row in found.pairs.arrow().to_pylist()}
+    assert sources[0, 2] == "exact"
+    best = found.pairs.arrow(filter=[("source", "=", "encoder")]).to_pylist()[:2]
+    assert {(row["left"], row["right"]) for row in best} == {(0, 3), (5, 6)}
+    assert "oven" in best[0]["title_left"] + best[1]["title_left"]
+
+
+def test_every_text_has_one_row_and_pairs_are_in_order(found) -> None:
+    clusters = found.clusters.arrow()
+    assert clusters["row"].to_pylist() == list(range(len(TITLES)))
+    labels, sizes = clusters["cluster"].to_pylist(), clusters["cluster_size"].to_pylist()
+    assert sizes == [labels.count(label) for label in labels]
+    pairs = found.pairs.arrow()
+    assert all(left < right for left, right in zip(*(pairs[s].to_pylist() for s in ("left", "right")), strict=True))
+    probabilities = pairs["probability"].to_pylist()
+    assert probabilities == sorted(probabilities, reverse=True)
+    joined = [labels[row["left"]] == labels[row["right"]] for row in pairs.to_pylist()]
+    assert pairs["joined"].to_pylist() == joined
+
+
+def test_a_text_without_words_is_nobodys_duplicate(found) -> None:
+    ends = {row[side] for row in found.pairs.arrow().to_pylist() for side in ("left", "right")}
+    assert not ends & {4, 10}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        pd.Series(TITLES),
+        pa.array(TITLES),
+        pa.chunked_array([TITLES[:3], TITLES[3:]]),
+        pd.DataFrame({"title": TITLES}),
+        pa.table({"title": TITLES}),
+        {"title": TITLES},
+    ],
+    ids=lambda given: type(given).__name__,
+)
+def test_any_column_or_table_gives_the_same(given, found) -> None:
+    again = dupq.find_duplicates(given, threshold=0.5)
+    assert again.pairs.arrow().equals(found.pairs.arrow())
+    assert again.clusters.arrow().equals(found.clusters.arrow())
+
+
+def test_bodies_are_read_as_text_or_as_html() -> None:
+    titles = [title or "nothing" for title in TITLES]
+    bodies = [f"{title} I want to know if a < b & c." for title in titles]
+    plain = dupq.find_duplicates({"title": titles, "body": bodies}, threshold=0.5)
+    escaped = [body.replace("&", "&amp;").replace("<", "&lt;") for body in bodies]
+    as_html = dupq.find_duplicates({"title": titles, "body_html": [f"<p>{b}</p>" for b in escaped]}, threshold=0.5)
+    assert plain.pairs.arrow().equals(as_html.pairs.arrow())
+
+
+def test_a_saved_encoder_is_used(small_runs) -> None:
+    given = dupq.find_duplicates(TITLES, encoder=f"{small_runs.folder}/encoder", threshold=0.5)
+    loaded = dupq.load_encoder(f"{small_runs.folder}/encoder")
+    assert given.encoder.dimensions == loaded.dimensions
+    assert dupq.find_duplicates(TITLES, encoder=loaded, threshold=0.5).pairs.arrow().equals(given.pairs.arrow())
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("one text", "is one text"),
+        ([], "none of the 0 texts has a word"),
+        (["", None], "none of the 2 texts has a word"),
+        (["a", 3], "row 1 of texts is int"),
+        ({"name": ["a"]}, "no column 'title'; it has name"),
+        ({"title": ["a"], "body": []}, "1 titles, but 0 bodies"),
+    ],
+)
+def test_what_is_no_list_of_texts_is_an_error(given, said: str) -> None:
+    with pytest.raises(DupqError, match=said):
+        dupq.find_duplicates(given)
+
+
+def test_wrong_numbers_are_named() -> None:
+    with pytest.raises(SettingError, match=r"neighbours\.k"):
+        dupq.find_duplicates(TITLES, k=0)
+    with pytest.raises(SettingError, match="threshold=2"):
+        dupq.find_duplicates(TITLES, threshold=2)
+
+
+def test_one_text_has_no_duplicates() -> None:
+    assert dupq.find_duplicates(["How do I bake bread?"]).groups() == []
+
+
+def test_near_pairs_are_those_of_comparing_all() -> None:
+    generator = np.random.default_rng(3)
+    words = [f"word{number}" for number in range(400)]
+    texts = [" ".join(generator.choice(words, 40)) for _ in range(30)]
+    for source in range(0, 30, 2):
+        changed = texts[source].split(" ")
+        changed[int(generator.integers(40))] = "other"
+        texts.append(" ".join(changed))
+    texts += [texts[0], texts[5], ""]
+    settings = config.NearDuplicateSettings()
+    titles = pa.array([""] * len(texts), pa.string())
+    near = near_pairs(titles, pa.array(texts), settings)
+    found = {tuple(pair) for pair, is_exact in zip(near.pairs.tolist(), near.is_exact, strict=True) if not is_exact}
+    sets = [set(slow_hashes(text, settings.shingle_size)) for text in texts]
+    expected = {
+        (i, j)
+        for i, j in combinations(range(len(texts) - 3), 2)
+        if len(sets[i] & sets[j]) >= settings.threshold * len(sets[i] | sets[j]) > 0
+    }
+    assert found == expected
+    assert [tuple(pair) for pair in near.pairs[near.is_exact].tolist()] == [(0, 45), (5, 46)]

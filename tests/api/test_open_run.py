@@ -1,0 +1,179 @@
+"""A run's tables, opened in a notebook: no more is imported or read than is asked for."""
+
+import importlib.util
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from fabricated_run import BAD_SITE, COPIES, CS, LARGE, QUESTIONS, TITLES, TRAVEL, TRIPLE, build_run
+
+import dupq
+from dupq import storage, tables
+from dupq.api.runs import Run
+from dupq.errors import DupqError
+from dupq.runs import table_view
+
+HEAVY = ("torch", "ray", "numba", "pyarrow", "pandas", "numpy", "gensim")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return dupq.open_run(build_run(str(tmp_path)))
+
+
+def test_importing_dupq_loads_nothing_heavy() -> None:
+    code = f"import sys, dupq; print([name for name in {HEAVY} if name in sys.modules], dupq.__version__, dir(dupq))"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown.startswith(f"[] {dupq.__version__}")
+    assert "open_run" in shown
+
+
+def test_opening_a_run_and_reading_its_tables_loads_neither_torch_nor_ray(run: Run) -> None:
+    code = f"""
+import sys, dupq
+run = dupq.open_run({run.uri!r})
+run.pairs.arrow(), run.cluster_of("{CS}/31")
+print([name for name in ("torch", "ray", "gensim") if name in sys.modules])"""
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown == "[]\n"
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no_such"):
+        dupq.no_such  # noqa: B018
+
+
+def test_a_table_is_what_its_files_hold(run: Run) -> None:
+    files = storage.list_files(f"{run.uri}/pairs", ".parquet")
+    whole = pa.concat_tables([storage.read_table(file.uri, tables.PAIRS) for file in files])
+    assert run.pairs.arrow().equals(whole)
+    assert pa.concat_tables(run.pairs.files()).equals(whole)
+    assert len(run.pairs) == len(whole)
+    assert run.pairs.pandas().equals(whole.to_pandas())
+
+
+def test_columns_and_rows_are_chosen(run: Run) -> None:
+    names = ["probability", "source"]
+    expected = run.pairs.arrow().filter(pc.greater(run.pairs.arrow()["probability"], 0.9)).select(names)
+    assert len(expected) < len(run.pairs)
+    assert run.pairs.arrow(names, pc.field("probability") > 0.9).equals(expected)
+    assert run.pairs.arrow(names, [("probability", ">", 0.9)]).equals(expected)
+
+
+def test_files_of_other_columns_are_not_read(run: Run) -> None:
+    table = run.questions.arrow(["question_id"], [("site", "=", TRAVEL)])
+    assert table.num_columns == 1
+    for file in storage.list_files(run.manifest["inputs"]["questions"], ".parquet"):
+        if f"site={TRAVEL}" not in file.uri:
+            storage.write_bytes(file.uri, b"damaged")  # would be an error if it were read
+    assert run.questions.arrow(["question_id"], [("site", "=", TRAVEL)]).equals(table)
+    with pytest.raises(DupqError, match="cannot be read"):
+        run.questions.arrow(["question_id"])
+
+
+def test_questions_have_their_sites(run: Run) -> None:
+    rows = run.questions.arrow(["site", "question_id", "title"]).to_pylist()
+    assert sorted((row["site"], row["question_id"]) for row in rows) == sorted(QUESTIONS)
+    titles = {(row["site"], row["question_id"]): row["title"] for row in rows}
+    assert titles[BAD_SITE, 1] == TITLES[BAD_SITE, 1]
+
+
+def test_a_wrong_column_is_named_with_those_there_are(run: Run) -> None:
+    with pytest.raises(DupqError, match="no column 'sure'; it has site_left"):
+        run.pairs.arrow(["sure"])
+    with pytest.raises(DupqError, match="sure"):
+        run.pairs.arrow(filter=pc.field("sure") > 1)
+
+
+def test_what_a_run_has_not_is_said(run: Run) -> None:
+    with pytest.raises(DupqError, match="--previous"):
+        run.changes  # noqa: B018
+    with pytest.raises(DupqError, match="embeddings: no such table"):
+        run.embeddings  # noqa: B018
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "duckdb"])
+def test_a_library_that_is_not_installed_is_named_with_the_extra(
+    library: str, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(DupqError, match=rf"{library} is not installed; pip install 'dupq\[{table_view.EXTRA}\]'"):
+        getattr(run.pairs, library)()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("polars") is None, reason="polars is not installed")
+def test_a_table_as_polars(run: Run) -> None:
+    frame = run.pairs.polars(["probability"], [("probability", ">", 0.9)])
+    assert frame.to_arrow().num_rows == len(run.pairs.arrow(filter=[("probability", ">", 0.9)]))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("duckdb") is None, reason="duckdb is not installed")
+def test_a_table_as_a_duckdb_relation(run: Run) -> None:
+    relation = run.pairs.duckdb()
+    assert relation.filter("probability > 0.9").count("*").fetchone()[0] == len(
+        run.pairs.arrow(filter=[("probability", ">", 0.9)])
+    )
+    assert run.pairs.duckdb(["probability"]).columns == ["probability"]
+
+
+def test_a_run_is_read_from_s3(s3: str) -> None:
+    uri = build_run(storage.join(s3, "api"))
+    run = dupq.open_run(storage.parent(uri))
+    assert run.uri == uri
+    assert len(run.questions.arrow(["question_id"])) == len(QUESTIONS)
+    assert run.cluster_of(f"{CS}/31").cluster_id == f"{CS}/31"
+
+
+def test_the_cluster_of_a_question(run: Run) -> None:
+    canonical = TRIPLE[-1]
+    cluster = run.cluster_of(TRIPLE[0])
+    assert cluster == run.cluster_of(f"{CS}/31") or cluster.questions == run.cluster_of(f"{CS}/31").questions
+    assert cluster.cluster_id == f"{CS}/31"
+    assert cluster.canonical == f"{canonical[0]}/{canonical[1]}"
+    assert cluster.canonical_reason == "score"
+    assert [member.title for member in cluster.questions] == [TITLES[key] for key in (canonical, *TRIPLE[:2])]
+    assert [member.is_canonical for member in cluster.questions] == [True, False, False]
+    assert sorted(cluster.pairs.arrow()["source"].to_pylist()) == ["encoder", "encoder", "known_link"]
+
+
+def test_a_question_without_duplicates_is_its_own_cluster(run: Run) -> None:
+    cluster = run.cluster_of((CS, 36))
+    assert [member.question for member in cluster.questions] == [f"{CS}/36"]
+    assert len(cluster.pairs) == 0
+    assert cluster.canonical_reason is None
+
+
+@pytest.mark.parametrize(
+    ("question", "said"),
+    [(f"{CS}/999", "no such question"), ("31", "site/question_id expected"), (f"{CS}/x", "expected")],
+)
+def test_what_is_no_question_is_an_error(question: str, said: str, run: Run) -> None:
+    with pytest.raises(DupqError, match=said):
+        run.cluster_of(question)
+
+
+def test_edges_are_the_pair_and_the_surest_chain(run: Run) -> None:
+    direct = run.explain(COPIES[0], COPIES[1]).edges.to_pylist()
+    assert [row["source"] for row in direct] == ["exact"]
+    chain = run.explain(LARGE[0], LARGE[4]).edges.to_pylist()
+    assert [(row["question_id_left"], row["question_id_right"]) for row in chain] == [(1, 2), (2, 3), (3, 4), (4, 5)]
+    linked = run.explain(TRIPLE[0], TRIPLE[2]).edges.to_pylist()
+    assert [row["probability"] for row in linked] == [1.0]
+    weakest = run.explain(TRIPLE[1], TRIPLE[2]).edges["probability"].to_pylist()  # 0.96 x 1 > 0.88
+    assert weakest == pytest.approx([0.88, 1.0, 0.96]) or weakest == pytest.approx([0.88, 0.96, 1.0])
+    assert math.prod(weakest[1:]) > weakest[0]
+
+
+def test_a_pair_that_was_not_joined_is_an_edge_and_strangers_have_none(run: Run) -> None:
+    assert run.explain((CS, 35), (TRAVEL, 9)).edges["joined"].to_pylist() == [False]
+    assert len(run.explain((CS, 36), (TRAVEL, 3)).edges) == 0
+
+
+def test_shared_shingles_are_words_of_both(run: Run) -> None:
+    assert run.explain((CS, 36), (CS, 37)).shared_shingles == []
+    shared = run.explain((CS, 36), (CS, 36)).shared_shingles
+    assert shared == ["question 36 about", "36 about cs"]

@@ -1,0 +1,70 @@
+"""From pairs to clusters in one process: which pairs are scored, and what joins."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from dupq.clusters.components import components
+from dupq.clusters.decision import decide
+from dupq.clusters.thresholds import spread_of
+
+NO_LINKS = np.zeros((0, 2), np.int64)
+
+
+def groups(keys: np.ndarray, labels: np.ndarray) -> set[frozenset[int]]:
+    return {frozenset(keys[labels == label].tolist()) for label in np.unique(labels)}
+
+
+@pytest.mark.parametrize(("unlisted", "expected"), [(0.9, {frozenset((10, 20, 30))}), (0.001, {frozenset((10, 20))})])
+def test_a_pair_that_no_question_lists_decides_too(unlisted: float, expected: set) -> None:
+    asked = []
+
+    def score(pairs: np.ndarray) -> np.ndarray:
+        asked.append(pairs.tolist())
+        return np.full(len(pairs), unlisted, np.float32)
+
+    pairs, p = np.array([[10, 20], [20, 30], [40, 50]]), np.array([0.9, 0.6, 0.2], np.float32)
+    found = groups(*decide(pairs, p, NO_LINKS, 0.5, 100, score))
+    assert asked == [[[10, 30]]]
+    assert {group for group in found if len(group) > 1} == expected
+
+
+def test_links_join_whatever_speaks_against_them() -> None:
+    pairs, p = np.array([[1, 2], [2, 3]]), np.array([0.9, 0.01], np.float32)
+    found = groups(*decide(pairs, p, np.array([[2, 3], [7, 9]]), 0.5, 1, lambda missing: np.zeros(len(missing))))
+    assert frozenset((7, 9)) in found
+    assert any({2, 3} <= group for group in found)
+
+
+def test_the_answer_does_not_depend_on_the_order_of_the_pairs() -> None:
+    generator = np.random.default_rng(5)
+    pairs = np.array(list(combinations(range(30), 2)))
+    pairs = pairs[generator.random(len(pairs)) < 0.2]
+    p = generator.random(len(pairs)).astype(np.float32)
+    order = generator.permutation(len(pairs))
+
+    def score(missing: np.ndarray) -> np.ndarray:
+        return ((missing[:, 0] * 7 + missing[:, 1]) % 10 / 20).astype(np.float32)
+
+    one, other = (decide(pairs[rows], p[rows], NO_LINKS, 0.6, 50, score) for rows in (np.arange(len(pairs)), order))
+    np.testing.assert_array_equal(one, other)
+    sure = components(pairs[p >= np.float32(0.6)])
+    for group in groups(*one):
+        assert len(np.unique(sure[1][np.isin(sure[0], list(group))])) == 1
+
+
+def test_nothing_sure_makes_no_clusters() -> None:
+    keys, labels = decide(np.array([[1, 2]]), np.array([0.1], np.float32), NO_LINKS, 0.5, 10, lambda pairs: pairs)
+    assert len(keys) == len(labels) == 0
+
+
+def test_a_threshold_is_the_lowest_that_reaches_the_precision() -> None:
+    p = np.array([0.95, 0.9, 0.5, 0.3, 0.05, 0.01])
+    for wanted in (0.5, 0.7, 0.9):
+        means = {step: p[p >= step / 1000].mean() for step in range(1000) if (p >= step / 1000).any()}
+        lowest = min(step for step, mean in means.items() if mean >= wanted)
+        chosen = spread_of(p).choose(wanted)
+        assert chosen["pairs"] == (p >= lowest / 1000).sum()
+        assert chosen["expected_precision"] == pytest.approx(means[lowest])
+    assert spread_of(p).choose(1.0)["pairs"] == 0
