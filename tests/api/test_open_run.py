@@ -114,7 +114,7 @@ def test_a_table_as_polars(run: Run) -> None:
 @pytest.mark.skipif(importlib.util.find_spec("duckdb") is None, reason="duckdb is not installed")
 def test_a_table_as_a_duckdb_relation(run: Run) -> None:
     relation = run.pairs.duckdb()
-    assert relation.filter("probability > 0.9").count("*").fetchone()[0] == len(
+    assert relation.filter("probability > 0.9").count("*").fetchall()[0][0] == len(
         run.pairs.arrow(filter=[("probability", ">", 0.9)])
     )
     assert run.pairs.duckdb(["probability"]).columns == ["probability"]
