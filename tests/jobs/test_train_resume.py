@@ -162,7 +162,7 @@ def test_an_encoder_is_trained_on_a_pair_file_alone_with_hard_negatives_and_stop
     lines += [f"{pairs[0, 0] & ((1 << 48) - 1)}\t{pairs[1, 0] & ((1 << 48) - 1)}\t0", "1\t999999999"]
     (tmp_path / "pairs.tsv").write_text("\n".join(lines) + "\n")
     settings = (
-        *SETTINGS[5:],
+        *SETTINGS[4:],
         "training.epochs=40",
         "training.patience=1",
         "training.pairs=20",
