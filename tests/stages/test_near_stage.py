@@ -139,7 +139,7 @@ def test_what_was_compared_in_vain_and_what_a_limit_cut_is_counted(whole: tuple[
     assert report.rows_out == len(verified(whole[0]))
     assert report.counts["candidates under the threshold"] > 0
     assert report.counts["near duplicates with other numbers in their titles"] == 0
-    assert report.caps == {"buckets over verify.bucket_limit": 0}
+    assert report.caps == {"buckets over near_duplicates.bucket_limit": 0}
 
 
 @pytest.fixture
@@ -238,7 +238,7 @@ def test_a_bucket_of_20_000_near_copies_is_chained_and_counted(tmp_path: Path) -
     table = pa.table([pa.array(np.arange(20_000)), untitled, column], schema=TEXTS)
     files = files_in(tmp_path, write(table, tmp_path, 2))
     report = find(files)[1]
-    assert 0 < report.caps["buckets over verify.bucket_limit"] <= SETTINGS.bands * 2
+    assert 0 < report.caps["buckets over near_duplicates.bucket_limit"] <= SETTINGS.bands * 2
     assert 19_999 <= report.rows_out < 20_000 * SETTINGS.bands * 4
     representatives = pq.read_table(files.representatives)
     assert set(representatives["representative"].to_pylist()) == {0}

@@ -178,7 +178,7 @@ def test_lists_and_pairs_are_those_of_a_full_sort(measure: Measure, scope: str, 
     assert {key: row[2] for key, row in found.items() if row[2]} == dict(
         zip(*(c.tolist() for c in counted), strict=True)
     )
-    assert report.counts["questions with more than exact.k above the floor"] == (counted[1] > K).sum()
+    assert report.counts["questions with more than neighbours.k above the floor"] == (counted[1] > K).sum()
     ranked = {(min(a, b), max(a, b)) for a, others in near.items() for b in others}
     assert set(directed(files)) == ranked | set(over)
     assert {pair for pair, (_, rank) in directed(files).items() if rank is None} == set(over) - ranked
@@ -331,7 +331,7 @@ def contents(files: NeighbourFiles) -> dict[str, bytes]:
 
 SCRIPT = """
 import pickle, sys
-from dupq.stages import cluster
+from dupq.execution import cluster
 from dupq.stages.neighbours.search import find_neighbours
 cluster.connect("local")
 print("started", flush=True)
