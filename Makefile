@@ -5,11 +5,12 @@ OUT ?= $(if $(DUMP),out/$(basename $(notdir $(patsubst %/,%,$(DUMP)))),out/sampl
 PRESET ?= dupq
 JOB = .venv/bin/python
 
-.PHONY: help setup dedup test test-fast lint lock clean
+.PHONY: help setup dedup check test test-fast lint lock clean
 
 help:
 	@echo "make dedup [DUMP=path-to.7z-or-folder] [OUT=folder]   ingest, train, dedup and report"
 	@echo "make test                                             set up, then the whole test suite"
+	@echo "make check                                            lint, types, import rules, tests without whole jobs"
 	@echo "make test-fast                                        without real data and without the cluster test"
 	@echo "make lint                                             ruff and mypy"
 	@echo "make lock                                             write the lock files anew (needs uv)"
@@ -37,7 +38,7 @@ test: .venv/ready
 	.venv/bin/pytest
 
 check: lint
-	.venv/bin/pytest -q -m "not realdata and not cluster and not job"
+	.venv/bin/pytest -q -m "not realdata and not cluster" --ignore tests/jobs --ignore tests/stages --ignore tests/golden
 
 test-fast: .venv/ready
 	.venv/bin/pytest -m "not realdata and not cluster"

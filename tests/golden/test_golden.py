@@ -12,6 +12,7 @@ import pytest
 from golden import observe as golden
 
 KEPT = json.loads(golden.ANSWERS.read_text())
+WRITE = "`PYTHONPATH=.:tests python tests/golden/observe.py`"
 STAGES = [(job, stage) for job, stages in KEPT["answers"].items() for stage in stages]
 
 
@@ -43,9 +44,9 @@ def test_a_stage_answers_as_its_version_did(job: str, stage: str, answers: dict[
     found = list(differences(answers[job][stage], KEPT["answers"][job][stage]))
     assert not found, (
         f"{job}: the answer of '{stage}', or of a stage before it, changed: {found[:5]}. If that is wanted, raise its "
-        "number in dupq/runs/versions.py, say so in CHANGELOG.md, and run `python tests/golden/observe.py`"
+        f"number in dupq/runs/versions.py, say so in CHANGELOG.md, and run {WRITE}"
     )
 
 
 def test_the_answers_are_those_of_todays_versions() -> None:
-    assert KEPT["versions"] == golden.numbers(), "run `python tests/golden/observe.py` after a version was raised"
+    assert KEPT["versions"] == golden.numbers(), f"run {WRITE} after a version was raised"
