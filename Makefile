@@ -5,7 +5,7 @@ OUT ?= $(if $(DUMP),out/$(basename $(notdir $(patsubst %/,%,$(DUMP)))),out/sampl
 PRESET ?= dupq
 JOB = .venv/bin/python
 
-.PHONY: help setup dedup check test test-fast lint lock clean
+.PHONY: help setup dedup check test test-fast lint docs lock clean
 
 help:
 	@echo "make dedup [DUMP=path-to.7z-or-folder] [OUT=folder]   ingest, train, dedup and report"
@@ -13,6 +13,7 @@ help:
 	@echo "make check                                            lint, types, import rules, tests without whole jobs"
 	@echo "make test-fast                                        without real data and without the cluster test"
 	@echo "make lint                                             ruff and mypy"
+	@echo "make docs                                             write docs/settings.md anew from the models"
 	@echo "make lock                                             write the lock files anew (needs uv)"
 
 setup: .venv/ready
@@ -45,6 +46,9 @@ test-fast: .venv/ready
 
 lint: .venv/ready
 	.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy && .venv/bin/lint-imports --no-logo
+
+docs: .venv/ready
+	.venv/bin/python docs/make_settings.py
 
 lock:
 	uv pip compile pyproject.toml --extra build --universal --python-version 3.11 --generate-hashes \

@@ -46,12 +46,14 @@ import torch
 from minilm import INSTALL, MiniLM, model_folder
 from near_duplicates import in_turns, posts, quora_texts
 
-from dupq import config
-from dupq.config import EncoderSettings, Settings
 from dupq.encoders.build import build
 from dupq.encoders.encode import encode
+from dupq.encoders.kinds import network_settings
 from dupq.encoders.protocol import Encoder
 from dupq.execution.memory import measured
+from dupq.settings import config
+from dupq.settings.config import Settings
+from dupq.settings.text import TextSettings
 from dupq.text.html import html_to_text
 from dupq.text.normalisation import Normaliser
 from dupq.text.questions import texts_table
@@ -115,6 +117,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     own = [name for name in config.preset_names() if config.load(name).encoder.kind != "sentence_transformers"]
     for preset in options.preset or own:
         settings = config.load(preset)
+        settings = settings.changed(encoder=network_settings(settings.encoder).given())
         if settings.text.parts_of_speech == "content":
             encoders[preset] = encoder_figures(settings, long.first(few), short.first(few), peak, rounds, peer)
         else:
@@ -142,10 +145,10 @@ def short_questions(data: Path, count: int) -> Sample:
 
 
 def sample_of(titles: pa.Array, bodies: pa.Array) -> Sample:
-    return Sample(titles, bodies, stored_texts(titles, bodies, config.TextSettings()))
+    return Sample(titles, bodies, stored_texts(titles, bodies, TextSettings()))
 
 
-def stored_texts(titles: pa.Array, bodies: pa.Array, settings: config.TextSettings) -> pa.Array:
+def stored_texts(titles: pa.Array, bodies: pa.Array, settings: TextSettings) -> pa.Array:
     table = texts_table(pa.array(np.arange(len(titles))), titles, bodies, settings)
     return table["text"].combine_chunks()
 
@@ -209,29 +212,30 @@ def dimensions_of(settings: Settings) -> int:
 
 def operations_a_word(settings: Settings) -> int:
     """Floating-point operations of the matrix products, and of sums of word vectors, for each word of a text."""
-    encoder, dimensions = settings.encoder, dimensions_of(settings)
-    units = encoder.units
+    encoder: Any = settings.encoder
+    dimensions = dimensions_of(settings)
     match encoder.kind:
         case "cnn" | "max_cnn" | "bow_cnn":
-            return 2 * encoder.window * dimensions * units
+            return 2 * encoder.window * dimensions * encoder.units
         case "word_bag_cnn":
-            return 2 * dimensions + 2 * encoder.window * dimensions * units + 2 * units
+            return 2 * dimensions + 2 * encoder.window * dimensions * encoder.units + 2 * encoder.units
         case "width_cnn":
             return 2 * sum(encoder.widths) * dimensions * encoder.filters
         case "lstm" | "gru":
             gates = 4 if encoder.kind == "lstm" else 3
-            return 2 * gates * units * (dimensions + units) + attention(encoder)
+            return 2 * gates * encoder.units * (dimensions + encoder.units) + attention(encoder)
         case _:
             return 2 * dimensions
 
 
-def attention(encoder: EncoderSettings) -> int:
+def attention(encoder: Any) -> int:
     return 2 * encoder.units * (encoder.units + 2) if encoder.pooling == "attention" else 0
 
 
 def operations_a_text(settings: Settings) -> int:
     """Those for each text."""
-    encoder, dimensions = settings.encoder, dimensions_of(settings)
+    encoder: Any = settings.encoder
+    dimensions = dimensions_of(settings)
     match encoder.kind:
         case "width_cnn":
             return 2 * len(encoder.widths) * encoder.filters * encoder.units

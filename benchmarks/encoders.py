@@ -5,8 +5,8 @@
 - `travel`: Travel Stack Exchange, title and body, 4,919 questions, trained and measured on its duplicate links;
 - `quora`: 103,765 questions of about 11 words, trained and measured on 63,831 labelled pairs, mostly positives.
 
-Every preset in dupq/presets is trained by the jobs' own functions with its own settings, unless `--epochs` or `--set`
-change them, and measured as `jobs/evaluate.py` does: test questions, of sets of duplicates that no training saw,
+Every preset is trained by the jobs' own functions with its own settings, unless `--epochs` or `--set` change them,
+and measured as `jobs/evaluate.py` does: test questions, of sets of duplicates that no training saw,
 against the whole archive. All systems of a data set are asked the same questions. `training_s` are the seconds of all
 stages of training, with one worker; on quora reading and word vectors are most of it for the presets that learn
 nothing else. Shingle-Jaccard is that of single words (`shingle_jaccard_1`) and of two in a row.
@@ -25,12 +25,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dupq import config, storage
+from dupq import storage
 from dupq.execution import cluster
 from dupq.pipelines.evaluate import EvaluationJob, evaluate
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.pipelines.train import TrainingJob, train
 from dupq.report import charts
+from dupq.settings import config
+from dupq.settings.config import Settings
 
 BASELINES = ("bm25", "shingle_jaccard_1", "shingle_jaccard_2")
 MEASURES = ("accuracy_at_1", "accuracy_at_5", "accuracy_at_10", "map")
@@ -108,7 +110,7 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def needs_more(settings: config.Settings) -> bool:
+def needs_more(settings: Settings) -> bool:
     """Whether a preset needs a model or a teacher that does not come with dupq."""
     return settings.encoder.kind == "sentence_transformers" or settings.word_vectors.algorithm == "teacher"
 

@@ -45,13 +45,13 @@ import numpy as np
 import pyarrow as pa
 from all_pairs import all_pairs, with_edits
 
-from dupq.config import NearDuplicateSettings
 from dupq.near_duplicates.band_choice import with_bands
 from dupq.near_duplicates.bands import band_keys
 from dupq.near_duplicates.pairing import ChainRule, candidate_pairs
 from dupq.near_duplicates.shingles import hash_each, shingle, shingle_sets
 from dupq.near_duplicates.signatures import signatures, text_signatures
 from dupq.near_duplicates.verification import jaccard
+from dupq.settings.near_duplicates import NearDuplicateSettings
 from dupq.text.html import html_to_text
 from dupq.text.strings import strings_of
 from dupq.text.token_columns import token_texts

@@ -163,8 +163,8 @@ def child(task: str, folder: str, name: str) -> None:
 
 
 def tokenised(folder: Path, name: str) -> dict:
-    from dupq.config import TextSettings
     from dupq.pipelines.ingest import IngestJob, ingest
+    from dupq.settings.text import TextSettings
     from dupq.shards import question_shards
     from dupq.stages.texts import make_texts as tokenise
 
@@ -191,9 +191,9 @@ def staged(folder: Path, name: str) -> dict:
 
 def find(texts: Path, output: Path) -> dict:
     """The stage, from texts to representatives."""
-    from dupq.config import NearDuplicateSettings
     from dupq.near_duplicates.band_choice import with_bands
     from dupq.runs.layout import NearFiles
+    from dupq.settings.near_duplicates import NearDuplicateSettings
     from dupq.shards import partitions
     from dupq.stages.near_duplicates.signatures import make_signatures
     from dupq.stages.near_duplicates.verify import find_near_duplicates

@@ -40,7 +40,6 @@ import numpy as np
 import torch
 
 from dupq import storage
-from dupq.config import NeighbourSettings
 from dupq.execution import cluster
 from dupq.execution.memory import peak_mb, reset_peak
 from dupq.neighbours.embeddings import Embeddings, blocks
@@ -50,6 +49,7 @@ from dupq.neighbours.search import all_pairs, merge
 from dupq.neighbours.tiles import Nearest, Pairs, Search, block, search_tile
 from dupq.runs.embeddings import embeddings_table
 from dupq.runs.layout import NeighbourFiles
+from dupq.settings.dedup import NeighbourSettings
 from dupq.shards import Shard
 from dupq.stages.neighbours.increment import find_neighbours_since
 from dupq.stages.neighbours.plan import block_rows, bytes_a_question

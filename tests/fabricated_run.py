@@ -5,14 +5,14 @@ a site whose name is no host name. A known link is among the triple's pairs. The
 the lower its similarity, and all of these are above 1, so that neither passes for the other.
 """
 
-import dataclasses
 from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
 
-from dupq import config, storage, tables
+from dupq import storage, tables
 from dupq.near_duplicates.band_choice import with_bands
+from dupq.settings import config
 
 CS, TRAVEL, BAD_SITE = "cs.stackexchange.com", "travel.stackexchange.com", 'bad"><script>.com'
 THRESHOLD = 0.8
@@ -67,7 +67,7 @@ def _write_in_two(folder: str, name: str, rows: list[dict[str, Any]], schema: pa
 
 def _config() -> dict[str, Any]:
     settings = config.load()
-    return config.to_dict(dataclasses.replace(settings, near_duplicates=with_bands(settings.near_duplicates)))
+    return config.to_dict(settings.changed(near_duplicates=with_bands(settings.near_duplicates)))
 
 
 def _question(key: Key) -> dict[str, Any]:

@@ -7,13 +7,13 @@ from typing import Any
 import pyarrow as pa
 
 from dupq import storage
-from dupq.config import IngestSettings
 from dupq.dump.accounting import Account
 from dupq.dump.files import DumpSite
 from dupq.dump.parsing import KINDS
 from dupq.dump.shards.parts import find_part
 from dupq.dump.shards.planning import ShardLimits, plan_shards
 from dupq.dump.units import format_of, units
+from dupq.settings.ingest import IngestSettings
 from dupq.stages.ingest.tasks import SCHEMAS, Ingest, read_unit, write_accepted, write_shard
 from dupq.tables import REJECTS
 

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dupq import config, storage
+from dupq import storage
 from dupq.clusters import identity
 from dupq.clusters.components import components, represented, with_represented
 from dupq.clusters.decision import decide
@@ -23,6 +23,8 @@ from dupq.runs.embeddings import embeddings_of
 from dupq.runs.layout import RunLayout
 from dupq.runs.reader import Run
 from dupq.runs.table_view import TableView, in_memory
+from dupq.settings import config
+from dupq.settings.text import TextSettings
 from dupq.tables import CHANGED_CLUSTERS, RARITIES, TEXTS
 from dupq.text.keys import Sites
 from dupq.text.questions import texts_table
@@ -187,7 +189,7 @@ class _Scorer:
             found.append(embedded.take(np.isin(embedded.keys, keys)))
         return gathered(found)
 
-    def _texts(self, keys: np.ndarray, settings: config.TextSettings) -> tuple[pa.Table, Terms]:
+    def _texts(self, keys: np.ndarray, settings: TextSettings) -> tuple[pa.Table, Terms]:
         """The rows of TEXTS of `keys`, and their tags, in the order of the keys."""
         names, numbers = self._sites.unpack(keys)
         columns = ["site", "question_id", "title", "body_html", "tags"]

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dupq import config
 from dupq.api.encoders import TextEncoder, load_encoder
 from dupq.clusters.calibration import FEATURES, Labelled, Model, fit
 from dupq.clusters.components import components, represented, with_represented
@@ -34,6 +33,9 @@ from dupq.neighbours.measure import Measure
 from dupq.neighbours.search import all_pairs
 from dupq.neighbours.tiles import Search, block
 from dupq.runs.table_view import TableView, in_memory
+from dupq.settings import config
+from dupq.settings.config import Settings
+from dupq.settings.text import Language, TextSettings
 from dupq.tables import COMPARED
 from dupq.text.questions import texts_table
 from dupq.text.terms import Terms, document_counts, rarities
@@ -89,7 +91,7 @@ def find_duplicates(
     threshold: float = 0.5,
     precision: float | None = None,
     k: int = 10,
-    language: config.Language = "english",
+    language: Language = "english",
 ) -> Duplicates:
     """The pairs and clusters of duplicates among some thousand texts.
 
@@ -183,7 +185,7 @@ def _prior_model() -> Model:
     return fit(none, read_prior())
 
 
-def _settings(given: TextEncoder | None, has_bodies: bool, language: str, k: int) -> config.Settings:
+def _settings(given: TextEncoder | None, has_bodies: bool, language: str, k: int) -> Settings:
     """Those of the encoder, or of one that is learned on what is there."""
     if given is not None:
         return config.assign(given.reader.settings, [f"neighbours.k={k}"])
@@ -225,7 +227,7 @@ def _strings(column: Any, name: str) -> list[str]:
     return values
 
 
-def _texts(titles: list[str], bodies: list[str] | None, settings: config.TextSettings) -> pa.Table:
+def _texts(titles: list[str], bodies: list[str] | None, settings: TextSettings) -> pa.Table:
     """Rows of TEXTS, by the rows of the texts. Raises DupqError if there is nothing to compare."""
     shown, below = (pa.array(column, pa.string()) for column in (titles, bodies or [""] * len(titles)))
     table = texts_table(pa.array(np.arange(len(titles))), shown, below, settings)

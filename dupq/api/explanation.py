@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dupq import config
 from dupq.api.encoders import TextEncoder
 from dupq.errors import DupqError
 from dupq.neighbours.embeddings import Embeddings
@@ -19,6 +18,7 @@ from dupq.neighbours.exact import pair_scores
 from dupq.neighbours.measure import Measure
 from dupq.runs.reader import Key, Run, ends_of
 from dupq.runs.table_view import TableView
+from dupq.settings import config
 from dupq.text.questions import question_text
 
 

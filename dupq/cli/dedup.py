@@ -2,8 +2,8 @@
 
 import argparse
 
-from dupq import config
 from dupq.cli.options import add_shared, uri
+from dupq.settings.dedup import CalibrationSettings, ClusterSettings
 
 DESCRIPTION = "Find the duplicate questions of an archive."
 
@@ -42,13 +42,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--precision",
         type=float,
         metavar="P",
-        default=config.CalibrationSettings.precision,
+        default=CalibrationSettings.precision,
         help="the expected share of the pairs that may join questions that are duplicates",
     )
     parser.add_argument(
         "--known-links",
         choices=["use", "ignore", "check"],
-        default=config.ClusterSettings.known_links,
+        default=ClusterSettings.known_links,
         help="use: known duplicates join their questions; check: they are for calibration and measures only; ignore: "
         "as if there were none",
     )

@@ -2,8 +2,8 @@
 
 import argparse
 
-from dupq import config
 from dupq.cli.options import add_shared, uri
+from dupq.settings import config
 
 DESCRIPTION = "Ingest dumps, train an encoder on them, and find their duplicate questions."
 

@@ -2,8 +2,8 @@
 
 import argparse
 
-from dupq import config
 from dupq.cli.options import add_shared, uri
+from dupq.settings.ingest import IngestSettings
 
 DESCRIPTION = "Turn Stack Exchange dumps, or other tables of questions, into the tables of an archive."
 
@@ -35,7 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--max-reject-share",
         metavar="SHARE",
         type=float,
-        default=config.IngestSettings.maximum_reject_share,
+        default=IngestSettings.maximum_reject_share,
         help="more broken rows than this share of all fail a site",
     )
     add_shared(parser)

@@ -35,7 +35,7 @@ def add_shared(parser: argparse.ArgumentParser) -> None:
         metavar="SECTION.NAME=VALUE",
         action="append",
         default=[],
-        help="change a setting of dupq/config.py; may be repeated",
+        help="change a setting of dupq/settings/; may be repeated",
     )
 
 

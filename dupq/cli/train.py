@@ -2,8 +2,8 @@
 
 import argparse
 
-from dupq import config
 from dupq.cli.options import add_shared, uri
+from dupq.settings import config
 
 DESCRIPTION = "Train an encoder on an archive's own text and duplicate links, with Ray Train."
 

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dupq.config import IngestSettings
 from dupq.errors import DupqError
+from dupq.settings.ingest import IngestSettings
 
 _ENDS = ("questions", "answers", "links", "other_posts", "fabricated", "duplicate_ids", "rejects")  # of a row
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from dupq.config import Settings
 from dupq.encoders.encode import Encoded, encode
 from dupq.encoders.protocol import Encoder
+from dupq.settings.config import Settings
 from dupq.text.questions import token_ids
 from dupq.text.vocabulary import Vocabulary
 

@@ -15,13 +15,16 @@ import safetensors
 import safetensors.numpy
 import torch
 
-from dupq import config, storage
+from dupq import storage
 from dupq.encoders.build import rebuild
 from dupq.encoders.description import FORMAT, read_description
 from dupq.encoders.fitness import Fitness
+from dupq.encoders.kinds import read_by_its_kind
 from dupq.encoders.protocol import Encoder
 from dupq.encoders.reader import Reader
 from dupq.errors import DupqError
+from dupq.settings import config
+from dupq.settings.config import Settings
 from dupq.text.vocabulary import Vocabulary
 
 DESCRIBED = (
@@ -39,7 +42,7 @@ class SavedEncoder:
 
     network: Encoder
     vocabulary: Vocabulary
-    settings: config.Settings
+    settings: Settings
     pair_threshold: float | None  # score that tells duplicates from random pairs; None without links to choose it on
     fitness: Fitness  # on the archive that it was trained on
     metrics: dict[str, Any]
@@ -85,6 +88,7 @@ def load(uri: str) -> SavedEncoder:
     if _fingerprint(model, words, described) != description.get("fingerprint"):
         raise DupqError(f"{uri}: the encoder's files are damaged or from different trainings; train or copy it anew")
     settings = config.from_dict(description["settings"])
+    settings = settings.changed(encoder=read_by_its_kind(settings.encoder))
     place = storage.join(uri, "model.safetensors")
     network = rebuild(settings.encoder, read_weights(model, place), place)
     vocabulary = Vocabulary.from_bytes(words, settings.text, settings.word_vectors.hashed)

@@ -11,12 +11,13 @@ import numpy as np
 import xxhash
 
 from dupq.clusters.components import components
-from dupq.config import EvaluationSettings, Settings
 from dupq.evaluation.labels import unseen
 from dupq.evaluation.measures import accuracy, best_threshold, pair_average_precision, retrieval_measures, roc_auc
 from dupq.evaluation.protocol import Ranker
 from dupq.evaluation.tables import TABLES
 from dupq.links.split import Split, split_links
+from dupq.settings.config import Settings
+from dupq.settings.dedup import EvaluationSettings
 from dupq.training.pairs import Pairs, with_random_negatives
 
 _NEGATIVES_SEED = 5

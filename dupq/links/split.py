@@ -9,8 +9,8 @@ import numpy as np
 import xxhash
 
 from dupq.clusters.components import components
-from dupq.config import TrainingSettings
 from dupq.encoders.description import PARTS
+from dupq.settings.training import TrainingSettings
 
 FEWEST_SETS = 3  # of known duplicates, for one of each part
 

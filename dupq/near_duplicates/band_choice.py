@@ -7,14 +7,13 @@ the latter. With 128 permutations, a threshold of 0.8 and 0.999 that gives 21 ba
 590 pairs at the threshold, one in 20,000 at 0.85 and next to none at 0.9.
 """
 
-import dataclasses
 import functools
 
 import numpy as np
 from datasketch import MinHashLSH
 
-from dupq.config import NearDuplicateSettings
 from dupq.errors import SettingError
+from dupq.settings.near_duplicates import NearDuplicateSettings
 
 
 def with_bands(settings: NearDuplicateSettings) -> NearDuplicateSettings:
@@ -22,7 +21,7 @@ def with_bands(settings: NearDuplicateSettings) -> NearDuplicateSettings:
     if settings.bands:
         return settings
     bands, rows = optimal_bands(settings.threshold, settings.permutations, settings.false_negative_weight)
-    return dataclasses.replace(settings, bands=bands, rows=rows)
+    return settings.changed(bands=bands, rows=rows)
 
 
 @functools.cache

@@ -15,12 +15,13 @@ import numpy as np
 import pyarrow as pa
 from datasketch import LeanMinHash, MinHash, MinHashLSH
 
-from dupq import config, storage
-from dupq.config import NearDuplicateSettings
+from dupq import storage
 from dupq.errors import DupqError
 from dupq.near_duplicates.band_choice import with_bands
 from dupq.near_duplicates.shingles import shingle
 from dupq.near_duplicates.signatures import SCHEME, permutations, text_signatures
+from dupq.settings import config
+from dupq.settings.near_duplicates import NearDuplicateSettings
 from dupq.tables import signatures
 from dupq.text.tokens import tokens
 

@@ -6,7 +6,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dupq.config import NearDuplicateSettings
 from dupq.near_duplicates.band_choice import with_bands
 from dupq.near_duplicates.bands import band_keys
 from dupq.near_duplicates.exact import Hashed, copies
@@ -14,6 +13,7 @@ from dupq.near_duplicates.pairing import ChainRule, candidate_pairs
 from dupq.near_duplicates.shingles import hash_each, shingle_sets
 from dupq.near_duplicates.signatures import text_signatures
 from dupq.near_duplicates.verification import have_other_numbers, jaccard
+from dupq.settings.near_duplicates import NearDuplicateSettings
 from dupq.text.terms import numbers_of
 
 

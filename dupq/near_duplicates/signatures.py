@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 from datasketch import MinHash
 
-from dupq.config import NearDuplicateSettings
 from dupq.kernel_cache import numba
 from dupq.near_duplicates.hashing import SLACK, room_for, shingle_hashes, whole_vectors
 from dupq.near_duplicates.minhash import GROUP, TOGETHER, least_values
 from dupq.near_duplicates.shingles import Shingles
+from dupq.settings.near_duplicates import NearDuplicateSettings
 from dupq.text.strings import longest, strings_of
 
 SCHEME = "affine32"

@@ -21,7 +21,7 @@ import dataclasses
 import math
 from dataclasses import dataclass
 
-from dupq import config, storage
+from dupq import storage
 from dupq.clusters.prior import read_prior
 from dupq.encoders.description import read_description, read_measure
 from dupq.errors import DupqError, SettingError
@@ -31,6 +31,8 @@ from dupq.near_duplicates.band_choice import with_bands
 from dupq.report import page
 from dupq.runs import versions, writer
 from dupq.runs.layout import NeighbourFiles, RunLayout
+from dupq.settings import config
+from dupq.settings.config import Settings
 from dupq.shards import link_files, partitions, question_shards
 from dupq.stages.calibration.calibrate import calibrate
 from dupq.stages.clusters.clusters import make_clusters
@@ -75,7 +77,7 @@ class DedupJob:
     verdicts: str | None = None  # a filled-in review.tsv
     gates: Gates = Gates()
 
-    def check(self) -> config.Settings:
+    def check(self) -> Settings:
         """The settings; raises DupqError for what is wrong, before any work."""
         question_shards(self.questions)
         if self.links is not None:
@@ -168,12 +170,12 @@ def check_gates(gates: Gates, metrics: dict, run: str) -> None:
         raise DupqError(f"{failed}; the run is complete but not marked as succeeded, see {run}/report.html")
 
 
-def run_settings(description: dict, assignments: tuple[str, ...]) -> config.Settings:
+def run_settings(description: dict, assignments: tuple[str, ...]) -> Settings:
     """The settings that the encoder was trained with, changed where a run is free to, and bands and rows chosen."""
     trained = config.from_dict(description["settings"])
-    free = {section: getattr(config.Settings(), section) for section in FREE_SECTIONS}
-    settings = config.assign_free(dataclasses.replace(trained, **free), assignments, FREE_SECTIONS)
-    return dataclasses.replace(settings, near_duplicates=with_bands(settings.near_duplicates))
+    free = {section: getattr(Settings(), section) for section in FREE_SECTIONS}
+    settings = config.assign_free(trained.changed(**free), assignments, FREE_SECTIONS)
+    return settings.changed(near_duplicates=with_bands(settings.near_duplicates))
 
 
 def _inputs(job: DedupJob) -> dict[str, str | None]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dupq import config, storage
+from dupq import storage
 from dupq.encoders.description import read_description
 from dupq.errors import DupqError, SettingError
 from dupq.evaluation.known_duplicates import measure_known
@@ -17,6 +17,8 @@ from dupq.links.pair_files import read_lines
 from dupq.links.tables import known_duplicates
 from dupq.runs import versions, writer
 from dupq.runs.layout import RankingFiles
+from dupq.settings import config
+from dupq.settings.config import Settings
 from dupq.shards import link_files, question_shards
 from dupq.stages.encode import encode_texts
 from dupq.stages.evaluation.evaluate import read_seen
@@ -41,7 +43,7 @@ class EvaluationJob:
     tables: tuple[str, ...] = tuple(TABLES)
     assignments: tuple[str, ...] = ()
 
-    def check(self) -> config.Settings:
+    def check(self) -> Settings:
         """The settings; raises DupqError for what is wrong, before any work."""
         unknown = [name for name in self.tables if name not in TABLES]
         if unknown or not self.tables:
@@ -52,7 +54,7 @@ class EvaluationJob:
         else:
             link_files(self.links)
         if self.encoder is None:
-            return config.load(assignments=list(self.assignments))
+            return config.load(assignments=self.assignments)
         trained = config.from_dict(read_description(self.encoder)["settings"])
         return config.assign_free(trained, self.assignments, FREE_SECTIONS)
 
@@ -83,7 +85,7 @@ def evaluate(job: EvaluationJob) -> str:
     return "\n\n".join([*(f"{name}: {TABLES[name](metrics)}" for name in job.tables), left_out(metrics)])
 
 
-def _measured(job: EvaluationJob, settings: config.Settings, site_names: list[str], archive: Archive) -> dict[str, Any]:
+def _measured(job: EvaluationJob, settings: Settings, site_names: list[str], archive: Archive) -> dict[str, Any]:
     sites = Sites(site_names)
     labels = _read_labels(job.links, sites, archive.keys) if _is_pair_file(job.links) else None
     links = known_duplicates(job.links, sites) if labels is None else labels.duplicates

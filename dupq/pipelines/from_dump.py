@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass
 
-from dupq import config, storage
+from dupq import storage
+from dupq.encoders.kinds import network_settings
 from dupq.pipelines.dedup import FREE_SECTIONS, DedupJob, dedup
 from dupq.pipelines.ingest import Checked, IngestJob, ingest
 from dupq.pipelines.train import TrainingJob, train
 from dupq.runs import writer
+from dupq.settings import config
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,7 @@ class FromDumpJob:
 
     def check(self) -> Checked:
         """What there is to ingest; raises DupqError for what is wrong, before any work."""
-        config.load(self.preset, list(self.assignments))
+        network_settings(config.load(self.preset, self.assignments).encoder)
         return self.ingest_job().check()
 
     def ingest_job(self) -> IngestJob:

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from dupq import config, storage
+from dupq import storage
 from dupq.dump.sites import Found, find_sites
 from dupq.dump.tabular.columns import Columns, parse_columns
 from dupq.errors import SettingError
 from dupq.runs import writer
+from dupq.settings import config
 from dupq.stages.ingest.ingest import all_counts
 from dupq.stages.ingest.ingest import ingest as ingest_sites
 from dupq.stages.ingest.tasks import Ingest
@@ -39,7 +40,7 @@ class IngestJob:
 
     def check(self) -> Checked:
         """What there is to do; raises DupqError for what is wrong, before any work."""
-        settings = config.load(assignments=list(self.assignments)).ingest
+        settings = config.load(assignments=self.assignments).ingest
         columns: Columns | None = None
         if self.columns is not None:
             if self.site is None:

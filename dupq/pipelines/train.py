@@ -11,13 +11,17 @@ network       ──save──▶       the encoder, with what it reaches on its
 import dataclasses
 from dataclasses import dataclass
 
-from dupq import config, storage
+from dupq import storage
 from dupq.encoders.description import read_description, saved_by
+from dupq.encoders.kinds import network_settings
 from dupq.errors import DupqError, SettingError
 from dupq.links.pair_files import read_pairs
 from dupq.report import learning_curve
 from dupq.runs import versions, writer
 from dupq.runs.training_layout import TrainingFiles
+from dupq.settings import config
+from dupq.settings.config import Settings
+from dupq.settings.training import TrainingSettings
 from dupq.shards import answer_shards, link_files, question_shards
 from dupq.stages.texts import make_answer_texts, make_texts
 from dupq.stages.training.fit import fit
@@ -38,7 +42,7 @@ class TrainingJob:
     workers: int = 1
     pairs: tuple[str, ...] = ()
 
-    def check(self) -> config.Settings:
+    def check(self) -> Settings:
         """The settings; raises DupqError for what is wrong, before any work."""
         sites = question_shards(self.questions)[1]
         if self.links is not None:
@@ -46,32 +50,28 @@ class TrainingJob:
         labelled = [read_pairs(storage.read_bytes(uri), sites, uri) for uri in self.pairs]
         if self.workers < 1:
             raise SettingError(f"--workers {self.workers}: at least 1 expected")
-        settings = config.load(self.preset, list(self.assignments))
+        settings = config.load(self.preset, self.assignments)
+        network = network_settings(settings.encoder).found()
+        settings = settings.changed(encoder=network.given())
         if self.links is None and not self.pairs and not learns_without_links(settings):
             raise SettingError(f"neither --links nor --pairs: preset {self.preset} learns from known duplicates only")
         _check_negatives(settings.training, any(len(others) for _, others in labelled))
-        if settings.encoder.kind == "sentence_transformers":
-            from dupq.encoders.pretrained import check_model
-
-            folder = storage.absolute(settings.encoder.model) if settings.encoder.model else ""
-            check_model(folder)
-            settings = dataclasses.replace(settings, encoder=dataclasses.replace(settings.encoder, model=folder))
         if settings.word_vectors.algorithm == "teacher" and not settings.teacher.encoder:
             raise SettingError("setting 'teacher.encoder' is ''; word_vectors.algorithm=teacher needs a saved encoder")
         if settings.teacher.encoder:
             teacher = storage.absolute(settings.teacher.encoder)
             read_description(teacher)
-            settings = dataclasses.replace(settings, teacher=dataclasses.replace(settings.teacher, encoder=teacher))
+            settings = settings.changed(teacher=settings.teacher.changed(encoder=teacher))
         vectors = settings.word_vectors.file
         if not vectors:
             return settings
         if storage.kind(vectors) != "file":
             raise DupqError(f"word_vectors.file={vectors}: no such file")
-        there = dataclasses.replace(settings.word_vectors, file=storage.absolute(vectors))
-        return dataclasses.replace(settings, word_vectors=there)
+        there = settings.word_vectors.changed(file=storage.absolute(vectors))
+        return settings.changed(word_vectors=there)
 
 
-def _check_negatives(settings: config.TrainingSettings, has_labelled: bool) -> None:
+def _check_negatives(settings: TrainingSettings, has_labelled: bool) -> None:
     has_others = settings.mined_negatives > 0 or settings.loss == "softmax" or has_labelled
     if not settings.negatives and not has_others:
         raise SettingError(

@@ -17,8 +17,8 @@ from dataclasses import asdict
 from typing import Any, Protocol
 
 from dupq import __version__, storage
-from dupq.config import Settings, answer_settings, to_dict
 from dupq.errors import DupqError
+from dupq.settings.config import Settings, answer_settings, to_dict
 
 _LIBRARIES = (
     *("ray", "torch", "pyarrow", "numpy", "gensim", "datasketch", "numba", "boto3", "scipy", "selectolax"),

@@ -14,13 +14,13 @@ import ray
 from ray.data import ActorPoolStrategy
 
 from dupq import storage
-from dupq.config import EncodeSettings
 from dupq.errors import DupqError
 from dupq.execution import cluster
 from dupq.execution.memory import measured
 from dupq.execution.tasks import Counts, Progress, Report, skip_or, summarise
 from dupq.neighbours.embeddings import Embeddings
 from dupq.runs.embeddings import embeddings_table
+from dupq.settings.dedup import EncodeSettings
 from dupq.tables import REPRESENTATIVES, TEXTS
 from dupq.text.keys import Sites
 

@@ -4,8 +4,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dupq import storage
-from dupq.config import TextSettings
 from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
+from dupq.settings.text import TextSettings
 from dupq.shards import Shard
 from dupq.tables import ANSWERS, QUESTIONS, TEXTS
 from dupq.text.keys import Sites

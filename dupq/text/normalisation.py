@@ -10,7 +10,7 @@ a word keeps its neighbours. Tokens of code and links are never changed, only ke
 
 from collections.abc import Callable
 
-from dupq.config import TextSettings
+from dupq.settings.text import TextSettings
 from dupq.text import arabic
 from dupq.text.numbers import NUMBER_TOKEN, mask_numbers
 from dupq.text.parts_of_speech import content_words

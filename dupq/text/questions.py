@@ -3,7 +3,8 @@
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dupq.config import Settings, TextSettings
+from dupq.settings.config import Settings
+from dupq.settings.text import TextSettings
 from dupq.tables import TEXTS
 from dupq.text.html import html_to_text
 from dupq.text.token_columns import token_texts

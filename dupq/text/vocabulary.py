@@ -8,9 +8,9 @@ import functools
 import numpy as np
 import pyarrow as pa
 
-from dupq.config import TextSettings
 from dupq.errors import DupqError
 from dupq.kernel_cache import numba
+from dupq.settings.text import TextSettings
 from dupq.text.date_columns import mask_dates, role_bits
 from dupq.text.normalisation import Normaliser
 from dupq.text.numbers import DATE_TOKEN

@@ -6,10 +6,10 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from dupq.config import TrainingSettings
 from dupq.encoders.batches import padded_length
 from dupq.encoders.protocol import Embedding, Encoder
 from dupq.links.split import Split
+from dupq.settings.training import TrainingSettings
 from dupq.text.vocabulary import PADDING
 from dupq.training import collectives
 from dupq.training.losses import logistic_ranking, relation, score_matrix, softmax, squared_error, sum_of_squares

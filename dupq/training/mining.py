@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from dupq.config import Settings
 from dupq.encoders.encode import encode
 from dupq.encoders.protocol import Encoder
 from dupq.links.split import Split
@@ -10,6 +9,7 @@ from dupq.near_duplicates.shingles import Shingles
 from dupq.near_duplicates.verification import jaccard
 from dupq.neighbours.embeddings import Embeddings, Neighbours, blocks
 from dupq.neighbours.search import top_k
+from dupq.settings.config import Settings
 from dupq.training.loop import Sequences
 from dupq.training.pairs import random_strangers
 

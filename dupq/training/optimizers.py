@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from dupq.config import TrainingSettings
 from dupq.encoders.protocol import Encoder
+from dupq.settings.training import TrainingSettings
 
 
 def optimizer_for(network: Encoder, settings: TrainingSettings) -> torch.optim.Optimizer:

@@ -5,9 +5,9 @@ from typing import NamedTuple
 import numpy as np
 import xxhash
 
-from dupq.config import TeacherSettings, TrainingSettings
 from dupq.errors import DupqError
 from dupq.links.split import Split
+from dupq.settings.training import TeacherSettings, TrainingSettings
 
 _NO_PAIRS = np.zeros((0, 2), np.int64)
 

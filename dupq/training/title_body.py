@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dupq.config import TitleBodySettings
+from dupq.settings.training import TitleBodySettings
 from dupq.training.loop import Sequences
 from dupq.training.pairs import Rankings
 

@@ -5,17 +5,15 @@ weighed by how rare they are. Skip-gram vectors of 6,118 titles of cs.stackexcha
 duplicates than random ones (73 and 76 of 212 among the ten nearest, 21 and 21 among the 300 likeliest pairs).
 """
 
-import dataclasses
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
-from dupq.config import Settings
 from dupq.encoders.build import build
 from dupq.encoders.protocol import Encoder
 from dupq.encoders.reader import Reader
+from dupq.settings.config import Settings
 from dupq.text.normalisation import Normaliser
 from dupq.text.questions import token_ids
 from dupq.text.vocabulary import Vocabulary
@@ -57,8 +55,7 @@ def _titles_and_bodies(texts: pa.Table, vocabulary: Vocabulary, settings: Settin
 
 def _train(network: Encoder, titles: TitlesAndBodies, settings: Settings) -> None:
     lesson = settings.title_body
-    training = dataclasses.replace(
-        settings.training,
+    training = settings.training.changed(
         loss="softmax",
         batch_size=lesson.batch_size,
         learning_rate=lesson.learning_rate,

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import xxhash
 
-from dupq.config import WordVectorSettings
 from dupq.errors import DupqError
+from dupq.settings.training import WordVectorSettings
 from dupq.training.vector_files import read_vectors
 
 SENTENCE_WORDS = 10_000  # gensim leaves out, without a word, what a longer sentence has beyond

@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dupq import config, storage
+from dupq import storage
+from dupq.settings import config
 
 
 @dataclass(frozen=True)

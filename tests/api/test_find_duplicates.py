@@ -9,10 +9,10 @@ import pytest
 from oracles.slow_shingles import slow_hashes
 
 import dupq
-from dupq import config
 from dupq.api.duplicates import Duplicates
 from dupq.errors import DupqError, SettingError
 from dupq.near_duplicates.in_memory import near_pairs
+from dupq.settings.near_duplicates import NearDuplicateSettings
 
 TITLES = [
     "How do I bake bread without an oven?",
@@ -131,7 +131,7 @@ def test_near_pairs_are_those_of_comparing_all() -> None:
         changed[int(generator.integers(40))] = "other"
         texts.append(" ".join(changed))
     texts += [texts[0], texts[5], ""]
-    settings = config.NearDuplicateSettings()
+    settings = NearDuplicateSettings()
     titles = pa.array([""] * len(texts), pa.string())
     near = near_pairs(titles, pa.array(texts), settings)
     found = {tuple(pair) for pair, is_exact in zip(near.pairs.tolist(), near.is_exact, strict=True) if not is_exact}

@@ -10,12 +10,12 @@ import pytest
 from site_tables import SiteTables, read_site
 from xml_contents import answer, document, link, question, row
 
-from dupq.config import IngestSettings
 from dupq.dump import units as cutting
 from dupq.dump.accounting import Account
 from dupq.dump.sites import find_sites
 from dupq.dump.xml import segments
 from dupq.errors import DupqError
+from dupq.settings.ingest import IngestSettings
 from dupq.tables import ANSWERS, LINKS, QUESTIONS, REJECTS
 
 

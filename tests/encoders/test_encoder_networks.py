@@ -11,21 +11,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import encoder_twins as twins
 
-from dupq import config, storage
-from dupq.config import EncoderSettings
+from dupq import storage
 from dupq.encoders.batches import batches
-from dupq.encoders.bow_cnn import BowCNN
 from dupq.encoders.build import build, rebuild
 from dupq.encoders.encode import Encoded, _in_batches, encode
 from dupq.encoders.fitness import Fitness
+from dupq.encoders.kinds import network_settings
+from dupq.encoders.networks.bow_cnn import BowCNN
+from dupq.encoders.networks.word_bag import WordBag
 from dupq.encoders.protocol import Embedding, Encoder, similarity
 from dupq.encoders.saved import SavedEncoder, load, read_weights, save, weights
 from dupq.encoders.unpadded import pieces
-from dupq.encoders.word_bag import WordBag
 from dupq.errors import DupqError
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.measure import Measure
 from dupq.runs.embeddings import embeddings_table, read_embeddings
+from dupq.settings.config import Settings
+from dupq.settings.encoder import EncoderSettings
 from dupq.text.keys import Sites
 from dupq.text.token_ids import TokenIds
 from dupq.text.vocabulary import Vocabulary
@@ -388,7 +390,7 @@ def test_a_network_that_gives_no_numbers_is_an_error() -> None:
 @every_network
 def test_a_saved_network_is_the_same_when_opened(name: str, tmp_path: Path) -> None:
     network = small_network(name).float()
-    chosen = dataclasses.replace(config.Settings(), encoder=NETWORKS[name][0])
+    chosen = Settings().changed(encoder=network_settings(NETWORKS[name][0]).given())
     words = Vocabulary([f"w{i}" for i in range(WORDS - 2)])
     save(str(tmp_path), SavedEncoder(network, words, chosen, None, Fitness(9, 0.0, None), {}), run_id="r")
     opened = load(str(tmp_path))

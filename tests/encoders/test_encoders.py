@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dupq import config
 from dupq.encoders.batches import batches, padded_length
 from dupq.encoders.build import build
 from dupq.encoders.fitness import Fitness
 from dupq.encoders.saved import SavedEncoder, load, save
 from dupq.errors import DupqError
+from dupq.settings import config
 from dupq.text.token_ids import TokenIds
 from dupq.text.vocabulary import Vocabulary
 
@@ -38,7 +38,7 @@ def test_batches_hold_every_text_once_and_unharmed(lengths: list[int], rows: int
 
 @pytest.fixture
 def saved(tmp_path: Path) -> str:
-    settings = config.load(assignments=["encoder.units=5", "word_vectors.dimensions=6"])
+    settings = config.load(assignments=["word_vectors.dimensions=6"])
     network = build(settings.encoder, np.random.default_rng(1).normal(size=(4, 6)).astype(np.float32), seed=1)
     encoder = SavedEncoder(network, Vocabulary(["a", "b"]), settings, 0.5, FITNESS, {"x": 1})
     save(str(tmp_path), encoder, run_id="r")
@@ -73,7 +73,7 @@ def test_an_encoder_whose_description_was_changed_is_refused(saved: str, tmp_pat
 
 
 def test_a_word_list_of_another_length_is_refused(tmp_path: Path) -> None:
-    settings = config.load(assignments=["encoder.units=5", "word_vectors.dimensions=6"])
+    settings = config.load(assignments=["word_vectors.dimensions=6"])
     network = build(settings.encoder, np.ones((4, 6), np.float32), seed=1)
     encoder = SavedEncoder(network, Vocabulary(["a", "b", "c"]), settings, None, FITNESS, {})
     save(str(tmp_path), encoder, run_id="r")

@@ -1,15 +1,14 @@
 """Whether an encoder knows an archive, on small made ones."""
 
-import dataclasses
-
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from dupq import config
-from dupq.config import EncoderSettings, TextSettings
 from dupq.encoders.build import build
 from dupq.encoders.fitness import Fitness, Reader, fitness
+from dupq.settings import config
+from dupq.settings.encoder import EncoderSettings
+from dupq.settings.text import TextSettings
 from dupq.tables import TEXTS
 from dupq.text.vocabulary import FIRST_WORD, Vocabulary
 
@@ -39,11 +38,11 @@ def reader(rows: list[tuple[str, str]], hashed: int = 0, kind: str = "word_bag")
     words = sorted({word for row in rows for text in row for word in text.split(" ") if word})
     vocabulary = Vocabulary(words, TextSettings(), hashed)
     vectors = np.random.default_rng(1).normal(size=(len(vocabulary), 64)).astype(np.float32)
-    encoder = EncoderSettings(kind=kind, units=64)
+    encoder = EncoderSettings(kind=kind)
     network = build(encoder, vectors, seed=1)
     network.prepare([vocabulary.ids(" ".join(row), 512) for row in rows], [])
     network.tune(None)
-    return Reader(network.eval(), vocabulary, dataclasses.replace(config.load(), encoder=encoder))
+    return Reader(network.eval(), vocabulary, config.load().changed(encoder=encoder))
 
 
 @pytest.fixture(scope="module")

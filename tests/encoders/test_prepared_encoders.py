@@ -7,14 +7,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dupq import config, storage
-from dupq.encoders.mappsent import MappSent
+from dupq import storage
+from dupq.encoders.networks.mappsent import MappSent
+from dupq.encoders.networks.sif import SIF
 from dupq.encoders.saved import load
-from dupq.encoders.sif import SIF
 from dupq.errors import DupqError
 from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.pipelines.train import TrainingJob, train
+from dupq.settings import config
 from dupq.stages.training.prepare import Sentences
 from dupq.tables import TEXTS
 

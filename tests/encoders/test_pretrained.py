@@ -12,13 +12,14 @@ import pytest
 import torch
 import xxhash
 
-from dupq import config
 from dupq.encoders.build import build, rebuild
 from dupq.encoders.encode import encode
 from dupq.encoders.fitness import Fitness
-from dupq.encoders.pretrained import check_model, model_fingerprint
+from dupq.encoders.networks.pretrained import check_model, model_fingerprint
 from dupq.encoders.saved import SavedEncoder, load, save
 from dupq.errors import DupqError
+from dupq.settings import config
+from dupq.settings.config import Settings
 from dupq.text.vocabulary import Vocabulary
 
 WORDS = ["flat", "bread", "rises", "blue", "sails"]
@@ -69,7 +70,7 @@ def model(tmp_path: Path) -> Path:
     return folder
 
 
-def settings_for(model: Path) -> config.Settings:
+def settings_for(model: Path) -> Settings:
     return config.load("sentence-transformers", [f"encoder.model={model}"])
 
 

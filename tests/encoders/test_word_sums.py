@@ -9,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.linalg import orthogonal_procrustes
 
-from dupq import config
 from dupq.encoders.build import build, rebuild
 from dupq.encoders.encode import encode
-from dupq.encoders.mappsent import orthogonal_map
+from dupq.encoders.networks.mappsent import orthogonal_map
 from dupq.encoders.protocol import Encoder
 from dupq.encoders.saved import read_weights, weights
 from dupq.encoders.word_sums import count_ids, principal_components
+from dupq.settings import config
+from dupq.settings.encoder import EncoderSettings
 
 DIMENSIONS, WORDS = 12, 60
 GENERATOR = np.random.default_rng(1)
@@ -27,7 +28,7 @@ PAIRS = [(TEXTS[i], TEXTS[i + 1]) for i in range(0, 120, 2)]
 
 
 def prepared(**settings: Any) -> Encoder:
-    network = build(config.EncoderSettings(**settings), VECTORS, seed=1)
+    network = build(EncoderSettings(**settings), VECTORS, seed=1)
     network.prepare(TEXTS, PAIRS)
     return network.eval()
 
@@ -142,7 +143,7 @@ def test_nothing_is_left_to_gradients_and_all_is_saved(settings: dict[str, Any])
     network = prepared(**settings)
     assert not network.trainable
     content = weights(network)
-    again = rebuild(config.EncoderSettings(**settings), read_weights(content, "here"), "here")
+    again = rebuild(EncoderSettings(**settings), read_weights(content, "here"), "here")
     assert weights(again) == content
     assert encode(again, TEXTS, 8).vectors.tobytes() == encode(network, TEXTS, 8).vectors.tobytes()
 

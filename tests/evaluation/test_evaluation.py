@@ -3,7 +3,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dupq import config
 from dupq.evaluation.known_duplicates import (
     balanced_pairs,
     chosen,
@@ -25,6 +24,7 @@ from dupq.evaluation.ranked import Noted, Ranked
 from dupq.evaluation.rankers import EncoderRanker
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.measure import Measure
+from dupq.settings.dedup import EvaluationSettings
 from dupq.training.pairs import Pairs
 
 KEYS = np.array([10, 20, 30, 40, 50, 60])
@@ -131,7 +131,7 @@ class Oracle:
 def test_a_perfect_system_gets_full_marks_and_a_sample_is_counted() -> None:
     links = np.array([(2 * i, 2 * i + 1) for i in range(10)])
     split = unseen_split(links, np.array([0]), np.array([2, 4]))
-    known = retrieval({"oracle": Oracle()}, split, 20, config.EvaluationSettings(queries=6))
+    known = retrieval({"oracle": Oracle()}, split, 20, EvaluationSettings(queries=6))
     assert (known["test_queries"], known["test_queries_available"]) == (6, 14)
     assert known["retrieval"]["oracle"]["map"] > 0.7
     systems = {"oracle": Oracle(), "given": Oracle()}

@@ -5,9 +5,9 @@ from typing import NoReturn
 import numpy as np
 import pytest
 
-from dupq import config
 from dupq.evaluation.known_duplicates import Seen, measure_known
 from dupq.evaluation.tables import TABLES
+from dupq.settings import config
 
 KEYS = np.arange(40)
 LINKS = np.array([(key, key + 1) for key in range(0, 40, 2)])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from trained import TrainedSample
 
-from dupq import config, storage
+from dupq import storage
 from dupq.clusters.components import components
 from dupq.encoders.description import read_development_links, read_split
 from dupq.errors import DupqError
@@ -14,6 +14,7 @@ from dupq.evaluation.labels import unseen, usable
 from dupq.links.split import Split, split_links
 from dupq.links.tables import known_duplicates
 from dupq.pipelines.evaluate import EvaluationJob, evaluate
+from dupq.settings import config
 from dupq.shards import question_shards
 
 KEYS = np.arange(10)

@@ -6,7 +6,6 @@ The archive is made from a seed. The encoder of the nightly job is not trained b
 answers does not depend on how another processor rounds in training.
 """
 
-import dataclasses
 import hashlib
 import json
 import sys
@@ -20,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dupq import config, storage
+from dupq import storage
 from dupq.encoders.build import build
 from dupq.encoders.description import SPLIT
 from dupq.encoders.fitness import fitness
@@ -32,6 +31,7 @@ from dupq.pipelines.train import TrainingJob, train
 from dupq.runs import versions
 from dupq.runs.writer import Run
 from dupq.sample.archive import write_sample
+from dupq.settings import config
 from dupq.text.normalisation import Normaliser
 from dupq.text.questions import texts_table, token_ids
 from dupq.text.vocabulary import Vocabulary
@@ -45,7 +45,7 @@ def observe(folder: Path) -> Answers:
     sample = write_sample(folder / "dump", questions=400)
     archive = str(folder / "archive")
     ingest(IngestJob((str(sample.archive),), archive, answers=True))
-    trained = ("training.epochs=2", "word_vectors.dimensions=20", "encoder.units=16", "training.development_pool=100")
+    trained = ("training.epochs=2", "word_vectors.dimensions=20", "training.development_pool=100")
     job = TrainingJob(f"{archive}/questions", f"{archive}/links", str(folder / "trained"), "bogdanova-max", trained)
     training = train(job)
     encoder = put_together(f"{archive}/questions", str(folder / "encoder"))
@@ -64,7 +64,6 @@ def put_together(questions: str, uri: str) -> str:
     normaliser = Normaliser(settings.text)
     counts = Counter(word for text in texts["text"].to_pylist() for word in normaliser.all_words(text))
     vocabulary = Vocabulary(sorted(word for word, count in counts.items() if count > 1), settings.text, 0)
-    settings = dataclasses.replace(settings, encoder=dataclasses.replace(settings.encoder, units=32))
     vectors = np.random.default_rng(1).normal(size=(len(vocabulary), 32)).astype(np.float32) / np.float32(32**0.5)
     network = build(settings.encoder, vectors, seed=1)
     network.prepare(list(token_ids(texts, vocabulary, settings)[0]), [])

@@ -12,13 +12,13 @@ import pytest
 from trained import TrainedSample
 
 from dupq import storage
-from dupq.config import CalibrationSettings
 from dupq.errors import DupqError, SettingError
 from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.pipelines.evaluate import EvaluationJob, evaluate
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.report.summary import summary
 from dupq.runs.writer import Run
+from dupq.settings.dedup import CalibrationSettings
 
 TABLES = ("pairs", "clusters", "cluster_stats")
 

@@ -37,7 +37,7 @@ def test_it_does_what_the_three_jobs_do_and_a_rerun_does_nothing(
 
 @pytest.mark.parametrize(
     ("assignment", "job"),
-    [("ingest.shard_rows=9", "ingest"), ("encoder.units=9", "train"), ("neighbours.k=9", "dedup")],
+    [("ingest.shard_rows=9", "ingest"), ("encoder.dropout=0.1", "train"), ("neighbours.k=9", "dedup")],
 )
 def test_a_setting_goes_to_the_job_that_it_is_of(assignment: str, job: str) -> None:
     whole = FromDumpJob((), "out", assignments=(assignment,))

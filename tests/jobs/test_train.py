@@ -15,7 +15,7 @@ from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.pipelines.train import TrainingJob, train
 
-QUICK = ("training.epochs=2", "word_vectors.dimensions=50", "word_vectors.epochs=1", "encoder.units=32")
+QUICK = ("training.epochs=2", "word_vectors.dimensions=50", "word_vectors.epochs=1")
 
 
 def train_sample(sample: TrainedSample, output: Path, workers: int) -> dict[str, np.ndarray]:
@@ -90,7 +90,7 @@ def test_without_duplicates_an_encoder_learns_from_titles_and_bodies_and_a_run_g
 ) -> None:
     questions, without_rows = bread(tmp_path)
     encoder = str(tmp_path / "encoder")
-    settings = ("title_body.epochs=2", "word_vectors.minimum_count=1", "word_vectors.dimensions=20", "encoder.units=20")
+    settings = ("title_body.epochs=2", "word_vectors.minimum_count=1", "word_vectors.dimensions=20")
     train(TrainingJob(questions, without_rows if links else None, encoder, "dupq", settings))
     made = load(encoder)
     assert made.pair_threshold is None

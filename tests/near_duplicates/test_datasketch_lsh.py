@@ -9,8 +9,7 @@ from datasketch import LeanMinHash, MinHash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dupq import config, storage, tables
-from dupq.config import NearDuplicateSettings
+from dupq import storage, tables
 from dupq.errors import DupqError
 from dupq.near_duplicates.datasketch_lsh import (
     lean_minhash,
@@ -22,6 +21,8 @@ from dupq.near_duplicates.datasketch_lsh import (
     text_minhash,
 )
 from dupq.near_duplicates.signatures import text_signatures
+from dupq.settings import config
+from dupq.settings.near_duplicates import NearDuplicateSettings
 
 BAKE = "how do i bake bread that is not flat at all in a small oven with an old fan on the left"
 WORDS = BAKE.split()

@@ -10,9 +10,9 @@ import pytest
 from datasketch import MinHash
 from real_texts import real_texts
 
-from dupq.config import NearDuplicateSettings
 from dupq.near_duplicates.shingles import hash_each, shingle
 from dupq.near_duplicates.signatures import text_signatures
+from dupq.settings.near_duplicates import NearDuplicateSettings
 from dupq.text.token_columns import token_texts
 from dupq.text.tokens import tokens
 

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
-from dupq.config import NearDuplicateSettings
 from dupq.errors import SettingError
 from dupq.near_duplicates.band_choice import collision_probability, optimal_bands, with_bands
 from dupq.near_duplicates.bands import band_keys
 from dupq.near_duplicates.exact import Hashed, copies
 from dupq.near_duplicates.pairing import Bucketed, ChainRule, bucket_pairs, candidate_pairs, distinct_pairs, shared
+from dupq.settings.near_duplicates import NearDuplicateSettings
 
 ALL = ChainRule(links=1000, limit=1000)
 

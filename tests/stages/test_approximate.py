@@ -27,13 +27,15 @@ from test_neighbour_stage import (
     write,
 )
 
-from dupq import config, storage
+from dupq import storage
 from dupq.execution.tasks import run_tasks
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.exact import rule_of, side_of
 from dupq.neighbours.ivf import centres, hash_places, nearest_lists
 from dupq.neighbours.measure import Measure
 from dupq.runs import writer
+from dupq.settings import config
+from dupq.settings.config import Settings
 from dupq.stages.neighbours import approximate, recall
 from dupq.stages.neighbours.exact import LEFT_OUT, OVER
 from dupq.stages.neighbours.increment import find_neighbours_since
@@ -275,7 +277,7 @@ def scaled(vectors: np.ndarray, longest: float) -> np.ndarray:
 
 def test_the_manifest_tells_the_recall(tmp_path: Path) -> None:
     assignments = ["neighbours.method=ivf", "neighbours.ivf_probes=1", f"neighbours.k={K}"]
-    settings = config.assign(config.Settings(), assignments)
+    settings = config.assign(Settings(), assignments)
     run = writer.open_run(str(tmp_path), {}, "a test", settings, {})
     files, made = write(made_up([200, 0, 0]), Path(run.uri), SITES)
     wanted = Asked(SITES, settings.neighbours, MIX, 0.5, 2)

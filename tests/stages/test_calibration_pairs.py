@@ -7,11 +7,11 @@ import pytest
 from run_tables import write_rows
 
 from dupq import storage
-from dupq.config import NeighbourSettings
 from dupq.evaluation.verdicts import Verdict, format_verdicts
 from dupq.neighbours.measure import Measure
 from dupq.neighbours.search import nobody
 from dupq.runs.layout import CalibrationFiles, NeighbourFiles, TermFiles
+from dupq.settings.dedup import NeighbourSettings
 from dupq.shards import Shard
 from dupq.stages.calibration.sampled_pairs import SampledPairs, read_lists, sampled_pairs
 from dupq.stages.neighbours.tables import Asked, nearest_table

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from dupq import storage
-from dupq.config import EncodeSettings
 from dupq.errors import DupqError
+from dupq.settings.dedup import EncodeSettings
 from dupq.stages import encode
 
 

@@ -1,6 +1,5 @@
 """An archive ranked shard by shard, beside the same one in memory."""
 
-import dataclasses
 import itertools
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 from oracles.slow_rankings import slow_best, slow_bm25, slow_jaccard, stemmed
 from run_tables import contents, cut_off
 
-from dupq import config, storage
+from dupq import storage
 from dupq.encoders.build import build
 from dupq.encoders.fitness import Fitness
 from dupq.encoders.saved import SavedEncoder, save
@@ -21,6 +20,7 @@ from dupq.neighbours.exact import pair_scores
 from dupq.neighbours.measure import Measure
 from dupq.runs.embeddings import read_embeddings
 from dupq.runs.layout import RankingFiles
+from dupq.settings import config
 from dupq.stages.encode import EncodeShard
 from dupq.stages.evaluation.ranking import Ranking, measure_ranked
 from dupq.tables import TEXTS
@@ -37,8 +37,7 @@ EMPTY = 11
 def saved_encoder(folder: Path, title_times: int = 3) -> str:
     """A bag of random word vectors that reads titles so many times."""
     settings = config.load()
-    settings = dataclasses.replace(settings, text=dataclasses.replace(settings.text, title_times=title_times))
-    settings = dataclasses.replace(settings, encoder=dataclasses.replace(settings.encoder, units=16))
+    settings = settings.changed(text=settings.text.changed(title_times=title_times))
     vocabulary = Vocabulary(WORDS, settings.text, 0)
     vectors = np.random.default_rng(1).normal(size=(len(vocabulary), 16)).astype(np.float32)
     network = build(settings.encoder, vectors, seed=1)

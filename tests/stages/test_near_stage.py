@@ -3,7 +3,6 @@
 import functools
 import random
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import networkx as nx
@@ -14,12 +13,12 @@ import pytest
 
 from benchmarks.all_pairs import all_pairs, edited
 from dupq import storage
-from dupq.config import NearDuplicateSettings
 from dupq.errors import DupqError
 from dupq.execution.tasks import Report, run_tasks
 from dupq.near_duplicates.band_choice import with_bands
 from dupq.near_duplicates.signatures import text_signatures
 from dupq.runs.layout import NearFiles
+from dupq.settings.near_duplicates import NearDuplicateSettings
 from dupq.stages.near_duplicates import bundles, signatures, verify
 from dupq.stages.near_duplicates.signatures import make_signatures
 from dupq.stages.near_duplicates.verify import find_near_duplicates
@@ -263,7 +262,7 @@ def test_near_duplicates_have_the_same_numbers_in_their_titles_or_one_has_none(
     keys = pa.array([key for _, key in SIBLINGS])
     texts = pa.array([f"{common} {'abcde'[key - 1]}" for _, key in SIBLINGS])
     files = files_in(tmp_path, write(pa.table([keys, titles, texts], schema=TEXTS), tmp_path, 2))
-    settings = replace(SETTINGS, same_numbers=same_numbers)
+    settings = SETTINGS.changed(same_numbers=same_numbers)
     make_signatures(files, SITES, settings, 1)
     report = find_near_duplicates(files, settings, 1)
     found = {(row["left"], row["right"]) for row in verified(files)}
@@ -314,5 +313,5 @@ def test_signatures_are_kept_for_all_but_copies_and_empty_texts_if_wanted(texts:
     for text, key in list(originals.items())[:50]:
         assert by_key[key] == text_signatures(pa.array([text]), SETTINGS)[0].tolist()
     other = files_in(tmp_path / "b", files.texts)
-    make_signatures(other, SITES, replace(SETTINGS, keep_signatures=False), 2)
+    make_signatures(other, SITES, SETTINGS.changed(keep_signatures=False), 2)
     assert not storage.list_files(other.signatures)

@@ -19,7 +19,6 @@ import ray
 from scipy import sparse
 
 from dupq import storage
-from dupq.config import NeighbourSettings
 from dupq.errors import SettingError
 from dupq.execution.tasks import Report, run_tasks
 from dupq.neighbours.embeddings import Embeddings
@@ -27,6 +26,7 @@ from dupq.neighbours.exact import exact_scores, rule_of, side_of
 from dupq.neighbours.measure import Measure
 from dupq.runs.embeddings import embeddings_table
 from dupq.runs.layout import NeighbourFiles
+from dupq.settings.dedup import NeighbourSettings
 from dupq.shards import Shard
 from dupq.stages.neighbours import exact
 from dupq.stages.neighbours.changes import to_sites

@@ -20,13 +20,13 @@ from dupq import storage
 from dupq.clusters.calibration import FEATURES, Evidence, Model, features_of, places_of
 from dupq.clusters.evidence import UNLISTED, Listing, Words, shared, title_cosines
 from dupq.clusters.partition import partition
-from dupq.config import ClusterSettings
 from dupq.execution.tasks import CAP, Report, run_tasks
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.exact import pair_scores
 from dupq.neighbours.measure import Measure
 from dupq.runs.embeddings import write_embeddings
 from dupq.runs.layout import PairFiles, PartitionFiles, TermFiles
+from dupq.settings.dedup import ClusterSettings
 from dupq.shards import Shard
 from dupq.stages.clusters import partition as stage
 from dupq.stages.clusters.partition import Cut, partition_pairs

@@ -7,11 +7,13 @@ import pyarrow.parquet as pq
 import pytest
 from trained import TrainedSample
 
-from dupq import config, storage
+from dupq import storage
 from dupq.encoders.saved import load
 from dupq.errors import DupqError, SettingError
 from dupq.pipelines.train import TrainingJob, train
 from dupq.runs.training_layout import TrainingFiles
+from dupq.settings import config
+from dupq.settings.config import Settings
 from dupq.stages.training.prepare import all_keys
 from dupq.stages.training.teacher import read_taught, word_teacher
 from dupq.text.word_forms import stems
@@ -69,7 +71,7 @@ def test_a_teacher_may_read_the_texts_of_questions_that_are_kept_for_later(
 def test_single_words_have_the_teachers_embeddings(trained_sample: TrainedSample) -> None:
     teacher = load(trained_sample.encoder)
     words = teacher.vocabulary.words[:3]
-    found = word_teacher(trained_sample.encoder, [], config.Settings())([*words, "no-such-word-anywhere"])
+    found = word_teacher(trained_sample.encoder, [], Settings())([*words, "no-such-word-anywhere"])
     assert found.shape == (4, teacher.network.dimensions)
     assert (found[:3].astype(float) ** 2).sum(axis=1) == pytest.approx(1, abs=1e-2)
 
@@ -82,7 +84,7 @@ def test_a_stem_has_the_mean_of_its_words_embeddings(trained_sample: TrainedSamp
         by_stem.setdefault(stems("english")(word), []).append(word)
     stem, (one, other) = next((stem, words[:2]) for stem, words in by_stem.items() if len(words) > 1)
     alone = next(stem for stem, words in by_stem.items() if words == [stem])
-    plain = word_teacher(trained_sample.encoder, [], config.Settings())([one, other, alone])
+    plain = word_teacher(trained_sample.encoder, [], Settings())([one, other, alone])
     sentences = [[one, one, other], [one, other, f"{one}-unheard-of"]]
     found = word_teacher(trained_sample.encoder, sentences, settings)([alone, stem])
     expected = (3 * plain[0].astype(float) + 2 * plain[1].astype(float)) / 5

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dupq import config
-from dupq.config import TextSettings
 from dupq.errors import SettingError
+from dupq.settings import config
+from dupq.settings.text import TextSettings
 from dupq.text import arabic
 from dupq.text.normalisation import Normaliser
 from dupq.text.numbers import mask_numbers

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dupq.config import TextSettings
 from dupq.errors import DupqError
+from dupq.settings.text import TextSettings
 from dupq.text.keys import MAXIMUM_ID, Sites
 from dupq.text.questions import question_text
 from dupq.text.tokens import tokens

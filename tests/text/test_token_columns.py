@@ -17,9 +17,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from oracles.slow_shingles import slow_hashes
 
-from dupq.config import NearDuplicateSettings
 from dupq.near_duplicates.shingles import hash_each, shingle
 from dupq.near_duplicates.signatures import text_signatures
+from dupq.settings.near_duplicates import NearDuplicateSettings
 from dupq.text import token_columns
 from dupq.text.characters import characters
 from dupq.text.token_columns import token_texts
@@ -184,7 +184,6 @@ def test_processors_without_avx_512_give_the_same(tmp_path: Path) -> None:
 _OLDER = """
 import pyarrow as pa
 from oracles.slow_shingles import slow_hashes
-from dupq.config import NearDuplicateSettings
 from dupq.near_duplicates.shingles import shingle
 from dupq.near_duplicates.signatures import signatures, text_signatures
 from dupq.text.token_columns import token_texts

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from real_texts import real_texts
 
-from dupq.config import TextSettings
+from dupq.settings.text import TextSettings
 from dupq.text.date_columns import mask_dates, role_bits
 from dupq.text.numbers import DATE_TOKEN, mask_numbers
 from dupq.text.strings import strings_of

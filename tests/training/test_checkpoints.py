@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.record_writer import masked_crc32c
 
-from dupq import config, storage
+from dupq import storage
 from dupq.encoders.build import build
 from dupq.encoders.protocol import Encoder
 from dupq.errors import DupqError
 from dupq.links.split import split_links
 from dupq.report.learning_curve import picture
+from dupq.settings import config
+from dupq.settings.config import Settings
 from dupq.stages.training.progress import progress_line
 from dupq.training.checkpoints import Checkpoints, Progress
 from dupq.training.loop import Losses, epoch_examples, train_epoch
@@ -30,7 +32,7 @@ DUPLICATES = np.array([(2 * i, 2 * i + 1) for i in range(20)])
 
 def start(
     optimizer: str, vectors: str = "learned", drawn: str = "each-epoch"
-) -> tuple[config.Settings, Encoder, torch.optim.Optimizer]:
+) -> tuple[Settings, Encoder, torch.optim.Optimizer]:
     chosen = config.load(
         "dos-santos-bow-cnn",
         [

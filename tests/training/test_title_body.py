@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dupq.config import TitleBodySettings
+from dupq.settings.training import TitleBodySettings
 from dupq.training.title_body import TitlesAndBodies, title_body_examples
 
 SIZE = 70

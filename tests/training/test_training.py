@@ -4,18 +4,21 @@ import random
 import numpy as np
 import pytest
 import torch
+from encoder_settings import where_read
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dupq import config
 from dupq.encoders.build import build
 from dupq.errors import SettingError
 from dupq.links.split import split_links
+from dupq.settings import config
+from dupq.settings.config import Settings
+from dupq.settings.training import TeacherSettings, TrainingSettings
 from dupq.training.loop import epoch_examples, pad, train_epoch
 from dupq.training.optimizers import optimizer_for
 from dupq.training.pairs import Rankings, Taught, taught_in_order, with_random_negatives
 
-SETTINGS = config.TrainingSettings()
+SETTINGS = TrainingSettings()
 LINKS = st.lists(st.tuples(st.integers(0, 40), st.integers(41, 80)), min_size=30, max_size=60, unique=True)
 
 
@@ -35,7 +38,7 @@ def test_no_link_crosses_two_parts_and_order_does_not_matter(
 
 def test_parts_have_their_shares_of_the_sets() -> None:
     links = np.array([(2 * i, 2 * i + 1) for i in range(100)])
-    split = split_links(links, config.TrainingSettings(development_share=0.2, test_share=0.3))
+    split = split_links(links, TrainingSettings(development_share=0.2, test_share=0.3))
     sizes = [len(split.questions_of(part)) // 2 for part in ("train", "development", "test")]
     assert sizes == [50, 20, 30]
 
@@ -69,7 +72,7 @@ def test_in_every_second_epoch_those_of_a_batch_are_alike_to_the_teacher() -> No
     vectors = (centres[np.arange(2000) % 40] + 0.1 * generator.normal(size=(2000, 16))).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     taught = Taught(np.arange(2000) * 3, vectors)
-    wanted = config.TeacherSettings(batch_size=100, alike_batches=True)
+    wanted = TeacherSettings(batch_size=100, alike_batches=True)
 
     def alike(epoch: int) -> float:
         found = taught_in_order(taught, wanted, 1, epoch)
@@ -86,7 +89,7 @@ def test_in_every_second_epoch_those_of_a_batch_are_alike_to_the_teacher() -> No
     orders = [taught_in_order(taught, wanted, 1, epoch).left.tolist() for epoch in (1, 2, 3, 4)]
     assert all(one != other for place, one in enumerate(orders) for other in orders[:place])
     assert orders[1] == taught_in_order(taught, wanted, 1, 2).left.tolist()
-    assert taught_in_order(taught, config.TeacherSettings(batch_size=100), 1, 1).left.tolist() == orders[0]
+    assert taught_in_order(taught, TeacherSettings(batch_size=100), 1, 1).left.tolist() == orders[0]
     few = Taught(taught.left[:150], taught.vectors[:150])
     assert sorted(taught_in_order(few, wanted, 1, 2).left.tolist()) == few.left.tolist()
     none = Taught(taught.left[:0], taught.vectors[:0])
@@ -107,8 +110,8 @@ PAPERS = [
 ]
 
 
-def quick(preset: str, *assignments: str) -> config.Settings:
-    return config.load(preset, ["encoder.units=6", "encoder.dropout=0", *assignments])
+def quick(preset: str, *assignments: str, units: int = 6) -> Settings:
+    return where_read(config.load(preset, assignments), units=units, dropout=0.0)
 
 
 @pytest.mark.parametrize("preset", PAPERS)
@@ -149,7 +152,7 @@ def half_shared() -> dict[int, np.ndarray]:
 
 @pytest.mark.parametrize("preset", PAPERS)
 def test_each_paper_brings_duplicates_together(preset: str) -> None:
-    chosen, sequences = quick(preset, "training.batch_size=4", "encoder.units=20"), half_shared()
+    chosen, sequences = quick(preset, "training.batch_size=4", units=20), half_shared()
     split = split_links(DUPLICATES, chosen.training)
     vectors = np.random.default_rng(1).normal(size=(100, 20)).astype(np.float32) * 0.3
     network = build(chosen.encoder, vectors, seed=1)

@@ -6,12 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from encoder_settings import where_read
 from torch import distributed, multiprocessing
 
-from dupq import config
 from dupq.encoders.build import build
 from dupq.encoders.protocol import Encoder
 from dupq.links.split import split_links
+from dupq.settings import config
+from dupq.settings.config import Settings
 from dupq.training.loop import embed, epoch_examples, train_epoch
 from dupq.training.losses import score_matrix
 from dupq.training.optimizers import optimizer_for
@@ -22,18 +24,9 @@ TAUGHT = ("training.loss=softmax", "training.temperature=0.5", "training.optimiz
 SOFTMAX = ("training.loss=softmax", "training.temperature=0.3")
 
 
-def start(preset: str, assignments: tuple[str, ...]) -> tuple[config.Settings, Encoder, dict[int, np.ndarray]]:
-    chosen = config.load(
-        preset,
-        [
-            "encoder.units=6",
-            "encoder.dropout=0",
-            "encoder.word_vectors=learned",
-            "training.batch_size=4",
-            "training.negatives=2",
-            *assignments,
-        ],
-    )
+def start(preset: str, assignments: tuple[str, ...]) -> tuple[Settings, Encoder, dict[int, np.ndarray]]:
+    chosen = config.load(preset, ["training.batch_size=4", "training.negatives=2", *assignments])
+    chosen = where_read(chosen, units=6, dropout=0.0, word_vectors="learned")
     generator = np.random.default_rng(1)
     sequences = {key: generator.integers(1, 60, 3 + key % 30).astype(np.int32) for key in range(120)}
     network = build(chosen.encoder, generator.normal(size=(60, 8)).astype(np.float32), seed=1)

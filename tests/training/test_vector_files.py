@@ -9,8 +9,8 @@ import pytest
 from gensim.models import KeyedVectors
 
 from dupq import storage
-from dupq.config import WordVectorSettings
 from dupq.errors import DupqError
+from dupq.settings.training import WordVectorSettings
 from dupq.training.vector_files import read_vectors
 from dupq.training.word_vectors import make_word_vectors
 

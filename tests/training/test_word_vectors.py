@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dupq import config
 from dupq.errors import DupqError
+from dupq.settings.training import WordVectorSettings
 from dupq.training.word_vectors import SENTENCE_WORDS, count_words, make_word_vectors
 
 
 def test_word_vectors_are_the_same_each_time_and_order_words_by_frequency() -> None:
     sentences = [["flat", "bread"], ["bread", "rises"], ["bread", "flat", "flat"]] * 20
-    settings = config.WordVectorSettings(dimensions=8, minimum_count=20)
+    settings = WordVectorSettings(dimensions=8, minimum_count=20)
     words, table, caps = make_word_vectors(sentences, settings, seed=1)
     again, same, _ = make_word_vectors(sentences, settings, seed=1)
     assert words == again == ["bread", "flat", "rises"]
@@ -29,7 +29,7 @@ def test_word_vectors_are_the_same_each_time_and_order_words_by_frequency() -> N
 
 def test_ids_that_rare_words_share_begin_as_the_mean_of_all() -> None:
     sentences = [["a", "b"]] * 30 + [["c"]]
-    settings = config.WordVectorSettings(algorithm="random", dimensions=8, minimum_count=20, hashed=3)
+    settings = WordVectorSettings(algorithm="random", dimensions=8, minimum_count=20, hashed=3)
     words, table, _ = make_word_vectors(sentences, settings, seed=1)
     assert words == ["a", "b"]
     assert table.shape == (2 + 2 + 3, 8)
@@ -42,7 +42,7 @@ def test_words_that_stand_together_get_vectors_that_do(algorithm: Any, objective
     generator = np.random.default_rng(1)
     topics = [[f"{topic}{word}" for word in range(8)] for topic in "ab"]
     sentences = [generator.choice(topics[number % 2], 6).tolist() for number in range(600)]
-    settings = config.WordVectorSettings(
+    settings = WordVectorSettings(
         algorithm=algorithm, objective=objective, dimensions=16, window=3, epochs=20, sample=0.0, workers=2
     )
     words, table, _ = make_word_vectors(sentences, settings, seed=1)
@@ -55,7 +55,7 @@ def test_words_that_stand_together_get_vectors_that_do(algorithm: Any, objective
 
 def test_each_setting_of_word2vec_is_heard() -> None:
     sentences = [[f"w{(number * step) % 17}" for step in range(9)] for number in range(200)]
-    plain = config.WordVectorSettings(dimensions=8, epochs=1)
+    plain = WordVectorSettings(dimensions=8, epochs=1)
     tables = [
         make_word_vectors(sentences, dataclasses.replace(plain, **change), seed=1).table.tobytes()
         for change in (
@@ -84,7 +84,7 @@ def test_counting_drops_the_rarest_words_only_and_counts_them(sentences: list[li
 
 def test_what_the_limits_of_words_leave_out_is_counted() -> None:
     sentences = [["a", "b", "c"]] * 5 + [["a"]] * 3 + [["a", "b"]]
-    words, _, caps = make_word_vectors(sentences, config.WordVectorSettings(dimensions=4, words=2), seed=1)
+    words, _, caps = make_word_vectors(sentences, WordVectorSettings(dimensions=4, words=2), seed=1)
     assert words == ["a", "b"]
     assert caps["cap: words over word_vectors.words"] == 1
 
@@ -94,9 +94,9 @@ def test_a_text_longer_than_gensim_takes_is_learnt_to_its_end() -> None:
     pieces = count_words(long, 100)
     assert pieces.counts["late"] == 100
     assert pieces.sentences == 2
-    assert make_word_vectors(long, config.WordVectorSettings(dimensions=4, epochs=1), seed=1).words[0] == "early"
+    assert make_word_vectors(long, WordVectorSettings(dimensions=4, epochs=1), seed=1).words[0] == "early"
 
 
 def test_texts_without_frequent_words_are_an_error_that_says_what_to_do() -> None:
     with pytest.raises(DupqError, match="minimum_count"):
-        make_word_vectors([["once"]], config.WordVectorSettings(minimum_count=5), seed=1)
+        make_word_vectors([["once"]], WordVectorSettings(minimum_count=5), seed=1)

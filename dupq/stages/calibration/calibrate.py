@@ -19,13 +19,13 @@ from dupq import storage
 from dupq.clusters.calibration import Evidence, Labelled, features_of, fit, own_share, places_of
 from dupq.clusters.evidence import Around, around, shared, title_cosines, title_leads
 from dupq.clusters.prior import read_prior
-from dupq.config import CalibrationSettings
 from dupq.encoders.description import FITNESS_QUESTIONS, read_description
 from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import chosen
 from dupq.evaluation.verdict_files import read_verdicts
 from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
 from dupq.runs.layout import CalibrationFiles, NeighbourFiles
+from dupq.settings.dedup import CalibrationSettings
 from dupq.stages.calibration.sampled_pairs import read_lists, sampled_pairs
 from dupq.stages.neighbours.plan import Plan
 from dupq.stages.neighbours.search_some import read_keys, search_some, write_keys

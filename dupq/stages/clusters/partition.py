@@ -20,12 +20,12 @@ from dupq.clusters.components import components
 from dupq.clusters.decision import best_partition, linked_sets, missing_pairs
 from dupq.clusters.evidence import shared
 from dupq.clusters.scoring import arounds, read_scale, scored_table, unlisted
-from dupq.config import ClusterSettings
 from dupq.execution import exchange
 from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
 from dupq.neighbours.measure import Measure
 from dupq.runs.embeddings import embeddings_of
 from dupq.runs.layout import PartitionFiles
+from dupq.settings.dedup import ClusterSettings
 from dupq.shards import Shard
 from dupq.stages.terms import read_rarities, read_terms, words_of
 from dupq.tables import AROUND, KEY_PAIRS, LABELS, NODES, SCORED, TERMS

@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dupq import storage
-from dupq.config import Settings
 from dupq.encoders.description import read_description, read_development_links, read_split
 from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import Seen, measure_known
@@ -26,6 +25,7 @@ from dupq.evaluation.ranked import Archive
 from dupq.execution.tasks import Counts, Report, run_tasks
 from dupq.links.tables import known_duplicates
 from dupq.runs.layout import EvaluationFiles, QualityFiles
+from dupq.settings.config import Settings
 from dupq.stages.clusters.clusters import previous_clusters
 from dupq.stages.evaluation.quality import link_quality, partners_changed
 from dupq.stages.evaluation.ranking import Ranking, measure_ranked

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 
 from dupq import storage
-from dupq.config import IngestSettings
 from dupq.dump.accepted_answers import is_accepted, read_accepted_ids, write_accepted_ids
 from dupq.dump.archives.streams import UnpackLimits
 from dupq.dump.files import DumpSite
@@ -25,6 +24,7 @@ from dupq.dump.units import Piece, Reading, Unit, format_of, pieces
 from dupq.dump.xml.posts import PostChoice
 from dupq.execution.memory import give_back, peak_mb, reset_peak
 from dupq.runs import versions
+from dupq.settings.ingest import IngestSettings
 from dupq.tables import ANSWERS, LINKS, QUESTIONS
 
 SCHEMAS = {"questions": QUESTIONS, "links": LINKS, "answers": ANSWERS}

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dupq import storage
-from dupq.config import NearDuplicateSettings
 from dupq.errors import DupqError
 from dupq.execution import exchange
 from dupq.execution.tasks import Counts, Report, run_tasks
@@ -24,6 +23,7 @@ from dupq.near_duplicates.pairing import next_band
 from dupq.near_duplicates.shingles import hash_each
 from dupq.near_duplicates.signatures import text_signatures
 from dupq.runs.layout import NearFiles
+from dupq.settings.near_duplicates import NearDuplicateSettings
 from dupq.shards import partition_of
 from dupq.stages.near_duplicates.bundles import Bundle, Cuts, bundles_of, cuts_of
 from dupq.tables import BAND_KEYS, KEY_PAIRS, KEYS, TEXT_HASHES, TEXTS, signatures

@@ -13,13 +13,13 @@ import pyarrow as pa
 
 from dupq import storage
 from dupq.clusters.components import components
-from dupq.config import NearDuplicateSettings
 from dupq.execution import exchange
 from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
 from dupq.near_duplicates.pairing import Bucketed, ChainRule, bucket_pairs, distinct_pairs
 from dupq.near_duplicates.shingles import Shingles, shingle_sets
 from dupq.near_duplicates.verification import have_other_numbers, jaccard
 from dupq.runs.layout import NearFiles
+from dupq.settings.near_duplicates import NearDuplicateSettings
 from dupq.shards import partition_of
 from dupq.stages.near_duplicates.bundles import Bundle, Cuts, band_tasks, bundles_of, chunks, cuts_of
 from dupq.tables import BAND_KEYS, KEY_PAIRS, REPRESENTATIVES, SHINGLE_SETS, TEXTS, VERIFIED, WANTED

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dupq import storage
-from dupq.config import NeighbourSettings
 from dupq.errors import SettingError
+from dupq.settings.dedup import NeighbourSettings
 from dupq.shards import Shard
 
 _TILE_BYTES = 3 << 29  # at most, of memory for a tile: with Ray and the libraries a task then stays under 2 GB

@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from dupq import storage
 from dupq.clusters.scoring import ranked
-from dupq.config import NeighbourSettings
 from dupq.execution.tasks import Counts
 from dupq.neighbours.measure import Measure
 from dupq.runs.layout import NeighbourFiles
+from dupq.settings.dedup import NeighbourSettings
 from dupq.shards import partition_of
 from dupq.tables import NEAREST, NEIGHBOURS, SIMILAR_PAIRS
 

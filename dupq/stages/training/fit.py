@@ -5,7 +5,6 @@ is started again by hand; either way all workers begin at the newest checkpoint,
 have taken.
 """
 
-import dataclasses
 import os
 import sys
 import time
@@ -15,12 +14,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dupq import config, storage
+from dupq import storage
 from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import chosen
 from dupq.execution.tasks import Report
 from dupq.links.split import Split
 from dupq.runs.training_layout import TrainingFiles
+from dupq.settings import config
+from dupq.settings.config import Settings
+from dupq.settings.training import TeacherSettings, TitleBodySettings, TrainingSettings
 from dupq.stages.training.prepare import (
     Known,
     all_keys,
@@ -48,7 +50,7 @@ FEWEST_DEVELOPMENT_QUESTIONS = 10
 DEATHS = 3  # of workers that Ray Train recovers from in one job; each time training goes on at the newest checkpoint
 
 
-def fit(files: TrainingFiles, sites: Sites, settings: config.Settings, workers: int) -> Report:
+def fit(files: TrainingFiles, sites: Sites, settings: Settings, workers: int) -> Report:
     """Train with Ray Train; the best epoch's weights and the learning curve are left in the work folder."""
     from ray.train import FailureConfig, RunConfig, ScalingConfig, WorkerGroupError
     from ray.train.torch import TorchTrainer
@@ -99,7 +101,7 @@ class _Task:
     """What a worker works with: the same for all but its rank and device."""
 
     files: TrainingFiles
-    settings: config.Settings
+    settings: Settings
     vocabulary: Vocabulary
     sequences: dict[int, np.ndarray]
     known: Known
@@ -219,11 +221,11 @@ class _Lesson(NamedTuple):
 
     sequences: "Sequences"
     examples: "Pairs | Rankings | Taught"
-    settings: config.TrainingSettings
+    settings: TrainingSettings
     rates: tuple[float, float]
 
 
-def _lessons_before(settings: config.Settings) -> int:
+def _lessons_before(settings: Settings) -> int:
     """The epochs before those of known duplicates."""
     return settings.title_body.epochs + (settings.teacher.epochs if settings.teacher.encoder else 0)
 
@@ -260,9 +262,8 @@ def _teacher_lesson(task: _Task, epoch: int) -> _Lesson:
     return _Lesson(task.sequences, examples, _as_training(task, settings), _falling(epoch, settings.epochs))
 
 
-def _as_training(task: _Task, lesson: config.TitleBodySettings | config.TeacherSettings) -> config.TrainingSettings:
-    return dataclasses.replace(
-        task.settings.training,
+def _as_training(task: _Task, lesson: TitleBodySettings | TeacherSettings) -> TrainingSettings:
+    return task.settings.training.changed(
         loss="softmax",
         batch_size=lesson.batch_size,
         learning_rate=lesson.learning_rate,

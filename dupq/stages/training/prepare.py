@@ -9,7 +9,6 @@ fit        N workers     TorchTrainer; each takes its share of every batch
 save       one task      the encoder, with what it reaches on its own archive
 """
 
-import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dupq import config, storage
+from dupq import storage
+from dupq.encoders.kinds import network_settings
 from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import chosen
 from dupq.execution.tasks import Counts, Report, run_tasks
@@ -26,6 +26,8 @@ from dupq.links.pair_files import read_pairs
 from dupq.links.split import FEWEST_SETS, Split, split_links
 from dupq.links.tables import known_duplicates
 from dupq.runs.training_layout import TrainingFiles
+from dupq.settings.config import Settings
+from dupq.settings.training import TrainingSettings
 from dupq.tables import TEXTS
 from dupq.text.keys import ID_BITS, Sites
 from dupq.text.normalisation import Normaliser
@@ -49,10 +51,10 @@ class Known:
     counts: Counts
 
 
-def learns_without_links(settings: config.Settings) -> bool:
+def learns_without_links(settings: Settings) -> bool:
     """Whether there is anything that an encoder takes from an archive without known duplicates."""
-    is_ready = settings.encoder.kind in ("sif", "sentence_transformers")
-    return is_ready or settings.title_body.epochs > 0 or bool(settings.teacher.encoder)
+    needs_links = network_settings(settings.encoder).needs_links
+    return not needs_links or settings.title_body.epochs > 0 or bool(settings.teacher.encoder)
 
 
 def gather_pairs(uris: tuple[str, ...], files: TrainingFiles, sites: Sites) -> Report:
@@ -67,7 +69,7 @@ def gather_pairs(uris: tuple[str, ...], files: TrainingFiles, sites: Sites) -> R
     return Report(tasks=1, rows_in=read, rows_out=len(pairs), counts={"duplicates": len(duplicates)})
 
 
-def prepare(files: TrainingFiles, sites: Sites, settings: config.Settings) -> Report:
+def prepare(files: TrainingFiles, sites: Sites, settings: Settings) -> Report:
     """Train the word vectors, start the network, and gather the texts that pairs are made of.
 
     Holds those texts, not the archive's.
@@ -81,7 +83,7 @@ class Sentences:
     One file of texts is in memory at a time.
     """
 
-    def __init__(self, folders: list[str], settings: config.Settings) -> None:
+    def __init__(self, folders: list[str], settings: Settings) -> None:
         """The texts in `folders`, of each at most `word_vectors.sentences`."""
         most = settings.word_vectors.sentences
         self._keys = {folder: chosen(all_keys(folder), most) if most else None for folder in folders}
@@ -100,7 +102,7 @@ class Sentences:
 class Sequences:
     """The token ids of the questions of an archive, file by file; can be iterated again and again."""
 
-    def __init__(self, folder: str, vocabulary: Vocabulary, settings: config.Settings) -> None:
+    def __init__(self, folder: str, vocabulary: Vocabulary, settings: Settings) -> None:
         """The texts in `folder`, as an encoder with these settings reads them."""
         self._folder, self._vocabulary, self._settings = folder, vocabulary, settings
 
@@ -139,7 +141,7 @@ def _pairs_of_files(files: TrainingFiles, duplicates: bool) -> np.ndarray:
     return pairs[table["duplicates"].to_numpy() == duplicates]
 
 
-def read_known(files: TrainingFiles, sites: Sites, keys: np.ndarray, settings: config.TrainingSettings) -> Known:
+def read_known(files: TrainingFiles, sites: Sites, keys: np.ndarray, settings: TrainingSettings) -> Known:
     """All that links and pair files say of the questions among `keys`, and their split.
 
     A pair said to be wrong whose questions are of one set of duplicates is not: it is left out, and counted.
@@ -160,7 +162,7 @@ def read_known(files: TrainingFiles, sites: Sites, keys: np.ndarray, settings: c
     return Known(links, split, wrong[~contradicted & of_training], counts)
 
 
-def negative_pool(keys: np.ndarray, split: Split, settings: config.TrainingSettings) -> np.ndarray:
+def negative_pool(keys: np.ndarray, split: Split, settings: TrainingSettings) -> np.ndarray:
     """The questions that negatives are drawn from: some of `keys` (int64), sorted, of the training part or of none.
 
     A development question that is pushed away from all others in training would no longer tell how an epoch does, nor
@@ -169,7 +171,7 @@ def negative_pool(keys: np.ndarray, split: Split, settings: config.TrainingSetti
     return chosen(np.setdiff1d(keys, split.questions_of("development", "test")), settings.negative_pool)
 
 
-def _prepare(files: TrainingFiles, site_names: list[str], settings: config.Settings) -> Counts:
+def _prepare(files: TrainingFiles, site_names: list[str], settings: Settings) -> Counts:
     from dupq.stages.training.teacher import word_teacher
     from dupq.training.word_vectors import make_word_vectors
 
@@ -186,7 +188,7 @@ def _prepare(files: TrainingFiles, site_names: list[str], settings: config.Setti
     _write_examples(files, keys, known, settings)
     folders = [files.texts] if files.answers is None else [files.texts, files.answers]
     sentences = Sentences(folders, settings)
-    as_written = dataclasses.replace(settings, text=dataclasses.replace(settings.text, word_form="written"))
+    as_written = settings.changed(text=settings.text.changed(word_form="written"))
     taught = word_teacher(settings.teacher.encoder, Sentences(folders, as_written), settings)
     vectors = make_word_vectors(sentences, settings.word_vectors, settings.training.seed, taught)
     vocabulary = Vocabulary(vectors.words, settings.text, settings.word_vectors.hashed)
@@ -204,7 +206,7 @@ def _prepare(files: TrainingFiles, site_names: list[str], settings: config.Setti
     }
 
 
-def _write_examples(files: TrainingFiles, keys: np.ndarray, known: Known, settings: config.Settings) -> None:
+def _write_examples(files: TrainingFiles, keys: np.ndarray, known: Known, settings: Settings) -> None:
     """The texts that training reads, and the keys of those of them that a teacher reads, if there is one."""
     taught = chosen(keys, settings.teacher.questions if settings.teacher.encoder else 0)
     if not settings.teacher.held_out:
@@ -219,7 +221,7 @@ def _write_examples(files: TrainingFiles, keys: np.ndarray, known: Known, settin
 
 
 def _write_start(
-    files: TrainingFiles, vocabulary: Vocabulary, vectors: np.ndarray, links: np.ndarray, settings: config.Settings
+    files: TrainingFiles, vocabulary: Vocabulary, vectors: np.ndarray, links: np.ndarray, settings: Settings
 ) -> None:
     """The network over the word vectors, with what it takes from the archive before any gradient."""
     from dupq.encoders.build import build
@@ -233,16 +235,14 @@ def _write_start(
     storage.write_bytes(files.start, weights(network))
 
 
-def read_examples(files: TrainingFiles, vocabulary: Vocabulary, settings: config.Settings) -> dict[int, np.ndarray]:
+def read_examples(files: TrainingFiles, vocabulary: Vocabulary, settings: Settings) -> dict[int, np.ndarray]:
     """The token ids of the questions that training reads, by key, in the order of the keys."""
     examples = storage.read_table(files.examples)
     sequences, _ = token_ids(examples, vocabulary, settings)
     return dict(zip(examples["key"].to_pylist(), sequences, strict=True))
 
 
-def read_titles_and_bodies(
-    files: TrainingFiles, vocabulary: Vocabulary, settings: config.Settings
-) -> "TitlesAndBodies":
+def read_titles_and_bodies(files: TrainingFiles, vocabulary: Vocabulary, settings: Settings) -> "TitlesAndBodies":
     """The questions that have both, in the order of the files; at most `title_body.questions` of the archive."""
     from dupq.training.title_body import TitlesAndBodies
 

@@ -9,22 +9,23 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dupq import config, storage
+from dupq import storage
 from dupq.encoders.description import FITNESS_QUESTIONS, SPLIT
 from dupq.evaluation.known_duplicates import chosen
 from dupq.execution.tasks import Counts, Report, run_tasks
 from dupq.links.split import Split
 from dupq.runs.training_layout import TrainingFiles
+from dupq.settings.config import Settings
 from dupq.stages.training.prepare import Known, all_keys, read_known, texts_among
 from dupq.text.keys import Sites
 
 
-def save_encoder(files: TrainingFiles, sites: Sites, settings: config.Settings, run_id: str) -> Report:
+def save_encoder(files: TrainingFiles, sites: Sites, settings: Settings, run_id: str) -> Report:
     """Measure the encoder on a sample of its archive, and save it."""
     return run_tasks("save", _save, [(files, sites.names, settings, run_id)])
 
 
-def _save(files: TrainingFiles, site_names: list[str], settings: config.Settings, run_id: str) -> Counts:
+def _save(files: TrainingFiles, site_names: list[str], settings: Settings, run_id: str) -> Counts:
     import torch
 
     from dupq.encoders.build import rebuild

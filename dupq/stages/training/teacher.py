@@ -12,10 +12,12 @@ import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
-from dupq import config, storage
+from dupq import storage
 from dupq.errors import DupqError
 from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
 from dupq.runs.training_layout import TrainingFiles
+from dupq.settings.config import Settings
+from dupq.settings.text import TextSettings
 from dupq.tables import TEXTS
 from dupq.text.normalisation import Normaliser
 from dupq.training.pairs import Taught
@@ -29,7 +31,7 @@ _ROWS = 32  # of a batch
 WordTeacher = Callable[[list[str]], np.ndarray]  # words → vectors, one row each
 
 
-def teach(files: TrainingFiles, settings: config.Settings) -> Report:
+def teach(files: TrainingFiles, settings: Settings) -> Report:
     """Write the embeddings of the questions that are taught."""
     keys = storage.read_table(files.taught_keys)["key"].to_numpy()
     calls = [
@@ -43,7 +45,7 @@ def _part(files: TrainingFiles, start: int) -> str:
     return storage.join(files.taught, f"part-{start // _QUESTIONS_PER_TASK:05d}.parquet")
 
 
-def _teach(examples: str, keys: np.ndarray, settings: config.Settings, output: str) -> Counts:
+def _teach(examples: str, keys: np.ndarray, settings: Settings, output: str) -> Counts:
     def make() -> Counts:
         table = storage.read_table(examples, TEXTS)
         table = table.filter(pa.array(np.isin(table["key"].to_numpy(), keys)))
@@ -57,7 +59,7 @@ def _teach(examples: str, keys: np.ndarray, settings: config.Settings, output: s
     return skip_or(output, make)
 
 
-def word_teacher(encoder: str, sentences: Iterable[list[str]], settings: config.Settings) -> WordTeacher:
+def word_teacher(encoder: str, sentences: Iterable[list[str]], settings: Settings) -> WordTeacher:
     """The teacher's embeddings of single words (float32, one row each; zero for a word that it does not know).
 
     It knows words as they are written, which is how they stand in `sentences`: a stem gets the mean of those of its
@@ -93,7 +95,7 @@ def _of_words(encoder: str, words: list[str]) -> np.ndarray:
     return _embeddings(encoder, table, None)
 
 
-def _embeddings(uri: str, table: pa.Table, settings: config.TextSettings | None) -> np.ndarray:
+def _embeddings(uri: str, table: pa.Table, settings: TextSettings | None) -> np.ndarray:
     """Float16 as the encoder gives them. Raises DupqError if it reads other stored texts than `settings` give."""
     import torch
 

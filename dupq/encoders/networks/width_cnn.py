@@ -1,15 +1,36 @@
 """The Siamese CNN of Othman et al. (DKE 2021), section 4."""
 
 from collections.abc import Sequence
+from typing import Literal
 
+import numpy as np
 import torch
+from pydantic import Field
 from torch import nn
 
+from dupq.encoders.network_settings import Dropout, LearnedSettings
 from dupq.encoders.protocol import Embedding, Encoder
 from dupq.encoders.unpadded import highest_windows, in_blocks, word_products
 from dupq.encoders.words import inside
 from dupq.neighbours.measure import Kind
+from dupq.settings.section import Count, Counts
 from dupq.text.token_ids import TokenIds
+
+
+class WidthCNNSettings(LearnedSettings):
+    """Of WidthCNN."""
+
+    kind: Literal["width_cnn"] = "width_cnn"
+    units: Count = Field(300, description="Length of an embedding.")
+    widths: Counts = Field((2, 3, 4), description="Words of the windows of each layer.")
+    filters: Count = Field(32, description="Filters of each width.")
+    dropout: Dropout = Field(0.5, description="Share of the pooled features left out of a training step.")
+    similarity: Kind = Field("cosine", description="Of two embeddings; manhattan is exp(-L1), euclidean exp(-L2).")
+
+    def network(self, word_vectors: np.ndarray) -> "WidthCNN":
+        """See NetworkSettings."""
+        words = self.words(word_vectors)
+        return WidthCNN(words, self.widths, self.filters, self.dropout, self.units, self.similarity)
 
 
 class WidthCNN(Encoder):

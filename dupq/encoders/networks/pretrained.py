@@ -7,18 +7,40 @@ path on each. Only safetensors are read, and no code that lies beside them.
 import importlib.util
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
 import xxhash
+from pydantic import Field
 from torch import nn
 
+from dupq import storage
+from dupq.encoders.network_settings import NetworkSettings
 from dupq.encoders.protocol import Embedding, Encoder
+from dupq.encoders.words import word_table
 from dupq.errors import DupqError
 from dupq.text.vocabulary import FIRST_WORD
 
 _PIECE = 1 << 20
+
+
+class PretrainedSettings(NetworkSettings):
+    """Of Pretrained."""
+
+    needs_links: ClassVar[bool] = False
+    kind: Literal["sentence_transformers"] = "sentence_transformers"
+    model: str = Field("", description="Local folder of the model, the same on every machine.")
+
+    def found(self) -> Self:
+        """See NetworkSettings."""
+        folder = storage.absolute(self.model) if self.model else ""
+        check_model(folder)
+        return self.changed(model=folder)
+
+    def network(self, word_vectors: np.ndarray) -> "Pretrained":
+        """See NetworkSettings."""
+        return Pretrained(word_table(word_vectors, is_updated=False), self.model)
 
 
 class Pretrained(Encoder):

@@ -4,11 +4,14 @@ It is the system that Hazem et al. 2017 compare MappSent with (Arora and Arora_p
 """
 
 from collections.abc import Iterable
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import nn
 
+from dupq.encoders.network_settings import NetworkSettings
 from dupq.encoders.protocol import Embedding, Encoder
 from dupq.encoders.unpadded import in_blocks, sums_of_words
 from dupq.encoders.word_sums import (
@@ -20,7 +23,22 @@ from dupq.encoders.word_sums import (
     weighted_sums,
     without_components,
 )
+from dupq.encoders.words import word_table
+from dupq.settings.section import CountOrZero, MoreThanZero
 from dupq.text.token_ids import TokenIds
+
+
+class SIFSettings(NetworkSettings):
+    """Of SIF."""
+
+    needs_links: ClassVar[bool] = False
+    kind: Literal["sif"] = "sif"
+    smoothing: MoreThanZero = Field(1e-3, description="a of the weight a / (a + p(w)) of a word.")
+    removed_components: CountOrZero = Field(0, description="First principal components that are removed.")
+
+    def network(self, word_vectors: np.ndarray) -> "SIF":
+        """See NetworkSettings."""
+        return SIF(word_table(word_vectors, is_updated=False), self.smoothing, self.removed_components)
 
 
 class SIF(Encoder):

@@ -1,12 +1,15 @@
 """dupq's own encoder: a weighted bag of words, dense and lexical at once, made to be learned from titles and bodies."""
 
 from collections.abc import Callable, Iterable
+from typing import Literal
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import nn
 
-from dupq.encoders.bow_cnn import bags, inverse_document_frequencies
+from dupq.encoders.network_settings import Dropout, LearnedSettings
+from dupq.encoders.networks.bow_cnn import bags, inverse_document_frequencies
 from dupq.encoders.protocol import Embedding, Encoder
 from dupq.encoders.unpadded import frequencies, sums_of_words
 from dupq.encoders.word_sums import known
@@ -16,6 +19,17 @@ _LEAST_FREQUENCY_WEIGHT = 0.1  # of a word in nearly every question: its logarit
 _FIRST_POWER = 0.5
 _LEXICAL_WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.8, 1.2)  # that are tried
 _USUAL_LEXICAL_WEIGHT = 0.5  # where nothing tells which is best
+
+
+class WordBagSettings(LearnedSettings):
+    """Of WordBag."""
+
+    kind: Literal["word_bag"] = "word_bag"
+    dropout: Dropout = Field(0.5, description="Share of the words left out of a training step.")
+
+    def network(self, word_vectors: np.ndarray) -> "WordBag":
+        """See NetworkSettings."""
+        return WordBag(self.words(word_vectors), self.dropout)
 
 
 class WordBag(Encoder):

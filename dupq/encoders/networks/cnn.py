@@ -1,12 +1,31 @@
 """The convolutional network of Bogdanova et al. (CoNLL 2015), sections 4.2 and 4.3."""
 
+from typing import Literal
+
+import numpy as np
 import torch
+from pydantic import Field
 from torch import nn
 
+from dupq.encoders.network_settings import LearnedSettings, Window
 from dupq.encoders.protocol import Embedding, Encoder
 from dupq.encoders.unpadded import highest_windows, sums_of_rows, window_sums
 from dupq.encoders.words import convolve, inside, window_products
+from dupq.settings.section import Count
 from dupq.text.token_ids import TokenIds
+
+
+class CNNSettings(LearnedSettings):
+    """Of CNN."""
+
+    kind: Literal["cnn"] = "cnn"
+    units: Count = Field(300, description="Length of an embedding.")
+    window: Window = Field(3, description="Words of a window, odd.")
+    pooling: Literal["sum", "max"] = Field("max", description="Over the windows of a text.")
+
+    def network(self, word_vectors: np.ndarray) -> "CNN":
+        """See NetworkSettings."""
+        return CNN(self.words(word_vectors), self.units, self.window, self.pooling)
 
 
 class CNN(Encoder):

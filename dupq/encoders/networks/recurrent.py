@@ -1,17 +1,37 @@
 """Siamese LSTM, GRU and attentive LSTM of Othman et al. (DKE 2021), sections 3.3 to 3.5."""
 
+from typing import Literal
+
 import numpy as np
 import torch
+from pydantic import Field
 from torch import nn
 
 from dupq.encoders.batches import padded
+from dupq.encoders.network_settings import LearnedSettings
 from dupq.encoders.protocol import Embedding, Encoder
 from dupq.encoders.unpadded import word_products
 from dupq.encoders.words import inside
 from dupq.neighbours.measure import Kind
+from dupq.settings.section import Count
 from dupq.text.token_ids import TokenIds
 
 _ROWS = 256  # texts that go through the states together
+
+
+class RecurrentSettings(LearnedSettings):
+    """Of Recurrent."""
+
+    kind: Literal["lstm", "gru"] = "lstm"
+    units: Count = Field(300, description="Length of an embedding.")
+    pooling: Literal["final", "attention"] = Field(
+        "final", description="The state after the last word, or a mean of all by attention."
+    )
+    similarity: Kind = Field("cosine", description="Of two embeddings; manhattan is exp(-L1), euclidean exp(-L2).")
+
+    def network(self, word_vectors: np.ndarray) -> "Recurrent":
+        """See NetworkSettings."""
+        return Recurrent(self.words(word_vectors), self.kind, self.units, self.pooling, self.similarity)
 
 
 class Recurrent(Encoder):

@@ -1,18 +1,49 @@
 """CNN and BOW-CNN of dos Santos et al. (ACL 2015), section 2."""
 
 from collections.abc import Iterable
+from typing import Literal
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import nn
 
+from dupq.encoders.network_settings import LearnedSettings, Window
 from dupq.encoders.protocol import Embedding, Encoder
 from dupq.encoders.unpadded import highest_windows
 from dupq.encoders.words import convolve, inside, window_products
+from dupq.settings.section import Count
 from dupq.text.token_ids import TokenIds
 from dupq.text.vocabulary import FIRST_WORD, PADDING
 
 _FIRST_MIX = 0.5  # of beta_1 and beta_2, which the paper does not give: the score starts between -1 and 1
+
+
+class MaxCNNSettings(LearnedSettings):
+    """Of MaxCNN."""
+
+    kind: Literal["max_cnn"] = "max_cnn"
+    units: Count = Field(300, description="Length of an embedding.")
+    window: Window = Field(3, description="Words of a window, odd.")
+
+    def network(self, word_vectors: np.ndarray) -> "MaxCNN":
+        """See NetworkSettings."""
+        return MaxCNN(self.words(word_vectors), self.units, self.window)
+
+
+class BowCNNSettings(LearnedSettings):
+    """Of BowCNN."""
+
+    kind: Literal["bow_cnn"] = "bow_cnn"
+    units: Count = Field(300, description="Length of an embedding.")
+    window: Window = Field(3, description="Words of a window, odd.")
+    first_word_weights: Literal["idf", "ones"] = Field("idf", description="The weights that words start with.")
+    word_weights: Literal["learned", "fixed"] = Field("learned", description="What becomes of them in training.")
+
+    def network(self, word_vectors: np.ndarray) -> "BowCNN":
+        """See NetworkSettings."""
+        is_updated = self.word_weights == "learned"
+        return BowCNN(self.words(word_vectors), self.units, self.window, self.first_word_weights, is_updated)
 
 
 class MaxCNN(Encoder):

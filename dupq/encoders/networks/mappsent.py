@@ -4,11 +4,14 @@ Nothing is learned by gradients. The mapping is Artetxe, Labaka and Agirre's (EM
 """
 
 from collections.abc import Iterable, Iterator
+from typing import Literal
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import nn
 
+from dupq.encoders.network_settings import NetworkSettings
 from dupq.encoders.protocol import Embedding, Encoder
 from dupq.encoders.unpadded import in_blocks, sums_of_words
 from dupq.encoders.word_sums import (
@@ -19,7 +22,22 @@ from dupq.encoders.word_sums import (
     weighted_sums,
     without_components,
 )
+from dupq.encoders.words import word_table
+from dupq.settings.section import CountOrZero
 from dupq.text.token_ids import TokenIds
+
+
+class MappSentSettings(NetworkSettings):
+    """Of MappSent."""
+
+    kind: Literal["mappsent"] = "mappsent"
+    mapping: Literal["orthogonal", "none"] = Field("orthogonal", description="none: the paper's MappSent-.")
+    removed_components: CountOrZero = Field(0, description="First principal components that are removed.")
+
+    def network(self, word_vectors: np.ndarray) -> "MappSent":
+        """See NetworkSettings."""
+        words = word_table(word_vectors, is_updated=False)
+        return MappSent(words, self.mapping == "orthogonal", self.removed_components)
 
 
 class MappSent(Encoder):

@@ -1,15 +1,34 @@
 """dupq's own encoder with word order: the weighted bag of words, each word changed by the words beside it."""
 
+from typing import Literal
+
+import numpy as np
 import torch
+from pydantic import Field
 from torch import nn
 
+from dupq.encoders.network_settings import Dropout, LearnedSettings, Window
+from dupq.encoders.networks.word_bag import WordBag
 from dupq.encoders.protocol import Embedding
 from dupq.encoders.unpadded import frequencies, in_blocks, sums_of_rows, window_sums
-from dupq.encoders.word_bag import WordBag
 from dupq.encoders.word_sums import known
 from dupq.encoders.words import convolve, inside, window_products
+from dupq.settings.section import Count
 from dupq.text.token_ids import TokenIds
 from dupq.text.vocabulary import FIRST_WORD
+
+
+class WordBagCNNSettings(LearnedSettings):
+    """Of WordBagCNN."""
+
+    kind: Literal["word_bag_cnn"] = "word_bag_cnn"
+    units: Count = Field(300, description="Features of a window.")
+    window: Window = Field(3, description="Words of a window, odd.")
+    dropout: Dropout = Field(0.5, description="Share of the words left out of the bag in a training step.")
+
+    def network(self, word_vectors: np.ndarray) -> "WordBagCNN":
+        """See NetworkSettings."""
+        return WordBagCNN(self.words(word_vectors), self.dropout, self.units, self.window)
 
 
 class WordBagCNN(WordBag):

@@ -1,0 +1,124 @@
+"""All settings of a job. Presets are TOML files in `presets/`, changed by `--set section.name=value`."""
+
+import importlib.resources
+import tomllib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from dupq.errors import SettingError
+from dupq.settings.dedup import (
+    CalibrationSettings,
+    ClusterSettings,
+    EncodeSettings,
+    EvaluationSettings,
+    NeighbourSettings,
+)
+from dupq.settings.encoder import EncoderSettings
+from dupq.settings.ingest import IngestSettings
+from dupq.settings.near_duplicates import NearDuplicateSettings
+from dupq.settings.section import ONLY_HOW, Section
+from dupq.settings.text import TextSettings
+from dupq.settings.training import TeacherSettings, TitleBodySettings, TrainingSettings, WordVectorSettings
+
+DEFAULT_PRESET = "dupq"
+_RETIRED = {"evaluation.bm25_limit"}  # settings that encoders may have been saved with, and that mean nothing now
+
+
+class Settings(Section):
+    """All settings of one job, a section each."""
+
+    text: TextSettings = TextSettings()
+    near_duplicates: NearDuplicateSettings = NearDuplicateSettings()
+    word_vectors: WordVectorSettings = WordVectorSettings()
+    encoder: EncoderSettings = EncoderSettings()
+    title_body: TitleBodySettings = TitleBodySettings()
+    teacher: TeacherSettings = TeacherSettings()
+    training: TrainingSettings = TrainingSettings()
+    encode: EncodeSettings = EncodeSettings()
+    neighbours: NeighbourSettings = NeighbourSettings()
+    calibration: CalibrationSettings = CalibrationSettings()
+    clusters: ClusterSettings = ClusterSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
+    ingest: IngestSettings = IngestSettings()
+
+
+def preset_names() -> list[str]:
+    """The presets that ship with dupq."""
+    folder = importlib.resources.files("dupq.settings") / "presets"
+    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
+
+
+def load(preset: str = DEFAULT_PRESET, assignments: Iterable[str] = ()) -> Settings:
+    """The settings of a preset, changed by assignments like `near_duplicates.threshold=0.7`.
+
+    Raises SettingError naming the preset or the setting that is wrong.
+    """
+    if preset not in preset_names():
+        raise SettingError(f"--preset {preset}: no such preset; there are {', '.join(preset_names())}")
+    text = (importlib.resources.files("dupq.settings") / "presets" / f"{preset}.toml").read_text("utf-8")
+    return assign(from_dict(tomllib.loads(text)), assignments)
+
+
+def assign(settings: Settings, assignments: Iterable[str]) -> Settings:
+    """`settings` changed by assignments like `near_duplicates.threshold=0.7`, and checked.
+
+    Another kind of encoder starts from its own defaults: what was set for the old kind is dropped.
+    """
+    sections = to_dict(settings)
+    changes = [_parsed(assignment) for assignment in assignments]
+    if any((section, name) == ("encoder", "kind") for section, name, _ in changes):
+        sections["encoder"] = {"maximum_tokens": settings.encoder.maximum_tokens}
+    for section, name, value in changes:
+        sections[section][name] = value
+    return Settings.read(sections)
+
+
+def assign_free(trained: Settings, assignments: Iterable[str], free: tuple[str, ...]) -> Settings:
+    """`assign` to the settings of an encoder, of which only the sections named in `free` may change."""
+    assignments = tuple(assignments)
+    for assignment in assignments:
+        if assignment.partition(".")[0] not in free:
+            raise SettingError(f"--set {assignment}: fixed when the encoder was trained; free are {', '.join(free)}")
+    return assign(trained, assignments)
+
+
+def to_dict(settings: Settings) -> dict[str, Any]:
+    """Plain dictionaries, for JSON."""
+    return settings.model_dump()
+
+
+def from_dict(values: Mapping[str, Any]) -> Settings:
+    """The settings that `to_dict` or a preset file holds; what is not named keeps its default."""
+    kept = {
+        section: {name: value for name, value in entries.items() if f"{section}.{name}" not in _RETIRED}
+        for section, entries in values.items()
+    }
+    return Settings.read(kept)
+
+
+def answer_settings(settings: Settings) -> dict[str, Any]:
+    """As `to_dict`, without the settings that change nothing of the answer."""
+    return {
+        name: section.model_dump(exclude={entry for entry in type(section).model_fields if is_only_how(section, entry)})
+        for name, section in settings
+    }
+
+
+def is_only_how(section: Section | type[Section], name: str) -> bool:
+    """Whether a setting says only how a run is made."""
+    return ONLY_HOW in section.model_fields[name].metadata
+
+
+def _parsed(assignment: str) -> tuple[str, str, str]:
+    path, separator, value = assignment.partition("=")
+    section, dot, name = path.partition(".")
+    if not separator or not dot:
+        raise SettingError(f"--set {assignment}: write it as section.name=value")
+    if section not in Settings.model_fields:
+        raise SettingError(f"settings section '{section}' is unknown; there are {', '.join(Settings.model_fields)}")
+    there = Settings.model_fields[section].default
+    if not isinstance(there, EncoderSettings) and name not in type(there).model_fields:
+        raise SettingError(
+            f"--set {assignment}: '{section}' has no '{name}'; it has {', '.join(type(there).model_fields)}"
+        )
+    return section, name, value

@@ -1,0 +1,87 @@
+"""What a run of the nightly job chooses, beside its encoder."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from dupq.settings.section import ONLY_HOW, Count, CountOrZero, Names, Section, Share
+
+
+class EncodeSettings(Section):
+    """The pool of encoding actors."""
+
+    actors: Annotated[CountOrZero, ONLY_HOW] = Field(0, description="Actors; 0: one a GPU, or one for every two CPUs.")
+    gpus: Annotated[CountOrZero, ONLY_HOW] = Field(
+        0,
+        description="GPUs, one an actor; 0: those of the cluster now. More make an autoscaling cluster start them.",
+    )
+    batch_size: Count = Field(
+        64, description="Questions of a batch on a GPU, and of bags of words; a CPU does the rest without batches."
+    )
+
+
+class NeighbourSettings(Section):
+    """All pairs: exactly, or for archives beyond that only among questions in lists near each other."""
+
+    k: Count = Field(10, description="Neighbours kept of each question.")
+    scope: Literal["all", "site"] = Field("all", description="site: only questions of one site are compared.")
+    sites: Names = Field((), description="Only questions of these sites are searched; none named: of all.")
+    block_rows: Annotated[CountOrZero, ONLY_HOW] = Field(
+        0, description="Questions of a block of a tile; 0: as memory allows."
+    )
+    pairs_per_question: Count = Field(
+        100, description="Pairs above the floor, on average; if there are more, only the k nearest are kept."
+    )
+    method: Literal["exact", "ivf"] = Field(
+        "exact", description="ivf: loses some neighbours; how many is measured and counted."
+    )
+    ivf_lists: Annotated[int, Field(ge=0, le=1 << 20)] = Field(
+        0, description="Lists of all questions, or of each site's if scope is site; 0: the root of their number."
+    )
+    ivf_probes: Count = Field(32, description="Lists that a question is searched for in.")
+    ivf_sample: Count = Field(1_000, description="Questions, about so many, that the recall is measured on.")
+
+
+class CalibrationSettings(Section):
+    """What a run's probabilities are made from, and how sure the pairs that join questions must be."""
+
+    precision: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.7, description="Expected share of the pairs that may join questions that are duplicates."
+    )
+    links: CountOrZero = Field(1_000, description="Questions with known duplicates that are searched for it, at most.")
+    sample: Count = Field(1_000, description="Other questions, at most, chosen by a hash of their key.")
+    review: Count = Field(200, description="Pairs of the sample that people may judge.")
+    prior: str = Field("", description="URI of another prior than dupq's own; benchmarks/prior.py makes them.")
+    unfit: Literal["stop", "continue"] = Field(
+        "stop", description="What to do where the encoder does not know the archive."
+    )
+    unknown_words: Share = Field(
+        0.3, description="Share of words that may be unknown, beyond that where the encoder was trained."
+    )
+    bodies_found: Share = Field(
+        0.3, description="Of the bodies found by their titles where it was trained, the share to be found here."
+    )
+
+
+class ClusterSettings(Section):
+    """How pairs become clusters."""
+
+    threshold: Annotated[float, Field(le=1)] = Field(
+        -1.0, description="Probability from which a pair may join; below 0: as calibration.precision wants it."
+    )
+    scored_size: Count = Field(
+        1_000, description="Questions of a component of which every pair is scored; beyond it, only candidates."
+    )
+    known_links: Literal["use", "ignore", "check"] = Field(
+        "check", description="use: they join; check: for calibration and measures only; ignore: as if there were none."
+    )
+
+
+class EvaluationSettings(Section):
+    """Measures on known duplicates."""
+
+    k: Count = Field(100, description="The rank at which MAP is cut.")
+    queries: Count = Field(
+        2_000,
+        description="Test questions at most, chosen by a hash of their key; the metrics say how many of how many.",
+    )

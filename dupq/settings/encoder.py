@@ -1,0 +1,18 @@
+"""The network's kind, and what all kinds read."""
+
+from pydantic import ConfigDict, Field
+
+from dupq.settings.section import Count, Section
+
+
+class EncoderSettings(Section):
+    """The network. Each kind declares more settings, in its own file of dupq/encoders/networks/.
+
+    Here they are kept as they were given, so that no process that needs no network loads torch for them;
+    `dupq.encoders.kinds` checks them.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    kind: str = Field("cnn", description="The network.")
+    maximum_tokens: Count = Field(512, description="Tokens read of a question; longer ones are cut, and counted.")

@@ -1,0 +1,42 @@
+"""The lexical filter."""
+
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from dupq.errors import SettingError
+from dupq.settings.section import Count, CountOrZero, Section
+
+
+class NearDuplicateSettings(Section):
+    """The lexical filter: MinHash-LSH over word shingles, every candidate verified."""
+
+    shingle_size: Count = Field(3, description="Words of a shingle.")
+    permutations: Count = Field(128, description="Values of a signature.")
+    threshold: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.8, description="Jaccard coefficient from which a pair is a near duplicate."
+    )
+    false_negative_weight: Annotated[float, Field(gt=0, lt=1)] = Field(
+        0.999, description="What a lost pair costs, where one compared in vain costs the rest to 1."
+    )
+    bands: CountOrZero = Field(0, description="Bands of a signature; 0: bands and rows are chosen for the threshold.")
+    rows: CountOrZero = Field(0, description="Rows of a band; 0 with bands 0.")
+    seed: int = Field(1, description="Seed of the permutations, as in datasketch.")
+    same_numbers: bool = Field(
+        True, description="Whether titles with other numbers are other questions, however alike the texts."
+    )
+    chain_links: Count = Field(32, description="With how many that follow it in its bucket a question is paired.")
+    bucket_limit: Count = Field(100, description="Size from which a bucket is chained by single links, and counted.")
+    keep_signatures: bool = Field(
+        True, description="Whether signatures are kept for look-ups: 4 bytes a permutation and question."
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        both = self.bands >= 1 and self.rows >= 1 and self.bands * self.rows <= self.permutations
+        if not both and (self.bands or self.rows):
+            raise SettingError(
+                f"setting 'near_duplicates.bands' is {self.bands}; bands * rows may be at most the {self.permutations} "
+                "permutations, and neither or both may be 0"
+            )
+        return self

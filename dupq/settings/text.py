@@ -1,0 +1,43 @@
+"""How a question becomes tokens."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from dupq.errors import SettingError
+from dupq.settings.section import Count, Section
+
+Language = Literal["arabic", "english", "french", "german", "italian", "portuguese", "russian", "spanish"]
+
+
+class TextSettings(Section):
+    """How a question becomes tokens.
+
+    `code` and `fields` say what is stored, and read by the lexical filter, the baselines and the encoder; the others
+    what only the encoder reads, made from that.
+    """
+
+    code: Literal["removed", "kept", "prefixed"] = Field("removed", description="What becomes of code.")
+    fields: Literal["title+body", "title"] = Field("title+body", description="What of a question is read.")
+    title_times: Count = Field(1, description="How often the title is repeated before the body.")
+    language: Language = Field("english", description="The language of stop words, stems and lemmas.")
+    word_form: Literal["written", "stems", "lemmas"] = Field("written", description="The form of words.")
+    stop_words: Literal["kept", "removed"] = Field("kept", description="What becomes of stop words.")
+    parts_of_speech: Literal["all", "content"] = Field(
+        "all", description="Which words are read; content: nouns, verbs and adjectives, English only."
+    )
+    links: Literal["token", "removed"] = Field("token", description="What becomes of links; token: LINK for each.")
+    dates: Literal["kept", "date"] = Field("kept", description="What becomes of dates.")
+    digits: Literal["kept", "num"] = Field("kept", description="What becomes of tokens of digits only.")
+    arabic: Literal["written", "normalised"] = Field(
+        "written", description="Arabic spelling: diacritics, stretching and letter forms."
+    )
+
+    @model_validator(mode="after")
+    def _tagged(self) -> Self:
+        if self.parts_of_speech != "all" and self.language != "english":
+            raise SettingError(
+                f"setting 'text.parts_of_speech' is {self.parts_of_speech!r}; only English texts can be tagged; "
+                f"'all' expected for text.language={self.language}"
+            )
+        return self

@@ -1,0 +1,125 @@
+"""What training reads and how it descends."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from dupq.errors import SettingError
+from dupq.settings.section import ONLY_HOW, Count, CountOrZero, MoreThanZero, Section
+
+
+class WordVectorSettings(Section):
+    """gensim word2vec on the archive's own text, or vectors that are there already."""
+
+    algorithm: Literal["skip-gram", "cbow", "random", "teacher"] = Field(
+        "skip-gram", description="random: normal, of length 1 on average; teacher: its embeddings of single words."
+    )
+    dimensions: Count = Field(200, description="Length of a vector.")
+    window: Count = Field(5, description="Words on either side that a word is learned from.")
+    epochs: Count = Field(5, description="Passes over the text.")
+    minimum_count: Count = Field(3, description="Words that occur less often are unknown.")
+    objective: Literal["negative-sampling", "hierarchical-softmax", "both"] = Field(
+        "negative-sampling", description="What word2vec learns by."
+    )
+    negative: Count = Field(5, description="Noise words a word, unless the objective is hierarchical softmax alone.")
+    sample: Annotated[float, Field(ge=0)] = Field(
+        1e-3, description="Share of the text from which a word is down-sampled; 0: none is."
+    )
+    workers: Count = Field(1, description="Threads; with more than one, gensim gives other vectors at each run.")
+    answers: Literal["read", "ignored"] = Field("read", description="What becomes of answers, if they were ingested.")
+    sentences: CountOrZero = Field(
+        0, description="Questions read at most, chosen by a hash of their key, and as many answers; 0: all."
+    )
+    words: Count = Field(1_000_000, description="The most frequent words kept; the others are unknown, and counted.")
+    hashed: CountOrZero = Field(0, description="Ids that all other words share by a hash; 0: one for all.")
+    counted_words: Count = Field(
+        10_000_000,
+        description="Words counted at a time; beyond that the rarest are dropped, 100 bytes each, and counted.",
+    )
+    file: str = Field(
+        "", description="URI of vectors to read instead: word2vec text or binary, or GloVe text, .gz too."
+    )
+    absent: Literal["random", "mean"] = Field("random", description="What a word gets that the file lacks.")
+
+
+class TitleBodySettings(Section):
+    """A first training phase: which body belongs to which title. Every archive has such pairs."""
+
+    epochs: CountOrZero = Field(0, description="Passes over the questions; 0: no such phase.")
+    questions: Count = Field(200_000, description="Questions at most, chosen by a hash of their key.")
+    batch_size: Count = Field(512, description="Pairs of a batch, of one site as far as there are enough.")
+    span: Count = Field(12, description="Words of the spans that are dealt out to the two halves of a body.")
+    learning_rate: MoreThanZero = Field(0.002, description="At the first step; it falls to 0.")
+    temperature: MoreThanZero = Field(0.05, description="What scores are divided by.")
+
+
+class TeacherSettings(Section):
+    """A phase after that on titles and bodies: to find alike what a better and slower encoder finds alike."""
+
+    encoder: str = Field("", description="URI of a saved encoder; none: no such phase.")
+    questions: Count = Field(20_000, description="Questions at most that it encodes, chosen by a hash of their key.")
+    held_out: bool = Field(
+        False, description="Whether it reads the texts of the development and test parts too, not their duplicates."
+    )
+    epochs: CountOrZero = Field(12, description="Passes over the questions.")
+    batch_size: Count = Field(768, description="Questions of a batch.")
+    learning_rate: MoreThanZero = Field(0.0005, description="At the first step; it falls to 0.")
+    temperature: MoreThanZero = Field(0.05, description="Of both distributions over the other questions of a batch.")
+    alike_batches: bool = Field(
+        False, description="Whether every second epoch has batches of questions that the teacher finds alike."
+    )
+
+
+class TrainingSettings(Section):
+    """Training on known duplicates: pairs, the split, and gradient descent."""
+
+    epochs: Count = Field(10, description="Passes over the positive pairs.")
+    patience: CountOrZero = Field(
+        0, description="Epochs without a better development MAP after which training stops; 0: it never does."
+    )
+    batch_size: Count = Field(
+        16, description="Pairs of a batch, of all workers together; logistic_ranking, softmax: positive pairs."
+    )
+    loss: Literal["squared_error", "mean_squared_error", "logistic_ranking", "softmax"] = Field(
+        "squared_error", description="The loss (dupq/training/losses.py)."
+    )
+    gamma: MoreThanZero = Field(10.0, description="Of logistic_ranking.")
+    temperature: MoreThanZero = Field(0.05, description="Of softmax: what scores are divided by.")
+    optimizer: Literal["sgd", "adagrad", "adadelta", "adam"] = Field("sgd", description="The optimizer.")
+    learning_rate: MoreThanZero = Field(0.005, description="Of the optimizer.")
+    decay: Literal["none", "linear"] = Field("none", description="linear: the rate falls to 0 at the last step.")
+    gradient_clipping: Annotated[float, Field(ge=0)] = Field(
+        0.0, description="Greatest length of the gradient of all parameters together; 0: not clipped."
+    )
+    positives: Literal["closed", "links"] = Field("closed", description="closed: every pair of a set of duplicates.")
+    set_pairs: Count = Field(
+        1_000, description="Pairs of one set at most; of a larger one some are drawn, the others counted."
+    )
+    pairs: CountOrZero = Field(0, description="Positive pairs at most, chosen by a hash of their keys; 0: all.")
+    negatives: CountOrZero = Field(
+        1, description="Random questions per positive pair; logistic_ranking uses the hardest; 0 if there are others."
+    )
+    negatives_drawn: Literal["each-epoch", "once"] = Field("each-epoch", description="When negatives are drawn.")
+    mined_negatives: CountOrZero = Field(
+        0, description="Hard negatives per positive pair: the encoder's nearest questions that are no known duplicates."
+    )
+    mined_epochs: Count = Field(1, description="Epochs after which they are mined anew.")
+    development_share: MoreThanZero = Field(0.2, description="Share of the sets of duplicates that is tuned on.")
+    test_share: Annotated[float, Field(ge=0)] = Field(0.2, description="Share of the sets that is kept for measuring.")
+    development_pool: Count = Field(2_000, description="Questions that an epoch's development MAP is measured over.")
+    negative_pool: Count = Field(
+        100_000, description="Questions that negatives are drawn from, of the training part or of none."
+    )
+    gpu: Annotated[Literal["auto", "always", "never"], ONLY_HOW] = Field(
+        "auto", description="auto: if the cluster has one for each worker now."
+    )
+    seed: int = Field(1, description="Of all that training draws.")
+
+    @model_validator(mode="after")
+    def _leaves_some_to_train(self) -> Self:
+        if self.development_share + self.test_share >= 1:
+            raise SettingError(
+                f"setting 'training.development_share' is {self.development_share} and test_share {self.test_share}; "
+                "less than 1 expected of both together"
+            )
+        return self

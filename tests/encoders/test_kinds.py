@@ -1,0 +1,83 @@
+"""The settings of each kind of network, and what is refused."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dupq.encoders.build import build
+from dupq.encoders.kinds import kinds, network_settings, read_by_its_kind
+from dupq.errors import SettingError
+from dupq.pipelines.from_dump import FromDumpJob
+from dupq.settings import config
+from dupq.settings.encoder import EncoderSettings
+
+
+def test_each_preset_names_only_what_its_network_reads() -> None:
+    seen = {network_settings(config.load(name).encoder).kind for name in config.preset_names()}
+    assert seen == set(kinds())
+
+
+@pytest.mark.parametrize("kind", [kind for kind in kinds() if kind != "sentence_transformers"])
+def test_each_kind_builds_its_network_from_its_defaults(kind: str) -> None:
+    network = build(EncoderSettings(kind=kind), np.ones((5, 4), np.float32), seed=1)
+    assert network.words.weight.shape == (5, 4)
+    assert network.trainable == (kind not in ("sif", "mappsent"))
+
+
+@pytest.mark.parametrize(
+    ("preset", "assignment", "named"),
+    [
+        ("bogdanova-sum", "encoder.window=4", "encoder.window' is '4'; an odd number expected"),
+        ("bogdanova-sum", "encoder.window=0", "encoder.window"),
+        ("bogdanova-sum", "encoder.units=0", "encoder.units' is '0'; at least 1 expected"),
+        ("bogdanova-sum", "encoder.pooling=attention", "'sum' or 'max'"),
+        ("bogdanova-sum", "encoder.similarity=manhattan", "encoder.kind=cnn does not read it; it reads kind, max"),
+        ("bogdanova-sum", "encoder.kind=guess", "bow_cnn"),
+        ("dupq", "encoder.units=5", "encoder.kind=word_bag does not read it"),
+        ("dupq", "encoder.dropout=1", "encoder.dropout' is '1'; less than 1"),
+        ("othman-cnn", "encoder.widths=0", "encoder.widths"),
+        ("othman-cnn", "encoder.widths=a,3", "whole number"),
+        ("othman-lstm", "encoder.pooling=max", "'final' or 'attention'"),
+        ("othman-lstm", "encoder.similarity=dot", "'cosine', 'manhattan' or 'euclidean'"),
+        ("arora-sif", "encoder.smoothing=0", "more than 0"),
+        ("mappsent", "encoder.removed_components=-1", "at least 0"),
+    ],
+)
+def test_a_wrong_setting_of_a_network_is_named(preset: str, assignment: str, named: str) -> None:
+    with pytest.raises(SettingError, match=re.escape(named)):
+        network_settings(config.load(preset, [assignment]).encoder)
+
+
+def test_a_setting_that_its_network_does_not_read_stops_a_training_before_any_work(tmp_path: Path) -> None:
+    job = FromDumpJob((str(tmp_path),), str(tmp_path / "out"), assignments=("encoder.units=5",))
+    with pytest.raises(SettingError, match="word_bag does not read it"):
+        job.check()
+    assert not (tmp_path / "out").exists()
+
+
+def test_another_kind_starts_from_its_own_defaults_in_whatever_order_it_is_assigned() -> None:
+    there = config.load("dupq", ["encoder.maximum_tokens=9"])
+    for assignments in (["encoder.kind=lstm", "encoder.units=5"], ["encoder.units=5", "encoder.kind=lstm"]):
+        found = network_settings(config.assign(there, assignments).encoder)
+        assert (found.kind, found.model_dump()["units"], found.maximum_tokens) == ("lstm", 5, 9)
+
+
+def test_encoders_that_were_saved_with_the_settings_of_all_kinds_are_read() -> None:
+    saved = EncoderSettings(kind="word_bag", dropout=0.2, units=300, widths=[2, 3], pooling="max", similarity="cosine")
+    assert network_settings(read_by_its_kind(saved)).model_dump()["dropout"] == 0.2
+    assert not {"units", "widths", "pooling", "similarity"} & set(read_by_its_kind(saved).model_dump())
+
+
+def test_all_settings_of_a_network_are_given_to_the_job() -> None:
+    given = network_settings(EncoderSettings(kind="cnn")).given()
+    assert type(given) is EncoderSettings
+    assert given.model_dump() == {
+        "kind": "cnn",
+        "maximum_tokens": 512,
+        "word_vectors": "learned",
+        "units": 300,
+        "window": 3,
+        "pooling": "max",
+    }

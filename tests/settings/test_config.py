@@ -1,0 +1,150 @@
+"""Settings: presets, assignments, and what is refused."""
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+from dupq.errors import SettingError
+from dupq.settings import config
+from dupq.settings.config import Settings
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("preset", config.preset_names())
+def test_every_preset_parses(preset: str) -> None:
+    settings = config.load(preset)
+    assert config.from_dict(config.to_dict(settings)) == settings
+
+
+def test_settings_that_are_gone_do_not_keep_an_encoder_that_was_saved_with_them_from_being_read() -> None:
+    saved = config.to_dict(Settings())
+    saved["evaluation"]["bm25_limit"] = 500_000
+    assert config.from_dict(saved) == Settings()
+
+
+def test_bogdanovas_preset_has_the_papers_numbers() -> None:
+    settings = config.load("bogdanova-sum")
+    assert settings.word_vectors.dimensions == 200
+    assert (settings.encoder.units, settings.encoder.window, settings.encoder.pooling) == (300, 3, "sum")
+    assert settings.training.learning_rate == 0.005
+    assert settings.text.code == "removed"
+
+
+def test_the_other_presets_have_their_papers_numbers() -> None:
+    cnn, bow = config.load("dos-santos-cnn"), config.load("dos-santos-bow-cnn")
+    assert (cnn.encoder.units, cnn.training.learning_rate) == (1000, 0.05)
+    assert (bow.encoder.units, bow.training.learning_rate) == (400, 0.01)
+    for settings in (cnn, bow):
+        assert (settings.word_vectors.dimensions, settings.encoder.window) == (200, 3)
+        assert (settings.training.loss, settings.training.gamma, settings.training.negatives) == (
+            "logistic_ranking",
+            10.0,
+            20,
+        )
+    for name in ("lstm", "gru", "alstm", "cnn"):
+        settings = config.load(f"othman-{name}")
+        assert (settings.word_vectors.dimensions, settings.encoder.similarity) == (300, "manhattan")
+        assert (settings.training.loss, settings.training.epochs) == ("mean_squared_error", 25)
+    assert (settings.encoder.filters, settings.encoder.dropout, settings.training.batch_size) == (32, 0.5, 128)
+    assert (settings.training.optimizer, settings.training.learning_rate) == ("adam", 0.01)
+    lstm = config.load("othman-alstm")
+    assert (lstm.encoder.units, lstm.training.gradient_clipping, lstm.training.batch_size) == (50, 1.25, 64)
+    assert (lstm.training.optimizer, lstm.encoder.pooling) == ("adadelta", "attention")
+
+
+@pytest.mark.parametrize(
+    ("assignment", "named"),
+    [
+        ("neighbours.k", "section.name=value"),
+        ("nowhere.k=1", "nowhere"),
+        ("neighbours.q=1", "has no 'q'"),
+        ("neighbours.k=ten", "a whole number expected"),
+        ("neighbours.k=0", "neighbours.k"),
+        ("neighbours.method=lsh", "'exact' or 'ivf'"),
+        ("neighbours.ivf_lists=-1", "neighbours.ivf_lists"),
+        ("neighbours.ivf_probes=0", "neighbours.ivf_probes"),
+        ("neighbours.ivf_sample=0", "neighbours.ivf_sample"),
+        ("near_duplicates.threshold=0", "near_duplicates.threshold"),
+        ("near_duplicates.bands=40", "128 permutations"),
+        ("text.code=gone", "removed"),
+        ("training.optimizer=guess", "adadelta"),
+        ("title_body.epochs=-1", "title_body.epochs"),
+        ("teacher.temperature=0", "teacher.temperature"),
+        ("text.title_times=0", "text.title_times"),
+        ("training.gamma=0", "training.gamma"),
+        ("training.gradient_clipping=-1", "training.gradient_clipping"),
+        ("training.development_share=0", "development_share"),
+        ("training.beta=0.5", "has no 'beta'"),
+        ("calibration.precision=0", "calibration.precision"),
+        ("calibration.unknown_words=1.5", "calibration.unknown_words"),
+        ("calibration.links=-1", "calibration.links"),
+        ("calibration.sample=0", "calibration.sample"),
+        ("clusters.threshold=1.1", "at most 1"),
+        ("clusters.scored_size=0", "clusters.scored_size"),
+        ("clusters.known_links=yes", "'use', 'ignore' or 'check'"),
+        ("training.test_share=0.9", "less than 1"),
+    ],
+)
+def test_a_wrong_setting_is_named(assignment: str, named: str) -> None:
+    with pytest.raises(SettingError, match=re.escape(named)) as caught:
+        config.load("bogdanova-sum", [assignment])
+    assert caught.value.exit_code == 2
+
+
+def test_an_unknown_preset_is_named_with_those_there_are() -> None:
+    with pytest.raises(SettingError, match="bogdanova-sum"):
+        config.load("no-such")
+
+
+def test_a_value_that_is_wrong_only_with_another_is_named_with_both() -> None:
+    with pytest.raises(SettingError, match=r"parts_of_speech' is 'content'; .*text.language=french"):
+        config.load("dupq", ["text.parts_of_speech=content", "text.language=french"])
+
+
+def test_assignments_are_read_by_the_types_of_their_settings() -> None:
+    settings = config.load("dupq", ["neighbours.sites=a.com,b.com", "training.gamma=3", "teacher.held_out=true"])
+    assert settings.neighbours.sites == ("a.com", "b.com")
+    assert settings.training.gamma == 3.0
+    assert settings.teacher.held_out is True
+
+
+def test_of_two_assignments_of_one_setting_the_last_counts() -> None:
+    assert config.load("dupq", ["neighbours.k=3", "neighbours.k=4"]).neighbours.k == 4
+
+
+def test_settings_are_frozen_and_a_changed_copy_is_checked() -> None:
+    settings = config.load()
+    with pytest.raises(ValueError, match="frozen"):
+        settings.training.epochs = 3  # type: ignore[misc]
+    assert settings.training.changed(epochs=3).epochs == 3
+    with pytest.raises(SettingError, match=r"'TrainingSettings.epochs' is 0; at least 1"):
+        settings.training.changed(epochs=0)
+
+
+def test_settings_that_say_only_how_are_no_part_of_the_answer() -> None:
+    how = ["encode.actors=3", "encode.gpus=1", "neighbours.block_rows=9", "training.gpu=never"]
+    settings, others = config.load(), config.load(assignments=how)
+    assert settings != others
+    assert config.answer_settings(settings) == config.answer_settings(others)
+    changed = config.load(assignments=["encode.batch_size=9"])
+    assert config.answer_settings(settings) != config.answer_settings(changed)
+
+
+def test_only_free_sections_of_an_encoders_settings_may_change() -> None:
+    assert config.assign_free(Settings(), ["clusters.threshold=0.5"], ("clusters",)).clusters.threshold == 0.5
+    with pytest.raises(SettingError, match=r"text.code=kept: fixed when the encoder was trained; free are clusters"):
+        config.assign_free(Settings(), ["text.code=kept"], ("clusters",))
+
+
+def test_every_setting_says_what_it_is() -> None:
+    for section in Settings.model_fields.values():
+        for name, field in type(section.default).model_fields.items():
+            assert (field.description or "")[-1:] in (".", ","), name
+
+
+def test_the_page_of_settings_is_that_of_the_models() -> None:
+    made = runpy.run_path(str(ROOT / "docs" / "make_settings.py"))["page"]()
+    assert (ROOT / "docs" / "settings.md").read_text("utf-8") == made, "run make docs"
