@@ -42,13 +42,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--precision",
         type=float,
         metavar="P",
-        default=CalibrationSettings.precision,
+        default=CalibrationSettings().precision,
         help="the expected share of the pairs that may join questions that are duplicates",
     )
     parser.add_argument(
         "--known-links",
         choices=["use", "ignore", "check"],
-        default=ClusterSettings.known_links,
+        default=ClusterSettings().known_links,
         help="use: known duplicates join their questions; check: they are for calibration and measures only; ignore: "
         "as if there were none",
     )

@@ -35,7 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--max-reject-share",
         metavar="SHARE",
         type=float,
-        default=IngestSettings.maximum_reject_share,
+        default=IngestSettings().maximum_reject_share,
         help="more broken rows than this share of all fail a site",
     )
     add_shared(parser)

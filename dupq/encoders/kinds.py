@@ -9,6 +9,7 @@ from typing import get_args
 from dupq.encoders import networks
 from dupq.encoders.network_settings import NetworkSettings
 from dupq.errors import SettingError
+from dupq.settings.config import Settings
 from dupq.settings.encoder import EncoderSettings
 
 
@@ -37,6 +38,12 @@ def network_settings(given: EncoderSettings) -> NetworkSettings:
             read = ", ".join(of_kind.model_fields)
             raise SettingError(f"setting 'encoder.{name}': encoder.kind={given.kind} does not read it; it reads {read}")
     return of_kind.read(given.model_dump(), "encoder")
+
+
+def learns_without_links(settings: Settings) -> bool:
+    """Whether an encoder takes anything from an archive without known duplicates."""
+    needs_links = network_settings(settings.encoder).needs_links
+    return not needs_links or settings.title_body.epochs > 0 or bool(settings.teacher.encoder)
 
 
 def read_by_its_kind(saved: EncoderSettings) -> EncoderSettings:

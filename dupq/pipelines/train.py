@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from dupq import storage
 from dupq.encoders.description import read_description, saved_by
-from dupq.encoders.kinds import network_settings
+from dupq.encoders.kinds import learns_without_links, network_settings
 from dupq.errors import DupqError, SettingError
 from dupq.links.pair_files import read_pairs
 from dupq.report import learning_curve
@@ -25,7 +25,7 @@ from dupq.settings.training import TrainingSettings
 from dupq.shards import answer_shards, link_files, question_shards
 from dupq.stages.texts import make_answer_texts, make_texts
 from dupq.stages.training.fit import fit
-from dupq.stages.training.prepare import gather_pairs, learns_without_links, prepare
+from dupq.stages.training.prepare import gather_pairs, prepare
 from dupq.stages.training.save_encoder import save_encoder
 from dupq.stages.training.teacher import teach
 

@@ -1,12 +1,12 @@
 """Each network against its slow twin; what must hold for every one of them."""
 
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from encoder_settings import where_read
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import encoder_twins as twins
@@ -161,12 +161,12 @@ def test_a_bag_of_words_is_equation_1_of_dos_santos(texts: list[list[int]]) -> N
 @settings(max_examples=15, deadline=None)
 @given(texts=TEXTS)
 def test_a_score_is_its_equation(name: str, texts: list[list[int]]) -> None:
-    network, (encoder, twin) = small_network(name), NETWORKS[name]
+    network, twin = small_network(name), NETWORKS[name][1]
     parameters = twins.weights_of(network)
     others = texts[1:] + texts[:1]
     found = network.score(forward(network, texts), forward(network, others)).tolist()
     for score, left, right in zip(found, texts, others, strict=True):
-        expected = twins.similarity(encoder.similarity, twin(parameters, left), twin(parameters, right))
+        expected = twins.similarity(network.kind, twin(parameters, left), twin(parameters, right))
         if isinstance(network, BowCNN):
             beta_1, beta_2 = parameters["betas"]
             expected *= beta_2
@@ -307,7 +307,7 @@ def network_and_texts(name: str, count: int) -> tuple[Encoder, list[np.ndarray]]
     generator = np.random.default_rng(1)
     texts = [generator.integers(1, 1_500, generator.integers(0, 150)).astype(np.int32) for _ in range(count)]
     vectors = generator.normal(size=(1_500, 50)).astype(np.float32)
-    return build(dataclasses.replace(NETWORKS[name][0], units=50), vectors, seed=1), texts
+    return build(where_read(Settings(encoder=NETWORKS[name][0]), units=50).encoder, vectors, seed=1), texts
 
 
 @every_network

@@ -137,7 +137,7 @@ def test_metrics_tell_the_threshold_and_what_is_expected_of_it(run: Run, metrics
     above = probabilities[probabilities >= np.float32(metrics["threshold"])]
     assert metrics["encoder_pairs_above_threshold"] == len(above)
     assert (metrics["encoder_pairs"], metrics["clusters"]) == (len(probabilities), len(groups(run)))
-    chosen, wanted = metrics["thresholds"][0], CalibrationSettings.precision
+    chosen, wanted = metrics["thresholds"][0], CalibrationSettings().precision
     assert (chosen["precision"], chosen["threshold"], chosen["pairs"]) == (wanted, metrics["threshold"], len(above))
     if len(above):
         assert chosen["expected_precision"] == pytest.approx(above.astype(np.float64).mean())

@@ -186,6 +186,7 @@ import pyarrow as pa
 from oracles.slow_shingles import slow_hashes
 from dupq.near_duplicates.shingles import shingle
 from dupq.near_duplicates.signatures import signatures, text_signatures
+from dupq.settings.near_duplicates import NearDuplicateSettings
 from dupq.text.token_columns import token_texts
 from dupq.text.tokens import tokens
 from test_token_columns import EDGES

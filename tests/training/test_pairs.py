@@ -1,7 +1,5 @@
 """Which pairs are trained on."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -38,7 +36,7 @@ def test_a_large_set_gives_its_links_first_and_counts_what_it_leaves_out() -> No
     links = np.array([*((0, i) for i in range(1, 200)), (300, 301), (302, 303), (304, 305)])
     few = SETTINGS.changed(set_pairs=400, development_share=0.25)
     for seed in range(1, 9):  # until the large set is in the training part
-        few = dataclasses.replace(few, seed=seed)
+        few = few.changed(seed=seed)
         split = split_links(links, few)
         if 0 in split.questions_of("train"):
             break
@@ -111,7 +109,7 @@ def test_negatives_are_drawn_once_or_each_epoch_and_the_order_is_another_one_eac
     mined = np.stack([(used[:, 0] + 10) % 100, (used[:, 0] + 21) % 100], axis=1)
 
     def rows(drawn: str, epoch: int) -> list[list[float]]:
-        chosen = dataclasses.replace(training, negatives_drawn=drawn)  # type: ignore[arg-type]
+        chosen = training.changed(negatives_drawn=drawn)
         examples = epoch_examples(used, np.arange(100), split, chosen, epoch, mined, np.array([(1, 12), (23, 99)]))
         return np.column_stack([*examples]).tolist()  # type: ignore[no-any-return]
 

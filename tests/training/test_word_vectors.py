@@ -1,6 +1,5 @@
 """Word vectors of the archive's own text."""
 
-import dataclasses
 from collections import Counter
 from typing import Any
 
@@ -57,7 +56,7 @@ def test_each_setting_of_word2vec_is_heard() -> None:
     sentences = [[f"w{(number * step) % 17}" for step in range(9)] for number in range(200)]
     plain = WordVectorSettings(dimensions=8, epochs=1)
     tables = [
-        make_word_vectors(sentences, dataclasses.replace(plain, **change), seed=1).table.tobytes()
+        make_word_vectors(sentences, plain.changed(**change), seed=1).table.tobytes()
         for change in (
             {},
             {"algorithm": "cbow"},

@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dupq import storage
-from dupq.encoders.kinds import network_settings
 from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import chosen
 from dupq.execution.tasks import Counts, Report, run_tasks
@@ -49,12 +48,6 @@ class Known:
     split: Split
     wrong: np.ndarray  # no duplicates, by files; no question of the development and test parts among them
     counts: Counts
-
-
-def learns_without_links(settings: Settings) -> bool:
-    """Whether there is anything that an encoder takes from an archive without known duplicates."""
-    needs_links = network_settings(settings.encoder).needs_links
-    return not needs_links or settings.title_body.epochs > 0 or bool(settings.teacher.encoder)
 
 
 def gather_pairs(uris: tuple[str, ...], files: TrainingFiles, sites: Sites) -> Report:
@@ -172,6 +165,7 @@ def negative_pool(keys: np.ndarray, split: Split, settings: TrainingSettings) ->
 
 
 def _prepare(files: TrainingFiles, site_names: list[str], settings: Settings) -> Counts:
+    from dupq.encoders.kinds import learns_without_links
     from dupq.stages.training.teacher import word_teacher
     from dupq.training.word_vectors import make_word_vectors
 
