@@ -58,10 +58,10 @@ _RULES = {
     "tuple_type": "a list expected",
     "too_short": "one or more expected",
     "literal_error": "allowed: {expected}",
-    "greater_than": "more than {gt} expected",
-    "greater_than_equal": "at least {ge} expected",
-    "less_than": "less than {lt} expected",
-    "less_than_equal": "at most {le} expected",
+    "greater_than": "more than {gt:g} expected",
+    "greater_than_equal": "at least {ge:g} expected",
+    "less_than": "less than {lt:g} expected",
+    "less_than_equal": "at most {le:g} expected",
     "extra_forbidden": "there is no such setting",
 }
 

@@ -45,7 +45,7 @@ def observe(folder: Path) -> Answers:
     sample = write_sample(folder / "dump", questions=400)
     archive = str(folder / "archive")
     ingest(IngestJob((str(sample.archive),), archive, answers=True))
-    trained = ("training.epochs=2", "word_vectors.dimensions=20", "training.development_pool=100")
+    trained = ("training.epochs=2", "word_vectors.dimensions=20", "encoder.units=16", "training.development_pool=100")
     job = TrainingJob(f"{archive}/questions", f"{archive}/links", str(folder / "trained"), "bogdanova-max", trained)
     training = train(job)
     encoder = put_together(f"{archive}/questions", str(folder / "encoder"))
