@@ -228,13 +228,13 @@ NEAREST = pa.schema(
         _required("key", pa.int64()),
         _required("neighbours", pa.list_(pa.int64())),
         _required("scores", pa.list_(pa.float64())),  # what they are ordered by, exactly
-        _required("over", pa.int64()),  # how many questions are over the threshold
+        _required("over", pa.int64()),  # how many questions are above the floor
     ]
 )
 
 
-def centres(dimensions: int) -> pa.Schema:
-    """The middle of each list of an inverted file, and the length that vectors are scaled by (neighbours/ivf.py)."""
+def centroids(dimensions: int) -> pa.Schema:
+    """The centroid of each inverted list, and the length that vectors are scaled by (neighbours/ivf.py)."""
     return pa.schema([_required("centre", pa.list_(pa.float32(), dimensions)), _required("longest", pa.float64())])
 
 

@@ -1,4 +1,4 @@
-"""Compiled: the best candidates of each question so far, and merging lists of neighbours."""
+"""Compiled code that keeps the best candidates of each question so far, and merges lists of neighbours."""
 
 import mmap
 from typing import Any, NamedTuple
@@ -8,15 +8,15 @@ import numpy as np
 from dupq.kernel_cache import numba as nb
 from dupq.neighbours.exact import exact_score
 
-_SPARE = 3  # candidates that a question has room for beyond its k best, times k
+_SPARE = 3  # room for candidates of a question beyond its k best, in units of k
 _LEAST_SPARE = 24
 
 
-class Best(NamedTuple):
+class Candidates(NamedTuple):
     """The candidates of each of n questions: room for some more than k, of which the first `sizes` are in use.
 
-    `values` (float64) are within the margin of the exact scores; `others` (int32) are places; what has a value under
-    `bounds` is not among the k best.
+    `values` (float64) are within the margin of the exact scores; `others` (int32) are row numbers; a candidate with a
+    value below `bounds` is not among the k best.
     """
 
     values: np.ndarray
@@ -25,16 +25,16 @@ class Best(NamedTuple):
     bounds: np.ndarray
 
 
-def no_candidates(questions: int, k: int) -> Best:
-    """Nothing yet. Memory: 12 bytes times 4 k + 24 a question; without k none, and bounds that nothing passes."""
+def no_candidates(questions: int, k: int) -> Candidates:
+    """Nothing yet. Memory: 12 (4 k + 24) bytes a question; with k = 0 none, and no value reaches the bounds."""
     room = (1 + _SPARE) * k + _LEAST_SPARE if k else 0
     bounds = np.full(questions, -np.inf if k else np.inf)
     values, others = _pages((questions, room), np.float64), _pages((questions, room), np.int32)
-    return Best(values, others, np.zeros(questions, np.int32), bounds)
+    return Candidates(values, others, np.zeros(questions, np.int32), bounds)
 
 
 def _pages(shape: tuple[int, int], kind: Any) -> np.ndarray:
-    """Memory that goes back to the system when it is freed; the allocator would keep it, once for each thread."""
+    """An array whose memory returns to the system when it is freed; malloc would keep it, once for each thread."""
     count = shape[0] * shape[1]
     return np.frombuffer(mmap.mmap(-1, max(1, count * np.dtype(kind).itemsize)), kind, count).reshape(shape)
 
@@ -43,9 +43,9 @@ def _pages(shape: tuple[int, int], kind: Any) -> np.ndarray:
 def push(best, rows, others, values, k, margin, mine, theirs, rule):  # type: ignore[no-untyped-def]
     """Add candidates to those of their rows; where there is no room, keep those that may be among the k best.
 
-    A value is within `margin` of the exact score, so none of the k best is more than 2 `margin` under the k-th value.
-    Where too many are that near to each other, their exact scores decide: `mine` and `theirs` are the sides that rows
-    and others are of.
+    A value is within `margin` of the exact score, so none of the k best is more than 2 `margin` below the k-th value.
+    Where too many are that close to each other, their exact scores decide: `mine` and `theirs` are the sides that rows
+    and others belong to.
     """
     room = best.values.shape[1]
     for place in range(len(rows)):
@@ -67,7 +67,7 @@ def push(best, rows, others, values, k, margin, mine, theirs, rule):  # type: ig
 
 @nb.njit(nogil=True, cache=True)
 def finish(best, k, margin, mine, theirs, rule):  # type: ignore[no-untyped-def]
-    """Leave the k best of each row with their exact scores, the best first, ties by `others`."""
+    """Keep the k best of each row with their exact scores, the best first, ties by `others`."""
     for row in range(len(best.sizes)):
         _shrink(best, row, k, margin)
         _keep_exact(best, row, k, mine, theirs, rule)
@@ -75,7 +75,7 @@ def finish(best, k, margin, mine, theirs, rule):  # type: ignore[no-untyped-def]
 
 @nb.njit(nogil=True, cache=True)
 def _shrink(best, row, k, margin):  # type: ignore[no-untyped-def]
-    """Raise the bound of a row as far as its candidates allow, and drop those under it."""
+    """Raise the bound of a row as far as its candidates allow, and drop those below it."""
     size = best.sizes[row]
     if size < k:
         return
@@ -119,7 +119,7 @@ def _is_before(value, other, than_value, than_other):  # type: ignore[no-untyped
 def merge_nearest(others, scores, new_others, new_scores):  # type: ignore[no-untyped-def]
     """Merge lists of neighbours, row by row, into `others` and `scores`: the best first, ties by the smaller key.
 
-    Shapes (n, k); -1 stands for no neighbour, after all others. A neighbour in both lists counts once.
+    Shapes (n, k); -1 means no neighbour, and comes last. A neighbour in both lists counts once.
     """
     n, k = others.shape
     merged_others, merged_scores = np.empty(k, others.dtype), np.empty(k, scores.dtype)

@@ -1,7 +1,7 @@
 """Cosines of bags of words for whole blocks: frequent words by a matrix product, the others from lists.
 
-A word that a tenth of the questions have costs less as one more dimension of the product than as a list that is gone
-through for each question that has it; nearly all other words are so rare that their lists are short. The sum of both
+A word that a tenth of the questions have costs less as one more dimension of the product than as a list that is walked
+for each question that has it; nearly all other words are so rare that their lists are short. The sum of both
 parts is the cosine, so nothing is left out.
 """
 
@@ -12,7 +12,7 @@ from scipy import sparse
 
 from dupq.neighbours.exact import Side
 
-# Of a pair of questions: a dimension of a product costs some 0.01 ns, an entry of a list 1 ns
+# For a pair of questions, a dimension of a product costs some 0.01 ns, an entry of a list 1 ns
 _FREQUENT = 0.1
 
 

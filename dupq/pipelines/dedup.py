@@ -44,7 +44,7 @@ from dupq.stages.near_duplicates.verify import find_near_duplicates
 from dupq.stages.neighbours.exact import planned
 from dupq.stages.neighbours.increment import find_neighbours_since
 from dupq.stages.neighbours.search import find_neighbours
-from dupq.stages.neighbours.tables import Asked
+from dupq.stages.neighbours.tables import SearchRequest
 from dupq.stages.represented_links import write_links
 from dupq.stages.terms import make_terms
 from dupq.stages.texts import make_texts
@@ -125,15 +125,15 @@ def dedup(job: DedupJob) -> writer.Run:
         ),
     )
     run.stage("terms", lambda: make_terms(files.terms, sites, settings.text.language))
-    asked = Asked(sites.names, settings.neighbours, measure, math.inf, files.parts)
-    plan = planned(files.neighbours, shards, asked)
-    run.stage("calibrate", lambda: calibrate(files.calibration, asked, plan, settings.calibration))
+    request = SearchRequest(sites.names, settings.neighbours, measure, math.inf, files.parts)
+    plan = planned(files.neighbours, shards, request)
+    run.stage("calibrate", lambda: calibrate(files.calibration, request, plan, settings.calibration))
     floor = storage.read_json(files.calibration.output)["floor"]
-    asked = dataclasses.replace(asked, threshold=math.inf if floor is None else floor)
+    request = dataclasses.replace(request, threshold=math.inf if floor is None else floor)
     if since is None:
-        run.stage("neighbours", lambda: find_neighbours(files.neighbours, shards, asked))
+        run.stage("neighbours", lambda: find_neighbours(files.neighbours, shards, request))
     else:
-        run.stage("neighbours", lambda: find_neighbours_since(files.neighbours, shards, asked, NeighbourFiles(since)))
+        run.stage("neighbours", lambda: find_neighbours_since(files.neighbours, shards, request, NeighbourFiles(since)))
     storage.delete_folder(files.neighbours.tiles)
     run.stage("pairs", lambda: score_pairs(files.pairs, k))
     threshold = choose_threshold(files.pairs, settings.calibration.precision, settings.clusters.threshold)

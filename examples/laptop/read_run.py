@@ -15,7 +15,7 @@ for row in canonical.sort_by([("cluster_size", "descending")]).slice(0, 5).to_py
     for member in run.cluster_of((row["site"], row["question_id"])).questions:
         print(f"  {member.question}  {member.title}")
 
-print("\nthe likeliest pairs that share no text")
+print("\nthe likeliest pairs that the encoder found")
 likely = run.pairs.arrow(filter=(pc.field("source") == "encoder") & pc.field("joined"))
 for row in likely.sort_by([("probability", "descending")]).slice(0, 5).to_pylist():
     left, right = ((row[f"site_{side}"], row[f"question_id_{side}"]) for side in ("left", "right"))

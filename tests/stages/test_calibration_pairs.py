@@ -14,7 +14,7 @@ from dupq.neighbours.search import nobody
 from dupq.runs.layout import CalibrationFiles, NeighbourFiles, TermFiles
 from dupq.shards import Shard
 from dupq.stages.calibration.sampled_pairs import SampledPairs, read_lists, sampled_pairs
-from dupq.stages.neighbours.tables import Asked, nearest_table
+from dupq.stages.neighbours.tables import SearchRequest, nearest_table
 from dupq.tables import KNOWN_SETS, NEAREST, SAMPLE
 
 SITE = "a.example.com"
@@ -56,8 +56,8 @@ def sampled(folder: Path, judged: Judged | None = None) -> SampledPairs:
     write_rows(files.known, sets, KNOWN_SETS)
     write_lists(files.search(1).lists, LISTS)
     write_lists(files.search(2).lists, BACK)
-    asked = Asked([SITE], NeighbourSettings(k=K), Measure("cosine", 1.0, 0.0), np.inf, 1)
-    return sampled_pairs(files, asked, read_lists(files, asked))
+    search_request = SearchRequest([SITE], NeighbourSettings(k=K), Measure("cosine", 1.0, 0.0), np.inf, 1)
+    return sampled_pairs(files, search_request, read_lists(files, search_request))
 
 
 def pairs_of(found: SampledPairs) -> list[tuple[int, int]]:

@@ -9,7 +9,7 @@ from dupq.clusters.evidence import UNLISTED, Listing, listing_of
 from dupq.evaluation.verdict_files import Judged, read_verdicts
 from dupq.links.split import Split
 from dupq.runs.layout import CalibrationFiles
-from dupq.stages.neighbours.tables import Asked, read_nearest
+from dupq.stages.neighbours.tables import SearchRequest, read_nearest
 from dupq.stages.represented_links import read_known_sets
 from dupq.tables import SAMPLE
 from dupq.text.keys import Sites, pair_codes
@@ -45,9 +45,9 @@ class Lists(NamedTuple):
     listing: Listing
 
 
-def sampled_pairs(files: CalibrationFiles, asked: Asked, lists: Lists) -> SampledPairs:
+def sampled_pairs(files: CalibrationFiles, request: SearchRequest, lists: Lists) -> SampledPairs:
     """The pairs of the sampled questions that calibration may read: no question of training or test parts."""
-    sites = Sites(asked.sites)
+    sites = Sites(request.sites)
     sample = storage.read_table(files.sample, SAMPLE)
     sampled, is_development = sample["key"].to_numpy(), sample["is_linked"].to_numpy()
     rows = np.flatnonzero(np.isin(lists.keys, sampled))
@@ -136,18 +136,18 @@ def _set_weights(sets: np.ndarray, is_linked: np.ndarray) -> np.ndarray:
     return weights
 
 
-def read_lists(files: CalibrationFiles, asked: Asked) -> Lists:
+def read_lists(files: CalibrationFiles, request: SearchRequest) -> Lists:
     """The lists of both searches."""
     from dupq.neighbours.exact import rule_of
 
-    k = asked.settings.k
+    k = request.settings.k
     found = [read_nearest(files.search(number).lists, k) for number in (1, 2)]
     keys = np.concatenate([some for some, _ in found])
     order = np.argsort(keys, kind="stable")
     others = np.concatenate([nearest.others for _, nearest in found])[order]
     exact = np.concatenate([nearest.scores for _, nearest in found])[order]
-    scores = np.where(others >= 0, rule_of(asked.measure).similarities(exact).astype(np.float64), -np.inf)
-    return Lists(keys[order], others, scores, listing_of(scores, asked.measure.highest))
+    scores = np.where(others >= 0, rule_of(request.measure).similarities(exact).astype(np.float64), -np.inf)
+    return Lists(keys[order], others, scores, listing_of(scores, request.measure.highest))
 
 
 def look_up(lists: Lists, queries: np.ndarray, others: np.ndarray) -> Listing:
