@@ -10,9 +10,9 @@ _EDGES_AT_ONCE = 1 << 20
 def components(edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The questions that `edges` touch, and for each the smallest key of its component.
 
-    `edges` is int64 of shape (m, 2). Both results are int64 and sorted by question. The answer does not
-    depend on the order of the edges. Union-find over the places of the questions among those touched; memory: 24
-    bytes a question beside the edges, and 16 an edge while the questions are told apart.
+    `edges` is int64 of shape (m, 2). Both results are int64 and sorted by question. The answer does not depend on the
+    order of the edges. Union-find over the numbered questions; memory: 24 bytes a question beside the edges, and 16 an
+    edge while the questions are numbered.
     """
     members = np.unique(edges)
     parents = np.arange(len(members))
@@ -36,7 +36,7 @@ def with_represented(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The questions of clusters of two and more (sorted keys), and the smallest key of each one's cluster.
 
-    Both arguments are keys (sorted) with what stands for each: representatives, and a key of the cluster of these.
+    Both arguments are sorted keys with a key for each: its representative, and the first of a representative's cluster.
     """
     keys = np.union1d(representatives[0], solved[0])
     labelled = represented(represented(keys, *representatives), *solved)
@@ -47,7 +47,7 @@ def with_represented(
 
 @numba.njit(nogil=True, cache=True)
 def _unite(parents: np.ndarray, edges: np.ndarray) -> None:
-    """Join the components of both ends of each edge; a root is always the smallest place of its component."""
+    """Join the components of both ends of each edge; a root is always the smallest number of its component."""
     for edge in range(len(edges)):
         left, right = _root(parents, edges[edge, 0]), _root(parents, edges[edge, 1])
         if left < right:
@@ -59,7 +59,7 @@ def _unite(parents: np.ndarray, edges: np.ndarray) -> None:
 @numba.njit(nogil=True, cache=True)
 def _root(parents: np.ndarray, place: int) -> int:
     while parents[place] != place:
-        parents[place] = parents[parents[place]]  # halve the way for those who come later
+        parents[place] = parents[parents[place]]  # path halving
         place = parents[place]
     return place
 

@@ -1,6 +1,6 @@
 """From pairs with a probability to clusters, at a threshold: components of sure pairs, and of each the best partition.
 
-Pairs that no question lists are scored too in components up to a size; in larger ones they count as the least likely.
+In components up to a size, pairs that no question lists are scored too; in larger ones they count as least likely.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ def decide(
     """The questions (int64 keys, sorted) of components, and for each the smallest key of its cluster.
 
     `pairs` (int64 keys, shape (m, 2), left < right, each once) have `probabilities` (float32); `links` (likewise) join
-    whatever these are. `score` gives the probabilities of pairs that are not among `pairs`, in components of three to
+    at any probability. `score` gives the probabilities of pairs that are not among `pairs`, in components of three to
     `scored_size` questions. This is the partition stage in one process. Memory: about 500 bytes a pair of components.
     """
     sure = probabilities >= np.float32(threshold)

@@ -30,7 +30,7 @@ class MappSent(Encoder):
     of a pair: the paper maps original questions onto related ones, and then, as here, both by the same R. Components
     are those of m over all questions. Without mapping this is the paper's MappSent-: the plain sum, less components.
 
-    An orthogonal map of both questions does not change their cosine. So MappSent differs from MappSent- by centring, and
+    An orthogonal map of both questions does not change their cosine. So MappSent differs from MappSent- by centring and
     by components of centred vectors of length 1; R itself changes no score.
     Unknown words are left out.
     """

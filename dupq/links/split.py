@@ -43,7 +43,7 @@ def split_links(links: np.ndarray, settings: TrainingSettings) -> Split:
     """Split duplicate links (int64, shape (m, 2)) by the sets of questions that they connect.
 
     The order is that of a hash of each set's smallest key: the same links give the same split, whatever their
-    order. With fewer than three sets all are development: too few to learn from, but a run can weigh them.
+    order. With fewer than three sets all are development: too few to learn from, but a run can calibrate on them.
     """
     questions, sets = components(links)
     distinct = np.unique(sets)

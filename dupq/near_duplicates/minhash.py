@@ -1,9 +1,9 @@
-"""The compiled heart of MinHash: the least value that each of 64 permutations takes over a text's shingles.
+"""The compiled inner loop of MinHash: the minimum of each of 64 permutations over a text's shingles.
 
 The minima, multipliers and addends of 64 permutations stay in vector registers (twelve with AVX-512) while all
 shingles pass. What is left is a multiplication, an addition and a minimum for each permutation and shingle, which
-keeps the vector units of the processor busy: a loop that numba has LLVM make into vectors reads and writes them
-again and again, and falls short for texts of a hundred shingles.
+keeps the vector units of the processor busy: a loop that LLVM vectorises by itself reads and writes the registers at
+each shingle, and is slower for texts of a hundred shingles.
 """
 
 from typing import Any
@@ -14,9 +14,9 @@ from numba.core import cgutils
 
 from dupq.kernel_cache import numba
 
-intrinsic: Any = extending.intrinsic  # mypy would count the compiler's context among the arguments of a call
+intrinsic: Any = extending.intrinsic  # mypy would take the compiler's context for an argument of a call
 
-TOGETHER = 4  # shingles that one step of the loop takes
+TOGETHER = 4  # shingles of one step of the loop
 _LANES, _REGISTERS = 16, 4
 GROUP = _LANES * _REGISTERS  # permutations
 
@@ -87,8 +87,8 @@ def _repeated(builder, value):  # type: ignore[no-untyped-def]
 def least_values(values, count, multipliers, addends, least):  # type: ignore[no-untyped-def]
     """Write the minimum of multiplier * value + addend over `values[:count]` (uint32) to `least`, for each permutation.
 
-    The permutations are a multiple of GROUP, `count` is at least 1. Behind the values stand TOGETHER that are among
-    them: up to that many more are taken.
+    The number of permutations is a multiple of GROUP, `count` is at least 1. After the values come TOGETHER repeats of
+    some of them, of which the last step may read some.
     """
     for first in range(0, len(least), GROUP):
         _least_of_group(values, count, multipliers, addends, least, first)

@@ -1,9 +1,9 @@
-"""Buckets to candidate pairs, in time and memory linear in the number of texts.
+"""From buckets to candidate pairs, in time and memory linear in the number of texts.
 
-The members of a bucket stand in the order of their keys in the next band (then of their own keys), so that texts
-that agree in two bands stand together, and in another order in each band. Along this chain each member is paired
-with the `links` members that follow it: in a bucket of up to `links` + 1 that leaves out none, in a larger one no
-member has more than 2 * `links` partners however large it is. A bucket of more than `limit` members is oversized:
+The members of a bucket are chained in the order of their keys in the next band (then of their own keys), so that texts
+that agree in two bands are adjacent, and the order differs from band to band. Each member is paired with the `links`
+members that follow it in the chain: in a bucket of up to `links` + 1 that leaves out none, in a larger one no member
+has more than 2 * `links` partners. A bucket of more than `limit` members is oversized:
 it is chained by single links and counted. What one band's chain leaves out, the chains of other bands find: of real
 texts with 50 or 90 edits each, 0.999 of the true pairs became candidates (32 links, limit 100). Beyond the limit
 pairs are left out, and must be, or output would grow with the square of the bucket: 0.89 of them were found with 200
@@ -16,7 +16,7 @@ import numpy as np
 
 from dupq.kernel_cache import numba
 
-_SLOTS_PER_KEY = 8  # of the sieve, two bits each: about one in eight of the keys that stand alone gets past it
+_SLOTS_PER_KEY = 8  # of the sieve, two bits each: about one in eight of the unique keys passes it
 _SMALL = 16  # members of a bucket that insertion sorts fast
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _ONE = np.uint64(1)
@@ -91,8 +91,8 @@ def next_band(band: int, bands: int) -> int:
 def distinct_pairs(pairs: np.ndarray) -> np.ndarray:
     """`pairs` (int64, shape (m, 2)) sorted, each once.
 
-    Near copies meet in most of their bands, so that most pairs stand many times: a hash table takes them out before
-    the others are sorted.
+    Near copies agree in most of their bands, so that most pairs are found many times: a hash table removes repeats
+    before the others are sorted.
     """
     slots = np.full(1 << max(1, (2 * len(pairs)).bit_length()), -1, np.int64)
     kept = np.empty(len(pairs), np.int64)
@@ -101,7 +101,7 @@ def distinct_pairs(pairs: np.ndarray) -> np.ndarray:
 
 
 def shared(buckets: np.ndarray) -> np.ndarray:
-    """Which of the keys may stand more than once (bool): all that do, and a few more.
+    """Which of the keys may be repeated (bool): all that are, and a few more.
 
     A sieve of two bits a slot (empty, one key, more) takes two passes over the keys, where sorting them all would
     take many.

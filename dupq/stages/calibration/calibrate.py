@@ -1,9 +1,9 @@
-"""embeddings, terms, known duplicates → the probability of a pair in this archive.
+"""embeddings, terms, known duplicates → the model of a pair's probability in this archive, and the search's floor.
 
-    fitness    a task a shard    texts of some questions, and in one task whether the encoder knows them
+    fitness    a task a shard    texts of some questions; in one task, whether the encoder knows such texts
     sample     one task          questions of development links, and others by a hash of their key
-    searches   search_some.py    these in the whole archive, then their neighbours, for the ranks in both directions
-    terms      a task a part     the terms of these questions, and the titles of all in their lists
+    searches   search_some.py    these in the whole archive, then their neighbours, for ranks in both directions
+    terms      a task a part     the terms of these questions, and the titles of their neighbours
     fit        one task          the model (clusters/calibration.py), and the floor of the all-pairs search
 
 Memory: 8 bytes a question where some are chosen; 22 lists and texts and 400 titles a sampled question in `fit`.
@@ -94,7 +94,7 @@ def _fitness(files: CalibrationFiles, names: list[str]) -> Counts:
 
 
 def _check_fitness(files: CalibrationFiles, settings: CalibrationSettings) -> None:
-    """Say it, and stop if that is wanted, where the encoder knows far less of this archive than of its own."""
+    """Warn, or stop if so configured, where the encoder knows this archive far less well than its own."""
     here, trained = storage.read_json(files.fitness), read_description(files.encoder)["fitness"]
     faults = []
     if here["unknown_words"] > max(2 * trained["unknown_words"], trained["unknown_words"] + settings.unknown_words):
@@ -161,7 +161,7 @@ def _second_wanted(files: CalibrationFiles, request: SearchRequest) -> Counts:
 
 
 def _words_of_part(files: CalibrationFiles, request: SearchRequest, part: int) -> Counts:
-    """The terms of the questions that were searched, and the titles of all that they list."""
+    """The terms of the questions that were searched, and the titles of their neighbours."""
 
     def make() -> Counts:
         found = [read_nearest(files.search(number).lists, request.settings.k) for number in (1, 2)]
@@ -215,7 +215,7 @@ def _fit(files: CalibrationFiles, request: SearchRequest, settings: CalibrationS
 
 
 def _floor(scores: np.ndarray, probabilities: np.ndarray, counts: np.ndarray, request: SearchRequest) -> float:
-    """The lowest score such that, as expected, half of the pairs from it on are duplicates; infinite if none is."""
+    """The lowest score from which half of the pairs are expected to be duplicates; infinite if there is none."""
     order = np.argsort(-scores, kind="stable")
     right = np.cumsum((probabilities * counts)[order]) / np.maximum(np.cumsum(counts[order]), 1e-300)
     is_last = np.append(scores[order][1:] != scores[order][:-1], True)[: len(order)]

@@ -66,7 +66,7 @@ def sampled_pairs(files: CalibrationFiles, request: SearchRequest, lists: Lists)
     reference = lists.scores[np.isin(lists.keys, sampled[~is_development]), 0]
     left, right = np.minimum(queries, others)[kept], np.maximum(queries, others)[kept]
     judged = _judged_pairs(read_verdicts(files.verdicts, sites), lists, split)
-    fresh = ~np.isin(pair_codes(left, right), pair_codes(judged.left, judged.right))  # a verdict counts more
+    fresh = ~np.isin(pair_codes(left, right), pair_codes(judged.left, judged.right))  # a verdict replaces it
     none, every = np.zeros(len(judged.left), bool), np.ones(len(judged.left), bool)
 
     def both_kinds(sampled_ones: np.ndarray, judged_ones: np.ndarray) -> np.ndarray:
@@ -103,7 +103,7 @@ class JudgedPairs(NamedTuple):
 
 
 def _judged_pairs(judged: Judged, lists: Lists, split: Split) -> JudgedPairs:
-    """Without those that are known duplicates of the test part: quality is measured on them."""
+    """`pairs` without known duplicates of the test part: quality is measured on them."""
     left, right = judged.left, judged.right
     scores = np.maximum(_score(lists, left, right), _score(lists, right, left))
     sets = split.set_of(left)
@@ -122,14 +122,14 @@ def _score(lists: Lists, queries: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def _quantiles(reference: np.ndarray) -> np.ndarray:
-    """At most `_REFERENCE` of the sorted scores, evenly spread: a place means the same whatever the sample."""
+    """At most `_REFERENCE` of the sorted scores, evenly spread, so that features do not depend on the sample's size."""
     if len(reference) <= _REFERENCE:
         return reference
     return np.quantile(reference, np.linspace(0, 1, _REFERENCE), method="nearest")
 
 
 def _set_weights(sets: np.ndarray, is_linked: np.ndarray) -> np.ndarray:
-    """1 for pairs of strangers; the linked pairs of a set weigh together as much as one pair in both directions."""
+    """1 for unlinked pairs; the linked pairs of a set weigh together as much as one pair in both directions."""
     weights = np.ones(len(sets))
     _, places, pairs = np.unique(sets[is_linked], return_inverse=True, return_counts=True)
     weights[is_linked] = np.minimum(1.0, 2.0 / pairs[places]) if len(places) else 1.0

@@ -1,6 +1,6 @@
 """scored pairs, the partition, near duplicates → pairs, clusters, cluster_stats, changes.
 
-    members   one task         the questions of clusters, with ids, canonical questions and statistics; what changed
+    members   one task         the questions of clusters, with ids, canonical questions and statistics; changes
     clusters  a task a shard   every question, singletons too
     pairs     a task a part    every candidate pair, near duplicate and used link, with its evidence
 
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from dupq import storage
 from dupq.clusters import identity
-from dupq.clusters.canonical import REASONS, Standing, canonical_questions
+from dupq.clusters.canonical import REASONS, CanonicalCriteria, canonical_questions
 from dupq.clusters.components import represented, with_represented
 from dupq.clusters.statistics import cluster_statistics
 from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
@@ -59,7 +59,7 @@ def _members(files: ClusterFiles, shards: list[Shard], site_names: list[str], th
     def make() -> Counts:
         sites = Sites(site_names)
         keys, clusters = _clusters(files)
-        canonical, reasons = canonical_questions(clusters, _standing(files, keys, shards, sites))
+        canonical, reasons = canonical_questions(clusters, _criteria(files, keys, shards, sites))
         now, then = identity.Grouping(keys, clusters), previous_clusters(files.previous, sites)
         ids = identity.cluster_ids(now, then)
         _, places, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
@@ -87,8 +87,8 @@ def _clusters(files: ClusterFiles) -> tuple[np.ndarray, np.ndarray]:
     return with_represented((members, representatives), (solved["key"].to_numpy(), solved["cluster"].to_numpy()))
 
 
-def _standing(files: ClusterFiles, members: np.ndarray, shards: list[Shard], sites: Sites) -> Standing:
-    """What the canonical rule needs of `members` (sorted keys), read shard by shard."""
+def _criteria(files: ClusterFiles, members: np.ndarray, shards: list[Shard], sites: Sites) -> CanonicalCriteria:
+    """The criteria of the canonical rule for `members` (sorted keys), read shard by shard."""
     accepted = np.zeros(len(members), bool)
     scores, answers, views, ages = (np.full(len(members), _LOWEST) for _ in range(4))
     for shard in shards:
@@ -103,7 +103,9 @@ def _standing(files: ClusterFiles, members: np.ndarray, shards: list[Shard], sit
         ages[places] = pc.negate(found["creation_date"].cast(pa.int64())).fill_null(_LOWEST).to_numpy()
     targets = np.zeros(0, np.int64) if files.links is None else link_targets(files.links, sites)
     places = np.searchsorted(members, targets[np.isin(targets, members)])
-    return Standing(members, np.bincount(places, minlength=len(members)), accepted, scores, answers, views, ages)
+    return CanonicalCriteria(
+        members, np.bincount(places, minlength=len(members)), accepted, scores, answers, views, ages
+    )
 
 
 def previous_clusters(uri: str | None, sites: Sites) -> identity.Grouping:
@@ -247,7 +249,7 @@ _WORK = pa.schema([*KEY_PAIRS, *_EVIDENCE])
 
 
 def _with_nulls(table: pa.Table, **columns: pa.Array) -> pa.Table:
-    """The evidence of some pairs: what is not given is null."""
+    """The evidence columns of some pairs; those that are not given are null."""
     given = {name: table[name] for name in _WORK.names if name in table.column_names} | columns
     return pa.table([given.get(field.name, pa.nulls(len(table), field.type)) for field in _WORK], schema=_WORK)
 
