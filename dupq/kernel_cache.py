@@ -1,9 +1,9 @@
-"""numba, with a cache on disk that sees every edit: modules with compiled functions import numba from here.
+"""numba with an on-disk cache that notices every edit: modules with compiled functions import numba from here.
 
 By itself numba compiles a cached function anew if its own file has changed. Functions and constants of other files
 are part of what was compiled too, and after an edit of these the old code would go on running. Here the cache of a
 function also depends on all files of dupq that its file imports, directly or by way of others. That is less than the
-whole package, so that an edit of the report, say, costs nobody minutes of compiling.
+whole package, so that an edit of the report, say, does not cost minutes of compiling.
 
 The places are numba's own: the folder in NUMBA_CACHE_DIR, `__pycache__` beside the file, or the user's cache folder.
 What is compiled anew replaces what was there, so nothing piles up. Functions of other packages are cached as ever,

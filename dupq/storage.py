@@ -46,7 +46,7 @@ def join(uri: str, *parts: str) -> str:
 
 
 def parent(uri: str) -> str:
-    """The folder that `uri` lies in."""
+    """The folder that `uri` is in."""
     return uri.rstrip("/").rsplit("/", 1)[0]
 
 

@@ -42,5 +42,5 @@ def add_shared(parser: argparse.ArgumentParser) -> None:
 def uri(text: str) -> str:
     """The type of an argument that names a file or folder; an empty one would be the folder that the job runs in."""
     if text.strip().lower() in ("", "file://", "s3://"):
-        raise argparse.ArgumentTypeError(f"'{text}' names no file or folder; '.' is this one")
+        raise argparse.ArgumentTypeError(f"'{text}' names no file or folder; use '.' for the current directory")
     return storage.absolute(text)

@@ -54,7 +54,7 @@ FREE_SECTIONS = ("near_duplicates", "encode", "neighbours", "calibration", "clus
 
 @dataclass(frozen=True)
 class Gates:
-    """What a run must reach; else it fails and `latest.json` stays where it was. None: no such gate."""
+    """The gates of a run: if it misses one, it fails and `latest.json` is not moved. None: no such gate."""
 
     min_recall: float | None = None  # of the known duplicates of the test part in one cluster
     max_cluster: int | None = None  # questions
@@ -63,7 +63,7 @@ class Gates:
 
 @dataclass(frozen=True)
 class DedupJob:
-    """What `jobs/dedup.py` was asked for. Those that are None by default may be missing."""
+    """The arguments of `jobs/dedup.py`. Those that are None by default may be missing."""
 
     questions: str
     encoder: str
@@ -95,7 +95,7 @@ class DedupJob:
 def dedup(job: DedupJob) -> writer.Run:
     """Find the duplicates of an archive; returns the finished run.
 
-    The same job over the same data gives the same run, and goes on where an earlier attempt stopped. Raises
+    The same job over the same data gives the same run, and continues where an earlier attempt stopped. Raises
     DupqError if an input is missing or wrong.
     """
     settings = job.check()

@@ -11,7 +11,7 @@ from dupq.runs import writer
 
 @dataclass(frozen=True)
 class FromDumpJob:
-    """What `jobs/from_dump.py` was asked for; dumps, output and truth are URIs."""
+    """The arguments of `jobs/from_dump.py`; dumps, output and truth are URIs."""
 
     dumps: tuple[str, ...]
     output: str

@@ -1,6 +1,6 @@
-"""Every path of a run, stage by stage: what it reads and where it writes.
+"""The layout of a run: every path, stage by stage, that is read or written.
 
-Stages get the files of their own step and make no paths themselves.
+Stages get the files of their own step and build no paths themselves.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The columns of compiled rows as Arrow arrays, without a copy of the texts."""
+"""Turning rows parsed by compiled code into Arrow columns, without copying the texts."""
 
 import numpy as np
 import pyarrow as pa

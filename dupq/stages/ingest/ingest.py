@@ -58,7 +58,7 @@ def ingest(sites: Sequence[DumpSite], job: Ingest, failed: Sequence[Failure] = (
                 peak = max(peak, future.result())
             except DupqError as error:
                 errors.append((name, error))
-            except Exception as error:  # a worker without memory, or a bug: the other sites are none the worse
+            except Exception as error:  # a worker out of memory, or a bug: the other sites go on
                 traceback.print_exception(error)
                 first_line = next(iter(str(error).splitlines()), "")
                 errors.append((name, DupqError(f"{type(error).__name__}: {first_line} (the traceback is above)")))
