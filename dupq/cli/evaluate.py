@@ -22,10 +22,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--output", required=True, metavar="URI", type=uri, help="where metrics.json goes")
     parser.add_argument(
-        "--encoder",
-        metavar="URI",
-        type=uri,
-        help="a trained encoder's folder; without it only the baselines",
+        "--encoder", metavar="URI", type=uri, help="a trained encoder's folder; without it only the baselines"
     )
     parser.add_argument(
         "--table",

@@ -24,13 +24,7 @@ from dupq.encoders.reader import Reader
 from dupq.errors import DupqError
 from dupq.text.vocabulary import Vocabulary
 
-DESCRIBED = (
-    "format",
-    "settings",
-    "measure",
-    "pair_threshold",
-    "fitness",
-)  # what the fingerprint covers
+DESCRIBED = ("format", "settings", "measure", "pair_threshold", "fitness")  # what the fingerprint covers
 
 
 @dataclass(frozen=True)

@@ -109,9 +109,4 @@ class Progress:
                 print(f"{self._label}: {done}/{self._total}, {left:.0f} s left", file=sys.stderr, flush=True)
             return
         end = "\r" if done < self._total else "\r\033[K"
-        print(
-            f"\r\033[K{self._label}: {done}/{self._total}, {left:.0f} s left",
-            end=end,
-            file=sys.stderr,
-            flush=True,
-        )
+        print(f"\r\033[K{self._label}: {done}/{self._total}, {left:.0f} s left", end=end, file=sys.stderr, flush=True)
