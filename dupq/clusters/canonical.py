@@ -35,5 +35,5 @@ def canonical_questions(clusters: np.ndarray, standing: CanonicalCriteria) -> tu
     winners = best_last[last]
     runners_up = best_last[np.maximum(np.flatnonzero(last) - 1, 0)]
     ahead = np.stack([column[winners] != column[runners_up] for column in criteria], axis=1)
-    places = np.searchsorted(clusters[winners], clusters)
-    return standing.keys[winners][places], ahead.argmax(axis=1)[places]
+    indices = np.searchsorted(clusters[winners], clusters)
+    return standing.keys[winners][indices], ahead.argmax(axis=1)[indices]

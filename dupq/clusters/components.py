@@ -27,8 +27,8 @@ def represented(keys: np.ndarray, members: np.ndarray, representatives: np.ndarr
     """For each key the question that represents it; `members` is sorted."""
     if not len(members):
         return keys
-    places = np.minimum(np.searchsorted(members, keys), len(members) - 1)
-    return np.where(members[places] == keys, representatives[places], keys)
+    indices = np.minimum(np.searchsorted(members, keys), len(members) - 1)
+    return np.where(members[indices] == keys, representatives[indices], keys)
 
 
 def with_represented(
@@ -40,9 +40,9 @@ def with_represented(
     """
     keys = np.union1d(representatives[0], solved[0])
     labelled = represented(represented(keys, *representatives), *solved)
-    _, first, places, sizes = np.unique(labelled, return_index=True, return_inverse=True, return_counts=True)
-    kept = sizes[places] > 1
-    return keys[kept], keys[first][places][kept]  # keys are sorted, so the first of a cluster is its smallest
+    _, first, indices, sizes = np.unique(labelled, return_index=True, return_inverse=True, return_counts=True)
+    kept = sizes[indices] > 1
+    return keys[kept], keys[first][indices][kept]  # keys are sorted, so the first of a cluster is its smallest
 
 
 @numba.njit(nogil=True, cache=True)
@@ -57,14 +57,14 @@ def _unite(parents: np.ndarray, edges: np.ndarray) -> None:
 
 
 @numba.njit(nogil=True, cache=True)
-def _root(parents: np.ndarray, place: int) -> int:
-    while parents[place] != place:
-        parents[place] = parents[parents[place]]  # path halving
-        place = parents[place]
-    return place
+def _root(parents: np.ndarray, index: int) -> int:
+    while parents[index] != index:
+        parents[index] = parents[parents[index]]  # path halving
+        index = parents[index]
+    return index
 
 
 @numba.njit(nogil=True, cache=True)
 def _flatten(parents: np.ndarray) -> None:
-    for place in range(len(parents)):  # a parent is smaller than its child, so it is flat already
-        parents[place] = parents[parents[place]]
+    for index in range(len(parents)):  # a parent is smaller than its child, so it is flat already
+        parents[index] = parents[parents[index]]

@@ -135,11 +135,11 @@ def _weights(offsets, ids, counts, rarities):  # type: ignore[no-untyped-def]
     """The rarity of all terms of each text, the square of its length, and its BM25 for itself."""
     weights, squares, own = np.zeros(len(offsets) - 1), np.zeros(len(offsets) - 1), np.zeros(len(offsets) - 1)
     for text in range(len(offsets) - 1):
-        for place in range(offsets[text], offsets[text + 1]):
-            rarity = rarities[ids[place]]
+        for index in range(offsets[text], offsets[text + 1]):
+            rarity = rarities[ids[index]]
             weights[text] += rarity
-            squares[text] += ((1.0 + np.log(counts[place])) * rarity) ** 2
-            own[text] += rarity * _saturated(counts[place])
+            squares[text] += ((1.0 + np.log(counts[index])) * rarity) ** 2
+            own[text] += rarity * _saturated(counts[index])
     return weights, squares, own
 
 
@@ -152,18 +152,18 @@ def _saturated(count):  # type: ignore[no-untyped-def]
 def _common(offsets, ids, counts, rarities, a, b):  # type: ignore[no-untyped-def]
     """The rarity of the terms of both texts, their product, and BM25 of either one for the other."""
     common, product, forth, back = 0.0, 0.0, 0.0, 0.0
-    place, other = offsets[a], offsets[b]
-    while place < offsets[a + 1] and other < offsets[b + 1]:
-        if ids[place] == ids[other]:
-            rarity = rarities[ids[place]]
+    index, other = offsets[a], offsets[b]
+    while index < offsets[a + 1] and other < offsets[b + 1]:
+        if ids[index] == ids[other]:
+            rarity = rarities[ids[index]]
             common += rarity
-            product += (1.0 + np.log(counts[place])) * (1.0 + np.log(counts[other])) * rarity * rarity
+            product += (1.0 + np.log(counts[index])) * (1.0 + np.log(counts[other])) * rarity * rarity
             forth += rarity * _saturated(counts[other])
-            back += rarity * _saturated(counts[place])
-            place += 1
+            back += rarity * _saturated(counts[index])
+            index += 1
             other += 1
-        elif ids[place] < ids[other]:
-            place += 1
+        elif ids[index] < ids[other]:
+            index += 1
         else:
             other += 1
     return common, product, forth, back
@@ -176,17 +176,17 @@ def _swaps(offsets, ids, rarities, left, right):  # type: ignore[no-untyped-def]
     highest = max(rarities.max(), np.float32(1e-6))
     for pair in range(len(left)):
         a, b = left[pair], right[pair]
-        place, other = offsets[a], offsets[b]
+        index, other = offsets[a], offsets[b]
         mine, theirs = np.float32(0), np.float32(0)
-        while place < offsets[a + 1] or other < offsets[b + 1]:
-            if other == offsets[b + 1] or (place < offsets[a + 1] and ids[place] < ids[other]):
-                mine = max(mine, rarities[ids[place]])
-                place += 1
-            elif place == offsets[a + 1] or ids[other] < ids[place]:
+        while index < offsets[a + 1] or other < offsets[b + 1]:
+            if other == offsets[b + 1] or (index < offsets[a + 1] and ids[index] < ids[other]):
+                mine = max(mine, rarities[ids[index]])
+                index += 1
+            elif index == offsets[a + 1] or ids[other] < ids[index]:
                 theirs = max(theirs, rarities[ids[other]])
                 other += 1
             else:
-                place += 1
+                index += 1
                 other += 1
         found[pair] = min(mine, theirs) / highest
     return found

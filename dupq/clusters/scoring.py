@@ -38,8 +38,8 @@ def ranked(keys: np.ndarray, nearest: Any, measure: Measure) -> pa.Table:
     scores = np.where(nearest.others >= 0, rule_of(measure).similarities(nearest.scores), -np.inf)
     listing = listing_of(scores, measure.highest)
     found = as_neighbours(keys, nearest, measure)
-    places = np.nonzero(nearest.others >= 0)
-    columns = [*found, listing.lifts[places]]
+    indices = np.nonzero(nearest.others >= 0)
+    columns = [*found, listing.lifts[indices]]
     return pa.table([pa.array(column) for column in columns], schema=NEIGHBOURS)
 
 
@@ -92,9 +92,9 @@ def scored_table(pairs: pa.Table, sides: tuple[Around, Around], scale: Scale) ->
         Listing(*(pairs[f"{name}_{side}"].to_numpy() for name in ("rank", "lift"))) for side in ("left", "right")
     )
     common = Shared(*(pairs[name].to_numpy() for name in Shared._fields))
-    places = places_of(pairs["similarity"].to_numpy().astype(np.float64), scale.reference)
+    indices = places_of(pairs["similarity"].to_numpy().astype(np.float64), scale.reference)
     leads = title_leads(common.title_cosine, sides, (left, right))
-    p = scale.model.probabilities(features_of(Evidence(places, left, right, common, leads), scale.k))
+    p = scale.model.probabilities(features_of(Evidence(indices, left, right, common, leads), scale.k))
     ranks = [pa.array(side.ranks, mask=side.ranks == UNLISTED) for side in (left, right)]
     columns = [
         *(pairs[name].combine_chunks() for name in ("left", "right", "similarity")),

@@ -113,8 +113,8 @@ def _of_length_one(rows: torch.Tensor) -> torch.Tensor:
 def _entries(words: torch.Tensor, weights: torch.Tensor, texts: np.ndarray) -> _Entries:
     """The entries of the bags (B, W) of a batch, of which the first rows are `texts`."""
     rounded = _of_length_one(weights[: len(texts)].float()).half().cpu().numpy()
-    rows, places = np.nonzero(rounded)
-    return texts[rows], words.cpu().numpy()[rows, places], rounded[rows, places].astype(np.float32)
+    rows, indices = np.nonzero(rounded)
+    return texts[rows], words.cpu().numpy()[rows, indices], rounded[rows, indices].astype(np.float32)
 
 
 def _matrix(bags: list[_Entries], texts: int) -> sparse.csr_array:

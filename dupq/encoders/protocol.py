@@ -134,8 +134,8 @@ def cosine(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 def bag_cosine(left: Embedding, right: Embedding) -> torch.Tensor:
     """The cosine (B,) of the bags of words of two embeddings; 0 where a bag is empty."""
     (words, weights), (other_words, other_weights) = left.bag, right.bag
-    places = torch.searchsorted(other_words, words).clamp_max(other_words.shape[1] - 1)
-    shared = other_words.gather(1, places) == words
-    product = (weights * other_weights.gather(1, places) * shared).sum(dim=1)
+    indices = torch.searchsorted(other_words, words).clamp_max(other_words.shape[1] - 1)
+    shared = other_words.gather(1, indices) == words
+    product = (weights * other_weights.gather(1, indices) * shared).sum(dim=1)
     squares = weights.square().sum(dim=1) * other_weights.square().sum(dim=1)
     return product / torch.where(squares > 0, squares, 1.0).sqrt()

@@ -31,8 +31,8 @@ class Split:
         """The set of each key (int64); -1 for a question without known duplicates."""
         if not len(self.questions):
             return np.full(len(keys), -1)
-        places = np.minimum(np.searchsorted(self.questions, keys), len(self.questions) - 1)
-        return np.where(self.questions[places] == keys, self.sets[places], -1)
+        indices = np.minimum(np.searchsorted(self.questions, keys), len(self.questions) - 1)
+        return np.where(self.questions[indices] == keys, self.sets[indices], -1)
 
     def links_of(self, part: str, links: np.ndarray) -> np.ndarray:
         """The rows of `links` (int64, shape (m, 2)) whose questions are in one part."""

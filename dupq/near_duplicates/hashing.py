@@ -104,8 +104,8 @@ def _find_ends(data, start, end, ends):  # type: ignore[no-untyped-def]
 def _spaces(data, chunk):  # type: ignore[no-untyped-def]
     """As `equal_in_64`, for the last bytes of the column."""
     found = _U(0)
-    for place in range(len(data) - chunk):
-        found |= _U(data[_U(chunk + place)] == _SPACE) << _U(place)
+    for index in range(len(data) - chunk):
+        found |= _U(data[_U(chunk + index)] == _SPACE) << _U(index)
     return found
 
 
@@ -168,17 +168,17 @@ def shingle_hashes(data, start, end, size, room, hashes):  # type: ignore[no-unt
     length = min(size, tokens)
     count = tokens - length + 1
     if length == 3:  # the usual size, in one pass
-        for place in range(whole_vectors(count)):
-            value = (words[_U(place)] * POINT + words[_U(place + 1)]) * POINT + words[_U(place + 2)]
-            hashes[_U(place)] = _last_mix(value)
+        for index in range(whole_vectors(count)):
+            value = (words[_U(index)] * POINT + words[_U(index + 1)]) * POINT + words[_U(index + 2)]
+            hashes[_U(index)] = _last_mix(value)
         return count
-    for place in range(whole_vectors(count)):
-        hashes[_U(place)] = words[_U(place)]
+    for index in range(whole_vectors(count)):
+        hashes[_U(index)] = words[_U(index)]
     for follower in range(1, length):
-        for place in range(whole_vectors(count)):
-            hashes[_U(place)] = hashes[_U(place)] * POINT + words[_U(place + follower)]
-    for place in range(whole_vectors(count)):
-        hashes[_U(place)] = _last_mix(hashes[_U(place)])
+        for index in range(whole_vectors(count)):
+            hashes[_U(index)] = hashes[_U(index)] * POINT + words[_U(index + follower)]
+    for index in range(whole_vectors(count)):
+        hashes[_U(index)] = _last_mix(hashes[_U(index)])
     return count
 
 
@@ -227,9 +227,9 @@ def sort_sets(begins, hashes, ends):  # type: ignore[no-untyped-def]
         count = begins[text + 1] - begins[text]
         mine = spread[:count]
         _sort(hashes[begins[text] : begins[text + 1]], starts, mine)
-        for place in range(count):
-            if place == 0 or mine[place] != mine[place - 1]:
-                hashes[_U(end)] = mine[place]
+        for index in range(count):
+            if index == 0 or mine[index] != mine[index - 1]:
+                hashes[_U(end)] = mine[index]
                 end += 1
         ends[text + 1] = end
 
@@ -252,9 +252,9 @@ def _sort(values, starts, result):  # type: ignore[no-untyped-def]
         mine = _U(_bucket(value, count))
         result[_U(starts[mine])] = value
         starts[mine] += 1
-    for place in range(1, count):
-        value = result[_U(place)]
-        hole = place
+    for index in range(1, count):
+        value = result[_U(index)]
+        hole = index
         while hole > 0 and result[_U(hole - 1)] > value:
             result[_U(hole)] = result[_U(hole - 1)]
             hole -= 1

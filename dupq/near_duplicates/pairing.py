@@ -30,7 +30,7 @@ class ChainRule(NamedTuple):
 
 
 class Bucketed(NamedTuple):
-    """The texts of one band: their bucket (uint64), their place in its chain (uint64) and their key (int64)."""
+    """The texts of one band: their bucket (uint64), their index in its chain (uint64) and their key (int64)."""
 
     buckets: np.ndarray
     orders: np.ndarray
@@ -40,7 +40,7 @@ class Bucketed(NamedTuple):
 def bucket_pairs(texts: Bucketed, rule: ChainRule) -> tuple[np.ndarray, int]:
     """The candidate pairs of one band, and how many buckets were oversized.
 
-    Pairs are places in `texts`, int64 of shape (m, 2); the left place has the smaller key. Which pairs there are
+    Pairs are indices in `texts`, int64 of shape (m, 2); the left index has the smaller key. Which pairs there are
     does not depend on the order of the rows; `members` must be distinct.
     """
     kept = np.flatnonzero(shared(texts.buckets))  # most texts are alone in their bucket: only the others are sorted
@@ -50,10 +50,10 @@ def bucket_pairs(texts: Bucketed, rule: ChainRule) -> tuple[np.ndarray, int]:
     count, oversized = _count_pairs(buckets, rule.links, rule.limit)
     pairs = np.empty((count, 2), np.int64)
     _chain(buckets, rule.links, rule.limit, pairs)
-    places = order[pairs]
-    swapped = members[places[:, 0]] > members[places[:, 1]]
-    places[swapped] = places[swapped, ::-1]
-    return kept[places], int(oversized)
+    indices = order[pairs]
+    swapped = members[indices[:, 0]] > members[indices[:, 1]]
+    indices[swapped] = indices[swapped, ::-1]
+    return kept[indices], int(oversized)
 
 
 def _chained(buckets: np.ndarray, orders: np.ndarray, members: np.ndarray) -> np.ndarray:
@@ -117,10 +117,10 @@ def _sieve(buckets: np.ndarray, slots: np.ndarray, shift: np.uint64, result: np.
     five, low = np.uint64(5), np.uint64(31)
     for row in range(len(buckets)):
         slot = (buckets[row] * _MULTIPLIER) >> shift
-        place = (slot & low) << _ONE
+        index = (slot & low) << _ONE
         word = slots[slot >> five]
-        seen = (word >> place) & _ONE
-        slots[slot >> five] = word | (_ONE << place) | (seen << (place + _ONE))
+        seen = (word >> index) & _ONE
+        slots[slot >> five] = word | (_ONE << index) | (seen << (index + _ONE))
     for row in range(len(buckets)):
         slot = (buckets[row] * _MULTIPLIER) >> shift
         result[row] = (slots[slot >> five] >> (((slot & low) << _ONE) + _ONE)) & _ONE
@@ -158,8 +158,8 @@ def _sort_small(
         if end - start > _SMALL:
             is_large[start:end] = True
         else:
-            for place in range(start + 1, end):
-                row, hole = rows[place], place
+            for index in range(start + 1, end):
+                row, hole = rows[index], index
                 while hole > start and _follows(orders, members, rows[hole - 1], row):
                     rows[hole] = rows[hole - 1]
                     hole -= 1

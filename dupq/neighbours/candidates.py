@@ -48,20 +48,20 @@ def push(best, rows, others, values, k, margin, mine, theirs, rule):  # type: ig
     and others belong to.
     """
     room = best.values.shape[1]
-    for place in range(len(rows)):
-        row = rows[place]
-        if values[place] < best.bounds[row]:
+    for index in range(len(rows)):
+        row = rows[index]
+        if values[index] < best.bounds[row]:
             continue
         if best.sizes[row] == room:
             _shrink(best, row, k, margin)
             if best.sizes[row] > room - room // 4:
                 _keep_exact(best, row, k, mine, theirs, rule)
                 best.bounds[row] = max(best.bounds[row], best.values[row, k - 1] - margin)
-            if values[place] < best.bounds[row]:
+            if values[index] < best.bounds[row]:
                 continue
         size = best.sizes[row]
-        best.values[row, size] = values[place]
-        best.others[row, size] = others[place]
+        best.values[row, size] = values[index]
+        best.others[row, size] = others[index]
         best.sizes[row] = size + 1
 
 
@@ -83,10 +83,10 @@ def _shrink(best, row, k, margin):  # type: ignore[no-untyped-def]
     bound = max(best.bounds[row], kth - 2.0 * margin)
     best.bounds[row] = bound
     kept = 0
-    for place in range(size):
-        if best.values[row, place] >= bound:
-            best.values[row, kept] = best.values[row, place]
-            best.others[row, kept] = best.others[row, place]
+    for index in range(size):
+        if best.values[row, index] >= bound:
+            best.values[row, kept] = best.values[row, index]
+            best.others[row, kept] = best.others[row, index]
             kept += 1
     best.sizes[row] = kept
 
@@ -101,12 +101,12 @@ def _keep_exact(best, row, k, mine, theirs, rule):  # type: ignore[no-untyped-de
         value = exact_score(mine, theirs, row, other, rule)
         if kept == k and not _is_before(value, other, values[k - 1], others[k - 1]):
             continue
-        place = min(kept, k - 1)
+        index = min(kept, k - 1)
         kept = min(kept + 1, k)
-        while place > 0 and _is_before(value, other, values[place - 1], others[place - 1]):
-            values[place], others[place] = values[place - 1], others[place - 1]
-            place -= 1
-        values[place], others[place] = value, other
+        while index > 0 and _is_before(value, other, values[index - 1], others[index - 1]):
+            values[index], others[index] = values[index - 1], others[index - 1]
+            index -= 1
+        values[index], others[index] = value, other
     best.sizes[row] = kept
 
 
@@ -127,19 +127,19 @@ def merge_nearest(others, scores, new_others, new_scores):  # type: ignore[no-un
         if k == 0 or new_others[row, 0] < 0:
             continue
         old = new = 0
-        for place in range(k):
+        for index in range(k):
             a = others[row, old] if old < k else -1
             b = new_others[row, new] if new < k else -1
             x = scores[row, old] if old < k else -np.inf
             y = new_scores[row, new] if new < k else -np.inf
             if a == b and a >= 0:
-                merged_others[place], merged_scores[place] = a, x
+                merged_others[index], merged_scores[index] = a, x
                 old += 1
                 new += 1
             elif b < 0 or (a >= 0 and (x > y or (x == y and a < b))):
-                merged_others[place], merged_scores[place] = a, x
+                merged_others[index], merged_scores[index] = a, x
                 old += 1
             else:
-                merged_others[place], merged_scores[place] = b, y
+                merged_others[index], merged_scores[index] = b, y
                 new += 1
         others[row], scores[row] = merged_others, merged_scores

@@ -74,8 +74,8 @@ def found_by_torch(
         reached = scores >= row_bounds[rows, None]
         reached |= scores >= column_bounds[None, columns]
         i, j = torch.nonzero(reached, as_tuple=True)
-        places = ((i + rows.start).to(torch.int32), (j + columns.start).to(torch.int32))
-        parts.append(Found(*(part.cpu().numpy() for part in (*places, scores[i, j]))))
+        indices = ((i + rows.start).to(torch.int32), (j + columns.start).to(torch.int32))
+        parts.append(Found(*(part.cpu().numpy() for part in (*indices, scores[i, j]))))
     return Found(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
@@ -94,9 +94,9 @@ def group_bounds_by_torch(
     sizes = [min(_GROUP_SIZE, max(1, others // (8 * rank))) for others in reversed(sides)]
     for rows, columns, scores in _pieces(left, right, -len(left) if diagonal is None else diagonal, scores_at_once):
         scores.nan_to_num_(-torch.inf, torch.inf, -torch.inf)
-        for side, size, places, values in zip(best, sizes, (rows, columns), (scores, scores.T), strict=True):
-            together = torch.cat([side[places], _group_maxima(values, size)], dim=1)
-            side[places] = together.topk(rank, dim=1).values
+        for side, size, indices, values in zip(best, sizes, (rows, columns), (scores, scores.T), strict=True):
+            together = torch.cat([side[indices], _group_maxima(values, size)], dim=1)
+            side[indices] = together.topk(rank, dim=1).values
     return best[0][:, -1], best[1][:, -1]
 
 
@@ -233,17 +233,17 @@ if triton is not None:
         # Most tiles end here. A scan of a whole tile would need more registers than there are: rows go one by one.
         if tl.reduce_or(tl.reduce_or(reached, 1), 0):
             left_over = tl.sum(reached.to(tl.int32), 1)
-            place = tl.atomic_add(count, tl.sum(left_over, 0).to(tl.int64), sem="relaxed")
+            index = tl.atomic_add(count, tl.sum(left_over, 0).to(tl.int64), sem="relaxed")
             while tl.max(left_over, 0) > 0:
                 row = tl.argmax(left_over, 0)
                 is_row = tl.arange(0, height) == row
                 values = tl.sum(tl.where(is_row[:, None], scores, 0.0), 0)
                 bounds = tl.minimum(tl.sum(tl.where(is_row, row_bound, 0.0), 0), column_bound)
                 hits = (values >= bounds).to(tl.int32)
-                places = place + tl.cumsum(hits, 0) - 1
-                kept = (hits > 0) & (places < room)
-                tl.store(found_rows + places, tl.full((width,), top + row, tl.int32), kept)
-                tl.store(found_columns + places, columns, kept)
-                tl.store(found_values + places, values, kept)
-                place += tl.sum(hits, 0)
+                indices = index + tl.cumsum(hits, 0) - 1
+                kept = (hits > 0) & (indices < room)
+                tl.store(found_rows + indices, tl.full((width,), top + row, tl.int32), kept)
+                tl.store(found_columns + indices, columns, kept)
+                tl.store(found_values + indices, values, kept)
+                index += tl.sum(hits, 0)
                 left_over = tl.where(is_row, 0, left_over)

@@ -36,9 +36,9 @@ def lexical_parts(left: Side, right: Side, scale: float, is_product: bool) -> tu
 def _units(side: Side, words: np.ndarray, scale: float) -> sparse.csr_array:
     """The bags over `words` (ascending) alone; each has the length `scale` over all words."""
     rows = np.repeat(np.arange(len(side.bag_squares)), np.diff(side.starts))
-    places = np.searchsorted(words, side.words)
-    is_shared = np.append(words, -1)[places] == side.words
-    rows, places = rows[is_shared], places[is_shared]
+    indices = np.searchsorted(words, side.words)
+    is_shared = np.append(words, -1)[indices] == side.words
+    rows, indices = rows[is_shared], indices[is_shared]
     values = scale * side.weights[is_shared] / np.sqrt(side.bag_squares[rows])
     starts = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(side.bag_squares)))])
-    return sparse.csr_array((values, places, starts), shape=(len(side.bag_squares), len(words)))
+    return sparse.csr_array((values, indices, starts), shape=(len(side.bag_squares), len(words)))

@@ -34,16 +34,16 @@ def all_pairs(blocks: Sequence[Block], search: Search, threads: int = 1) -> tupl
     nearest = [nobody(len(block.keys), search.k) for block in blocks]
     pairs = []
     with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        for places in tile_places(len(blocks)):
+        for indices in tile_places(len(blocks)):
             known = [one.worst if one.worst is None else one.worst.copy() for one in nearest]
             found = pool.map(
-                lambda place, known: search_tile(
-                    blocks[place[0]], blocks[place[1]], search, known=(known[place[0]], known[place[1]])
+                lambda index, known: search_tile(
+                    blocks[index[0]], blocks[index[1]], search, known=(known[index[0]], known[index[1]])
                 ),
-                places,
-                [known] * len(places),
+                indices,
+                [known] * len(indices),
             )
-            for (left, right), (of_left, of_right, over) in zip(places, found, strict=True):
+            for (left, right), (of_left, of_right, over) in zip(indices, found, strict=True):
                 merge(nearest[left], of_left)
                 if left != right:
                     merge(nearest[right], of_right)

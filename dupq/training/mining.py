@@ -30,7 +30,7 @@ def mine(
     """The nearest questions of `pool` to the left side of each pair (int64, shape (pairs, `training.mined_negatives`)).
 
     Known duplicates are left out, and near duplicates by the lexical filter's measure, linked or not. Where too few are
-    left, random questions take their place.
+    left, random questions take their index.
     """
     wanted = settings.training.mined_negatives
     anchors, rows = np.unique(pairs[:, 0], return_inverse=True)
@@ -69,8 +69,8 @@ def id_shingles(texts: list[np.ndarray], size: int) -> Shingles:
 def _runs(ids: np.ndarray, size: int) -> np.ndarray:
     count = max(1, len(ids) - size + 1) if len(ids) else 0
     hashes = np.zeros(count, np.uint64)
-    for place in range(min(size, len(ids))):
-        hashes = (hashes + ids[place : place + count] + np.uint64(1)) * _ODD
+    for index in range(min(size, len(ids))):
+        hashes = (hashes + ids[index : index + count] + np.uint64(1)) * _ODD
         hashes ^= hashes >> np.uint64(29)
     return np.unique(hashes)
 

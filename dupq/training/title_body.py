@@ -59,7 +59,7 @@ def _batches(sites: np.ndarray, size: int, generator: np.random.Generator) -> li
         whole += [rows[start : start + size] for start in range(0, end, size)]
         rests.append(rows[end:])
     rest = np.concatenate([np.zeros(0, np.int64), *rests])
-    batches = [whole[place] for place in generator.permutation(len(whole))]
+    batches = [whole[index] for index in generator.permutation(len(whole))]
     batches += [rest[start : start + size] for start in range(0, len(rest), size)]
     if len(batches) > 1 and len(batches[-1]) < min(_LEAST_BATCH, size):
         batches.pop()
@@ -74,5 +74,5 @@ def _views(
     pieces = [body[start : start + span] for start in range(0, len(body), span)]
     order = generator.permutation(len(pieces)).tolist()
     half = len(pieces) // 2
-    first, second = (np.concatenate([pieces[place] for place in part]) for part in (order[:half], order[half:]))
+    first, second = (np.concatenate([pieces[index] for index in part]) for part in (order[:half], order[half:]))
     return (np.concatenate([title, first]) if generator.random() < 0.5 else first), second

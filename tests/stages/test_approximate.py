@@ -256,7 +256,7 @@ def test_a_search_that_is_killed_is_finished_to_the_same_bytes(tmp_path: Path) -
     assert again.counts == whole.counts
 
 
-def test_lists_do_not_depend_on_what_else_is_asked_for() -> None:
+def test_lists_do_not_depend_on_other_queries() -> None:
     """Not on rows beside a question, nor on the order of sums: all sums are of whole numbers that float32 holds."""
     archive = clustered(1500)
     for kind in ("cosine", "euclidean"):

@@ -118,7 +118,7 @@ def test_a_verdict_changes_no_other_pair(tmp_path: Path) -> None:
         assert one.tolist() == other.tolist(), name
 
 
-def test_a_judged_pair_that_nobody_sampled_is_read_too_whichever_side_lists_it(tmp_path: Path) -> None:
+def test_a_judged_pair_outside_the_sample_is_read_too_whichever_side_lists_it(tmp_path: Path) -> None:
     found = sampled(tmp_path, {(30, 31): "same", (21, 31): "different"})
     assert sorted(pairs_of(found)) == sorted([*WITHOUT, (30, 31), (21, 31)])
     assert found.labels[rows_of(found, (30, 31))].tolist() == [True]

@@ -62,13 +62,13 @@ def _members(files: ClusterFiles, shards: list[Shard], site_names: list[str], th
         canonical, reasons = canonical_questions(clusters, _criteria(files, keys, shards, sites))
         now, then = identity.Grouping(keys, clusters), previous_clusters(files.previous, sites)
         ids = identity.cluster_ids(now, then)
-        _, places, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
+        _, indices, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
         _write_statistics(files, (keys, clusters), ids, sites, threshold)
         if files.previous is not None:
             _write_changes(files, identity.changes(identity.Grouping(keys, ids.of(clusters)), then), sites)
         alone = np.setdiff1d(ids.ids, keys)
         storage.write_table(files.alone, pa.table([pa.array(alone)], names=["key"]), pa.schema([("key", pa.int64())]))
-        columns = [keys, clusters, ids.of(clusters), canonical, reasons.astype(np.int8), sizes[places]]
+        columns = [keys, clusters, ids.of(clusters), canonical, reasons.astype(np.int8), sizes[indices]]
         counts = {"rows_in": len(keys), "clusters": len(sizes)}
         storage.write_table(files.members, pa.table([pa.array(c) for c in columns], schema=MEMBERS), MEMBERS, counts)
         return counts
@@ -96,15 +96,15 @@ def _criteria(files: ClusterFiles, members: np.ndarray, shards: list[Shard], sit
         table = storage.read_table(shard.uri, QUESTIONS, names)
         keys = sites.pack(shard.site, table["question_id"].to_numpy(), shard.uri)
         rows = np.flatnonzero(np.isin(keys, members))
-        places, found = np.searchsorted(members, keys[rows]), table.take(pa.array(rows))
-        accepted[places] = found["accepted_answer_id"].is_valid().to_numpy()
+        indices, found = np.searchsorted(members, keys[rows]), table.take(pa.array(rows))
+        accepted[indices] = found["accepted_answer_id"].is_valid().to_numpy()
         for column, name in ((scores, "score"), (answers, "answer_count"), (views, "view_count")):
-            column[places] = found[name].cast(pa.int64()).fill_null(_LOWEST).to_numpy()
-        ages[places] = pc.negate(found["creation_date"].cast(pa.int64())).fill_null(_LOWEST).to_numpy()
+            column[indices] = found[name].cast(pa.int64()).fill_null(_LOWEST).to_numpy()
+        ages[indices] = pc.negate(found["creation_date"].cast(pa.int64())).fill_null(_LOWEST).to_numpy()
     targets = np.zeros(0, np.int64) if files.links is None else link_targets(files.links, sites)
-    places = np.searchsorted(members, targets[np.isin(targets, members)])
+    indices = np.searchsorted(members, targets[np.isin(targets, members)])
     return CanonicalCriteria(
-        members, np.bincount(places, minlength=len(members)), accepted, scores, answers, views, ages
+        members, np.bincount(indices, minlength=len(members)), accepted, scores, answers, views, ages
     )
 
 
@@ -200,12 +200,12 @@ def _clusters_of_shard(files: ClusterFiles, shard: Shard, site_names: list[str],
 
 def _cluster_columns(keys: np.ndarray, members: pa.Table, alone: np.ndarray, sites: Sites) -> Iterator[pa.Array]:
     known = members["key"].to_numpy()
-    places = np.minimum(np.searchsorted(known, keys), max(0, len(known) - 1))
-    inside = known[places] == keys if len(known) else np.zeros(len(keys), bool)
+    indices = np.minimum(np.searchsorted(known, keys), max(0, len(known) - 1))
+    inside = known[indices] == keys if len(known) else np.zeros(len(keys), bool)
 
     def of_members(column: str, otherwise: np.ndarray) -> np.ndarray:
         values = members[column].to_numpy()
-        return np.where(inside, values[places], otherwise) if len(values) else otherwise
+        return np.where(inside, values[indices], otherwise) if len(values) else otherwise
 
     ids, canonical = of_members("id", keys), of_members("canonical", keys)
     is_alone = ~inside & np.isin(keys, alone)

@@ -61,11 +61,11 @@ def _candidates(
         rule = ChainRule(settings.chain_links, settings.bucket_limit)
         for batch in batches:
             texts, homes = _band_part(files, batch, cuts)
-            places, oversized = bucket_pairs(texts, rule)
-            pairs.append(texts.members[places])
-            wanted.append(_wanted(pairs[-1], homes[places], cuts.slices))
+            indices, oversized = bucket_pairs(texts, rule)
+            pairs.append(texts.members[indices])
+            wanted.append(_wanted(pairs[-1], homes[indices], cuts.slices))
             counts["rows_in"] += len(homes)
-            counts["rows_out"] += len(places)
+            counts["rows_out"] += len(indices)
             counts["cap: buckets over near_duplicates.bucket_limit"] += oversized
         _write_wanted(files.step("wanted", number), np.concatenate(wanted), cuts)
         left, right = distinct_pairs(np.concatenate(pairs)).T
