@@ -54,7 +54,7 @@ from dupq.shards import Shard
 from dupq.stages.neighbours.increment import find_neighbours_since
 from dupq.stages.neighbours.plan import block_rows, bytes_a_question
 from dupq.stages.neighbours.search import find_neighbours
-from dupq.stages.neighbours.tables import Asked, read_nearest
+from dupq.stages.neighbours.tables import SearchRequest, read_nearest
 from dupq.tables import embeddings
 from dupq.text.keys import Sites
 
@@ -62,7 +62,7 @@ THREADS = 2
 ROUNDS = 3
 K, THRESHOLD = 10, 0.8
 COSINE = Measure()
-TOP_K, OVER = Search(COSINE, K), Search(COSINE, 0, THRESHOLD)
+TOP_K, ABOVE_FLOOR = Search(COSINE, K), Search(COSINE, 0, THRESHOLD)
 NEW = 1_000
 
 
@@ -96,7 +96,7 @@ def made_up(count: int, dimensions: int) -> Embeddings:
 
 def warm_up() -> None:
     """Compile what is compiled when it is first called."""
-    for search in (TOP_K, OVER):
+    for search in (TOP_K, ABOVE_FLOOR):
         search_all(made_up(3_000, 300), search)
 
 
@@ -123,7 +123,7 @@ def measure(count: int, dimensions: int) -> dict[str, Any]:
     found: list[list[Nearest]] = []
     reset_peak()
     topk = seconds(lambda: found.__setitem__(slice(None), [search_all(archive, TOP_K)[0]]))
-    over = seconds(lambda: search_all(archive, OVER))
+    over = seconds(lambda: search_all(archive, ABOVE_FLOOR))
     memory = peak_mb()
     share = 1.0 if count <= 50_000 else 0.05
     faiss_seconds, torch_seconds = (seconds(lambda peer=peer: peer(archive, share)) / share for peer in PEERS)
@@ -228,7 +228,7 @@ def incremented(old: Embeddings, added: Embeddings, before: list[Nearest], searc
         return among, merged
 
     with ThreadPoolExecutor(THREADS, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        found = list(pool.map(against, blocks(old, len(before[0].over)), before))
+        found = list(pool.map(against, blocks(old, len(before[0].above)), before))
     for among, _ in found:
         merge(own, among)
     return [*(merged.others for _, merged in found), own.others]
@@ -237,7 +237,7 @@ def incremented(old: Embeddings, added: Embeddings, before: list[Nearest], searc
 def stage_share(archive: Embeddings, old: Embeddings) -> float:
     """The stage's seconds with an earlier run over its seconds without."""
     cluster.connect("local")
-    asked = Asked(["example.com"], NeighbourSettings(), COSINE, THRESHOLD, 1)
+    asked = SearchRequest(["example.com"], NeighbourSettings(), COSINE, THRESHOLD, 1)
     with tempfile.TemporaryDirectory() as folder:
         runs = [
             written(some, NeighbourFiles(f"{folder}/{name}"))

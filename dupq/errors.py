@@ -1,4 +1,4 @@
-"""The one exception that users see."""
+"""The exceptions that users see: one line that says what is wrong, where, and what to do."""
 
 
 class DupqError(Exception):

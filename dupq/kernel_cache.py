@@ -1,9 +1,9 @@
-"""numba, with a cache on disk that sees every edit: modules with compiled functions import numba from here.
+"""numba with an on-disk cache that notices every edit: modules with compiled functions import numba from here.
 
 By itself numba compiles a cached function anew if its own file has changed. Functions and constants of other files
 are part of what was compiled too, and after an edit of these the old code would go on running. Here the cache of a
 function also depends on all files of dupq that its file imports, directly or by way of others. That is less than the
-whole package, so that an edit of the report, say, costs nobody minutes of compiling.
+whole package, so that an edit of the report, say, does not cost minutes of compiling.
 
 The places are numba's own: the folder in NUMBA_CACHE_DIR, `__pycache__` beside the file, or the user's cache folder.
 What is compiled anew replaces what was there, so nothing piles up. Functions of other packages are cached as ever,
@@ -51,13 +51,13 @@ def imports(source: bytes) -> list[Path]:
 
 @functools.cache
 def _read(place: Path, modified_ns: int, size: int) -> tuple[bytes, list[Path]]:
-    """A file's digest and what it imports; its time and size are here to have it read anew when it has changed."""
+    """A file's digest and what it imports; its time and size are arguments so that a changed file is read again."""
     source = place.read_bytes()
     return hashlib.sha256(source).digest(), imports(source)
 
 
 class _Locator:
-    """What is said of numba's locators above; the other base says where the cache is."""
+    """A cache locator with dupq's own stamp; its other base class is numba's and chooses the folder."""
 
     _py_file: str
 
@@ -68,11 +68,11 @@ class _Locator:
         return super().from_function(py_func, py_file) if is_ours else None  # type: ignore[misc]
 
     def get_source_stamp(self) -> str:
-        """What is compared with the stamp in the cache."""
+        """The stamp that is compared with the one in the cache."""
         return source_stamp(self._py_file)
 
     def get_disambiguator(self) -> str:
-        """Part of the file's name; numba has the line here, and a function that moves leaves a file behind."""
+        """Part of the cache file's name; numba uses the line number, and a moved function would leave a file behind."""
         return "dupq"
 
 

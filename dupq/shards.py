@@ -1,4 +1,4 @@
-"""The shards of a question table, and where a run keeps what is made of each."""
+"""The shards of the questions and links tables, and how a run partitions pairs by key."""
 
 import re
 from typing import NamedTuple
@@ -49,7 +49,7 @@ def answer_shards(questions: str, sites: Sites) -> list[Shard]:
 def _site_of(uri: str) -> str:
     found = _SITE.findall(uri)
     if not found:
-        raise DupqError(f"{uri}: lies in no site=NAME folder, so its site is unknown")
+        raise DupqError(f"{uri}: is in no site=NAME folder, so its site is unknown")
     return found[-1]
 
 

@@ -46,7 +46,7 @@ def join(uri: str, *parts: str) -> str:
 
 
 def parent(uri: str) -> str:
-    """The folder that `uri` lies in."""
+    """The folder that `uri` is in."""
     return uri.rstrip("/").rsplit("/", 1)[0]
 
 
@@ -161,7 +161,7 @@ def write_bytes(uri: str, content: bytes) -> None:
 
 
 def _put(uri: str, content: Any) -> None:
-    """Write bytes, or what can be read and sought in, to S3."""
+    """Write bytes, or a seekable file, to S3."""
     bucket, key = _s3_place(uri)
     with _s3_errors(uri):
         _s3_client(_endpoint()).put_object(Bucket=bucket, Key=key, Body=content)
@@ -189,7 +189,7 @@ def move(source: str, target: str) -> None:
 
 
 def create(uri: str, content: bytes) -> bool:
-    """Write a file only if there is none of that name; True for the one writer that made it."""
+    """Write a file only if there is none of that name; True for the one writer that created it."""
     if is_s3(uri):
         bucket, key = _s3_place(uri)
         client = _s3_client(_endpoint())
@@ -216,7 +216,7 @@ def create(uri: str, content: bytes) -> bool:
 
 @contextlib.contextmanager
 def _local_temporary(path: str) -> Iterator[str]:
-    """A name beside `path` to write to first; what is left of it in the end is removed."""
+    """A temporary name beside `path` to write to first; removed if it still exists at the end."""
     folder, file_name = os.path.split(path)
     temporary = os.path.join(folder, f".{file_name}.{uuid.uuid4().hex}.tmp")
     try:
@@ -254,14 +254,14 @@ def _s3_errors(uri: str) -> Iterator[None]:
 
 
 def delete(uri: str) -> None:
-    """Remove a file; none of that name is fine."""
+    """Remove a file, if there is one."""
     files, path = filesystem(uri)
     with contextlib.suppress(FileNotFoundError):
         files.delete_file(path)
 
 
 def clear(folder: str, kept: Collection[str] = ()) -> None:
-    """Remove all Parquet and JSON files below a folder but those of the URIs `kept`; also what a kill left half."""
+    """Remove all Parquet and JSON files below a folder but those of the URIs `kept`; unfinished files too."""
     for suffix in (".parquet", ".json"):
         for file in list_files(folder, suffix):
             if file.uri not in kept:
@@ -272,14 +272,14 @@ def clear(folder: str, kept: Collection[str] = ()) -> None:
 
 
 def delete_if_empty(uri: str) -> None:
-    """Remove a folder with nothing in it; S3 has none of these."""
+    """Remove a folder if it is empty; S3 has no empty folders."""
     if not is_s3(uri):
         with contextlib.suppress(OSError):
             os.rmdir(absolute(uri))
 
 
 def delete_folder(uri: str) -> None:
-    """Remove a folder with all that is in it; none of that name is fine."""
+    """Remove a folder with all that is in it, if there is one."""
     files, path = filesystem(uri)
     if kind(uri) == "folder":
         files.delete_dir(path)
@@ -294,7 +294,7 @@ def read_json(uri: str) -> Any:
 
 
 def json_bytes(value: Any) -> bytes:
-    """JSON as every file of ours holds it: sorted keys, two spaces, a newline at the end."""
+    """JSON as in all of dupq's files: sorted keys, an indent of two spaces, a newline at the end."""
     return (json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
 
 

@@ -128,7 +128,7 @@ CLUSTER_STATS = pa.schema(
 def embeddings(dimensions: int, is_lexical: bool) -> pa.Schema:
     """The schema of a run's `embeddings/`: one float16 vector of `dimensions` for each encoded question.
 
-    It has length 1 if the encoder is scored by cosine. With `is_lexical` a bag of words stands beside it: the
+    It has length 1 if the encoder is scored by cosine. With `is_lexical` a bag of words is stored too: the
     ids of its words, ascending, and their weights, of length 1 too. By the fingerprint (a hash of both; 0 for an empty
     text) a later run knows what has changed.
     """
@@ -158,7 +158,7 @@ KEY_PAIRS = pa.schema([_required("left", pa.int64()), _required("right", pa.int6
 
 VERIFIED = pa.schema([*KEY_PAIRS, _required("source", pa.string()), _required("jaccard", pa.float32())])
 
-# Every question that is in a verified pair, and the question that stands for it in the encoder's stages.
+# Every question that is in a verified pair, and the question that represents it in the encoder's stages.
 REPRESENTATIVES = pa.schema([_required("key", pa.int64()), _required("representative", pa.int64())])
 
 NEIGHBOURS = pa.schema(
@@ -228,13 +228,13 @@ NEAREST = pa.schema(
         _required("key", pa.int64()),
         _required("neighbours", pa.list_(pa.int64())),
         _required("scores", pa.list_(pa.float64())),  # what they are ordered by, exactly
-        _required("over", pa.int64()),  # how many questions are over the threshold
+        _required("over", pa.int64()),  # how many questions are above the floor
     ]
 )
 
 
-def centres(dimensions: int) -> pa.Schema:
-    """The middle of each list of an inverted file, and the length that vectors are scaled by (neighbours/ivf.py)."""
+def centroids(dimensions: int) -> pa.Schema:
+    """The centroid of each inverted list, and the length that vectors are scaled by (neighbours/ivf.py)."""
     return pa.schema([_required("centre", pa.list_(pa.float32(), dimensions)), _required("longest", pa.float64())])
 
 
@@ -312,7 +312,7 @@ CALIBRATION_PAIRS = pa.schema(
         _required("question_id_right", pa.int64()),
         _required("similarity", pa.float32()),
         _required("is_linked", pa.bool_()),  # a known duplicate of the development part
-        _required("pairs", pa.float64()),  # how many pairs of the archive this one stands for
+        _required("pairs", pa.float64()),  # how many pairs of the archive this one represents
         _required("weight", pa.float64()),  # in the likelihood
         _required("log_rate", pa.float64()),  # ln of how much likelier a linked pair came into the sample than others
         _required("probability", pa.float64()),

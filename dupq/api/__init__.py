@@ -1,1 +1,1 @@
-"""What notebooks and scripts call: `dupq.open_run`, `dupq.load_encoder`, `dupq.find_duplicates`. No Ray in it."""
+"""The Python API, without Ray: `dupq.open_run`, `dupq.load_encoder`, `dupq.find_duplicates`."""

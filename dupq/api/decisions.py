@@ -1,4 +1,4 @@
-"""Another decision over the pairs of a run: `run.at`."""
+"""The clusters of a finished run at another threshold: `run.at`."""
 
 from dataclasses import dataclass
 from typing import NamedTuple

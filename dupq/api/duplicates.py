@@ -1,6 +1,6 @@
-"""The duplicates in a list of texts, without files and without Ray: `dupq.find_duplicates`.
+"""Finding the duplicates in a list of texts, without files and without Ray: `dupq.find_duplicates`.
 
-    texts      ──near_pairs──▶     verified pairs; one text stands for those that are alike
+    texts      ──near_pairs──▶     verified pairs; one text represents its near duplicates
     texts      ──learn──▶          an encoder, unless there is one
     embeddings ──all_pairs──▶      the k nearest of each, exactly
     neighbours ──scored_table──▶   pairs with a probability, by the prior that ships with dupq

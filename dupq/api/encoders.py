@@ -1,4 +1,4 @@
-"""A saved encoder for texts that are in memory: `dupq.load_encoder`."""
+"""Encoding texts in memory with a saved encoder: `dupq.load_encoder`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

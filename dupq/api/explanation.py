@@ -1,4 +1,4 @@
-"""What speaks for two questions being duplicates: `Run.explain`."""
+"""The evidence that two questions of a run are duplicates: `Run.explain`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class _Text(NamedTuple):
 
 @dataclass(frozen=True)
 class Explanation:
-    """Two questions of a run. Each part is read when it is asked for."""
+    """Two questions of a run. Each part is read lazily."""
 
     run: Run
     encoder: Callable[[], TextEncoder]  # opens the run's

@@ -1,4 +1,4 @@
-"""A new text among the questions of a run: `Run.similar`."""
+"""Looking up a new text among the questions of a run: `Run.similar`."""
 
 from collections.abc import Iterator
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""A finished run with what notebooks ask of it: `dupq.open_run`."""
+"""A finished run for notebooks: its tables, clusters, explanations and look-ups (`dupq.open_run`)."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,17 +32,17 @@ class Cluster:
 
     cluster_id: str
     canonical: str  # site/question_id
-    canonical_reason: str | None  # what puts it before the next one; None: it is alone
+    canonical_reason: str | None  # the criterion that decided; None: it is alone
     questions: list[Member]  # the canonical one first
     pairs: TableView  # the rows of `pairs` that join two of these questions: why they are one cluster
 
 
 class Run(reader.Run):
-    """One run's folder. Nothing is read before it is asked for.
+    """One run's folder. Everything is read lazily.
 
     Tables are `pairs`, `clusters`, `cluster_stats`, `changes`, `embeddings` and, from the archive that the run was made
     from, `questions`; `manifest`, `config` and `metrics` are dictionaries. A question is named "site/question_id", or
-    (site, question_id). What a run cannot answer raises DupqError.
+    (site, question_id). A question that a run cannot answer raises DupqError.
     """
 
     @property
@@ -98,7 +98,7 @@ class Run(reader.Run):
         return similar(self, self.encoder, (title, body_html), k)
 
     def explain(self, left: str | Key, right: str | Key) -> "Explanation":
-        """What speaks for two questions being duplicates."""
+        """The evidence that two questions are duplicates."""
         from dupq.api.explanation import Explanation
 
         return Explanation(self, lambda: self.encoder, self._key(left), self._key(right))

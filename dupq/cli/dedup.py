@@ -13,11 +13,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--questions", required=True, metavar="URI", type=uri, help="the questions table")
     parser.add_argument("--encoder", required=True, metavar="URI", type=uri, help="a trained encoder's folder")
     parser.add_argument(
-        "--output",
-        required=True,
-        metavar="URI",
-        type=uri,
-        help="the folder of runs; the run gets one of its own in it",
+        "--output", required=True, metavar="URI", type=uri, help="the folder of runs; the run gets one of its own in it"
     )
     parser.add_argument(
         "--links",
@@ -26,10 +22,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="known duplicates: a part calibrates probabilities, on another quality is measured, and they mark pairs",
     )
     parser.add_argument(
-        "--truth",
-        metavar="URI",
-        type=uri,
-        help="planted pairs of a made archive (.tsv), to measure what was found",
+        "--truth", metavar="URI", type=uri, help="planted pairs of a made archive (.tsv), to measure what was found"
     )
     parser.add_argument(
         "--previous",

@@ -18,14 +18,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="URI",
         type=uri,
         help="the links table, or a file of labelled pairs: lines of two questions (site/question_id, or with one site "
-        "the id) and 1 (duplicates, also if nothing stands there) or 0, with tabs between",
+        "the id) and 1 (duplicates, also if it is missing) or 0, with tabs between",
     )
     parser.add_argument("--output", required=True, metavar="URI", type=uri, help="where metrics.json goes")
     parser.add_argument(
-        "--encoder",
-        metavar="URI",
-        type=uri,
-        help="a trained encoder's folder; without it only the baselines",
+        "--encoder", metavar="URI", type=uri, help="a trained encoder's folder; without it only the baselines"
     )
     parser.add_argument(
         "--table",

@@ -19,11 +19,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="a .7z, a Posts.xml (also compressed), a Parquet conversion, or a folder of them; may be repeated",
     )
     parser.add_argument(
-        "--output",
-        required=True,
-        metavar="URI",
-        type=uri,
-        help="where the tables, the encoder and the runs go",
+        "--output", required=True, metavar="URI", type=uri, help="where the tables, the encoder and the runs go"
     )
     parser.add_argument(
         "--preset",
@@ -32,10 +28,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help=f"the encoder: {', '.join(config.preset_names())}",
     )
     parser.add_argument(
-        "--truth",
-        metavar="URI",
-        type=uri,
-        help="planted pairs of a made archive (.tsv), to measure what was found",
+        "--truth", metavar="URI", type=uri, help="planted pairs of a made archive (.tsv), to measure what was found"
     )
     add_shared(parser)
 

@@ -1,4 +1,4 @@
-"""Stack Exchange dumps to tables."""
+"""Ingest Stack Exchange dumps, or other tables of questions."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""From arguments to a job, its errors in one line, and its exit code."""
+"""Running a job from the command line: its arguments, its errors in one line, and its exit code."""
 
 import argparse
 import importlib
@@ -54,7 +54,7 @@ def _set_up(parser: argparse.ArgumentParser, name: str) -> None:
 
 
 def _end(work: Callable[[], None]) -> None:
-    """Do `work` and end the process: 0 if all that was asked for is there, 2 for wrong arguments, else 1."""
+    """Do `work` and end the process: 0 if all of it succeeded, 2 for wrong arguments, else 1."""
     try:
         work()
     except DupqError as error:

@@ -35,12 +35,12 @@ def add_shared(parser: argparse.ArgumentParser) -> None:
         metavar="SECTION.NAME=VALUE",
         action="append",
         default=[],
-        help="change a setting of dupq/settings/; may be repeated",
+        help="change a setting (docs/settings.md); may be repeated",
     )
 
 
 def uri(text: str) -> str:
     """The type of an argument that names a file or folder; an empty one would be the folder that the job runs in."""
     if text.strip().lower() in ("", "file://", "s3://"):
-        raise argparse.ArgumentTypeError(f"'{text}' names no file or folder; '.' is this one")
+        raise argparse.ArgumentTypeError(f"'{text}' names no file or folder; use '.' for the current directory")
     return storage.absolute(text)

@@ -24,7 +24,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="URI",
         type=uri,
         help="more known pairs: lines of two questions (site/question_id, or with one site the id) and 1 (duplicates, "
-        "also if nothing stands there) or 0, with tabs between; may be repeated",
+        "also if it is missing) or 0, with tabs between; may be repeated",
     )
     parser.add_argument("--output", required=True, metavar="URI", type=uri, help="the encoder's folder")
     parser.add_argument(

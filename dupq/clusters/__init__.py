@@ -1,1 +1,1 @@
-"""Components of the neighbour graph, their canonical questions and statistics."""
+"""From candidate pairs to clusters: evidence, calibration, the best partition, canonical questions, stable ids."""

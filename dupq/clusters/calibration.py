@@ -1,16 +1,16 @@
 """From evidence to the probability that two questions are duplicates, for this archive and at its size.
 
-A logistic model over scale-free evidence (evidence.py). It starts from what was learned on several sites (the prior,
-prior.json), and the archive's own known duplicates move it by as much as they weigh: its coefficients have a Gaussian
-prior, and so has the log of a slope that they share, for what archives differ in most is how well all evidence together
-tells duplicates from others.
+A logistic model over scale-free evidence (evidence.py). Its prior was learned on several sites (prior.json), and the
+archive's own known duplicates move it according to their number: the coefficients have a Gaussian prior, and so has the
+log of a slope that they share, since archives differ most in how well all evidence together separates duplicates from
+others.
 
-Known duplicates are incomplete: of the duplicates only a share is linked, so a pair that nobody linked is no proof of
-the contrary. The likelihood says so (Elkan and Noto 2008, section 2; Jaskie et al. 2019): a pair is linked with
-probability share x p. The share is fitted too, with a wide Beta prior.
+Known duplicates are incomplete: only a share of the duplicates is linked, so an unlinked pair may still be one. The
+likelihood accounts for that (Elkan and Noto 2008, section 2; Jaskie et al. 2019): a pair is linked with probability
+share x p. The share is fitted too, with a wide Beta prior.
 
 Linked pairs are sampled more densely than others; as in case-control studies the log of the ratio of both rates is
-added to the log-odds (King and Zeng 2001, section 4.1), so that a row weighs what it tells and no more.
+added to the log-odds (King and Zeng 2001, section 4.1), so that they do not make pairs look likelier.
 """
 
 from dataclasses import dataclass
@@ -36,16 +36,16 @@ FEATURES = (
     "title_swap",  # x title_cosine: titles that differ in one telling word on each side
     "other_numbers",
 )
-_NO_TAGS = 0.4  # Jaccard coefficient that stands in where a site has no tags: the mean of near neighbours' elsewhere
+_NO_TAGS = 0.4  # Jaccard coefficient assumed where a site has no tags: the mean of near neighbours on other sites
 _LEAST_PLACE = -6.0
 _MOST_DEVIATIONS = 3.0
 
 
 class Prior(NamedTuple):
-    """What other sites tell: see `dupq/clusters/prior.py`."""
+    """What was learned on other sites: see `dupq/clusters/prior.py`."""
 
-    centres: np.ndarray  # (F,): features are taken less these
-    scales: np.ndarray  # (F,): and divided by these
+    centres: np.ndarray  # (F,): subtracted from the features
+    scales: np.ndarray  # (F,): divisors of the features
     coefficients: np.ndarray  # (F + 1,): the last is the intercept
     spreads: np.ndarray  # (F + 1,): standard deviations of the Gaussians
     slope_spread: float  # of the Gaussian of the log of the slope
@@ -59,7 +59,7 @@ class Labelled(NamedTuple):
     features: np.ndarray
     labels: np.ndarray  # bool: linked, or judged to be duplicates
     weights: np.ndarray  # float64
-    is_judged: np.ndarray  # bool: by a person, who also says which are none
+    is_judged: np.ndarray  # bool: by a person, who also labels pairs that are not duplicates
     log_rates: np.ndarray | float = 0.0  # ln of how much likelier a linked pair came into the sample than another one
 
 
@@ -73,7 +73,7 @@ class Model:
     linked_share: float  # of the duplicates, the share that is linked
 
     def probabilities(self, features: np.ndarray) -> np.ndarray:
-        """That pairs are duplicates (float64, (n,))."""
+        """The probability that each pair is a duplicate (float64, (n,))."""
         return np.asarray(expit(self.log_odds(features)))
 
     def log_odds(self, features: np.ndarray) -> np.ndarray:
@@ -96,7 +96,7 @@ class Model:
 
 
 class Evidence(NamedTuple):
-    """What is known of n pairs."""
+    """The evidence for n pairs; see evidence.py."""
 
     places: np.ndarray  # float64: see `places_of`
     left: Listing
@@ -127,17 +127,17 @@ def features_of(evidence: Evidence, k: int) -> np.ndarray:
 
 
 def places_of(scores: np.ndarray, reference: np.ndarray) -> np.ndarray:
-    """The place of each score (float64) among `reference`: the best scores of random questions, sorted.
+    """The place of each score (float64) among `reference`, the best scores of random questions, sorted.
 
-    Log-odds of the share of them that is lower. It rises with the archive as these do, so that a score that strangers
-    reach in a large archive counts less there than in a small one.
+    That is the log-odds of the share of them that is lower. The reference rises with the size of the archive, so a
+    score that unrelated questions reach in a large archive counts less there than in a small one.
     """
     lower = np.searchsorted(reference, scores, "left")
     return np.maximum(np.log((lower + 1.0) / (len(reference) - lower + 1.0)), _LEAST_PLACE)
 
 
 def fit(labelled: Labelled, prior: Prior) -> Model:
-    """The model with the highest posterior density, given the prior and what is known of this archive's pairs."""
+    """The model with the highest posterior density, given the prior and this archive's labelled pairs."""
     design = designed(labelled.features, prior.centres, prior.scales)
     start = np.concatenate([prior.coefficients, [0.0, logit(_mean(prior.linked))]])
     if not len(design):
@@ -159,20 +159,20 @@ def fit(labelled: Labelled, prior: Prior) -> Model:
 def sloped(parameters: np.ndarray) -> np.ndarray:
     """Coefficients, intercept, log of the slope, log-odds of the linked share → the same without the slope.
 
-    It multiplies the coefficients, not the intercept: features are taken less their centres.
+    It multiplies the coefficients, not the intercept: features are centred.
     """
     return np.concatenate([parameters[:-3] * np.exp(parameters[-2]), parameters[[-3, -1]]])
 
 
 def by_slope(parameters: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-    """The gradient by `parameters`, from that by `sloped(parameters)`."""
+    """The gradient with respect to `parameters`, from that with respect to `sloped(parameters)`."""
     slope = np.exp(parameters[-2])
     of_slope = slope * float(parameters[:-3] @ gradient[:-2])
     return np.concatenate([gradient[:-2] * slope, [gradient[-2], of_slope, gradient[-1]]])
 
 
 def negative_log_likelihood(labelled: Labelled, design: np.ndarray, parameters: np.ndarray) -> tuple[float, np.ndarray]:
-    """Of labelled pairs, and its gradient: by the coefficients, and by the log-odds of the share that is linked.
+    """The loss of labelled pairs, and its gradient by the coefficients and by the log-odds of the linked share.
 
     `design` (n, F + 1) are their scaled features and ones.
     """
@@ -192,10 +192,10 @@ def _model(parameters: np.ndarray, prior: Prior) -> Model:
 
 
 def designed(features: np.ndarray, centres: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    """Features, scaled and cut at three deviations either way, with a column of ones for the intercept.
+    """Features, scaled and clipped at three standard deviations, with a column of ones for the intercept.
 
-    Cut, so that what is far from all that the prior has seen (an announcement repeated word for word each year) counts
-    as strong evidence and not as ten times that.
+    Clipped, so that a value far outside the prior's data (an announcement repeated word for word each year) counts as
+    strong evidence and not as ten times that.
     """
     scaled = np.clip((features - centres) / scales, -_MOST_DEVIATIONS, _MOST_DEVIATIONS)
     return np.concatenate([scaled, np.ones((len(features), 1))], axis=1)
@@ -206,7 +206,7 @@ def _mean(beta: tuple[float, float]) -> float:
 
 
 def own_share(model: Model, prior: Prior, features: np.ndarray) -> float:
-    """How much of the decision is the archive's own: 0 if the model is the prior, near 1 if they are far apart.
+    """The archive's own share of the decision: 0 if the model is the prior, near 1 if they are far apart.
 
     The distance of the log-odds of both against how far the prior's own spread would let them differ, over pairs, each
     by how open it is (p (1 - p)): how unlikely the unlikely ones are decides nothing.

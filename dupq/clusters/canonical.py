@@ -1,7 +1,7 @@
-"""Which question of a cluster is its canonical one, and why.
+"""Choosing the canonical question of each cluster, and the reason for the choice.
 
 The rule, in order: more known links name it as the original; an accepted answer; the higher score; more answers; more
-views; the older one; the smaller key. What a question lacks counts as lowest.
+views; the older one; the smaller key. A missing value counts as the lowest.
 """
 
 from typing import NamedTuple
@@ -11,8 +11,8 @@ import numpy as np
 REASONS = ("known links", "accepted answer", "score", "answers", "views", "age", "key")
 
 
-class Standing(NamedTuple):
-    """What the rule looks at, one row a question; the smallest int64 where a figure is unknown."""
+class CanonicalCriteria(NamedTuple):
+    """The criteria of the rule, one row a question; the smallest int64 where a value is unknown."""
 
     keys: np.ndarray  # int64
     links: np.ndarray  # int64: known links that name it as the original
@@ -23,10 +23,10 @@ class Standing(NamedTuple):
     ages: np.ndarray  # int64: minus the creation time, so that more is older
 
 
-def canonical_questions(clusters: np.ndarray, standing: Standing) -> tuple[np.ndarray, np.ndarray]:
-    """For each row the key (int64) of the canonical question of its cluster, and the place in REASONS of why it won.
+def canonical_questions(clusters: np.ndarray, standing: CanonicalCriteria) -> tuple[np.ndarray, np.ndarray]:
+    """For each row the key (int64) of the canonical question of its cluster, and the index of the reason in REASONS.
 
-    `clusters` holds cluster numbers. The reason is the first criterion by which the winner is ahead of the next one.
+    `clusters` holds cluster numbers. The reason is the first criterion by which it is ahead of the second best.
     """
     criteria = (*standing[1:], -standing.keys)
     best_last = np.lexsort((*reversed(criteria), clusters))
@@ -35,5 +35,5 @@ def canonical_questions(clusters: np.ndarray, standing: Standing) -> tuple[np.nd
     winners = best_last[last]
     runners_up = best_last[np.maximum(np.flatnonzero(last) - 1, 0)]
     ahead = np.stack([column[winners] != column[runners_up] for column in criteria], axis=1)
-    places = np.searchsorted(clusters[winners], clusters)
-    return standing.keys[winners][places], ahead.argmax(axis=1)[places]
+    indices = np.searchsorted(clusters[winners], clusters)
+    return standing.keys[winners][indices], ahead.argmax(axis=1)[indices]

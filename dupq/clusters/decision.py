@@ -1,6 +1,6 @@
 """From pairs with a probability to clusters, at a threshold: components of sure pairs, and of each the best partition.
 
-Pairs that no question lists are scored too in components up to a size; in larger ones they count as the least likely.
+In components up to a size, pairs that no question lists are scored too; in larger ones they count as least likely.
 """
 
 from collections.abc import Callable
@@ -25,13 +25,13 @@ def decide(
     """The questions (int64 keys, sorted) of components, and for each the smallest key of its cluster.
 
     `pairs` (int64 keys, shape (m, 2), left < right, each once) have `probabilities` (float32); `links` (likewise) join
-    whatever these are. `score` gives the probabilities of pairs that are not among `pairs`, in components of three to
+    at any probability. `score` gives the probabilities of pairs that are not among `pairs`, in components of three to
     `scored_size` questions. This is the partition stage in one process. Memory: about 500 bytes a pair of components.
     """
     sure = probabilities >= np.float32(threshold)
     keys, owners = components(np.concatenate([links, pairs[sure]]))
-    _, places, sizes = np.unique(owners, return_inverse=True, return_counts=True)
-    is_scored = (sizes[places] > 2) & (sizes[places] <= scored_size)
+    _, indices, sizes = np.unique(owners, return_inverse=True, return_counts=True)
+    is_scored = (sizes[indices] > 2) & (sizes[indices] <= scored_size)
     rows = np.flatnonzero(np.isin(pairs, keys).all(axis=1))
     ends = np.searchsorted(keys, pairs[rows])
     inside = owners[ends[:, 0]] == owners[ends[:, 1]] if len(keys) else np.zeros(len(rows), bool)
@@ -43,9 +43,9 @@ def decide(
 
 
 def best_partition(firsts: np.ndarray, pairs: np.ndarray, probabilities: np.ndarray, threshold: float) -> np.ndarray:
-    """Of each of n questions (places 0 to n - 1) the first of its cluster (int64).
+    """For each of n questions (numbered 0 to n - 1) the first of its cluster (int64).
 
-    `pairs` are of places, each once; `firsts` says which questions known links have made one (see `linked_sets`).
+    `pairs` are of indices, each once; `firsts` says which questions known links have made one (see `linked_sets`).
     """
     even = logit(np.clip(threshold, _LEAST_PROBABILITY, _MOST_PROBABILITY))
     weights = logit(np.clip(probabilities.astype(np.float64), _LEAST_PROBABILITY, _MOST_PROBABILITY)) - even
@@ -55,7 +55,7 @@ def best_partition(firsts: np.ndarray, pairs: np.ndarray, probabilities: np.ndar
 
 
 def missing_pairs(owners: np.ndarray, is_scored: np.ndarray, pairs: np.ndarray) -> np.ndarray:
-    """The pairs (int64, shape (m, 2), of places) within components that are scored, that are not among `pairs`.
+    """The pairs (int64, shape (m, 2), of indices) within components that are scored, that are not among `pairs`.
 
     `owners` is the component of each question, `is_scored` whether that is scored.
     """
@@ -63,9 +63,9 @@ def missing_pairs(owners: np.ndarray, is_scored: np.ndarray, pairs: np.ndarray) 
     order = order[is_scored[order]]
     starts = np.flatnonzero(np.r_[True, np.diff(owners[order]) != 0]) if len(order) else np.zeros(0, np.int64)
     found = [np.zeros((0, 2), np.int64)]
-    for places in np.split(order, starts[1:]) if len(order) else []:
-        one, other = np.triu_indices(len(places), 1)
-        found.append(np.stack([places[one], places[other]], axis=1))
+    for indices in np.split(order, starts[1:]) if len(order) else []:
+        one, other = np.triu_indices(len(indices), 1)
+        found.append(np.stack([indices[one], indices[other]], axis=1))
     every = np.concatenate(found)
     count = np.int64(len(owners))
     known = np.sort(pairs[:, 0] * count + pairs[:, 1])
@@ -73,7 +73,7 @@ def missing_pairs(owners: np.ndarray, is_scored: np.ndarray, pairs: np.ndarray) 
 
 
 def linked_sets(links: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """For each place among `keys` (sorted) the first one that `links` connect it with, itself without any."""
+    """For each of the sorted `keys` the index of the first one that `links` connect it with, its own without any."""
     within = np.searchsorted(keys, links[np.isin(links, keys).all(axis=1)])
     members, smallest = components(within)
     firsts = np.arange(len(keys))
@@ -90,7 +90,7 @@ def _contracted(
     """
     ends = np.sort(firsts[pairs], axis=1)
     apart = ends[:, 0] != ends[:, 1]
-    distinct, places = np.unique(ends[apart], axis=0, return_inverse=True)
-    distinct, places, sizes = distinct.reshape(-1, 2), places.ravel(), np.bincount(firsts, minlength=len(firsts))
-    unlisted = sizes[distinct].prod(axis=1) - np.bincount(places, minlength=len(distinct))
-    return distinct, np.bincount(places, weights[apart], len(distinct)) + absent * unlisted
+    distinct, indices = np.unique(ends[apart], axis=0, return_inverse=True)
+    distinct, indices, sizes = distinct.reshape(-1, 2), indices.ravel(), np.bincount(firsts, minlength=len(firsts))
+    unlisted = sizes[distinct].prod(axis=1) - np.bincount(indices, minlength=len(distinct))
+    return distinct, np.bincount(indices, weights[apart], len(distinct)) + absent * unlisted

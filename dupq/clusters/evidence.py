@@ -1,9 +1,9 @@
-"""What speaks for two questions being duplicates, in figures that mean the same for every encoder and archive.
+"""The evidence that two questions are duplicates, as features that mean the same for every encoder and archive.
 
-Scores of an encoder have a scale of their own, which changes from training to training. So a score counts by its place:
-among the best scores of other questions, against both questions' own neighbours, and by its rank in both directions.
-Beside it are the words that the questions share, each weighed by how rare it is in this archive. Titles count beside
-the titles of both questions' neighbours too: where all of them say "How can I …" it says little that these two do.
+Scores of an encoder have a scale of their own, which changes from training to training. So a score counts relative to
+others: to the best scores of other questions, to both questions' other neighbours, and by its rank in both directions.
+The other features are the words that the questions share, weighted by how rare they are in this archive. Titles are
+also compared with those of both questions' neighbours: where all of them say "How can I …", sharing it means little.
 """
 
 from typing import NamedTuple
@@ -17,18 +17,18 @@ from dupq.text.terms import Terms
 
 UNLISTED = -1  # a rank: not among the k nearest
 _SATURATION = 1.2  # k1 of BM25 (Robertson and Zaragoza 2009, section 3.4.3); lengths make no difference here: b = 0
-_COSINE_UNITS = 1 << 20  # cosines are added up as whole numbers: then their order makes no difference
+_COSINE_UNITS = 1 << 20  # cosines are summed as integers, so that their order makes no difference
 
 
 class Listing(NamedTuple):
-    """How a question lists another one, for n pairs: rank, and the score beside those of its other neighbours."""
+    """How a question lists another one, for n pairs: its rank, and its score relative to those of other neighbours."""
 
     ranks: np.ndarray  # int32, 1 = nearest; UNLISTED
     lifts: np.ndarray  # float32: (score - mean other score) / (highest possible - mean other score); 0 where unlisted
 
 
 class Words(NamedTuple):
-    """What is compared of n questions."""
+    """The words and tags of n questions that are compared."""
 
     titles: Terms
     texts: Terms  # title and body
@@ -92,7 +92,7 @@ def title_cosines(titles: Terms, left: np.ndarray, right: np.ndarray, rarities: 
 
 
 def around(rows: np.ndarray, cosines: np.ndarray, questions: int) -> Around:
-    """Of each of so many questions what its neighbours' titles have in common with its own.
+    """For each question, what its neighbours' titles have in common with its own.
 
     `rows` (int64, (m,)) are questions, once for each neighbour that they list, `cosines` those of both titles.
     """
@@ -102,7 +102,7 @@ def around(rows: np.ndarray, cosines: np.ndarray, questions: int) -> Around:
 
 
 def title_leads(cosines: np.ndarray, arounds: tuple[Around, Around], listings: tuple[Listing, Listing]) -> np.ndarray:
-    """By how much the titles of n pairs are more alike than those of either side and its other neighbours (float32)."""
+    """How much more alike the titles of n pairs are than those of either side and its other neighbours (float32)."""
     means = []
     for side, listing in zip(arounds, listings, strict=True):
         is_listed = listing.ranks > 0
@@ -135,11 +135,11 @@ def _weights(offsets, ids, counts, rarities):  # type: ignore[no-untyped-def]
     """The rarity of all terms of each text, the square of its length, and its BM25 for itself."""
     weights, squares, own = np.zeros(len(offsets) - 1), np.zeros(len(offsets) - 1), np.zeros(len(offsets) - 1)
     for text in range(len(offsets) - 1):
-        for place in range(offsets[text], offsets[text + 1]):
-            rarity = rarities[ids[place]]
+        for index in range(offsets[text], offsets[text + 1]):
+            rarity = rarities[ids[index]]
             weights[text] += rarity
-            squares[text] += ((1.0 + np.log(counts[place])) * rarity) ** 2
-            own[text] += rarity * _saturated(counts[place])
+            squares[text] += ((1.0 + np.log(counts[index])) * rarity) ** 2
+            own[text] += rarity * _saturated(counts[index])
     return weights, squares, own
 
 
@@ -152,18 +152,18 @@ def _saturated(count):  # type: ignore[no-untyped-def]
 def _common(offsets, ids, counts, rarities, a, b):  # type: ignore[no-untyped-def]
     """The rarity of the terms of both texts, their product, and BM25 of either one for the other."""
     common, product, forth, back = 0.0, 0.0, 0.0, 0.0
-    place, other = offsets[a], offsets[b]
-    while place < offsets[a + 1] and other < offsets[b + 1]:
-        if ids[place] == ids[other]:
-            rarity = rarities[ids[place]]
+    index, other = offsets[a], offsets[b]
+    while index < offsets[a + 1] and other < offsets[b + 1]:
+        if ids[index] == ids[other]:
+            rarity = rarities[ids[index]]
             common += rarity
-            product += (1.0 + np.log(counts[place])) * (1.0 + np.log(counts[other])) * rarity * rarity
+            product += (1.0 + np.log(counts[index])) * (1.0 + np.log(counts[other])) * rarity * rarity
             forth += rarity * _saturated(counts[other])
-            back += rarity * _saturated(counts[place])
-            place += 1
+            back += rarity * _saturated(counts[index])
+            index += 1
             other += 1
-        elif ids[place] < ids[other]:
-            place += 1
+        elif ids[index] < ids[other]:
+            index += 1
         else:
             other += 1
     return common, product, forth, back
@@ -176,17 +176,17 @@ def _swaps(offsets, ids, rarities, left, right):  # type: ignore[no-untyped-def]
     highest = max(rarities.max(), np.float32(1e-6))
     for pair in range(len(left)):
         a, b = left[pair], right[pair]
-        place, other = offsets[a], offsets[b]
+        index, other = offsets[a], offsets[b]
         mine, theirs = np.float32(0), np.float32(0)
-        while place < offsets[a + 1] or other < offsets[b + 1]:
-            if other == offsets[b + 1] or (place < offsets[a + 1] and ids[place] < ids[other]):
-                mine = max(mine, rarities[ids[place]])
-                place += 1
-            elif place == offsets[a + 1] or ids[other] < ids[place]:
+        while index < offsets[a + 1] or other < offsets[b + 1]:
+            if other == offsets[b + 1] or (index < offsets[a + 1] and ids[index] < ids[other]):
+                mine = max(mine, rarities[ids[index]])
+                index += 1
+            elif index == offsets[a + 1] or ids[other] < ids[index]:
                 theirs = max(theirs, rarities[ids[other]])
                 other += 1
             else:
-                place += 1
+                index += 1
                 other += 1
         found[pair] = min(mine, theirs) / highest
     return found

@@ -1,13 +1,13 @@
-"""Ids of clusters that stay from run to run, and what became of the clusters of an earlier run.
+"""Stable cluster ids: which clusters keep their id from run to run, and what changed since an earlier run.
 
 A cluster's id is the key of a question: of the smallest one that the cluster had when it was new. A cluster that
 lives on keeps its id, whichever questions join or leave, so an id may name a question of another cluster, or one
 that is gone. The rules, in order:
 
-1. Clusters of now and of then that share questions are paired one to one. The first pair is the one with the
+1. Clusters of this and of the earlier run that share questions are paired one to one, first the pair with the
    highest Jaccard overlap (shared questions / questions of either); ties by more shared questions, the smaller id,
-   the smaller key of the cluster of now. Then the next pair of clusters that are both free, and so on. The cluster
-   of now takes the id. So an overlap above 1/2 always keeps it.
+   the smaller key of this run's cluster. Then the best pair of clusters that are both still free, and so on. This run's
+   cluster takes the id. So an overlap above 1/2 always keeps it.
 2. A cluster without a partner is new: its id is its smallest key that rule 1 gave to no other cluster.
 3. If rule 1 gave them all away, it takes a key that is no cluster's id: the smallest among the questions of all
    clusters, for the first such cluster by smallest key; the next one for the second. There are enough: every cluster
@@ -15,7 +15,7 @@ that is gone. The rules, in order:
 4. A question in no cluster has its own key, and a suffix (see `written_id`) if that is a cluster's id. It is
    not carried on.
 
-Only the run before is looked at: an id that no cluster has may be given again.
+Only the previous run matters: an id that no cluster has now may be used again.
 
 All keys are >= 0 and mean the same site now and then; where the sites of the two runs differ, pack both with the
 sites of both: an id may outlive its question's site.
@@ -54,7 +54,7 @@ class ClusterIds(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """What became of clusters, one row a change, sorted by kind (in the order of KINDS), id now and id then."""
+    """The changes of clusters, one row each, sorted by kind (in the order of KINDS), new id and earlier id."""
 
     kinds: np.ndarray  # str, of KINDS
     ids_now: np.ndarray  # int64, NONE if gone
@@ -65,7 +65,7 @@ class Changes(NamedTuple):
 
 
 def cluster_ids(now: Grouping, then: Grouping) -> ClusterIds:
-    """The ids of the clusters of now. `now` holds clusters by smallest key, `then` by id.
+    """The ids of this run's clusters. `now` holds clusters by smallest key, `then` those of the earlier run by id.
 
     The answer does not depend on the order of rows. Memory: 45 bytes a question of both runs, 70 where little is
     as it was.
@@ -96,7 +96,7 @@ def written_id(label: str, is_alone: bool) -> str:
 
 
 def changes(now: Grouping, then: Grouping) -> Changes:
-    """What became of the clusters of then, and where those of now come from. Both hold clusters by id.
+    """What became of the earlier run's clusters, and where those of this run come from. Both hold clusters by id.
 
     Only clusters of two and more count: a question that is in none is the same as one that is not there.
 
@@ -140,7 +140,7 @@ def changes(now: Grouping, then: Grouping) -> Changes:
 
 
 class _Side(NamedTuple):
-    """The clusters of one run; a cluster's place is that of its name among them."""
+    """The clusters of one run; a cluster's index is that of its name among them."""
 
     names: np.ndarray  # ascending
     sizes: np.ndarray
@@ -160,7 +160,7 @@ class _Side(NamedTuple):
 
 
 class _Overlaps(NamedTuple):
-    """The clusters of both runs, and the pairs of them that share questions, sorted by place."""
+    """The clusters of both runs, and the pairs of them that share questions, sorted by index."""
 
     now: _Side
     then: _Side
@@ -183,7 +183,7 @@ def _side(grouping: Grouping) -> _Side:
 
 
 def _partners(overlaps: _Overlaps) -> tuple[np.ndarray, np.ndarray]:
-    """The places of the clusters of now that live on, and of those of then that they were."""
+    """The indices of this run's clusters that continue one of the earlier run, and of those."""
     either = overlaps.now.sizes[overlaps.pairs_now] + overlaps.then.sizes[overlaps.pairs_then] - overlaps.shared
     jaccard = overlaps.shared / either  # as float64, equal fractions are equal and others differ up to 90 million
     order = np.lexsort((overlaps.pairs_now, overlaps.pairs_then, -overlaps.shared, -jaccard))
@@ -204,7 +204,7 @@ def _partners(overlaps: _Overlaps) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _is_first(places: np.ndarray) -> np.ndarray:
-    """Whether a place appears for the first time."""
+    """Whether an index appears for the first time."""
     is_first = np.zeros(len(places), bool)
     is_first[np.unique(places, return_index=True)[1]] = True
     return is_first

@@ -1,4 +1,4 @@
-"""Correlation clustering: which questions of a component are one cluster, given how sure each pair is.
+"""Correlation clustering: the best partition of a component into clusters, given the probability of each pair.
 
 The sum of the weights of the pairs inside clusters is maximised. A cluster that no pair of positive weight holds
 together can be split without loss, so the groups that pairs of positive weight connect are solved one by one:
@@ -19,12 +19,12 @@ from dupq.kernel_cache import numba
 _EXACT = 12  # nodes; 3^12 / 2 steps take half a millisecond
 _ROUNDS = 100  # of contraction, moves and splits
 _SWEEPS = 100  # of moves in a round
-_LEAST_GAIN = 1e-9  # less is rounding: ties are broken by position, and rounds come to an end
+_LEAST_GAIN = 1e-9  # less is rounding: ties are broken by position, and the rounds terminate
 _EMPTY = -1
 
 
 def partition(count: int, pairs: np.ndarray, weights: np.ndarray, absent: float) -> np.ndarray:
-    """Of each of the nodes 0 to `count` - 1 the smallest node of its cluster (int64).
+    """For each of the nodes 0 to `count` - 1 the smallest node of its cluster (int64).
 
     `pairs` is int64 of shape (m, 2), each pair once; `weights` float64 of shape (m,), above 0 for pairs that should
     be joined. Every other pair weighs `absent`, at most 0. All are finite. Each cluster is connected by pairs of
@@ -59,7 +59,7 @@ def _in_order(pairs: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def _connected(count: int, pairs: np.ndarray) -> np.ndarray:
-    """Of each node the smallest node that `pairs` connect it with."""
+    """For each node the smallest node that `pairs` connect it with."""
     labels = np.arange(count)
     members, smallest = components(pairs)
     labels[members] = smallest
@@ -111,7 +111,7 @@ def _optimum(matrix: np.ndarray) -> np.ndarray:
 
 @numba.njit(nogil=True, cache=True)
 def _sums(matrix: np.ndarray) -> np.ndarray:
-    """Of each subset of the nodes, as bits, the sum of the weights of its pairs."""
+    """For each subset of the nodes, as bits, the sum of the weights of its pairs."""
     sums = np.zeros(1 << len(matrix))
     for last in range(len(matrix)):
         for others in range(1 << last):
@@ -137,7 +137,7 @@ def _labels(clusters: np.ndarray, count: int) -> np.ndarray:
     return labels
 
 
-# Larger groups: contraction, moves and splits. None of them loses, so the rounds end where none gains.
+# Larger groups: contraction, moves and splits. None of them lowers the sum, so the rounds end where none raises it.
 
 
 def _greedy(count: int, pairs: np.ndarray, weights: np.ndarray, absent: float) -> np.ndarray:
@@ -165,7 +165,7 @@ def _joined(labels: np.ndarray, pairs: np.ndarray, excess: np.ndarray, absent: f
 
 
 class _Graph(NamedTuple):
-    """Clusters, and edges with the excess between two; an edge's row stays its name when its ends are joined."""
+    """Clusters, and edges with the excess between two; an edge keeps its row when its ends are joined."""
 
     ends: np.ndarray  # (m, 2) the clusters
     excess: np.ndarray  # (m,)
@@ -250,7 +250,7 @@ def _joins(graph: _Graph, edge: int, left: int, right: int) -> bool:
 
 @numba.njit(nogil=True, cache=True)
 def _gain(graph: _Graph, edge: int, absent: float) -> float:
-    """Of joining the ends of an edge."""
+    """The gain of joining the ends of an edge."""
     return graph.excess[edge] + absent * graph.sizes[graph.ends[edge, 0]] * graph.sizes[graph.ends[edge, 1]]
 
 

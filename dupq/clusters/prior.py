@@ -1,4 +1,4 @@
-"""What other sites tell of evidence: the prior that a run's calibration starts from. Made by benchmarks/prior.py."""
+"""The prior of a run's calibration, learned on other sites by benchmarks/prior.py."""
 
 import importlib.resources
 

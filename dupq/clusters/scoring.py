@@ -1,4 +1,4 @@
-"""From the neighbours of questions to pairs with a probability: the tables on the way, in memory.
+"""From the neighbours of questions to pairs with a probability, table by table, in memory.
 
 lists of neighbours  ──ranked──▶        rows of NEIGHBOURS, a direction each
 NEIGHBOURS           ──undirected──▶    rows of CANDIDATES, a pair each
@@ -38,8 +38,8 @@ def ranked(keys: np.ndarray, nearest: Any, measure: Measure) -> pa.Table:
     scores = np.where(nearest.others >= 0, rule_of(measure).similarities(nearest.scores), -np.inf)
     listing = listing_of(scores, measure.highest)
     found = as_neighbours(keys, nearest, measure)
-    places = np.nonzero(nearest.others >= 0)
-    columns = [*found, listing.lifts[places]]
+    indices = np.nonzero(nearest.others >= 0)
+    columns = [*found, listing.lifts[indices]]
     return pa.table([pa.array(column) for column in columns], schema=NEIGHBOURS)
 
 
@@ -65,7 +65,7 @@ def undirected(directed: pa.Table) -> pa.Table:
 
 
 def arounds(columns: list[np.ndarray], pairs: pa.Table) -> tuple[Around, Around]:
-    """Of rows of AROUND those of the left and of the right questions of pairs; nothing is around one without a row.
+    """The rows of AROUND for the left and for the right questions of pairs; zeros for a question without a row.
 
     Such are questions that are in no candidate pair: known links bring them into components all the same.
     """
@@ -87,14 +87,14 @@ def read_scale(calibration: str, k: int) -> Scale:
 
 
 def scored_table(pairs: pa.Table, sides: tuple[Around, Around], scale: Scale) -> pa.Table:
-    """Rows of COMPARED, and what is around both questions of each, as rows of SCORED."""
+    """Rows of COMPARED, with the rows of AROUND of both questions of each, as rows of SCORED."""
     left, right = (
         Listing(*(pairs[f"{name}_{side}"].to_numpy() for name in ("rank", "lift"))) for side in ("left", "right")
     )
     common = Shared(*(pairs[name].to_numpy() for name in Shared._fields))
-    places = places_of(pairs["similarity"].to_numpy().astype(np.float64), scale.reference)
+    indices = places_of(pairs["similarity"].to_numpy().astype(np.float64), scale.reference)
     leads = title_leads(common.title_cosine, sides, (left, right))
-    p = scale.model.probabilities(features_of(Evidence(places, left, right, common, leads), scale.k))
+    p = scale.model.probabilities(features_of(Evidence(indices, left, right, common, leads), scale.k))
     ranks = [pa.array(side.ranks, mask=side.ranks == UNLISTED) for side in (left, right)]
     columns = [
         *(pairs[name].combine_chunks() for name in ("left", "right", "similarity")),
@@ -114,7 +114,7 @@ def unlisted(pairs: np.ndarray, similarities: np.ndarray, common: Shared) -> pa.
 
 
 def words_of_texts(texts: pa.Table, tags: Terms, language: str) -> Words:
-    """What is compared of rows of TEXTS."""
+    """The words and tags of rows of TEXTS that are compared."""
     titles, whole = (terms_of(_joined(texts[name]), language) for name in ("title", "text"))
     return Words(titles, whole, tags, terms_of(numbers_of(texts["title"]), language))
 

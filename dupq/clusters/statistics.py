@@ -1,4 +1,4 @@
-"""How well the edges of a cluster hold it together."""
+"""Statistics of each cluster: how well its edges hold it together (density, weakest link, bridges)."""
 
 from typing import NamedTuple
 
@@ -44,7 +44,7 @@ def _owners_of_nodes(ends: np.ndarray, owners: np.ndarray, count: int) -> np.nda
 
 
 def _are_bridges(ends: np.ndarray, count: int) -> np.ndarray:
-    """Whether each edge is the only way between its ends; nodes are 0 to `count` - 1."""
+    """Whether each edge is a bridge, the only path between its ends; nodes are 0 to `count` - 1."""
     halves = np.argsort(ends.ravel(), kind="stable")  # half-edges 2 i and 2 i + 1 are edge i's
     starts = np.r_[0, np.cumsum(np.bincount(ends.ravel(), minlength=count))]
     found = np.zeros(len(ends), bool)

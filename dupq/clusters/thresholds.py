@@ -1,4 +1,4 @@
-"""The probability from which pairs may join, for a wanted precision."""
+"""Choosing the threshold: the probability from which pairs may join, for a given precision."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ _STEPS = 1_000  # of probability
 
 
 class Spread(NamedTuple):
-    """How many candidate pairs have a probability of each thousandth, and the sum of these; shape (1000,)."""
+    """A histogram of the candidate pairs' probabilities in steps of .001, and their sum in each; shape (1000,)."""
 
     pairs: np.ndarray
     probabilities: np.ndarray  # float64
@@ -20,7 +20,7 @@ class Spread(NamedTuple):
         return {"precision": precision, **self.above(reached[0] / _STEPS if len(reached) else 1.0)}
 
     def above(self, threshold: float) -> dict[str, float]:
-        """What is expected of the pairs from a threshold on."""
+        """The number and expected precision of the pairs from a threshold on."""
         first = min(_STEPS, int(np.ceil(threshold * _STEPS - 1e-9)))
         pairs, right = float(self.pairs[first:].sum()), float(self.probabilities[first:].sum())
         expected = right / pairs if pairs else 1.0

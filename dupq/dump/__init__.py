@@ -1,1 +1,1 @@
-"""Stack Exchange dumps: archives, rows, posts and links; and the built-in sample."""
+"""Reading Stack Exchange dumps of any form (archives, XML, tables) into parts and sorted shards."""

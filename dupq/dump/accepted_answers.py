@@ -1,4 +1,4 @@
-"""Which answers are accepted: the ids that the questions name, sorted in one file, 8 bytes each.
+"""The ids of accepted answers, as the questions name them, sorted in one file, 8 bytes each.
 
 A local file is mapped, so that all tasks of a machine have it in memory once, and of it only what they look at.
 """
@@ -25,7 +25,7 @@ def write_accepted_ids(questions: Sequence[str], uri: str) -> None:
 
 
 def read_accepted_ids(uri: str) -> np.ndarray:
-    """The ids in a file of `write_accepted_ids`, ascending; those of a local file stay on the disk until asked for."""
+    """The ids in a file of `write_accepted_ids`, ascending; those of a local file are memory-mapped."""
     with storage.open_mapped(uri) as stream:
         return pa.ipc.open_file(stream).get_batch(0).column(0).to_numpy()
 

@@ -1,4 +1,4 @@
-"""Nothing lost: every row of every file of a site is accounted for, exactly once."""
+"""Accounting: every row of every file of a site is counted exactly once, so that none is lost unnoticed."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

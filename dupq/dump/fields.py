@@ -1,4 +1,4 @@
-"""The values of a row's attributes, strictly read. An empty attribute counts as an absent one."""
+"""Strict parsing of the values of a row's attributes. An empty attribute counts as an absent one."""
 
 import datetime
 import re

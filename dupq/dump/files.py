@@ -1,4 +1,4 @@
-"""What a dump is made of: its sites, and the files that hold their tables."""
+"""The sites of a dump, and the files that hold their tables."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -1,4 +1,4 @@
-"""What a piece of a dump's file holds: rows of tables, rejects, and counts of all rows."""
+"""Parsing a piece of a dump's file into rows of tables, rejects, and counts of all rows."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping

@@ -1,6 +1,6 @@
-"""The sites in what --dump names: files, folders and prefixes with dumps of every form, local or on S3.
+"""Finding the sites in the files, folders and prefixes that --dump names, in any form, local or on S3.
 
-Dumps are found by the names of their files; Parquet conversions, whose names are anybody's choice, by the
+Dumps are found by the names of their files; Parquet conversions, which may have any names, by the
 names of their columns. Only names, headers and footers are read here, several files at a time because on S3
 each is a request or two.
 """

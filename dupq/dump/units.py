@@ -1,4 +1,4 @@
-"""A dump's files cut into pieces, each with a name and a size that depend on the file alone.
+"""Cutting a dump's files into units of work, each with a name and a size that depend on the file alone.
 
 A unit is what one task reads: a stretch of a plain file, a row group, or a packed file as a whole, since that can
 only be read from its beginning. A piece is what is parsed at a time and becomes one part.

@@ -1,8 +1,8 @@
-"""Texts of many lengths to batches of few shapes.
+"""Batching texts of many lengths into few shapes.
 
-Every batch has the same number of rows, and a length that depends on the row's own length only. So a text
-meets the same matrix shapes, and gets the same bits, whichever texts it shares a batch with: that is why a
-run's answer does not depend on its shards.
+Every batch has the same number of rows, and a text is padded to a length that depends on its own length only. So it
+is in matrices of the same shape, and gets the same bits, whichever texts it shares a batch with: that is why a run's
+answer does not depend on its shards.
 """
 
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ def batches(texts: TokenIds, rows: int) -> Iterator[Batch]:
 
 
 def padded(texts: TokenIds, some: np.ndarray, rows: int, length: int) -> np.ndarray:
-    """The ids (int64, shape (rows, length)) of some texts, padding behind."""
+    """The ids (int64, shape (rows, length)) of some texts, padded at the end."""
     ids = np.full((rows, length), PADDING, np.int64)
     is_token = np.arange(length) < texts.lengths[some][:, None]
     places = (texts.offsets[some][:, None] + np.arange(length))[is_token]

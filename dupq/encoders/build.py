@@ -1,4 +1,4 @@
-"""From settings to a network."""
+"""Building the network that the settings describe, new or from saved weights."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What a saved encoder says of itself (encoder.json). Apart from the networks, so that it needs no torch."""
+"""The description of a saved encoder (encoder.json). Separate from the networks, so that reading it needs no torch."""
 
 from typing import Any
 
@@ -50,7 +50,7 @@ def saved_by(uri: str) -> str | None:
 def read_split(uri: str, sites: Sites) -> dict[str, np.ndarray]:
     """The keys (int64) of the questions that an encoder was trained, tuned and tested on, by part.
 
-    Questions of sites that `sites` lacks are left out: they are none of this archive.
+    Questions of sites that `sites` lacks are left out: they are not in this archive.
     """
     table = storage.read_table(storage.join(uri, "split.parquet"), SPLIT)
     table = table.filter(pc.is_in(table["site"], pa.array(sites.names)))
@@ -62,7 +62,7 @@ def read_split(uri: str, sites: Sites) -> dict[str, np.ndarray]:
 def read_development_links(uri: str, sites: Sites) -> np.ndarray:
     """Pairs of known duplicates (int64, shape (m, 2), left < right) that an encoder was tuned on.
 
-    Each question of a set with the next one: what connects the set, not all that was linked.
+    Each question of a set is paired with the next one: enough to connect the set, not all of its links.
     """
     table = storage.read_table(storage.join(uri, "split.parquet"), SPLIT)
     is_wanted = pc.and_(pc.is_in(table["site"], pa.array(sites.names)), pc.equal(table["part"], "development"))

@@ -1,4 +1,4 @@
-"""Texts to embeddings: float16, row by row in the order of the texts."""
+"""Encoding: texts to embeddings in float16, one row a text, in the order of the texts."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -30,9 +30,9 @@ def encode(network: Encoder, texts: TokenIds | Sequence[np.ndarray], rows: int) 
     """Embeddings of token ids (int32), on the device that the network is on.
 
     Vectors that are scored by cosine, and bags of words, have length 1 before they are rounded to float16. The
-    row of an empty text is zero. On a CPU texts are encoded without padding where the network can; else, and for
+    row of an empty text is zero. On a CPU texts are encoded without padding where the network can; otherwise, and for
     bags of words, `rows` is the size of a batch and bounds memory. On a GPU products are of bfloat16.
-    Raises DupqError if the network gives no numbers.
+    Raises DupqError if the network gives NaN.
     """
     texts = texts if isinstance(texts, TokenIds) else TokenIds.of(texts)
     device = next(network.parameters()).device
@@ -49,7 +49,7 @@ def encode(network: Encoder, texts: TokenIds | Sequence[np.ndarray], rows: int) 
 
 
 def _flat(network: Encoder, texts: TokenIds) -> np.ndarray | None:
-    """The vectors of texts without padding, many at a time; None if the network has no way to."""
+    """The vectors of texts without padding, many at a time; None if the network cannot do that."""
     vectors = np.zeros((len(texts), network.dimensions), np.float16)
     for some in pieces(texts.offsets, _WORDS_AT_ONCE):
         dense = network.dense_of(texts[some])
@@ -85,7 +85,7 @@ def _in_batches(network: Encoder, texts: TokenIds, rows: int, device: torch.devi
 
 
 def _one_ahead(started: Iterator[_Started]) -> Iterator[_Started]:
-    """Each item once the next one is started: a GPU is at work while the embeddings of a batch are fetched from it."""
+    """Yield each item after the next one has started: a GPU works while the embeddings of a batch are copied back."""
     waiting: list[_Started] = []
     for item in started:
         yield from waiting
@@ -94,7 +94,7 @@ def _one_ahead(started: Iterator[_Started]) -> Iterator[_Started]:
 
 
 def _moved(values: np.ndarray, device: torch.device) -> torch.Tensor:
-    """To a GPU from pinned memory, so that the processor goes on meanwhile."""
+    """`values` on the device; copied to a GPU from pinned memory, without waiting for the copy."""
     tensor = torch.from_numpy(values)
     return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
 
@@ -113,8 +113,8 @@ def _of_length_one(rows: torch.Tensor) -> torch.Tensor:
 def _entries(words: torch.Tensor, weights: torch.Tensor, texts: np.ndarray) -> _Entries:
     """The entries of the bags (B, W) of a batch, of which the first rows are `texts`."""
     rounded = _of_length_one(weights[: len(texts)].float()).half().cpu().numpy()
-    rows, places = np.nonzero(rounded)
-    return texts[rows], words.cpu().numpy()[rows, places], rounded[rows, places].astype(np.float32)
+    rows, indices = np.nonzero(rounded)
+    return texts[rows], words.cpu().numpy()[rows, indices], rounded[rows, indices].astype(np.float32)
 
 
 def _matrix(bags: list[_Entries], texts: int) -> sparse.csr_array:

@@ -1,7 +1,7 @@
 """Whether an encoder knows an archive: how many of its words, and how often it finds a body by its title.
 
 Both are measured on a sample of the archive that it was trained on, and again on each archive that it is used on. An
-encoder of other words or of another language makes embeddings like any other, and every threshold would be wrong.
+encoder of another language or field makes embeddings like any other, and every threshold would be wrong.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from dupq.text.vocabulary import FIRST_WORD, UNKNOWN
 
 @dataclass(frozen=True)
 class Fitness:
-    """Of an encoder on a sample of questions."""
+    """The fitness of an encoder, measured on a sample of questions."""
 
     questions: int
     unknown_words: float  # share of the words read that the encoder does not know
@@ -43,6 +43,6 @@ def _bodies_found(reader: Reader, texts: pa.Table) -> float | None:
         return None
     keys = np.array([key for key, _, _ in both])
     titles, bodies = (reader.encode_alone(pa.array([row[column] for row in both], pa.string())) for column in (1, 2))
-    # a question is no neighbour of itself, so bodies have keys of their own
+    # a question is not its own neighbour, so bodies have keys of their own
     found = top_k(Embeddings(2 * keys, *titles), [Embeddings(2 * keys + 1, *bodies)], 1, reader.network.measure)
     return float((found.neighbours == found.queries + 1).sum() / len(keys))

@@ -1,4 +1,4 @@
-"""What every encoder is: token ids in, one embedding a text out, and how two embeddings are scored."""
+"""The protocol of encoders: token ids in, one embedding for each text out, and how two embeddings are scored."""
 
 import abc
 from collections.abc import Callable, Iterable
@@ -15,8 +15,8 @@ from dupq.text.token_ids import TokenIds
 class Embedding(NamedTuple):
     """Embeddings of B texts: a dense vector each, and for an encoder with a lexical part a bag of words each.
 
-    A bag is the ids of its words in ascending order, each with its weight. Entries of weight 0 count for
-    nothing: they pad, and a word may stand several times if all but one of its entries weigh 0.
+    A bag is the ids of its words in ascending order, each with its weight. Entries of weight 0 are ignored: they pad,
+    and a word may be repeated if all but one of its entries have weight 0.
     """
 
     dense: torch.Tensor  # (B, D)
@@ -35,7 +35,7 @@ class Embedding(NamedTuple):
         return self.take(slice(start, stop))
 
     def take(self, texts: torch.Tensor | slice) -> "Embedding":
-        """The embeddings of some texts, by place (int64, any number, repeats allowed)."""
+        """The embeddings of some texts, by row number (int64, any number, repeats allowed)."""
         if self.words is None or self.weights is None:
             return Embedding(self.dense[texts])
         return Embedding(self.dense[texts], self.words[texts], self.weights[texts])
@@ -63,8 +63,8 @@ class Encoder(nn.Module, abc.ABC):
     def dense_of(self, texts: TokenIds) -> torch.Tensor | None:
         """The dense vectors (n, D) of texts on the CPU without padding, those of `forward` up to rounding.
 
-        None where there is no way that is faster than `forward` on batches. An embedding's bits depend on its own text
-        only. It has no gradients, and is to be called in torch's inference mode.
+        None where nothing is faster than `forward` on batches. An embedding's bits depend on its own text
+        only. It has no gradients, and must be called in torch's inference mode.
         """
         return None
 
@@ -92,20 +92,17 @@ class Encoder(nn.Module, abc.ABC):
         return scores + lexical * bag_cosine(left, right)
 
     def spell(self, words: list[str]) -> None:
-        """Take note of the words of the vocabulary, in the order of their ids; before any other call.
-
-        By default they are of no account: an encoder knows ids.
-        """
+        """Set the words of the vocabulary, in the order of their ids; before any other call. Ignored by default."""
 
     def prepare(self, texts: Iterable[np.ndarray], pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> None:
-        """What is taken from the archive before any gradient: start values, or for some encoders everything.
+        """Initialise the network from the archive, before any gradient; some encoders learn everything here.
 
         `texts` are the token ids (int32) of all questions of the archive, and can be iterated several times;
-        `pairs` those of the known duplicates of the training part. By default nothing is taken.
+        `pairs` those of the known duplicates of the training part. By default nothing is done.
         """
 
     def tune(self, quality: Callable[[], float] | None) -> None:
-        """Choose, after training, what has no gradient; `quality` is the development MAP as the network is now.
+        """Choose, after training, what has no gradient; `quality` measures the development MAP of the network as it is.
 
         It is None where there are too few known duplicates to measure it. By default there is nothing to choose.
         """
@@ -117,7 +114,7 @@ class Encoder(nn.Module, abc.ABC):
 
 
 def is_nothing(weight: torch.Tensor | float) -> bool:
-    """Whether a weight of a mix is 0, and not learned: what it weighs need not be computed."""
+    """Whether a weight of a mix is a constant 0, so that its part of the score need not be computed."""
     return not isinstance(weight, torch.Tensor) and weight == 0.0
 
 
@@ -137,8 +134,8 @@ def cosine(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 def bag_cosine(left: Embedding, right: Embedding) -> torch.Tensor:
     """The cosine (B,) of the bags of words of two embeddings; 0 where a bag is empty."""
     (words, weights), (other_words, other_weights) = left.bag, right.bag
-    places = torch.searchsorted(other_words, words).clamp_max(other_words.shape[1] - 1)
-    shared = other_words.gather(1, places) == words
-    product = (weights * other_weights.gather(1, places) * shared).sum(dim=1)
+    indices = torch.searchsorted(other_words, words).clamp_max(other_words.shape[1] - 1)
+    shared = other_words.gather(1, indices) == words
+    product = (weights * other_weights.gather(1, indices) * shared).sum(dim=1)
     squares = weights.square().sum(dim=1) * other_weights.square().sum(dim=1)
     return product / torch.where(squares > 0, squares, 1.0).sqrt()

@@ -1,6 +1,6 @@
-"""From stored texts to embeddings: what an encoder reads of a question, as token ids, and what its network makes of it.
+"""From stored texts to embeddings: the token ids that an encoder reads of a question, and their embedding.
 
-Every part of dupq that encodes goes this way, so that a question has one embedding wherever it is made.
+All code that encodes uses this, so that a question has the same embedding wherever it is made.
 """
 
 from dataclasses import dataclass
@@ -23,11 +23,11 @@ class Reader:
     settings: Settings
 
     def encode(self, table: pa.Table, rows: int | None = None) -> tuple[Encoded, int]:
-        """The embeddings of rows of TEXTS, and how many texts were cut; `rows` is the size of a batch."""
+        """The embeddings of rows of TEXTS, and how many texts were truncated; `rows` is the size of a batch."""
         sequences, cut = token_ids(table, self.vocabulary, self.settings)
         return encode(self.network, sequences, rows or self.settings.encode.batch_size), cut
 
     def encode_alone(self, texts: pa.StringArray | pa.ChunkedArray) -> Encoded:
-        """The embeddings of titles or bodies alone: tokenised texts that are read as they are."""
+        """The embeddings of titles or bodies alone: tokenised texts, read unchanged."""
         sequences, _ = self.vocabulary.sequences(texts, self.settings.encoder.maximum_tokens)
         return encode(self.network, sequences, self.settings.encode.batch_size)

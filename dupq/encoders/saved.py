@@ -1,4 +1,4 @@
-"""A trained encoder on disk: safetensors, JSON and a word list; nothing in it is ever unpickled.
+"""Saving and loading encoders: safetensors, JSON and a word list; nothing is ever unpickled.
 
 encoder.json        settings, measure, pair threshold, fitness, metrics, fingerprint; written last
 model.safetensors   the weights by name, among them words.weight, the word vectors
@@ -27,13 +27,7 @@ from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.text.vocabulary import Vocabulary
 
-DESCRIBED = (
-    "format",
-    "settings",
-    "measure",
-    "pair_threshold",
-    "fitness",
-)  # what the fingerprint covers
+DESCRIBED = ("format", "settings", "measure", "pair_threshold", "fitness")  # what the fingerprint covers
 
 
 @dataclass(frozen=True)
@@ -49,7 +43,7 @@ class SavedEncoder:
 
     @property
     def reader(self) -> Reader:
-        """How it makes embeddings of stored texts."""
+        """The reader that makes embeddings of stored texts."""
         return Reader(self.network, self.vocabulary, self.settings)
 
 

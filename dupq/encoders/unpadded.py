@@ -1,12 +1,12 @@
-"""Texts one after the other, without padding and without batches: how a CPU encodes.
+"""Encoding on a CPU: texts one after the other, without padding and without batches.
 
-A window's product is linear in its words: W1 z_n = sum_j W1_j r_{n+j}, W1_j being the columns of W1 for place j of the
-window. So each distinct word of many texts is multiplied once, and a window is a sum of k rows of that table. English
-has some thirty times as many words as distinct ones in 5,000 questions; the matrix products nearly go away, and what
-is left is bound by memory (`benchmarks/encode.py` has the figures).
+A window's product is linear in its words: W1 z_n = sum_j W1_j r_{n+j}, W1_j being the columns of W1 for position j of
+the window. So each distinct word of many texts is multiplied once, and a window is a sum of k rows of that table. 5,000
+English questions have some thirty times as many words as distinct ones; the matrix products nearly vanish, and what is
+left is bound by memory (`benchmarks/encode.py` has the figures).
 
-Nothing here depends on a text's neighbours: rows are summed text by text, and matrices are always multiplied in blocks
-of the same shape, so that a row gets the same bits wherever it stands. T words, n texts, W distinct words, d
+Nothing here depends on the other texts: rows are summed text by text, and matrices are always multiplied in blocks of
+the same shape, so that a row gets the same bits wherever it is. T words, n texts, W distinct words, d
 dimensions of a word, k words a window, U units.
 """
 
@@ -21,7 +21,7 @@ from dupq.kernel_cache import numba
 from dupq.text.token_ids import TokenIds
 
 _BLOCK = 512  # rows of a matrix that are multiplied at once
-_PIECE_WORDS = 2_048  # whose windows' sums stay in the cache: 2.4 MB at 300 units
+_PIECE_WORDS = 2_048  # at once, so that the sums of their windows stay in the cache: 2.4 MB at 300 units
 
 
 class WordProducts(NamedTuple):
@@ -30,12 +30,12 @@ class WordProducts(NamedTuple):
     table: torch.Tensor  # (W + 1, k, U)
     places: np.ndarray  # int64, (T,): rows of the table
     offsets: np.ndarray  # int64, (n + 1,)
-    first: int  # the place in a text, from the word itself, of a window's first word: 0 or negative
-    outside: int  # the row for places beyond the ends of a text
+    first: int  # the offset of a window's first word from the word itself: 0 or negative
+    outside: int  # the row for positions beyond the ends of a text
 
 
 def in_blocks(work: Callable[..., torch.Tensor], *rows: torch.Tensor) -> torch.Tensor:
-    """`work` on a block of rows after the other, the last one filled up with zeros: it always sees the same shapes."""
+    """`work` on one block of rows after the other, the last one padded with zeros: all have the same shape."""
     parts = []
     for start in range(0, len(rows[0]), _BLOCK):
         some = [part[start : start + _BLOCK] for part in rows]
@@ -50,7 +50,7 @@ def word_products(
 ) -> WordProducts:
     """Multiply each distinct word of `texts` once. `matrix` is W1 as (k, d, U).
 
-    Beyond the ends of a text stands the word `outside`, or zero if it is None.
+    Beyond the ends of a text comes the word `outside`, or zero if it is None.
     """
     is_used = np.zeros(words.num_embeddings, np.bool_)
     is_used[texts.ids] = True
@@ -100,7 +100,7 @@ def sums_of_words(
 
 
 def frequencies(texts: TokenIds, size: int) -> np.ndarray:
-    """How often each word stands in its own text (float32, (T,)), of a vocabulary of `size` ids."""
+    """How often each word occurs in its own text (float32, (T,)), of a vocabulary of `size` ids."""
     return _frequencies(texts.ids, texts.offsets, np.zeros(size, np.int32))
 
 

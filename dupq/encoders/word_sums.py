@@ -1,4 +1,4 @@
-"""What SIF and MappSent share: sums of word vectors, and principal components that are taken out of them."""
+"""Parts that SIF and MappSent share: sums of word vectors, and removing their principal components."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -32,7 +32,7 @@ def known(size: int) -> torch.Tensor:
 
 
 def count_ids(texts: Iterable[np.ndarray], size: int) -> np.ndarray:
-    """How often each id of a vocabulary of `size` stands in `texts` (int64)."""
+    """How often each id of a vocabulary of `size` occurs in `texts` (int64)."""
     counts = np.zeros(size, np.int64)
     for some in _chunks(texts):
         counts += np.bincount(np.concatenate(some), minlength=size)
@@ -42,7 +42,7 @@ def count_ids(texts: Iterable[np.ndarray], size: int) -> np.ndarray:
 def vectors_of(
     embed: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], texts: Iterable[np.ndarray], device: torch.device
 ) -> Iterator[np.ndarray]:
-    """What `embed` (ids, lengths → (B, D)) makes of texts, some rows at a time (float64), in their order."""
+    """The vectors that `embed` (ids, lengths → (B, D)) gives for texts, some rows at a time (float64), in order."""
     with torch.inference_mode():
         for some in _chunks(texts):
             rows: np.ndarray | None = None

@@ -1,4 +1,4 @@
-"""What networks have in common: the table of word vectors, windows of them, and where the tokens are."""
+"""Parts that networks share: the table of word vectors, convolutions over windows of words, and token masks."""
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ def word_table(vectors: np.ndarray, is_updated: bool) -> nn.Embedding:
 
 
 def inside(ids: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    """Which places of (B, L) hold tokens, not padding."""
+    """Which positions of (B, L) hold tokens, not padding."""
     return torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]
 
 
@@ -26,7 +26,7 @@ def windows(words: nn.Embedding, ids: torch.Tensor, window: int) -> torch.Tensor
     """z_n (B, L, k * d): the `window` = k word vectors around each word of `ids` (B, L), k odd.
 
     Bogdanova et al. 2015, section 4.3, and dos Santos et al. 2015, section 2.3. Beyond the ends of a text
-    stands the vector of padding.
+    comes the vector of padding.
     """
     reach = (window - 1) // 2
     vectors = words(nn.functional.pad(ids, (reach, reach), value=PADDING))
@@ -36,8 +36,8 @@ def windows(words: nn.Embedding, ids: torch.Tensor, window: int) -> torch.Tensor
 def convolve(words: nn.Embedding, convolution: nn.Linear, window: int, ids: torch.Tensor) -> torch.Tensor:
     """W1 z_n + b1 (B, L, U) around each word of `ids` (B, L), with the z_n of `windows`; differentiable.
 
-    On a CPU each distinct word is multiplied once and a window is a sum of k rows, as in flat.py: a step with 300 texts
-    of 128 words takes a quarter of the time.
+    On a CPU each distinct word is multiplied once and a window is a sum of k rows, as in unpadded.py: a step with 300
+    texts of 128 words takes a quarter of the time.
     """
     if ids.is_cuda:
         return convolution(windows(words, ids, window))
@@ -51,7 +51,7 @@ def convolve(words: nn.Embedding, convolution: nn.Linear, window: int, ids: torc
 
 
 def window_products(words: nn.Embedding, convolution: nn.Linear, window: int, texts: TokenIds) -> WordProducts:
-    """What the W1 z_n of `texts` are sums of, with the same z_n as `windows`; without the bias."""
+    """The products that the W1 z_n of `texts` are sums of, with the z_n of `windows`; without the bias."""
     matrix = _by_place(words, convolution, window).transpose(0, 1)
     return word_products(words, matrix, -((window - 1) // 2), PADDING, texts)
 

@@ -1,1 +1,1 @@
-"""Measures, the systems that are compared, and known or planted duplicates."""
+"""Evaluation: measures, the systems that are compared, known and planted duplicates, and people's verdicts."""

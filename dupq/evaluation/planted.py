@@ -1,4 +1,4 @@
-"""How much of what was planted in a made archive is found. The truth is known there, so these are exact."""
+"""Measures on the planted duplicates of a made-up archive, which are exact, as its truth is known."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""What is asked of a system under comparison."""
+"""The protocol of the systems that are compared: rank an archive, and score pairs."""
 
 from typing import Protocol
 

@@ -1,4 +1,4 @@
-"""An archive that is measured in two passes, so that it need not be in memory.
+"""Measuring on an archive that does not fit into memory, in two passes.
 
 First with systems that only note what they are asked (`Noted`). Then the archive is ranked shard by shard for these
 questions alone (dupq/stages/evaluation/ranking.py), and what measures is run again with the answers (`Ranked`).
@@ -26,10 +26,10 @@ Measuring = Callable[[Archive], dict[str, Any]]
 
 
 class Noted:
-    """A system that only notes what it is asked, so that it is known before an archive is ranked."""
+    """A system that only records its queries, so that they are known before an archive is ranked."""
 
     def __init__(self) -> None:
-        """Nothing is asked yet."""
+        """No query is recorded yet."""
         self.queries = np.zeros(0, np.int64)  # keys of the questions to be ranked for, sorted
         self.k = 0  # how far
         self.scored = np.zeros(0, np.int64)  # keys of the questions in pairs to be scored, sorted
@@ -46,7 +46,7 @@ class Noted:
 
 
 class Ranked:
-    """A system of which is known what it was asked."""
+    """A system whose answers to the recorded queries are known."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The encoder as a system under comparison, with an archive in memory; a question is never ranked for itself."""
+"""The encoder as one of the compared systems, over an archive in memory; a question never ranks itself."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Pairs for people to judge, and what their verdicts say of a run's precision and recall.
+"""Sampling pairs for people to judge, and estimating a run's precision and recall from their verdicts.
 
 The population is all candidate pairs of a run, some of which were joined. It is cut into strata by the decision and
 the model's probability, more pairs are drawn where a verdict tells more, and each verdict then counts for as many
@@ -57,7 +57,7 @@ def histogram(probabilities: np.ndarray, joined: np.ndarray) -> Histogram:
 
 
 def _cells(probabilities: np.ndarray, joined: np.ndarray) -> np.ndarray:
-    """The places of pairs in a flat histogram."""
+    """The bins of pairs in a flat histogram."""
     wide = np.asarray(probabilities, np.float64)
     if wide.size and not (wide.min() >= 0 and wide.max() <= 1):  # so NaN is caught too
         raise ValueError("a probability that is not between 0 and 1")

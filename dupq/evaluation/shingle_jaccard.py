@@ -1,4 +1,4 @@
-"""The Jaccard coefficient of shingle sets as a system under comparison (Bogdanova et al. 2015, section 5.2)."""
+"""The Jaccard coefficient of shingle sets as one of the compared systems (Bogdanova et al. 2015, section 5.2)."""
 
 import numpy as np
 import pyarrow as pa

@@ -1,4 +1,4 @@
-"""The texts that score best for some queries, where a score is made from the terms that both have."""
+"""Search by sparse vectors: the best texts for some queries, scored by the terms that both have."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""The measures of known duplicates as tables of text."""
+"""Printing the measures on known duplicates as text tables."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Verdicts of people on pairs of questions, and the tab-separated files that they are in.
+"""People's verdicts on pairs of questions, and the tab-separated files that hold them.
 
 A file is written with its verdicts empty, filled in by people, often with a spreadsheet, and read again.
 """

@@ -1,4 +1,4 @@
-"""Connecting to Ray."""
+"""Connecting to a Ray cluster, or starting Ray on this machine; the cluster's resources."""
 
 import contextlib
 import logging
@@ -17,15 +17,15 @@ _OBJECT_STORE_BYTES = 300_000_000  # work is exchanged as files; objects are sma
 
 
 def connect(address: str | None = None) -> None:
-    """Join the Ray cluster at `address`, else at RAY_ADDRESS (`auto`: the one running here), else start one here.
+    """Join the Ray cluster at `address`, else at RAY_ADDRESS (`auto`: the one on this machine), else start one here.
 
-    A cluster that was asked for must be there: its absence is an error, not a silent start of another one.
+    If an address is given and no cluster is there, that is an error: no other one is started silently.
     """
     if ray.is_initialized():
         return
     os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # else Ray writes a token into the home folder
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # its chatter; what fails is raised as well
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # Ray's coming default, without its warning
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # failures are raised as well
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # Ray's future default, without its warning
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     wanted = address or os.environ.get("RAY_ADDRESS") or "local"
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
@@ -43,7 +43,7 @@ def connect(address: str | None = None) -> None:
 
 
 def _check_reachable(address: str) -> None:
-    """Ray itself tries for minutes to reach a host and port where nobody listens."""
+    """Raise DupqError if nothing listens at `address`; Ray itself would try for minutes."""
     host, separator, port = address.rpartition(":")
     if not separator or "/" in host or not port.isdigit():
         return
@@ -64,7 +64,7 @@ def _init(address: str, quiet: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def _no_stderr() -> Iterator[None]:
-    """Ray's core says that its log level was set, to file descriptor 2, and cannot be told not to."""
+    """Silence file descriptor 2: Ray's core announces its log level there, and has no setting against it."""
     sys.stderr.flush()
     kept = os.dup(2)
     with open(os.devnull, "wb") as nowhere:
@@ -108,5 +108,5 @@ def cpus() -> int:
 
 
 def memory() -> int:
-    """The memory of the cluster that Ray gives out to tasks, in bytes."""
+    """The memory of the cluster for tasks, in bytes."""
     return int(ray.cluster_resources().get("memory", 1 << 30))

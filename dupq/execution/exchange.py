@@ -1,8 +1,8 @@
-"""What tasks hand to one another: Arrow files of one record batch for each task that reads them.
+"""Exchange of rows between tasks: Arrow files with one record batch for each task that reads them.
 
 A writer spreads its rows over parts; the reader of a part takes that batch of every writer's file and nothing else
-(on S3 by range requests), so that both read and write only what is theirs. The files have deterministic names and
-hold what their maker counted: one that is there is whole and is not made again, as with every shard of a run.
+(on S3 by range requests), so that no row is read twice. The files have deterministic names and hold their writer's
+counts: one that exists is whole and is not made again, as with every shard of a run.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The peak memory of one piece of work in a process that may have done other work before."""
+"""Measuring the peak memory of a task in a process that may have run other tasks before."""
 
 import contextlib
 import ctypes
@@ -13,7 +13,7 @@ _STATUS = Path("/proc/self/status")
 
 
 def reset_peak() -> None:
-    """Start anew: from here on `peak_mb` tells the highest resident memory since now (Linux only)."""
+    """Reset the peak: from now on `peak_mb` gives the highest resident memory since this call (Linux only)."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
@@ -21,7 +21,7 @@ def reset_peak() -> None:
 
 
 def peak_mb() -> float:
-    """The highest resident memory (MB) since `reset_peak`; of the whole process where that is not to be had."""
+    """The highest resident memory (MB) since `reset_peak`; since the process began where that is not available."""
     try:
         for line in _STATUS.read_text().splitlines():
             if line.startswith("VmHWM:"):
@@ -32,7 +32,7 @@ def peak_mb() -> float:
 
 
 def give_back() -> None:
-    """Return to the system what earlier work in this process has freed, which the allocators keep for later."""
+    """Return memory to the system that earlier work has freed and the allocators have kept."""
     pa.default_memory_pool().release_unused()
     with contextlib.suppress(OSError, AttributeError):  # glibc only
         ctypes.CDLL(None).malloc_trim(0)

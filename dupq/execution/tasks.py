@@ -1,4 +1,4 @@
-"""Running one function over many shards as Ray tasks."""
+"""Running a function over many shards as Ray tasks, with counts, retries and progress."""
 
 import sys
 import time
@@ -12,8 +12,8 @@ from dupq import storage
 from dupq.errors import DupqError
 from dupq.execution.memory import measured
 
-# What a piece of work counts: rows_in, rows_out, anything else by its name, and with CAP in front of the name how
-# often a limit left something out.
+# The counts of a task: rows_in, rows_out, anything else by its name, and with CAP in front of the name how often a
+# limit left something out.
 Counts = dict[str, int]
 CAP = "cap: "
 
@@ -23,7 +23,7 @@ RETRIES = 3  # of a task whose worker or node died; an error of the code is not 
 
 @dataclass
 class Report:
-    """What a stage did."""
+    """What a stage counted, and its memory."""
 
     tasks: int = 0
     rows_in: int = 0
@@ -33,7 +33,7 @@ class Report:
     caps: dict[str, int] = field(default_factory=dict)  # limits that left something out
 
     def add(self, other: "Report") -> None:
-        """Count another step of the same stage in, but for its rows, which are steps of the same rows."""
+        """Add another step of the same stage, except for its rows, which are the same ones."""
         self.tasks += other.tasks
         self.peak_memory_mb = max(self.peak_memory_mb, other.peak_memory_mb)
         for mine, theirs in ((self.counts, other.counts), (self.caps, other.caps)):
@@ -58,7 +58,7 @@ def summarise(outcomes: Sequence[tuple[Counts, float]]) -> Report:
 def run_tasks(
     label: str, work: Callable[..., Counts], calls: Sequence[tuple], cpus: float = 1, gpus: int = 0
 ) -> Report:
-    """Call `work` once for each tuple of arguments, side by side, and sum up what they count.
+    """Call `work` once for each tuple of arguments, in parallel, and sum up the counts.
 
     The answer does not depend on their order. The first error ends the stage; a task whose worker died is
     started again.
@@ -75,7 +75,7 @@ def run_tasks(
 
 
 def result_of(reference: Any) -> Any:
-    """What a task gave; its DupqError as it was raised there."""
+    """The result of a task; raises its DupqError as it was raised there."""
     try:
         return ray.get(reference)
     except ray.exceptions.RayTaskError as error:
@@ -92,7 +92,7 @@ def skip_or(output: str, work: Callable[[], Counts]) -> Counts:
 
 
 class Progress:
-    """How far a stage is: a live line on a terminal, otherwise one a minute (the stage prints its end)."""
+    """Prints a stage's progress: a live line on a terminal, otherwise one a minute (the stage prints its end)."""
 
     def __init__(self, label: str, total: int) -> None:
         """`total` is the number of pieces of work."""
@@ -109,9 +109,4 @@ class Progress:
                 print(f"{self._label}: {done}/{self._total}, {left:.0f} s left", file=sys.stderr, flush=True)
             return
         end = "\r" if done < self._total else "\r\033[K"
-        print(
-            f"\r\033[K{self._label}: {done}/{self._total}, {left:.0f} s left",
-            end=end,
-            file=sys.stderr,
-            flush=True,
-        )
+        print(f"\r\033[K{self._label}: {done}/{self._total}, {left:.0f} s left", end=end, file=sys.stderr, flush=True)

@@ -1,1 +1,1 @@
-"""Known duplicates."""
+"""Known duplicates: links, pair files, the sets they form, and their split."""

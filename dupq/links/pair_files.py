@@ -19,7 +19,7 @@ def read_pairs(content: bytes, sites: Sites, place: str) -> tuple[np.ndarray, np
 def read_lines(content: bytes, sites: Sites, place: str) -> tuple[np.ndarray, np.ndarray]:
     """The pairs (int64, shape (m, 2), left < right) of tab-separated lines, and which are duplicates (bool, (m,)).
 
-    A line is two questions and 1 (duplicates, also if nothing stands there) or 0. A question is
+    A line is two questions and 1 (duplicates, also if it is missing) or 0. A question is
     `site/question_id`, or with a single site its id alone. A first line of names is a heading. Raises DupqError
     naming `place` and the line.
     """
@@ -39,7 +39,7 @@ def read_lines(content: bytes, sites: Sites, place: str) -> tuple[np.ndarray, np
 
 
 def _lines(content: bytes, place: str) -> Iterator[tuple[str, list[str]]]:
-    """The place and the fields of every line that is not blank, without the heading."""
+    """The location (for messages) and the fields of every line that is not blank, without the heading."""
     try:
         lines = content.decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""Which known duplicates a run may calibrate on, and which it must keep for measuring itself."""
+"""Which known duplicates a run may calibrate on, and which it must keep to measure itself."""
 
 from collections.abc import Callable
 

@@ -31,8 +31,8 @@ class Split:
         """The set of each key (int64); -1 for a question without known duplicates."""
         if not len(self.questions):
             return np.full(len(keys), -1)
-        places = np.minimum(np.searchsorted(self.questions, keys), len(self.questions) - 1)
-        return np.where(self.questions[places] == keys, self.sets[places], -1)
+        indices = np.minimum(np.searchsorted(self.questions, keys), len(self.questions) - 1)
+        return np.where(self.questions[indices] == keys, self.sets[indices], -1)
 
     def links_of(self, part: str, links: np.ndarray) -> np.ndarray:
         """The rows of `links` (int64, shape (m, 2)) whose questions are in one part."""
@@ -43,7 +43,7 @@ def split_links(links: np.ndarray, settings: TrainingSettings) -> Split:
     """Split duplicate links (int64, shape (m, 2)) by the sets of questions that they connect.
 
     The order is that of a hash of each set's smallest key: the same links give the same split, whatever their
-    order. With fewer than three sets all are development: too few to learn from, but a run can weigh them.
+    order. With fewer than three sets all are development: too few to learn from, but a run can calibrate on them.
     """
     questions, sets = components(links)
     distinct = np.unique(sets)

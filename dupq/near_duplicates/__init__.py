@@ -1,1 +1,1 @@
-"""Shingles, MinHash signatures, bands and exact verification."""
+"""Near duplicates: shingles, MinHash signatures, bands, candidate pairs and exact verification."""

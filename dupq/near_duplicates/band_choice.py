@@ -1,10 +1,10 @@
-"""How many bands of how many rows: datasketch's optimum, and the curve that it gives.
+"""Choosing the number of bands and rows: datasketch's optimum, and the probability curve that it gives.
 
-datasketch weighs the area under the collision curve left of the threshold (pairs proposed in vain) against the area
-over it right of the threshold (pairs lost) and takes the bands and rows with the smallest sum. Every proposed pair is
-verified, so a pair in vain costs a comparison of some microseconds, and a lost one is lost: nearly all weight is on
-the latter. With 128 permutations, a threshold of 0.8 and 0.999 that gives 21 bands of 6 rows, which lose one in
-590 pairs at the threshold, one in 20,000 at 0.85 and next to none at 0.9.
+datasketch weighs the area under the collision curve left of the threshold (false candidates) against the area above it
+right of the threshold (lost pairs) and takes the bands and rows with the smallest sum. Every candidate is verified, so
+a false one costs a comparison of some microseconds, but a lost pair is lost: nearly all weight is on the latter. With
+128 permutations, a threshold of 0.8 and 0.999 that gives 21 bands of 6 rows, which lose one in 590 pairs at the
+threshold, one in 20,000 at 0.85 and next to none at 0.9.
 """
 
 import functools
@@ -31,7 +31,7 @@ def optimal_bands(threshold: float, permutations: int, false_negative_weight: fl
     Raises SettingError if that would be fewer than two bands.
     """
     false_positive_weight = 1 - false_negative_weight
-    weights = (false_positive_weight, 1 - false_positive_weight)  # to sum to 1 exactly, which datasketch asks for
+    weights = (false_positive_weight, 1 - false_positive_weight)  # which datasketch requires to sum to 1 exactly
     try:
         chosen = MinHashLSH(threshold=threshold, num_perm=permutations, weights=weights)
     except ValueError as error:

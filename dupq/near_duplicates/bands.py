@@ -1,7 +1,7 @@
 """Locality-sensitive hashing of signatures: the keys of their bands.
 
-Texts whose signatures agree in all rows of at least one band fall into one bucket there (see `optimum` for how
-likely that is, `pairing` for the candidates that buckets give). A bucket only proposes: each pair is verified.
+Texts whose signatures agree in all rows of at least one band fall into one bucket there: band_choice.py has how
+likely that is, pairing.py the candidates that buckets give. A bucket only proposes: each pair is verified.
 """
 
 import numpy as np
@@ -23,7 +23,7 @@ def band_keys(signatures: np.ndarray, bands: int, rows: int) -> np.ndarray:
 def _fill_keys(signatures: np.ndarray, rows: int, keys: np.ndarray) -> None:
     for text in range(keys.shape[0]):
         for band in range(keys.shape[1]):
-            key = np.uint64(band + 1)  # the same values in another band have another key
+            key = np.uint64(band + 1)  # so that the same values in another band have another key
             for row in range(band * rows, (band + 1) * rows):
                 key = (key ^ np.uint64(signatures[text, row])) * _MULTIPLIER
                 key ^= key >> _HALF

@@ -1,11 +1,11 @@
-"""Signatures as datasketch's types, for look-ups in a notebook.
+"""A run's signatures as datasketch's MinHash and MinHashLSH, for look-ups in a notebook.
 
-    from dupq.near_duplicates.interchange import run_lsh, run_settings, text_minhash
+    from dupq.near_duplicates.datasketch_lsh import run_lsh, run_settings, text_minhash
 
     lsh = run_lsh("out/sample/runs/0123456789abcdef")
     lsh.query(text_minhash("How do I bake bread?", run_settings("out/sample/runs/0123456789abcdef")))
 
-Exact copies of a question have no signature of their own: look for the question that their cluster names.
+Exact copies of a question have no signature of their own: look up the canonical question of their cluster.
 """
 
 from collections.abc import Iterator
@@ -64,7 +64,7 @@ def run_settings(run: str) -> NearDuplicateSettings:
 
 
 def run_signatures(run: str) -> Iterator[Signed]:
-    """The signatures of a run's questions that have a text and copy none exactly, some thousand at a time.
+    """The signatures of a run's questions that have a text and are no exact copies, some thousand at a time.
 
     Raises DupqError if the run has not kept them.
     """

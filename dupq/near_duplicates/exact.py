@@ -1,7 +1,7 @@
-"""Exact copies: texts with the same 128-bit hash.
+"""Finding exact copies: texts with the same 128-bit hash.
 
 Two different texts of 24 million share a hash by chance with a probability of 1e-24. A star joins the copies: each
-is paired with the one of the smallest key, and only that one goes on to the signatures.
+is paired with the one of the smallest key, and only that one gets a signature.
 """
 
 from typing import NamedTuple
@@ -20,9 +20,9 @@ class Hashed(NamedTuple):
 
 
 def copies(texts: Hashed) -> tuple[np.ndarray, np.ndarray]:
-    """The places of the copies, and for each the place of the text with the smallest key (both int64).
+    """The rows of the copies, and for each the row of the text with the smallest key (both int64).
 
-    Which these are does not depend on the order of the rows.
+    The answer does not depend on the order of the rows.
     """
     kept = np.flatnonzero(shared(texts.high))
     high, low, keys = (column[kept] for column in texts)

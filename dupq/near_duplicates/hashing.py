@@ -1,9 +1,9 @@
 """Compiled hashes of tokens, shingles and whole texts, on the bytes of Arrow's string buffers.
 
-A token's hash is a function of its bytes alone. Eight bytes at a time go through a step that maps no two of them to
-one value, then MurmurHash3's finaliser follows, which is a bijection: tokens of up to seven bytes never share a
+A token's hash is a function of its bytes alone. Eight bytes at a time pass a step that maps no two of
+them to one value, then MurmurHash3's finaliser follows, which is a bijection: tokens of up to seven bytes never share a
 hash, and any two share one with a probability of about 2**-64. A shingle's hash is the polynomial of its tokens'
-hashes at an odd point, modulo 2**64, and a last bijective mix. With hashes of tokens as good as random, two
+hashes at an odd point, modulo 2**64, and a last bijective mix. If hashes of tokens are as good as random, two
 shingles share it with a probability of at most 2**-60 (the worst case: the same four tokens, the outer ones
 swapped, since the difference of the point's powers then holds up to four factors of two), nearly always 2**-64;
 its lower 32 bits, which a signature is made from, with one of about 2**-32.
@@ -25,7 +25,7 @@ _LAST = np.uint64(0x94D049BB133111EB)  # odd, from Stafford's mix 13
 _FMIX_1, _FMIX_2 = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
 _SPACE = np.uint8(32)
 _AT_ONCE = 32  # numbers that one step of a loop on vectors takes, if LLVM unrolls it four times for AVX-512
-SLACK = 2 * _AT_ONCE  # behind the numbers that count: what is written there is undefined
+SLACK = 2 * _AT_ONCE  # extra room after the last number, whose content is undefined
 _LARGEST_HEAP = 24  # hashes in one bucket from which insertion is too slow
 _C1, _C2 = np.uint64(0x87C37B91114253D5), np.uint64(0x4CF5AD432745937F)  # MurmurHash3's
 
@@ -39,7 +39,7 @@ def _fmix(value):  # type: ignore[no-untyped-def]
 
 
 class Room(NamedTuple):
-    """Arrays (uint64) that hold what is known of the tokens of one text."""
+    """Work arrays (uint64) for the tokens of one text."""
 
     sizes: np.ndarray  # where each ends, and then how many bytes are left to be hashed, 0 to 15
     words: np.ndarray  # these bytes and what follows, as two numbers a token
@@ -48,7 +48,7 @@ class Room(NamedTuple):
 
 @numba.njit(nogil=True, cache=True)
 def room_for(size):  # type: ignore[no-untyped-def]
-    """Room for the tokens of texts of up to `size` bytes."""
+    """Work arrays for texts of up to `size` bytes."""
     count = size + 1 + SLACK
     return Room(np.zeros(count, np.uint64), np.zeros(2 * count, np.uint64), np.zeros(count, np.uint64))
 
@@ -104,14 +104,14 @@ def _find_ends(data, start, end, ends):  # type: ignore[no-untyped-def]
 def _spaces(data, chunk):  # type: ignore[no-untyped-def]
     """As `equal_in_64`, for the last bytes of the column."""
     found = _U(0)
-    for place in range(len(data) - chunk):
-        found |= _U(data[_U(chunk + place)] == _SPACE) << _U(place)
+    for index in range(len(data) - chunk):
+        found |= _U(data[_U(chunk + index)] == _SPACE) << _U(index)
     return found
 
 
 @numba.njit(nogil=True, cache=True)
 def _fold(value, word):  # type: ignore[no-untyped-def]
-    """Take in eight more bytes; a bijection of `value` for any `word`, and of `word` for any `value`."""
+    """Mix in eight more bytes; a bijection of `value` for any `word`, and of `word` for any `value`."""
     value = (value ^ word) * _STEP
     return value ^ (value >> _U(32))
 
@@ -168,17 +168,17 @@ def shingle_hashes(data, start, end, size, room, hashes):  # type: ignore[no-unt
     length = min(size, tokens)
     count = tokens - length + 1
     if length == 3:  # the usual size, in one pass
-        for place in range(whole_vectors(count)):
-            value = (words[_U(place)] * POINT + words[_U(place + 1)]) * POINT + words[_U(place + 2)]
-            hashes[_U(place)] = _last_mix(value)
+        for index in range(whole_vectors(count)):
+            value = (words[_U(index)] * POINT + words[_U(index + 1)]) * POINT + words[_U(index + 2)]
+            hashes[_U(index)] = _last_mix(value)
         return count
-    for place in range(whole_vectors(count)):
-        hashes[_U(place)] = words[_U(place)]
+    for index in range(whole_vectors(count)):
+        hashes[_U(index)] = words[_U(index)]
     for follower in range(1, length):
-        for place in range(whole_vectors(count)):
-            hashes[_U(place)] = hashes[_U(place)] * POINT + words[_U(place + follower)]
-    for place in range(whole_vectors(count)):
-        hashes[_U(place)] = _last_mix(hashes[_U(place)])
+        for index in range(whole_vectors(count)):
+            hashes[_U(index)] = hashes[_U(index)] * POINT + words[_U(index + follower)]
+    for index in range(whole_vectors(count)):
+        hashes[_U(index)] = _last_mix(hashes[_U(index)])
     return count
 
 
@@ -215,7 +215,7 @@ def hash_shingles(data, offsets, size, begins, hashes):  # type: ignore[no-untyp
 
 @numba.njit(nogil=True, cache=True)
 def sort_sets(begins, hashes, ends):  # type: ignore[no-untyped-def]
-    """Sort each text's shingles in place and close the gaps that repeats leave: the sets lie in front, without gaps.
+    """Sort each text's shingles in place and remove repeats: the sets are moved to the front, without gaps.
 
     `ends[i + 1]` becomes where the set of text i ends.
     """
@@ -227,16 +227,16 @@ def sort_sets(begins, hashes, ends):  # type: ignore[no-untyped-def]
         count = begins[text + 1] - begins[text]
         mine = spread[:count]
         _sort(hashes[begins[text] : begins[text + 1]], starts, mine)
-        for place in range(count):
-            if place == 0 or mine[place] != mine[place - 1]:
-                hashes[_U(end)] = mine[place]
+        for index in range(count):
+            if index == 0 or mine[index] != mine[index - 1]:
+                hashes[_U(end)] = mine[index]
                 end += 1
         ends[text + 1] = end
 
 
 @numba.njit(nogil=True, cache=True)
 def _sort(values, starts, result):  # type: ignore[no-untyped-def]
-    """Sort hashes: they are spread evenly, so each goes near its place at once, and insertion does the rest."""
+    """Sort hashes: they are uniform, so each is put near its final position, and insertion sort does the rest."""
     count = len(values)
     starts[: count + 1] = 0
     for value in values:
@@ -245,16 +245,16 @@ def _sort(values, starts, result):  # type: ignore[no-untyped-def]
     for bucket in range(count):
         largest = max(largest, starts[_U(bucket + 1)])
         starts[_U(bucket + 1)] += starts[_U(bucket)]
-    if largest > _LARGEST_HEAP:  # one shingle many times
+    if largest > _LARGEST_HEAP:  # one shingle repeated many times
         result[:] = np.sort(values)
         return
     for value in values:
         mine = _U(_bucket(value, count))
         result[_U(starts[mine])] = value
         starts[mine] += 1
-    for place in range(1, count):
-        value = result[_U(place)]
-        hole = place
+    for index in range(1, count):
+        value = result[_U(index)]
+        hole = index
         while hole > 0 and result[_U(hole - 1)] > value:
             result[_U(hole)] = result[_U(hole - 1)]
             hole -= 1

@@ -1,4 +1,4 @@
-"""Near duplicates among texts that are in memory: what the stages do shard by shard, in one process."""
+"""Near duplicates of texts in memory: in one process what the stages do shard by shard."""
 
 from typing import NamedTuple
 

@@ -1,9 +1,9 @@
-"""The compiled heart of MinHash: the least value that each of 64 permutations takes over a text's shingles.
+"""The compiled inner loop of MinHash: the minimum of each of 64 permutations over a text's shingles.
 
 The minima, multipliers and addends of 64 permutations stay in vector registers (twelve with AVX-512) while all
 shingles pass. What is left is a multiplication, an addition and a minimum for each permutation and shingle, which
-keeps the vector units of the processor busy: a loop that numba has LLVM make into vectors reads and writes them
-again and again, and falls short for texts of a hundred shingles.
+keeps the vector units of the processor busy: a loop that LLVM vectorises by itself reads and writes the registers at
+each shingle, and is slower for texts of a hundred shingles.
 """
 
 from typing import Any
@@ -14,9 +14,9 @@ from numba.core import cgutils
 
 from dupq.kernel_cache import numba
 
-intrinsic: Any = extending.intrinsic  # mypy would count the compiler's context among the arguments of a call
+intrinsic: Any = extending.intrinsic  # mypy would take the compiler's context for an argument of a call
 
-TOGETHER = 4  # shingles that one step of the loop takes
+TOGETHER = 4  # shingles of one step of the loop
 _LANES, _REGISTERS = 16, 4
 GROUP = _LANES * _REGISTERS  # permutations
 
@@ -33,8 +33,8 @@ def _least_of_group(typing_context, values, count, multipliers, addends, least, 
         def pointers(which):  # type: ignore[no-untyped-def]
             array = context.make_array(signature.args[which])(context, builder, arguments[which])
             begin = builder.gep(array.data, [arguments[5]])
-            places = (ir.Constant(_PLACE, register * _LANES) for register in range(_REGISTERS))
-            return [builder.bitcast(builder.gep(begin, [place]), _NUMBERS.as_pointer()) for place in places]
+            indices = (ir.Constant(_PLACE, register * _LANES) for register in range(_REGISTERS))
+            return [builder.bitcast(builder.gep(begin, [index]), _NUMBERS.as_pointer()) for index in indices]
 
         shingles = context.make_array(signature.args[0])(context, builder, arguments[0]).data
         lines = [(builder.load(a, align=4), builder.load(b, align=4)) for a, b in _pairs(pointers(2), pointers(3))]
@@ -53,17 +53,17 @@ def _loop(builder, shingles, count, lines):  # type: ignore[no-untyped-def]
     before, body, behind = builder.block, builder.append_basic_block(), builder.append_basic_block()
     builder.branch(body)
     builder.position_at_end(body)
-    place, starts = builder.phi(_PLACE), [builder.phi(_NUMBERS) for _ in lines]
+    index, starts = builder.phi(_PLACE), [builder.phi(_NUMBERS) for _ in lines]
     found = list(starts)
     for number in range(TOGETHER):
-        value = _repeated(builder, builder.load(_at(builder, shingles, place, number), align=4))
+        value = _repeated(builder, builder.load(_at(builder, shingles, index, number), align=4))
         for register, (multiplier, addend) in enumerate(lines):
             permuted = builder.add(builder.mul(multiplier, value), addend)
             found[register] = builder.call(minimum, [found[register], permuted])
-    following = builder.add(place, ir.Constant(_PLACE, TOGETHER))
+    following = builder.add(index, ir.Constant(_PLACE, TOGETHER))
     builder.cbranch(builder.icmp_signed("<", following, count), body, behind)
-    for phi, following_value in _pairs([place, *starts], [following, *found]):
-        phi.add_incoming(ir.Constant(_PLACE, 0) if phi is place else _EMPTY, before)
+    for phi, following_value in _pairs([index, *starts], [following, *found]):
+        phi.add_incoming(ir.Constant(_PLACE, 0) if phi is index else _EMPTY, before)
         phi.add_incoming(following_value, body)
     builder.position_at_end(behind)
     return found
@@ -73,8 +73,8 @@ def _pairs(left, right):  # type: ignore[no-untyped-def]
     return zip(left, right, strict=True)
 
 
-def _at(builder, array, place, number):  # type: ignore[no-untyped-def]
-    return builder.gep(array, [builder.add(place, ir.Constant(_PLACE, number))])
+def _at(builder, array, index, number):  # type: ignore[no-untyped-def]
+    return builder.gep(array, [builder.add(index, ir.Constant(_PLACE, number))])
 
 
 def _repeated(builder, value):  # type: ignore[no-untyped-def]
@@ -87,8 +87,8 @@ def _repeated(builder, value):  # type: ignore[no-untyped-def]
 def least_values(values, count, multipliers, addends, least):  # type: ignore[no-untyped-def]
     """Write the minimum of multiplier * value + addend over `values[:count]` (uint32) to `least`, for each permutation.
 
-    The permutations are a multiple of GROUP, `count` is at least 1. Behind the values stand TOGETHER that are among
-    them: up to that many more are taken.
+    The number of permutations is a multiple of GROUP, `count` is at least 1. After the values come TOGETHER repeats of
+    some of them, of which the last step may read some.
     """
     for first in range(0, len(least), GROUP):
         _least_of_group(values, count, multipliers, addends, least, first)

@@ -1,9 +1,9 @@
-"""Buckets to candidate pairs, in time and memory linear in the number of texts.
+"""From buckets to candidate pairs, in time and memory linear in the number of texts.
 
-The members of a bucket stand in the order of their keys in the next band (then of their own keys), so that texts
-that agree in two bands stand together, and in another order in each band. Along this chain each member is paired
-with the `links` members that follow it: in a bucket of up to `links` + 1 that leaves out none, in a larger one no
-member has more than 2 * `links` partners however large it is. A bucket of more than `limit` members is oversized:
+The members of a bucket are chained in the order of their keys in the next band (then of their own keys), so that texts
+that agree in two bands are adjacent, and the order differs from band to band. Each member is paired with the `links`
+members that follow it in the chain: in a bucket of up to `links` + 1 that leaves out none, in a larger one no member
+has more than 2 * `links` partners. A bucket of more than `limit` members is oversized:
 it is chained by single links and counted. What one band's chain leaves out, the chains of other bands find: of real
 texts with 50 or 90 edits each, 0.999 of the true pairs became candidates (32 links, limit 100). Beyond the limit
 pairs are left out, and must be, or output would grow with the square of the bucket: 0.89 of them were found with 200
@@ -16,7 +16,7 @@ import numpy as np
 
 from dupq.kernel_cache import numba
 
-_SLOTS_PER_KEY = 8  # of the sieve, two bits each: about one in eight of the keys that stand alone gets past it
+_SLOTS_PER_KEY = 8  # of the sieve, two bits each: about one in eight of the unique keys passes it
 _SMALL = 16  # members of a bucket that insertion sorts fast
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _ONE = np.uint64(1)
@@ -30,7 +30,7 @@ class ChainRule(NamedTuple):
 
 
 class Bucketed(NamedTuple):
-    """The texts of one band: their bucket (uint64), their place in its chain (uint64) and their key (int64)."""
+    """The texts of one band: their bucket (uint64), their index in its chain (uint64) and their key (int64)."""
 
     buckets: np.ndarray
     orders: np.ndarray
@@ -40,7 +40,7 @@ class Bucketed(NamedTuple):
 def bucket_pairs(texts: Bucketed, rule: ChainRule) -> tuple[np.ndarray, int]:
     """The candidate pairs of one band, and how many buckets were oversized.
 
-    Pairs are places in `texts`, int64 of shape (m, 2); the left place has the smaller key. Which pairs there are
+    Pairs are indices in `texts`, int64 of shape (m, 2); the left index has the smaller key. Which pairs there are
     does not depend on the order of the rows; `members` must be distinct.
     """
     kept = np.flatnonzero(shared(texts.buckets))  # most texts are alone in their bucket: only the others are sorted
@@ -50,10 +50,10 @@ def bucket_pairs(texts: Bucketed, rule: ChainRule) -> tuple[np.ndarray, int]:
     count, oversized = _count_pairs(buckets, rule.links, rule.limit)
     pairs = np.empty((count, 2), np.int64)
     _chain(buckets, rule.links, rule.limit, pairs)
-    places = order[pairs]
-    swapped = members[places[:, 0]] > members[places[:, 1]]
-    places[swapped] = places[swapped, ::-1]
-    return kept[places], int(oversized)
+    indices = order[pairs]
+    swapped = members[indices[:, 0]] > members[indices[:, 1]]
+    indices[swapped] = indices[swapped, ::-1]
+    return kept[indices], int(oversized)
 
 
 def _chained(buckets: np.ndarray, orders: np.ndarray, members: np.ndarray) -> np.ndarray:
@@ -91,8 +91,8 @@ def next_band(band: int, bands: int) -> int:
 def distinct_pairs(pairs: np.ndarray) -> np.ndarray:
     """`pairs` (int64, shape (m, 2)) sorted, each once.
 
-    Near copies meet in most of their bands, so that most pairs stand many times: a hash table takes them out before
-    the others are sorted.
+    Near copies agree in most of their bands, so that most pairs are found many times: a hash table removes repeats
+    before the others are sorted.
     """
     slots = np.full(1 << max(1, (2 * len(pairs)).bit_length()), -1, np.int64)
     kept = np.empty(len(pairs), np.int64)
@@ -101,7 +101,7 @@ def distinct_pairs(pairs: np.ndarray) -> np.ndarray:
 
 
 def shared(buckets: np.ndarray) -> np.ndarray:
-    """Which of the keys may stand more than once (bool): all that do, and a few more.
+    """Which of the keys may be repeated (bool): all that are, and a few more.
 
     A sieve of two bits a slot (empty, one key, more) takes two passes over the keys, where sorting them all would
     take many.
@@ -117,10 +117,10 @@ def _sieve(buckets: np.ndarray, slots: np.ndarray, shift: np.uint64, result: np.
     five, low = np.uint64(5), np.uint64(31)
     for row in range(len(buckets)):
         slot = (buckets[row] * _MULTIPLIER) >> shift
-        place = (slot & low) << _ONE
+        index = (slot & low) << _ONE
         word = slots[slot >> five]
-        seen = (word >> place) & _ONE
-        slots[slot >> five] = word | (_ONE << place) | (seen << (place + _ONE))
+        seen = (word >> index) & _ONE
+        slots[slot >> five] = word | (_ONE << index) | (seen << (index + _ONE))
     for row in range(len(buckets)):
         slot = (buckets[row] * _MULTIPLIER) >> shift
         result[row] = (slots[slot >> five] >> (((slot & low) << _ONE) + _ONE)) & _ONE
@@ -158,8 +158,8 @@ def _sort_small(
         if end - start > _SMALL:
             is_large[start:end] = True
         else:
-            for place in range(start + 1, end):
-                row, hole = rows[place], place
+            for index in range(start + 1, end):
+                row, hole = rows[index], index
                 while hole > start and _follows(orders, members, rows[hole - 1], row):
                     rows[hole] = rows[hole - 1]
                     hole -= 1

@@ -1,7 +1,7 @@
-"""Texts to sets of hashed word shingles (Broder 1997), for whole columns at once.
+"""From texts to sets of hashed word shingles (Broder 1997), for whole columns at once.
 
 A shingle is `size` consecutive tokens. A text of fewer tokens makes one shingle of them all; an empty text
-makes none, so that it is nobody's duplicate. Texts are tokens joined by single spaces, as in the TEXTS table.
+makes none, so that it has no duplicates. Texts are tokens joined by single spaces, as in the TEXTS table.
 """
 
 from typing import NamedTuple

@@ -72,11 +72,11 @@ def _sign_shingles(hashes, offsets, multipliers, addends, result):  # type: igno
 @numba.njit(nogil=True, cache=True)
 def _premix(hashes, count, mixed):  # type: ignore[no-untyped-def]
     """MurmurHash3's 32-bit finaliser of the low halves."""
-    for place in range(count):
-        value = np.uint32(hashes[_U(place)])
+    for index in range(count):
+        value = np.uint32(hashes[_U(index)])
         value = np.uint32(np.uint32(value ^ np.uint32(value >> np.uint32(16))) * np.uint32(0x85EBCA6B))
         value = np.uint32(np.uint32(value ^ np.uint32(value >> np.uint32(13))) * np.uint32(0xC2B2AE35))
-        mixed[_U(place)] = np.uint32(value ^ np.uint32(value >> np.uint32(16)))
+        mixed[_U(index)] = np.uint32(value ^ np.uint32(value >> np.uint32(16)))
 
 
 @numba.njit(nogil=True, cache=True)
@@ -85,8 +85,8 @@ def _sign(mixed, count, multipliers, addends, least, row):  # type: ignore[no-un
     if count == 0:
         row[:] = EMPTY
         return
-    for place in range(count, count + TOGETHER):
-        mixed[_U(place)] = mixed[_U(count - 1)]
+    for index in range(count, count + TOGETHER):
+        mixed[_U(index)] = mixed[_U(count - 1)]
     least_values(mixed, count, multipliers, addends, least)
     for k in range(len(row)):
         row[k] = least[k]

@@ -11,7 +11,7 @@ def jaccard(sets: Shingles, left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """The coefficient of each pair (float64, shape (m,)); `left` and `right` are rows of `sets`.
 
     `sets` comes from `shingle_sets`: sorted, so that two are compared in one pass over both. Two empty sets have
-    coefficient 0: an empty text is nobody's duplicate.
+    coefficient 0: an empty text has no duplicates.
     """
     result = np.empty(len(left))
     _compare(sets.hashes, sets.offsets, left, right, result)

@@ -1,1 +1,1 @@
-"""Exact all-pairs search."""
+"""All-pairs search: the nearest neighbours of every question, and all pairs above a threshold; exactly or by IVF."""

@@ -1,4 +1,4 @@
-"""Where the scores of a tile reach their bounds: on a CPU by pieces that fit into the cache, on a GPU by large ones."""
+"""Finding the scores of a tile that reach their bounds: on a CPU in cache-sized pieces, on a GPU in large ones."""
 
 from collections.abc import Iterator
 from typing import Protocol
@@ -14,15 +14,15 @@ from dupq.neighbours.scan import Places, bounds_of_columns, bounds_of_rows, comp
 _ROWS, _COLUMNS = 1_024, 2_048
 _ROOM = 1 << 18
 _GPU_ROWS = 32_768
-_TENSOR_CORE_ERROR = 2.0**-22  # of each step of a sum: they may cut it off instead of rounding it
+_TENSOR_CORE_ERROR = 2.0**-22  # of each step of a sum, which they may truncate instead of rounding
 
 
 class Finder(Protocol):
-    """Finds places of a piece of a tile: at most `rows` by `columns` questions at a time."""
+    """Finds candidates in a piece of a tile, of at most `rows` by `columns` questions."""
 
     rows: int
     columns: int
-    margin: float  # no score that is found is farther from the exact one
+    margin: float  # the largest difference of a score found from the exact one
 
     def bounds(self, rows: slice, columns: slice, rank: int, diagonal: int) -> tuple[np.ndarray, np.ndarray]:
         """Lower bounds (float32) on the `rank`-th best score of each row and of each column of a piece, or -inf."""
@@ -31,7 +31,7 @@ class Finder(Protocol):
     def places(
         self, rows: slice, columns: slice, bounds: tuple[np.ndarray, np.ndarray], diagonal: int
     ) -> Iterator[Places]:
-        """The places (from the piece's corner) with a score that reaches the bound of its row or of its column.
+        """The positions (relative to the piece) of scores that reach the bound of their row or of their column.
 
         Only columns > row + `diagonal` count.
         """
@@ -39,19 +39,19 @@ class Finder(Protocol):
 
 
 def finder(left: Side, right: Side, rule: Rule) -> Finder:
-    """The fastest way on this machine: on its GPU, if it has one that this worker may use and that has the measure."""
-    if torch.cuda.is_available() and has_gpu_way(rule):
+    """The fastest finder on this machine: on a GPU if this worker may use one and it can score by this rule."""
+    if torch.cuda.is_available() and gpu_can_score(rule):
         return OnGpu(left, right, rule, torch.device("cuda"))
     return OnCpu(left, right, rule)
 
 
-def has_gpu_way(rule: Rule) -> bool:
-    """Whether a GPU can find candidates: by cosines alone. Distances and bags of words are left to CPUs."""
+def gpu_can_score(rule: Rule) -> bool:
+    """Whether a GPU can find candidates: for plain cosines only. Distances and bags of words are left to CPUs."""
     return rule.kind == COSINE and not rule.lexical
 
 
 class OnCpu:
-    """Quick scores of a piece, then compiled scans of them."""
+    """Approximate scores of a piece, then compiled scans of them."""
 
     rows, columns = _ROWS, _COLUMNS
 
@@ -87,7 +87,7 @@ class OnCpu:
 class OnGpu:
     """Scores that never leave the chip unless they reach their bounds (gpu.py).
 
-    Of float16 numbers: unit vectors are rounded to them eight times as finely as to bfloat16, at the same speed.
+    In float16, which rounds unit vectors eight times as finely as bfloat16, at the same speed.
     """
 
     rows = columns = _GPU_ROWS

@@ -1,4 +1,4 @@
-"""Compiled: the best candidates of each question so far, and merging lists of neighbours."""
+"""Compiled code that keeps the best candidates of each question so far, and merges lists of neighbours."""
 
 import mmap
 from typing import Any, NamedTuple
@@ -8,15 +8,15 @@ import numpy as np
 from dupq.kernel_cache import numba as nb
 from dupq.neighbours.exact import exact_score
 
-_SPARE = 3  # candidates that a question has room for beyond its k best, times k
+_SPARE = 3  # room for candidates of a question beyond its k best, in units of k
 _LEAST_SPARE = 24
 
 
-class Best(NamedTuple):
+class Candidates(NamedTuple):
     """The candidates of each of n questions: room for some more than k, of which the first `sizes` are in use.
 
-    `values` (float64) are within the margin of the exact scores; `others` (int32) are places; what has a value under
-    `bounds` is not among the k best.
+    `values` (float64) are within the margin of the exact scores; `others` (int32) are row numbers; a candidate with a
+    value below `bounds` is not among the k best.
     """
 
     values: np.ndarray
@@ -25,16 +25,16 @@ class Best(NamedTuple):
     bounds: np.ndarray
 
 
-def no_candidates(questions: int, k: int) -> Best:
-    """Nothing yet. Memory: 12 bytes times 4 k + 24 a question; without k none, and bounds that nothing passes."""
+def no_candidates(questions: int, k: int) -> Candidates:
+    """Nothing yet. Memory: 12 (4 k + 24) bytes a question; with k = 0 none, and no value reaches the bounds."""
     room = (1 + _SPARE) * k + _LEAST_SPARE if k else 0
     bounds = np.full(questions, -np.inf if k else np.inf)
     values, others = _pages((questions, room), np.float64), _pages((questions, room), np.int32)
-    return Best(values, others, np.zeros(questions, np.int32), bounds)
+    return Candidates(values, others, np.zeros(questions, np.int32), bounds)
 
 
 def _pages(shape: tuple[int, int], kind: Any) -> np.ndarray:
-    """Memory that goes back to the system when it is freed; the allocator would keep it, once for each thread."""
+    """An array whose memory returns to the system when it is freed; malloc would keep it, once for each thread."""
     count = shape[0] * shape[1]
     return np.frombuffer(mmap.mmap(-1, max(1, count * np.dtype(kind).itemsize)), kind, count).reshape(shape)
 
@@ -43,31 +43,31 @@ def _pages(shape: tuple[int, int], kind: Any) -> np.ndarray:
 def push(best, rows, others, values, k, margin, mine, theirs, rule):  # type: ignore[no-untyped-def]
     """Add candidates to those of their rows; where there is no room, keep those that may be among the k best.
 
-    A value is within `margin` of the exact score, so none of the k best is more than 2 `margin` under the k-th value.
-    Where too many are that near to each other, their exact scores decide: `mine` and `theirs` are the sides that rows
-    and others are of.
+    A value is within `margin` of the exact score, so none of the k best is more than 2 `margin` below the k-th value.
+    Where too many are that close to each other, their exact scores decide: `mine` and `theirs` are the sides that rows
+    and others belong to.
     """
     room = best.values.shape[1]
-    for place in range(len(rows)):
-        row = rows[place]
-        if values[place] < best.bounds[row]:
+    for index in range(len(rows)):
+        row = rows[index]
+        if values[index] < best.bounds[row]:
             continue
         if best.sizes[row] == room:
             _shrink(best, row, k, margin)
             if best.sizes[row] > room - room // 4:
                 _keep_exact(best, row, k, mine, theirs, rule)
                 best.bounds[row] = max(best.bounds[row], best.values[row, k - 1] - margin)
-            if values[place] < best.bounds[row]:
+            if values[index] < best.bounds[row]:
                 continue
         size = best.sizes[row]
-        best.values[row, size] = values[place]
-        best.others[row, size] = others[place]
+        best.values[row, size] = values[index]
+        best.others[row, size] = others[index]
         best.sizes[row] = size + 1
 
 
 @nb.njit(nogil=True, cache=True)
 def finish(best, k, margin, mine, theirs, rule):  # type: ignore[no-untyped-def]
-    """Leave the k best of each row with their exact scores, the best first, ties by `others`."""
+    """Keep the k best of each row with their exact scores, the best first, ties by `others`."""
     for row in range(len(best.sizes)):
         _shrink(best, row, k, margin)
         _keep_exact(best, row, k, mine, theirs, rule)
@@ -75,7 +75,7 @@ def finish(best, k, margin, mine, theirs, rule):  # type: ignore[no-untyped-def]
 
 @nb.njit(nogil=True, cache=True)
 def _shrink(best, row, k, margin):  # type: ignore[no-untyped-def]
-    """Raise the bound of a row as far as its candidates allow, and drop those under it."""
+    """Raise the bound of a row as far as its candidates allow, and drop those below it."""
     size = best.sizes[row]
     if size < k:
         return
@@ -83,10 +83,10 @@ def _shrink(best, row, k, margin):  # type: ignore[no-untyped-def]
     bound = max(best.bounds[row], kth - 2.0 * margin)
     best.bounds[row] = bound
     kept = 0
-    for place in range(size):
-        if best.values[row, place] >= bound:
-            best.values[row, kept] = best.values[row, place]
-            best.others[row, kept] = best.others[row, place]
+    for index in range(size):
+        if best.values[row, index] >= bound:
+            best.values[row, kept] = best.values[row, index]
+            best.others[row, kept] = best.others[row, index]
             kept += 1
     best.sizes[row] = kept
 
@@ -101,12 +101,12 @@ def _keep_exact(best, row, k, mine, theirs, rule):  # type: ignore[no-untyped-de
         value = exact_score(mine, theirs, row, other, rule)
         if kept == k and not _is_before(value, other, values[k - 1], others[k - 1]):
             continue
-        place = min(kept, k - 1)
+        index = min(kept, k - 1)
         kept = min(kept + 1, k)
-        while place > 0 and _is_before(value, other, values[place - 1], others[place - 1]):
-            values[place], others[place] = values[place - 1], others[place - 1]
-            place -= 1
-        values[place], others[place] = value, other
+        while index > 0 and _is_before(value, other, values[index - 1], others[index - 1]):
+            values[index], others[index] = values[index - 1], others[index - 1]
+            index -= 1
+        values[index], others[index] = value, other
     best.sizes[row] = kept
 
 
@@ -119,7 +119,7 @@ def _is_before(value, other, than_value, than_other):  # type: ignore[no-untyped
 def merge_nearest(others, scores, new_others, new_scores):  # type: ignore[no-untyped-def]
     """Merge lists of neighbours, row by row, into `others` and `scores`: the best first, ties by the smaller key.
 
-    Shapes (n, k); -1 stands for no neighbour, after all others. A neighbour in both lists counts once.
+    Shapes (n, k); -1 means no neighbour, and comes last. A neighbour in both lists counts once.
     """
     n, k = others.shape
     merged_others, merged_scores = np.empty(k, others.dtype), np.empty(k, scores.dtype)
@@ -127,19 +127,19 @@ def merge_nearest(others, scores, new_others, new_scores):  # type: ignore[no-un
         if k == 0 or new_others[row, 0] < 0:
             continue
         old = new = 0
-        for place in range(k):
+        for index in range(k):
             a = others[row, old] if old < k else -1
             b = new_others[row, new] if new < k else -1
             x = scores[row, old] if old < k else -np.inf
             y = new_scores[row, new] if new < k else -np.inf
             if a == b and a >= 0:
-                merged_others[place], merged_scores[place] = a, x
+                merged_others[index], merged_scores[index] = a, x
                 old += 1
                 new += 1
             elif b < 0 or (a >= 0 and (x > y or (x == y and a < b))):
-                merged_others[place], merged_scores[place] = a, x
+                merged_others[index], merged_scores[index] = a, x
                 old += 1
             else:
-                merged_others[place], merged_scores[place] = b, y
+                merged_others[index], merged_scores[index] = b, y
                 new += 1
         others[row], scores[row] = merged_others, merged_scores

@@ -1,4 +1,4 @@
-"""Compiled: Manhattan and Euclidean distances of whole blocks, by differences, a whole row of columns at a time."""
+"""Compiled Manhattan and Euclidean distances of whole blocks: differences, summed for a whole row at a time."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Embeddings and neighbours as arrays. Apart from the search, so that it needs no torch."""
+"""Embeddings and lists of neighbours as arrays. Separate from the search, so that importing it loads no torch."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -15,12 +15,12 @@ class Embeddings(NamedTuple):
     words: sparse.csr_array | None = None  # weights by the ids of words: float32 that are float16 numbers
 
     def take(self, rows: np.ndarray | slice) -> "Embeddings":
-        """Some of the questions, by place or by a mask."""
+        """Some of the questions, by row number or by a mask."""
         return Embeddings(self.keys[rows], self.vectors[rows], None if self.words is None else self.words[rows])
 
     @property
     def is_empty(self) -> np.ndarray:
-        """Which questions have neither a vector but zero nor a word: those of empty texts."""
+        """Which questions have a zero vector and no word: those with an empty text."""
         zero: np.ndarray = np.logical_not(self.vectors.any(axis=1))
         return zero if self.words is None else zero & (np.diff(self.words.indptr) == 0)
 

@@ -1,9 +1,9 @@
-"""Exact scores of single pairs, in float64 and compiled: what decides, everywhere.
+"""Exact scores of single pairs, compiled, in float64: every decision of the search rests on these.
 
 Embeddings are float16 numbers, multiples of 2^-24, so their products are multiples of 2^-48, and a sum whose terms
-come to less than 32 is exact in float64, in whatever order it is taken: that of products of unit vectors always is,
-and so is that of absolute differences. A pair therefore has the same score in both directions, in any block, and on any
-machine. (Long vectors' Euclidean distances are rounded; their bits are those of the machine's vector length.)
+come to less than 32 is exact in float64, whatever their order: sums of products of unit vectors always are, and so are
+sums of absolute differences. A pair therefore has the same score in both directions, in any block, and on any machine.
+(Euclidean distances of long vectors are rounded, and their last bits depend on the machine's SIMD width.)
 """
 
 from typing import NamedTuple
@@ -22,7 +22,7 @@ _KINDS = {"cosine": COSINE, "manhattan": MANHATTAN, "euclidean": EUCLIDEAN}
 class Rule(NamedTuple):
     """A Measure as compiled code takes it. A distance alone is ordered by -distance and has no weights.
 
-    exp(-distance) is no float32 number for most distances over 88, but they still have an order.
+    exp(-distance) underflows float32 for most distances above 88, but they still have an order.
     """
 
     kind: int
@@ -31,11 +31,11 @@ class Rule(NamedTuple):
     lexical: float
 
     def similarities(self, scores: np.ndarray) -> np.ndarray:
-        """The measure's scores (float32) of what these scores (float64) order."""
+        """The measure's similarities (float32) for scores (float64) that neighbours are ordered by."""
         return (np.exp(scores) if self.is_distance else scores).astype(np.float32)
 
-    def order_of(self, similarity: float) -> float:
-        """A score that nothing is under which has at least this similarity when that is rounded to float32."""
+    def lowest_score(self, similarity: float) -> float:
+        """A lower bound on the score of any pair whose similarity, rounded to float32, is at least this."""
         if np.isinf(similarity):
             return similarity
         with np.errstate(divide="ignore"):
@@ -50,7 +50,7 @@ def rule_of(measure: Measure) -> Rule:
 
 
 class Side(NamedTuple):
-    """Some questions as exact scores are computed from them.
+    """One side of a block of pairs, as exact scores are computed from it.
 
     `vectors` (n, d) float32 with `squares` (n,) float64, their squared lengths; bags of words: row i has `words` and
     `weights` from `starts[i]` to `starts[i + 1]`, words ascending, with squared lengths `bag_squares`.
@@ -65,7 +65,7 @@ class Side(NamedTuple):
 
 
 def side_of(embeddings: Embeddings, rule: Rule) -> Side:
-    """The questions of `embeddings`, in their order. Raises DupqError for vectors that are no finite numbers."""
+    """The questions of `embeddings`, in their order. Raises DupqError for vectors that are not finite."""
     vectors = np.ascontiguousarray(embeddings.vectors, np.float32)
     squares = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)
     if not np.isfinite(squares).all():
@@ -149,7 +149,7 @@ def _euclidean(x, y):  # type: ignore[no-untyped-def]
 
 @nb.njit(nogil=True, cache=True)
 def _common(left, right, i, j):  # type: ignore[no-untyped-def]
-    """The product of two bags of words."""
+    """The dot product of two bags of words."""
     place, stop = left.starts[i], left.starts[i + 1]
     other, other_stop = right.starts[j], right.starts[j + 1]
     total = 0.0

@@ -1,4 +1,4 @@
-"""A hash of each question's embedding: equal ones have equal neighbours among the same questions."""
+"""A hash of each question's embedding, by which a later run knows which embeddings have changed."""
 
 import numpy as np
 from scipy import sparse
@@ -7,7 +7,7 @@ from dupq.kernel_cache import numba as nb
 from dupq.neighbours.embeddings import Embeddings
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
-EMPTY = 0  # of a question without a vector and words
+EMPTY = 0  # of a question with a zero vector and no words
 
 
 def fingerprints(embeddings: Embeddings) -> np.ndarray:

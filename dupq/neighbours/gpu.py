@@ -1,9 +1,9 @@
-"""Candidates for pairs on a GPU: scores of two blocks of embeddings, of which only those over their bounds get out.
+"""Candidate pairs on a GPU: all scores of two blocks of embeddings, of which only those that reach a bound are stored.
 
-A tile of scores is made and judged on the chip (`found_by_triton`); `found_by_torch` says the same with plain torch,
-on any device: it is what a GPU without Triton uses, and what the tests hold the kernel against. Products of bfloat16
-or float16 numbers are exact in float32, and sums are float32; but tensor cores may cut them off instead of rounding,
-so that a margin should reckon with 2**-22 instead of 2**-24 for each. Margins are the caller's to put into the bounds.
+A tile of scores is computed and filtered on the chip (`found_by_triton`); `found_by_torch` does the same in plain torch
+on any device: a GPU without Triton uses it, and the tests compare the kernel with it. Products of bfloat16 or float16
+numbers are exact in float32, and sums are float32; but tensor cores may truncate them instead of rounding, so a margin
+should allow 2**-22 instead of 2**-24 for each step. Callers subtract the margin from the bounds.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ _ALIGNMENT = 16  # bytes, of rows that bulk copies read
 
 
 class Found(NamedTuple):
-    """Places of scores that reach their bounds, in no order: a row of `left` and a row of `right` each."""
+    """The scores that reach their bounds, in no particular order: a row of `left` and a row of `right` each."""
 
     rows: np.ndarray  # int32, (found,)
     columns: np.ndarray  # int32, (found,)
@@ -41,18 +41,18 @@ class Tiles(NamedTuple):
     rows: int = 128
     columns: int = 256
     depth: int = 64  # dimensions at a time
-    group: int = 8  # tiles of rows that go together, so that they find each other's columns in the L2 cache
+    group: int = 8  # tiles of rows that run together and share columns in the L2 cache
     warps: int = 8
-    stages: int = 4  # steps of `depth` that are read ahead, 48 KiB of shared memory each: most of 300 dimensions
+    stages: int = 4  # steps of `depth` that are prefetched, 48 KiB of shared memory each: most of 300 dimensions
 
 
-_SMALL_TILES = Tiles(128, 128, 32, stages=3)  # where a chip has less shared memory than Hopper's
-_FLOAT32_TILES = Tiles(64, 64, 32, stages=3)  # sums without tensor cores, in registers: more would not fit there
+_SMALL_TILES = Tiles(128, 128, 32, stages=3)  # for chips with less shared memory than Hopper's
+_FLOAT32_TILES = Tiles(64, 64, 32, stages=3)  # sums in registers, without tensor cores: larger tiles would not fit
 _SHARED_MEMORY = 200 << 10  # bytes, for Tiles()
 
 
 def is_available() -> bool:
-    """Whether `found_by_triton` can run; without it a CUDA device is served by `found_by_torch`."""
+    """Whether `found_by_triton` can run; where it cannot, a CUDA device uses `found_by_torch`."""
     return torch.cuda.is_available() and triton is not None
 
 
@@ -74,8 +74,8 @@ def found_by_torch(
         reached = scores >= row_bounds[rows, None]
         reached |= scores >= column_bounds[None, columns]
         i, j = torch.nonzero(reached, as_tuple=True)
-        places = ((i + rows.start).to(torch.int32), (j + columns.start).to(torch.int32))
-        parts.append(Found(*(part.cpu().numpy() for part in (*places, scores[i, j]))))
+        indices = ((i + rows.start).to(torch.int32), (j + columns.start).to(torch.int32))
+        parts.append(Found(*(part.cpu().numpy() for part in (*indices, scores[i, j]))))
     return Found(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
@@ -90,20 +90,20 @@ def group_bounds_by_torch(
     """
     sides = (len(left), len(right))
     best = [torch.full((side, rank), -torch.inf, device=left.device) for side in sides]
-    # several groups for each rank: the best scores seldom share one then
+    # several groups for each rank, so that the best scores seldom share one
     sizes = [min(_GROUP_SIZE, max(1, others // (8 * rank))) for others in reversed(sides)]
     for rows, columns, scores in _pieces(left, right, -len(left) if diagonal is None else diagonal, scores_at_once):
         scores.nan_to_num_(-torch.inf, torch.inf, -torch.inf)
-        for side, size, places, values in zip(best, sizes, (rows, columns), (scores, scores.T), strict=True):
-            together = torch.cat([side[places], _group_maxima(values, size)], dim=1)
-            side[places] = together.topk(rank, dim=1).values
+        for side, size, indices, values in zip(best, sizes, (rows, columns), (scores, scores.T), strict=True):
+            together = torch.cat([side[indices], _group_maxima(values, size)], dim=1)
+            side[indices] = together.topk(rank, dim=1).values
     return best[0][:, -1], best[1][:, -1]
 
 
 def _group_maxima(scores: torch.Tensor, size: int) -> torch.Tensor:
     """The maxima (rows, groups) of groups of at most `size` scores of a row.
 
-    A group's columns lie apart, because neighbouring questions may be alike, and a diagonal leaves no group out.
+    A group's columns are far apart: adjacent questions may be alike, and a diagonal must not empty a group.
     """
     groups = -(-scores.shape[1] // size)
     whole = scores.shape[1] // groups * groups
@@ -115,7 +115,7 @@ def _group_maxima(scores: torch.Tensor, size: int) -> torch.Tensor:
 def _pieces(
     left: torch.Tensor, right: torch.Tensor, diagonal: int, scores_at_once: int
 ) -> Iterator[tuple[slice, slice, torch.Tensor]]:
-    """The pieces of left @ right.T that have a place with j > i + diagonal; what does not count is NaN in them."""
+    """The pieces of left @ right.T that have an entry with j > i + diagonal; entries that do not count are NaN."""
     height = max(1, min(len(left), int(scores_at_once**0.5)))
     width = max(1, scores_at_once // height)
     for top in range(0, len(left), height):
@@ -131,7 +131,7 @@ def _pieces(
 
 
 def _product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """left @ right.T with float32 sums and a float32 result, whatever else this process allows for its products."""
+    """left @ right.T with float32 sums and a float32 result, whatever precision this process has set for products."""
     if left.is_cuda and left.dtype != torch.float32:
         return torch.mm(left, right.T, out_dtype=torch.float32)
     backend: Any = torch.backends.cuda if left.is_cuda else torch.backends.mkldnn
@@ -153,9 +153,9 @@ def found_by_triton(
 ) -> Found:
     """See found_by_torch; scores that do not reach their bounds never leave the chip.
 
-    `room` is how many pairs there is memory for at first, 12 bytes each; if more are found, they are counted, and
-    found again with room for all. Embeddings whose dimensions are no multiple of tiles.depth are copied, wider:
-    whoever searches the same ones often does that once (zeros change no score).
+    `room` is how many pairs there is memory for at first, 12 bytes each; if more are found, they are counted, and the
+    search is repeated with room for all. Embeddings whose dimensions are not a multiple of tiles.depth are copied and
+    padded with zeros, which change no score; a caller that searches them often pads them once.
     """
     tiles = tiles or _tiles_for(left)
     rows, columns = len(left), len(right)
@@ -179,7 +179,7 @@ def found_by_triton(
         if found <= room:
             return Found(*(buffer[:found].cpu().numpy() for buffer in buffers))
         room = found
-        del buffers  # before the wider ones are made
+        del buffers  # before larger ones are allocated
         count.zero_()
 
 
@@ -191,7 +191,7 @@ def _tiles_for(embeddings: torch.Tensor) -> Tiles:
 
 
 def _widened(embeddings: torch.Tensor, depth: int) -> torch.Tensor:
-    """`embeddings` with zeros up to a multiple of `depth` dimensions, laid out so that bulk copies can read it."""
+    """`embeddings` padded to a multiple of `depth` dimensions, and aligned so that bulk copies can read them."""
     missing = -embeddings.shape[1] % depth if embeddings.shape[1] else depth
     laid_out = embeddings.stride(1) == 1 and embeddings.stride(0) * embeddings.element_size() % _ALIGNMENT == 0
     if not missing and laid_out and embeddings.data_ptr() % _ALIGNMENT == 0:
@@ -220,7 +220,7 @@ if triton is not None:
         if tl.minimum(start + width, n) - 1 <= top + diagonal:
             return
         rows, columns = top + tl.arange(0, height), start + tl.arange(0, width)
-        row_bound = tl.load(row_bounds + rows, rows < m, float("inf"))  # under way while the scores are made
+        row_bound = tl.load(row_bounds + rows, rows < m, float("inf"))  # overlaps with computing the scores
         column_bound = tl.load(column_bounds + columns, columns < n, float("inf"))
         scores = tl.zeros((height, width), tl.float32)
         for step in range(steps):
@@ -233,17 +233,17 @@ if triton is not None:
         # Most tiles end here. A scan of a whole tile would need more registers than there are: rows go one by one.
         if tl.reduce_or(tl.reduce_or(reached, 1), 0):
             left_over = tl.sum(reached.to(tl.int32), 1)
-            place = tl.atomic_add(count, tl.sum(left_over, 0).to(tl.int64), sem="relaxed")
+            index = tl.atomic_add(count, tl.sum(left_over, 0).to(tl.int64), sem="relaxed")
             while tl.max(left_over, 0) > 0:
                 row = tl.argmax(left_over, 0)
                 is_row = tl.arange(0, height) == row
                 values = tl.sum(tl.where(is_row[:, None], scores, 0.0), 0)
                 bounds = tl.minimum(tl.sum(tl.where(is_row, row_bound, 0.0), 0), column_bound)
                 hits = (values >= bounds).to(tl.int32)
-                places = place + tl.cumsum(hits, 0) - 1
-                kept = (hits > 0) & (places < room)
-                tl.store(found_rows + places, tl.full((width,), top + row, tl.int32), kept)
-                tl.store(found_columns + places, columns, kept)
-                tl.store(found_values + places, values, kept)
-                place += tl.sum(hits, 0)
+                indices = index + tl.cumsum(hits, 0) - 1
+                kept = (hits > 0) & (indices < room)
+                tl.store(found_rows + indices, tl.full((width,), top + row, tl.int32), kept)
+                tl.store(found_columns + indices, columns, kept)
+                tl.store(found_values + indices, values, kept)
+                index += tl.sum(hits, 0)
                 left_over = tl.where(is_row, 0, left_over)

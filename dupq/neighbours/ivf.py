@@ -1,8 +1,8 @@
-"""An inverted file: questions in lists that lie near each other, so that one is only searched among the nearest lists.
+"""An inverted file (IVF): lists of questions round centroids; a query probes only the lists with the nearest centroids.
 
-A list holds the questions that are nearest to its centre; the centres are found by k-means on a sample. All of it is
-done in whole numbers: vectors are scaled and rounded so that no sum of products reaches 2^24, and float32 holds such
-sums exactly. The lists therefore depend on the questions alone: not on blocks, threads, order or machine.
+The centroids are found by k-means on a sample, and each question is in the list of its nearest one. All of it is done
+in integers: vectors are scaled and rounded so that no sum of products reaches 2^24, and float32 holds such sums
+exactly. The lists therefore depend on the questions alone: not on blocks, threads, order or machine.
 """
 
 from typing import NamedTuple
@@ -11,40 +11,40 @@ import numpy as np
 from scipy import sparse
 
 from dupq.neighbours.exact import COSINE, Rule, Side
-from dupq.neighbours.search import merge, nobody
+from dupq.neighbours.search import merge_rows, nobody
 from dupq.neighbours.tiles import NO_PAIRS, Block, Nearest, Pairs, Search, search_tile
 
 _LENGTH = 2048.0  # of the longest vectors, once scaled: their squares are 2^22, and rounding adds little
-_ROUNDS = 10  # of k-means; it ends before if nothing moves
-_ROWS = 1_024  # questions that are compared with all centres at once
+_ROUNDS = 10  # of k-means, which ends earlier if nothing moves
+_ROWS = 1_024  # questions that are compared with all centroids at once
 _QUERIES = 8_192  # questions that are searched for in a list at once
 _MOST_LISTS = 1 << 20
 _NO_LIMIT = 1 << 62
 
 
-class Centres(NamedTuple):
-    """The middle of each list (float32, (lists, d), whole numbers), and what vectors are scaled by (see `points`)."""
+class Centroids(NamedTuple):
+    """The centroid of each list (float32, (lists, d), integers), and what vectors are scaled by (see `points`)."""
 
     points: np.ndarray
     longest: float
 
 
 class Listed(NamedTuple):
-    """Questions and the lists that each is searched for in (int32, (n, probes)); the nearest first: it is in that."""
+    """Questions and the lists that each probes (int32, (n, probes)), nearest first; a question is in its first list."""
 
     block: Block
     lists: np.ndarray
 
     def take(self, rows: np.ndarray) -> "Listed":
-        """Some of the questions, by their places in ascending order."""
+        """Some of the questions, by their row numbers in ascending order."""
         return Listed(_taken(self.block, rows), self.lists[rows])
 
 
-class Found(NamedTuple):
-    """What a search of some lists gives: the places of the questions that look into them, their best, and pairs.
+class ListMatches(NamedTuple):
+    """What a search of some lists gives: the rows of the questions that probe them, their nearest, and pairs.
 
-    Of the pairs over the threshold all are counted, and kept while there are no more than the search's limit. `over`
-    counts what a question itself has found.
+    All pairs above the threshold are counted, and kept as long as there are no more than the search's limit.
+    `nearest.above` counts those that a question itself has found.
     """
 
     rows: np.ndarray
@@ -53,8 +53,8 @@ class Found(NamedTuple):
     pair_count: int
 
 
-def hash_places(keys: np.ndarray) -> np.ndarray:
-    """A place from 0 to 1 (float64) for each key, by its hash: a share of it holds that share of any questions."""
+def unit_hashes(keys: np.ndarray) -> np.ndarray:
+    """A hash of each key, uniform between 0 and 1 (float64): an interval selects as large a share of any questions."""
     mixed = keys.astype(np.uint64)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
@@ -62,20 +62,20 @@ def hash_places(keys: np.ndarray) -> np.ndarray:
 
 
 def points(side: Side, longest: float) -> np.ndarray:
-    """The dense vectors as whole numbers (float32, (n, d)), of length 2048 at most.
+    """The dense vectors as integers (float32, (n, d)), of length 2048 at most.
 
-    Those that are as long as `longest` or longer get that length. Without (0), all do: cosines know no lengths.
+    Vectors as long as `longest` or longer get that length. If it is 0 all do: a cosine ignores lengths.
     """
     divisors = np.maximum(np.sqrt(side.squares), longest)
     factors = _LENGTH / np.where(divisors > 0, divisors, 1.0)
     return np.rint(side.vectors * factors.astype(np.float32)[:, None])
 
 
-def centres(sample: Side, rule: Rule, lists: int) -> Centres:
-    """At most as many centres as `lists`, at least one, by k-means that starts at the first vectors of the sample.
+def centroids(sample: Side, rule: Rule, lists: int) -> Centroids:
+    """At most `lists` centroids, at least one, by k-means that starts at the first vectors of the sample.
 
-    By Euclidean distance, whatever the measure: of vectors of one length it orders as their cosine. Memory: 4 bytes a
-    dimension, of the sample and twice of the centres, and 8 of the centres.
+    By Euclidean distance, whatever the measure: for vectors of one length it orders as their cosine does. Memory: 4
+    bytes a dimension for the sample, 16 for the centroids.
     """
     longest = 0.0
     if rule.kind != COSINE:
@@ -83,12 +83,12 @@ def centres(sample: Side, rule: Rule, lists: int) -> Centres:
         longest = 2.0 * float(np.median(lengths)) if len(lengths) else 1.0
     made = points(sample, longest)
     if not len(made):
-        return Centres(np.zeros((1, made.shape[1]), np.float32), longest)
-    return Centres(_k_means(made, min(lists, len(made), _MOST_LISTS)), longest)
+        return Centroids(np.zeros((1, made.shape[1]), np.float32), longest)
+    return Centroids(_k_means(made, min(lists, len(made), _MOST_LISTS)), longest)
 
 
 def _k_means(sample: np.ndarray, lists: int) -> np.ndarray:
-    """The means of what is nearest to each of them, rounded. A centre that nothing is nearest to stays where it is."""
+    """The mean of the vectors nearest to each centroid, rounded. A centroid that is nearest to none does not move."""
     middle = sample[:lists].copy()
     for _ in range(_ROUNDS):
         sums, counts = np.zeros(middle.shape), np.zeros(lists, np.int64)
@@ -107,14 +107,14 @@ def _k_means(sample: np.ndarray, lists: int) -> np.ndarray:
 
 
 def _closeness(some: np.ndarray, middle: np.ndarray) -> np.ndarray:
-    """Numbers (float32, (n, lists)), exact, that are higher the nearer a centre is: x y - y y / 2."""
+    """Exact numbers (float32, (n, lists)) that are higher the nearer a centroid is: x y - y y / 2."""
     return some @ middle.T - (middle * middle).sum(axis=1) / np.float32(2)
 
 
-def nearest_lists(side: Side, middle: Centres, probes: int) -> np.ndarray:
-    """The lists (int32, (n, probes)) with the nearest centres, the nearest first, ties by number.
+def nearest_lists(side: Side, middle: Centroids, probes: int) -> np.ndarray:
+    """The lists (int32, (n, probes)) with the nearest centroids, the nearest first, ties by number.
 
-    Memory: 12 bytes a centre for each of 1,024 questions.
+    Memory: 12 bytes a centroid for each of 1,024 questions.
     """
     count = len(middle.points)
     probes = min(probes, count)
@@ -122,7 +122,7 @@ def nearest_lists(side: Side, middle: Centres, probes: int) -> np.ndarray:
     for start in range(0, len(result), _ROWS):
         rows = slice(start, start + _ROWS)
         piece = points(side._replace(vectors=side.vectors[rows], squares=side.squares[rows]), middle.longest)
-        # multiples of 1/2 and numbers of lists: no two are equal, and float64 holds them exactly
+        # a multiple of 1/2, and the list's number to break ties: no two are equal, and float64 holds them exactly
         order = np.arange(count) - _closeness(piece, middle.points).astype(np.float64) * (2 * _MOST_LISTS)
         chosen = np.argpartition(order, probes - 1, axis=1)[:, :probes]
         by_order = np.argsort(np.take_along_axis(order, chosen, axis=1), axis=1)
@@ -130,11 +130,11 @@ def nearest_lists(side: Side, middle: Centres, probes: int) -> np.ndarray:
     return result
 
 
-def search_lists(queries: Listed, members: Listed, span: tuple[int, int], search: Search) -> Found:
-    """Search questions in those of the lists span[0] to span[1] - 1 that they look into; `members` are all of these.
+def search_lists(queries: Listed, members: Listed, span: tuple[int, int], search: Search) -> ListMatches:
+    """Search for questions in those of the lists span[0] to span[1] - 1 that they probe; `members` are all in these.
 
-    Scores are exact, and so is the order of what is found. A pair over the threshold that both of its questions find is
-    given by the search of its smaller one alone, wherever that happens.
+    Scores are exact, and so is the order of the neighbours. A pair above the threshold that both of its questions find
+    is reported for the smaller one alone, whichever task that is.
     """
     nearest = nobody(len(queries.block.keys), search.k)
     is_inside = (queries.lists >= span[0]) & (queries.lists < span[1])
@@ -145,38 +145,30 @@ def search_lists(queries: Listed, members: Listed, span: tuple[int, int], search
         theirs, mine = members.take(of_list), rows[places]
         for start in range(0, len(mine), _QUERIES):
             part = mine[start : start + _QUERIES]
-            asked = queries.take(part)
-            of_asked, _, pairs = search_tile(asked.block, theirs.block, search._replace(pair_limit=_NO_LIMIT), False)
-            merge_rows(nearest, part, of_asked)
-            pairs = _each_once(pairs, asked, theirs)
+            some = queries.take(part)
+            of_some, _, pairs = search_tile(some.block, theirs.block, search._replace(pair_limit=_NO_LIMIT), False)
+            merge_rows(nearest, part, of_some)
+            pairs = _each_once(pairs, some, theirs)
             count += len(pairs.left)
             if count <= search.pair_limit:
                 kept.append(pairs)
     inside = np.unique(rows)
     found = Nearest(*(column[inside] for column in nearest))
-    return Found(inside, found, Pairs(*map(np.concatenate, zip(*kept, strict=True))), count)
+    return ListMatches(inside, found, Pairs(*map(np.concatenate, zip(*kept, strict=True))), count)
 
 
 def _places_by_list(lists: np.ndarray, span: tuple[int, int]) -> list[np.ndarray]:
-    """Where each list of a span stands in `lists`, in ascending order."""
+    """The rows of `lists` that name each list of a span, in ascending order."""
     order = np.argsort(lists, kind="stable")
     bounds = np.searchsorted(lists[order], np.arange(span[0], span[1] + 1))
     return np.split(order, bounds)[1:-1]
 
 
-def merge_rows(nearest: Nearest, rows: np.ndarray, more: Nearest) -> None:
-    """Put lists of the questions at `rows` (distinct places) into those of all."""
-    some = Nearest(*(column[rows] for column in nearest))
-    merge(some, more)
-    for column, changed in zip(nearest, some, strict=True):
-        column[rows] = changed
-
-
 def _each_once(pairs: Pairs, queries: Listed, members: Listed) -> Pairs:
-    """The pairs that the search of `queries` in the list of `members` is to give.
+    """The pairs that the search for `queries` in the list of `members` reports.
 
     Those that the smaller question has found, once each; and those of a larger one that the smaller does not find,
-    since it does not look into the list of the larger.
+    since it does not probe the list of the larger.
     """
     if not len(pairs.left):
         return pairs

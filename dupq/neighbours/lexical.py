@@ -1,7 +1,7 @@
 """Cosines of bags of words for whole blocks: frequent words by a matrix product, the others from lists.
 
-A word that a tenth of the questions have costs less as one more dimension of the product than as a list that is gone
-through for each question that has it; nearly all other words are so rare that their lists are short. The sum of both
+A word that a tenth of the questions have costs less as one more dimension of the product than as a list that is walked
+for each question that has it; nearly all other words are so rare that their lists are short. The sum of both
 parts is the cosine, so nothing is left out.
 """
 
@@ -12,7 +12,7 @@ from scipy import sparse
 
 from dupq.neighbours.exact import Side
 
-# Of a pair of questions: a dimension of a product costs some 0.01 ns, an entry of a list 1 ns
+# For a pair of questions, a dimension of a product costs some 0.01 ns, an entry of a list 1 ns
 _FREQUENT = 0.1
 
 
@@ -36,9 +36,9 @@ def lexical_parts(left: Side, right: Side, scale: float, is_product: bool) -> tu
 def _units(side: Side, words: np.ndarray, scale: float) -> sparse.csr_array:
     """The bags over `words` (ascending) alone; each has the length `scale` over all words."""
     rows = np.repeat(np.arange(len(side.bag_squares)), np.diff(side.starts))
-    places = np.searchsorted(words, side.words)
-    is_shared = np.append(words, -1)[places] == side.words
-    rows, places = rows[is_shared], places[is_shared]
+    indices = np.searchsorted(words, side.words)
+    is_shared = np.append(words, -1)[indices] == side.words
+    rows, indices = rows[is_shared], indices[is_shared]
     values = scale * side.weights[is_shared] / np.sqrt(side.bag_squares[rows])
     starts = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(side.bag_squares)))])
-    return sparse.csr_array((values, places, starts), shape=(len(side.bag_squares), len(words)))
+    return sparse.csr_array((values, indices, starts), shape=(len(side.bag_squares), len(words)))

@@ -1,4 +1,4 @@
-"""How two embeddings are scored. Apart from the networks, so that it needs no torch."""
+"""How two embeddings are scored. Separate from the networks, so that importing it loads no torch."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
@@ -26,7 +26,7 @@ class Measure:
 
     @property
     def highest(self) -> float:
-        """No two embeddings score more."""
+        """The highest score that two embeddings can have."""
         return abs(self.dense) + abs(self.lexical)
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""Quick scores of whole blocks, each within a known margin of the exact one.
+"""Approximate ("quick") scores of whole blocks, each within a known margin of the exact one.
 
 A cosine, and a weighted sum of a cosine of vectors and one of bags of words, is one product of two matrices: the unit
-vectors beside the frequent words, each part times the root of its weight. Products are of bfloat16 numbers, with sums
-in float32, where the processor multiplies these (twice as fast as float32), else of float32 numbers. Distances are
-taken by differences, in float32: a product would lose small distances of long vectors.
+vectors beside the frequent words, each part times the square root of its weight. Products are of bfloat16 numbers, with
+sums in float32, where the processor multiplies these (twice as fast as float32), else of float32 numbers. Distances are
+computed from differences, in float32: a product would lose small distances of long vectors.
 
 The margin. Let a, b be the exact rows and a', b' the rounded ones. Then
 |<a, b> - <a', b'>| <= |a - a'| |b| + |a'| |b - b'| by Cauchy and Schwarz; the rounding errors and lengths are measured
@@ -33,22 +33,22 @@ _SLACK = 1e-4
 class Quick(Protocol):
     """Quick scores of the questions of two sides."""
 
-    margin: float  # no quick score is farther from the exact one
+    margin: float  # the largest difference of a quick score from the exact one
 
     def scores(self, rows: slice, columns: slice, width: int) -> np.ndarray:
         """The scores of a block: uint16, the bits of bfloat16 numbers, or float32; (rows, width).
 
-        Columns beyond those of `columns` only fill a group; they are -inf. Overwritten by the next call.
+        Columns beyond those of `columns` pad the last group with -inf. The next call overwrites the result.
         """
         ...
 
     def rest(self, rows: slice, columns: slice) -> Rest:
-        """What `scan` is to add to them."""
+        """What `scan` adds to them."""
         ...
 
 
 class Matrix(NamedTuple):
-    """Rows (n, d) as they are multiplied; how far the farthest is from the exact one; the longest."""
+    """Rows (n, d) as they are multiplied; the largest rounding error of a row; the greatest length of one."""
 
     rows: torch.Tensor
     error: float
@@ -62,14 +62,14 @@ def fastest_type() -> torch.dtype:
 
 
 def quick_scores(left: Side, right: Side, rule: Rule, kind: torch.dtype | None = None) -> Quick:
-    """The quick scores of two sides by a rule; `kind`: of the numbers that are multiplied, the fastest by default."""
+    """The quick scores of two sides by a rule; `kind` is the type of the numbers multiplied, the fastest by default."""
     if rule.kind == COSINE:
         return Products(left, right, rule, kind or fastest_type())
     return Distances(left, right, rule)
 
 
 class Products:
-    """Of cosines, alone or mixed with bags of words."""
+    """Quick scores of cosines, alone or mixed with bags of words."""
 
     def __init__(self, left: Side, right: Side, rule: Rule, kind: torch.dtype) -> None:
         """Memory: a matrix for each side."""
@@ -100,7 +100,7 @@ class Products:
 
 
 class Distances:
-    """Of distances, alone or mixed with bags of words. Shorter than the cosine's: d is small where it is used."""
+    """Quick scores of distances, alone or mixed with bags of words."""
 
     def __init__(self, left: Side, right: Side, rule: Rule) -> None:
         """Memory: 4 bytes a dimension."""
@@ -109,7 +109,7 @@ class Distances:
         self._rule = rule
         self._lists = Lists(*_lexical(left, right, rule), rule)
         longest = sum(float(np.abs(side.vectors).sum(axis=1).max(initial=0.0)) for side in (left, right))
-        off = (left.vectors.shape[1] + 8) * _FLOAT32_ERROR * longest  # exp is no steeper than 1 where it is taken
+        off = (left.vectors.shape[1] + 8) * _FLOAT32_ERROR * longest  # exp has a slope of at most 1 here
         off = off if rule.is_distance else abs(rule.dense) * (off + 8 * _FLOAT32_ERROR)
         self.margin = 2.0 * off + self._lists.margin + _TINY
 
@@ -133,7 +133,7 @@ class Lists:
     """The words that are not multiplied, as `scan` adds them."""
 
     def __init__(self, left: Lexical | None, right: Lexical | None, rule: Rule) -> None:
-        """Either both have bags or none."""
+        """Either both sides have bags or neither."""
         self._left = self._right = None
         self.margin = 0.0
         if left is None or right is None or not (left.rest.nnz and right.rest.nnz):
@@ -145,7 +145,7 @@ class Lists:
         self.margin = (longest + 8) * _FLOAT32_ERROR * 2.0 * (abs(rule.lexical) + abs(rule.dense))
 
     def between(self, rows: slice, columns: slice) -> Rest:
-        """Of a block; the right side's lists are kept, as every block of rows asks for them."""
+        """The lists of a block; the right side's are kept, as every block of rows needs them."""
         if self._left is None or self._right is None:
             return NO_REST
         if columns.start not in self._postings:
@@ -163,8 +163,8 @@ class Lists:
 
 
 def margin(left: Matrix, right: Matrix, summed: float, result: float) -> float:
-    """How far a product is from the exact one at most; `summed` and `result` are the relative errors of a sum's steps
-    and of what is given out.
+    """The largest difference of a product from the exact one; `summed` and `result` are the relative errors of each
+    step of a sum and of the result.
     """
     one, other = left.length + left.error, right.length + right.error
     rounded = left.error * right.length + one * right.error
@@ -172,7 +172,7 @@ def margin(left: Matrix, right: Matrix, summed: float, result: float) -> float:
 
 
 def matrix(side: Side, bags: Lexical | None, rule: Rule, kind: torch.dtype) -> Matrix:
-    """The unit vectors times the root of their weight beside the frequent words. In pieces, to bound memory."""
+    """The unit vectors times the square root of their weight, beside the frequent words; in pieces, to bound memory."""
     count, dimensions = side.vectors.shape
     words = bags.frequent.shape[1] if bags is not None else 0
     rows = torch.empty((count, dimensions + words), dtype=kind)
@@ -209,5 +209,5 @@ def _signs(rule: Rule, dimensions: int, rows: torch.Tensor) -> torch.Tensor | No
 
 
 def padded(columns: int) -> int:
-    """The least whole number of groups that has room for so many columns."""
+    """`columns` rounded up to a multiple of the group size."""
     return -(-columns // GROUP) * GROUP

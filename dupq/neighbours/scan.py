@@ -1,8 +1,8 @@
-"""Compiled: which of a block of quick scores might matter.
+"""Compiled scan of a block of quick scores for those that reach a bound.
 
-A block of scores is looked at once, in the cache, in groups: one comparison of the whole group with its bounds, and
-only where something reaches them one by one. A row at a time is widened to float32, and what words that are too rare
-for a matrix product add to it (see lexical.py) is added there.
+A block is read once, while it is in the cache, in groups: the whole group is compared with its bounds at once, and
+single scores only where one of them reaches its bound. A row at a time is widened to float32, and the share of words
+that are too rare for a matrix product (see lexical.py) is added there.
 """
 
 from typing import NamedTuple
@@ -11,7 +11,7 @@ import numpy as np
 
 from dupq.kernel_cache import numba as nb
 
-GROUP = 64  # scores that are looked at together
+GROUP = 64  # scores that are compared at once
 
 
 class Rest(NamedTuple):
@@ -35,7 +35,7 @@ NO_REST = Rest(
 
 
 class Places(NamedTuple):
-    """Room for what a scan finds: rows and columns (int32) and scores (float32)."""
+    """Buffers for what a scan finds: rows and columns (int32) and scores (float32)."""
 
     rows: np.ndarray
     columns: np.ndarray
@@ -44,11 +44,11 @@ class Places(NamedTuple):
 
 @nb.njit(nogil=True, cache=True)
 def scan(scores, rest, row_bounds, column_bounds, diagonal, start, places):  # type: ignore[no-untyped-def]
-    """The places of scores that reach the bound of their row or of their column, as far as `places` has room.
+    """The positions of scores that reach the bound of their row or of their column, as far as `places` has room.
 
     `scores` (m, n): uint16, the bits of bfloat16 numbers, or float32; n is a multiple of GROUP. Bounds are float32.
-    Only columns > row + `diagonal` count. Goes on from row `start`; returns how many were found and the row to go on
-    from, m at the end. `places` needs room for n at least.
+    Only columns > row + `diagonal` count. Continues at row `start`; returns how many were found and the row to continue
+    at, m at the end. `places` needs room for n at least.
     """
     m, n = scores.shape
     buffer = np.empty(n, np.float32)
@@ -103,9 +103,9 @@ def _complete(scores, rest, row, buffer):  # type: ignore[no-untyped-def]
 
 @nb.njit(nogil=True, cache=True)
 def bounds_of_rows(scores, rank):  # type: ignore[no-untyped-def]
-    """A lower bound on the `rank`-th best score of each row (float32): that of the maxima of groups.
+    """A lower bound on the `rank`-th best score of each row (float32): the `rank`-th largest maximum of a group.
 
-    Each group's maximum is the score of another column, so the rank-th largest of them is reached by `rank` columns.
+    The maxima are scores of different columns, so at least `rank` columns reach it.
     -inf where there are too few groups.
     """
     m, n = scores.shape

@@ -1,4 +1,4 @@
-"""The exact search in one process: some questions among others, or all pairs of a whole archive."""
+"""The exact search in one process: the nearest targets of some queries, or all pairs of a whole archive."""
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,36 +14,36 @@ from dupq.neighbours.tiles import Block, Nearest, Pairs, Search, block, search_t
 
 
 def top_k(queries: Embeddings, targets: Iterable[Embeddings], k: int, measure: Measure) -> Neighbours:
-    """The k nearest targets of each query by `measure`, ties by key; a question is no neighbour of itself.
+    """The k nearest targets of each query by `measure`, ties by key; a question is not its own neighbour.
 
-    Zero embeddings (empty texts) have no neighbours and are nobody's. Fewer than k targets give fewer rows. Memory:
+    Zero embeddings (empty texts) neither have neighbours nor are any. Fewer than k targets give fewer rows. Memory:
     see `search_tile`, for the queries and the largest target block.
     """
-    asked, search = block(queries, measure), Search(measure, k)
-    nearest = nobody(len(asked.keys), k)
+    ready, search = block(queries, measure), Search(measure, k)
+    nearest = nobody(len(ready.keys), k)
     for target in targets:
-        merge(nearest, search_tile(asked, block(target, measure), search, both=False)[0])
-    return as_neighbours(asked.keys, nearest, measure)
+        merge(nearest, search_tile(ready, block(target, measure), search, both=False)[0])
+    return as_neighbours(ready.keys, nearest, measure)
 
 
 def all_pairs(blocks: Sequence[Block], search: Search, threads: int = 1) -> tuple[list[Nearest], Pairs]:
-    """The k best of the questions of each block among all, and all pairs over the threshold, sorted by keys.
+    """The k best of the questions of each block among all, and all pairs above the threshold, sorted by keys.
 
     No two blocks have a key in common.
     """
     nearest = [nobody(len(block.keys), search.k) for block in blocks]
     pairs = []
     with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        for places in tile_places(len(blocks)):
+        for indices in tile_places(len(blocks)):
             known = [one.worst if one.worst is None else one.worst.copy() for one in nearest]
             found = pool.map(
-                lambda place, known: search_tile(
-                    blocks[place[0]], blocks[place[1]], search, known=(known[place[0]], known[place[1]])
+                lambda index, known: search_tile(
+                    blocks[index[0]], blocks[index[1]], search, known=(known[index[0]], known[index[1]])
                 ),
-                places,
-                [known] * len(places),
+                indices,
+                [known] * len(indices),
             )
-            for (left, right), (of_left, of_right, over) in zip(places, found, strict=True):
+            for (left, right), (of_left, of_right, over) in zip(indices, found, strict=True):
                 merge(nearest[left], of_left)
                 if left != right:
                     merge(nearest[right], of_right)
@@ -52,27 +52,27 @@ def all_pairs(blocks: Sequence[Block], search: Search, threads: int = 1) -> tupl
 
 
 def tile_places(blocks: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """The tiles of the upper triangle: blocks with themselves, then all others, by rows.
+    """The tiles of the upper triangle: each block with itself, then all others, by rows.
 
-    What the first find spares the others most of their candidates.
+    What the first find raises the bounds of the others, and spares them most of their candidates.
     """
     ordered = [(left, right) for left in range(blocks) for right in range(left + 1, blocks)]
     return [(number, number) for number in range(blocks)], ordered
 
 
 def nobody(questions: int, k: int) -> Nearest:
-    """No neighbours yet."""
+    """Lists without neighbours."""
     return Nearest(np.full((questions, k), -1), np.full((questions, k), -np.inf), np.zeros(questions, np.int64))
 
 
 def merge(nearest: Nearest, more: Nearest) -> None:
-    """Put the neighbours of the same questions among other ones into `nearest`."""
+    """Merge lists of the same questions, found among other questions, into `nearest`."""
     merge_nearest(nearest.others, nearest.scores, more.others, more.scores)
-    nearest.over[:] += more.over
+    nearest.above[:] += more.above
 
 
 def merge_rows(nearest: Nearest, rows: np.ndarray, more: Nearest) -> None:
-    """Put the neighbours of the questions in `rows` (int64, no repeats) among other ones into `nearest`."""
+    """Merge lists of the questions in `rows` (int64, distinct) into `nearest`."""
     mine = Nearest(*(column[rows] for column in nearest))
     merge(mine, more)
     for column, values in zip(nearest, mine, strict=True):
@@ -80,7 +80,7 @@ def merge_rows(nearest: Nearest, rows: np.ndarray, more: Nearest) -> None:
 
 
 def sorted_pairs(pairs: Sequence[Pairs]) -> Pairs:
-    """All of them by their keys."""
+    """All pairs, sorted by their keys."""
     left, right, similarities = (np.concatenate(columns) for columns in zip(*pairs, strict=True))
     order = np.lexsort((right, left))
     return Pairs(left[order], right[order], similarities[order])

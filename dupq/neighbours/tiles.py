@@ -1,7 +1,7 @@
 """One tile of the all-pairs search: every pair of a question of one block and one of another, exactly.
 
 Scores are symmetric, so each product of two blocks serves the questions of both: half the work of a plain search.
-Quick scores only choose candidates (products.py); those within their margin of being among the k best, or over the
+Quick scores only choose candidates (products.py); those within their margin of being among the k best, or above the
 threshold, are scored again in float64 (exact.py), and that decides. So the answer depends on the embeddings alone: not
 on blocks, threads or order.
 """
@@ -12,19 +12,19 @@ from typing import NamedTuple
 import numpy as np
 
 from dupq.neighbours.bounds import Finder, finder
-from dupq.neighbours.candidates import Best, finish, no_candidates, push
+from dupq.neighbours.candidates import Candidates, finish, no_candidates, push
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.exact import Rule, Side, exact_scores, rule_of, side_of
 from dupq.neighbours.measure import Measure
 
-_TRIES = 2  # to find bounds in a piece before there are any
-_LOWEST = np.float32(-1e30)  # under every score but that of what is no pair
+_TRIES = 2  # pieces from whose scores first bounds are taken
+_LOWEST = np.float32(-1e30)  # below every score of a pair
 
 
 class Block(NamedTuple):
-    """A block of questions, ready to be searched: their keys (int64, ascending), and what scores are made from.
+    """A block of questions, ready to be searched: their keys (int64, ascending), and what their scores are made from.
 
-    Questions with neither a vector nor words are not in it: they have no neighbours.
+    Questions with a zero vector and no words are left out: they have no neighbours.
     """
 
     keys: np.ndarray
@@ -32,9 +32,9 @@ class Block(NamedTuple):
 
 
 class Search(NamedTuple):
-    """What is looked for: the k best of each question (0: none), and all pairs with at least this similarity.
+    """What to search for: the k best of each question (0: none), and all pairs with at least this similarity.
 
-    Similarities are compared as they are written, in float32. At most `pair_limit` pairs of a tile are kept, all are
+    Similarities are compared in float32, as they are stored. At most `pair_limit` pairs of a tile are kept; all are
     counted.
     """
 
@@ -47,13 +47,13 @@ class Search(NamedTuple):
 class Nearest(NamedTuple):
     """The k best of each question of a block, the best first, ties by key.
 
-    `others` (n, k) int64 keys, -1 where there are no more; `scores` (n, k) float64, by which they are ordered;
-    `over` (n,) int64: how many questions are over the threshold.
+    `others` (n, k) int64 keys, -1 after the last; `scores` (n, k) float64, by which they are ordered;
+    `above` (n,) int64: how many questions score above the threshold.
     """
 
     others: np.ndarray
     scores: np.ndarray
-    over: np.ndarray
+    above: np.ndarray
 
     @property
     def worst(self) -> np.ndarray | None:
@@ -61,12 +61,12 @@ class Nearest(NamedTuple):
         return self.scores[:, -1] if self.scores.shape[1] else None
 
 
-# Of the questions of each side, the score of the k-th best among others (float64; -inf: not known), if any are known
+# For each side, the k-th best score of its questions as far as other tiles have found it (float64; -inf: not known)
 Known = tuple[np.ndarray | None, np.ndarray | None]
 
 
 class Pairs(NamedTuple):
-    """Pairs over the threshold, each once: smaller keys, larger keys, similarities (float32)."""
+    """Pairs above the threshold, each once: smaller keys, larger keys, similarities (float32)."""
 
     left: np.ndarray
     right: np.ndarray
@@ -77,7 +77,7 @@ NO_PAIRS = Pairs(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.fl
 
 
 def block(embeddings: Embeddings, measure: Measure) -> Block:
-    """Make the embeddings of a block, with distinct keys, ready. Memory: 4 bytes a dimension and 8 a word."""
+    """Prepare the embeddings of a block (distinct keys) for the search. Memory: 4 bytes a dimension and 8 a word."""
     inside = np.flatnonzero(~embeddings.is_empty)
     chosen = embeddings.take(inside[np.argsort(embeddings.keys[inside], kind="stable")])
     return Block(chosen.keys, side_of(chosen, rule_of(measure)))
@@ -86,13 +86,12 @@ def block(embeddings: Embeddings, measure: Measure) -> Block:
 def search_tile(
     left: Block, right: Block, search: Search, both: bool = True, known: Known = (None, None)
 ) -> tuple[Nearest, Nearest, Pairs]:
-    """The best of `left` among `right`, of `right` among `left`, and the pairs over the threshold.
+    """The nearest of `left` among `right`, those of `right` among `left`, and the pairs above the threshold.
 
-    Of a block with itself (`left is right`) both are the same. Other blocks may have keys in common: a question is no
-    neighbour of itself. Without `both` only the questions of `left` are served, and there are no neighbours of
-    `right`'s. What is under the `known` scores of a side's questions may be left out of their lists. Memory: the
-    blocks' rows to be multiplied (2 or 4 bytes a dimension), 12 bytes for each of 4 k + 24 candidates a question, and
-    20 bytes for each pair over the threshold.
+    For a block with itself (`left is right`) both are the same. Other blocks may have keys in common: a question is not
+    its own neighbour. Without `both` only the questions of `left` get neighbours. Neighbours below the `known` scores
+    of a side's questions may be left out of their lists. Memory: the blocks' rows to be multiplied (2 or 4 bytes a
+    dimension), 12 bytes for each of 4 k + 24 candidates a question, and 20 bytes for each pair above the threshold.
     """
     tile = _Tile(left, right, search, both, known)
     if len(left.keys) and len(right.keys):
@@ -107,12 +106,12 @@ class _Tile:
         self._left, self._right, self._search = left, right, search
         self._rule: Rule = rule_of(search.measure)
         self._is_diagonal = left is right
-        self._lowest = self._rule.order_of(float(np.float32(search.threshold)))
+        self._lowest = self._rule.lowest_score(float(np.float32(search.threshold)))
         self._of_left = no_candidates(len(left.keys), search.k)
         self._of_right = self._of_left
         if not self._is_diagonal:
             self._of_right = no_candidates(len(right.keys), search.k if both else 0)
-        self._over = np.zeros(len(left.keys), np.int64), np.zeros(len(right.keys), np.int64)
+        self._above = np.zeros(len(left.keys), np.int64), np.zeros(len(right.keys), np.int64)
         self._pairs: list[Pairs] = []
         self._kept = 0
         self._serves_right = both or self._is_diagonal
@@ -120,7 +119,7 @@ class _Tile:
         self._tries: dict[tuple[bool, int], int] = {}
 
     def search(self) -> None:
-        """Go through all pieces of the tile."""
+        """Search all pieces of the tile."""
         found = finder(self._left.side, self._right.side, self._rule)
         self._margin = found.margin
         for best, scores in zip((self._of_left, self._of_right), self._known, strict=True):
@@ -141,11 +140,11 @@ class _Tile:
             finish(self._of_left, k, self._margin, left.side, right.side, self._rule)
             if self._serves_right and not self._is_diagonal:
                 finish(self._of_right, k, self._margin, right.side, left.side, self._rule)
-        over = (self._over[0] + self._over[1],) * 2 if self._is_diagonal else self._over
+        above = (self._above[0] + self._above[1],) * 2 if self._is_diagonal else self._above
         pairs = Pairs(*(np.concatenate(column) for column in zip(NO_PAIRS, *self._pairs, strict=True)))
         return (
-            _nearest(self._of_left, k, right.keys, over[0]),
-            _nearest(self._of_right, k, left.keys, over[1]),
+            _nearest(self._of_left, k, right.keys, above[0]),
+            _nearest(self._of_right, k, left.keys, above[1]),
             pairs,
         )
 
@@ -159,9 +158,9 @@ class _Tile:
                 )
 
     def _raise_bounds(self, found: Finder, rows: slice, columns: slice, diagonal: int) -> None:
-        """Rows and columns that have no bound yet get one from this piece, if it has enough scores.
+        """Give rows and columns that have no bound yet one from this piece, if it has enough scores.
 
-        A question that is on both sides may be its own best: one rank more is asked for then.
+        Between different blocks a question may be on both sides and its own best, hence one rank more.
         """
         sides = (self._of_left, rows), (self._of_right, columns)
         if not any(self._wants_bounds(*side) for side in sides):
@@ -170,16 +169,16 @@ class _Tile:
         for (best, part), bounds in zip(sides, found.bounds(rows, columns, rank, diagonal), strict=True):
             best.bounds[part] = np.maximum(best.bounds[part], bounds.astype(np.float64) - 2.0 * self._margin)
 
-    def _wants_bounds(self, best: Best, part: slice) -> bool:
-        """Twice is enough: then there are too few scores, and bounds come of the candidates themselves."""
+    def _wants_bounds(self, best: Candidates, part: slice) -> bool:
+        """Two tries are enough: then there are too few scores, and bounds come from the candidates themselves."""
         if not np.isneginf(best.bounds[part]).any():
             return False
         place = (best is self._of_left, part.start)
         self._tries[place] = self._tries.get(place, 0) + 1
         return self._tries[place] <= _TRIES
 
-    def _bounds(self, best: Best, part: slice) -> np.ndarray:
-        """Float32 numbers that are no higher than the bounds of candidates."""
+    def _bounds(self, best: Candidates, part: slice) -> np.ndarray:
+        """The bounds of candidates, rounded down to float32."""
         bounds = np.minimum(best.bounds[part], self._lowest - self._margin)
         return np.nextafter(np.maximum(bounds, _LOWEST).astype(np.float32), np.float32(-np.inf))
 
@@ -198,24 +197,24 @@ class _Tile:
             self._count(rows[near], columns[near])
 
     def _count(self, rows: np.ndarray, columns: np.ndarray) -> None:
-        """Keep and count the pairs that are over the threshold."""
+        """Keep and count the pairs that are above the threshold."""
         scores = exact_scores(rows, columns, self._left.side, self._right.side, self._rule)
         similarities = self._rule.similarities(scores)
-        over = similarities >= np.float32(self._search.threshold)
-        rows, columns, similarities = rows[over], columns[over], similarities[over]
-        self._over[0][:] += np.bincount(rows, minlength=len(self._over[0]))
-        self._over[1][:] += np.bincount(columns, minlength=len(self._over[1]))
+        above = similarities >= np.float32(self._search.threshold)
+        rows, columns, similarities = rows[above], columns[above], similarities[above]
+        self._above[0][:] += np.bincount(rows, minlength=len(self._above[0]))
+        self._above[1][:] += np.bincount(columns, minlength=len(self._above[1]))
         if self._kept <= self._search.pair_limit:
             one, other = self._left.keys[rows], self._right.keys[columns]
             self._pairs.append(Pairs(np.minimum(one, other), np.maximum(one, other), similarities))
             self._kept += len(rows)
 
 
-def _nearest(best: Best, k: int, keys: np.ndarray, over: np.ndarray) -> Nearest:
+def _nearest(best: Candidates, k: int, keys: np.ndarray, above: np.ndarray) -> Nearest:
     inside = np.arange(best.values.shape[1] if k else 0)[:k] < best.sizes[:, None]
     others = np.full((len(best.sizes), k), -1)
     scores = np.full((len(best.sizes), k), -np.inf)
     width = inside.shape[1]
     others[:, :width][inside] = keys[best.others[:, :width][inside]]
     scores[:, :width][inside] = best.values[:, :width][inside]
-    return Nearest(others, scores, over)
+    return Nearest(others, scores, above)

@@ -46,7 +46,7 @@ from dupq.stages.near_duplicates.verify import find_near_duplicates
 from dupq.stages.neighbours.exact import planned
 from dupq.stages.neighbours.increment import find_neighbours_since
 from dupq.stages.neighbours.search import find_neighbours
-from dupq.stages.neighbours.tables import Asked
+from dupq.stages.neighbours.tables import SearchRequest
 from dupq.stages.represented_links import write_links
 from dupq.stages.terms import make_terms
 from dupq.stages.texts import make_texts
@@ -56,7 +56,7 @@ FREE_SECTIONS = ("near_duplicates", "encode", "neighbours", "calibration", "clus
 
 @dataclass(frozen=True)
 class Gates:
-    """What a run must reach; else it fails and `latest.json` stays where it was. None: no such gate."""
+    """The gates of a run: if it misses one, it fails and `latest.json` is not moved. None: no such gate."""
 
     min_recall: float | None = None  # of the known duplicates of the test part in one cluster
     max_cluster: int | None = None  # questions
@@ -65,7 +65,7 @@ class Gates:
 
 @dataclass(frozen=True)
 class DedupJob:
-    """What `jobs/dedup.py` was asked for. Those that are None by default may be missing."""
+    """The arguments of `jobs/dedup.py`. Those that are None by default may be missing."""
 
     questions: str
     encoder: str
@@ -97,7 +97,7 @@ class DedupJob:
 def dedup(job: DedupJob) -> writer.Run:
     """Find the duplicates of an archive; returns the finished run.
 
-    The same job over the same data gives the same run, and goes on where an earlier attempt stopped. Raises
+    The same job over the same data gives the same run, and continues where an earlier attempt stopped. Raises
     DupqError if an input is missing or wrong.
     """
     settings = job.check()
@@ -127,15 +127,15 @@ def dedup(job: DedupJob) -> writer.Run:
         ),
     )
     run.stage("terms", lambda: make_terms(files.terms, sites, settings.text.language))
-    asked = Asked(sites.names, settings.neighbours, measure, math.inf, files.parts)
-    plan = planned(files.neighbours, shards, asked)
-    run.stage("calibrate", lambda: calibrate(files.calibration, asked, plan, settings.calibration))
+    request = SearchRequest(sites.names, settings.neighbours, measure, math.inf, files.parts)
+    plan = planned(files.neighbours, shards, request)
+    run.stage("calibrate", lambda: calibrate(files.calibration, request, plan, settings.calibration))
     floor = storage.read_json(files.calibration.output)["floor"]
-    asked = dataclasses.replace(asked, threshold=math.inf if floor is None else floor)
+    request = dataclasses.replace(request, threshold=math.inf if floor is None else floor)
     if since is None:
-        run.stage("neighbours", lambda: find_neighbours(files.neighbours, shards, asked))
+        run.stage("neighbours", lambda: find_neighbours(files.neighbours, shards, request))
     else:
-        run.stage("neighbours", lambda: find_neighbours_since(files.neighbours, shards, asked, NeighbourFiles(since)))
+        run.stage("neighbours", lambda: find_neighbours_since(files.neighbours, shards, request, NeighbourFiles(since)))
     storage.delete_folder(files.neighbours.tiles)
     run.stage("pairs", lambda: score_pairs(files.pairs, k))
     threshold = choose_threshold(files.pairs, settings.calibration.precision, settings.clusters.threshold)

@@ -31,7 +31,7 @@ FREE_SECTIONS = ("encode", "evaluation")  # with an encoder: it reads the texts 
 
 @dataclass(frozen=True)
 class EvaluationJob:
-    """What `jobs/evaluate.py` was asked for; URIs, and the names of the tables to measure.
+    """The arguments of `jobs/evaluate.py`: URIs, and the names of the tables to measure.
 
     `links` is a table of links, or a file of labelled pairs.
     """

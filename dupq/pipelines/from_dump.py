@@ -13,7 +13,7 @@ from dupq.settings import config
 
 @dataclass(frozen=True)
 class FromDumpJob:
-    """What `jobs/from_dump.py` was asked for; dumps, output and truth are URIs."""
+    """The arguments of `jobs/from_dump.py`; dumps, output and truth are URIs."""
 
     dumps: tuple[str, ...]
     output: str

@@ -29,7 +29,7 @@ class Checked(NamedTuple):
 
 @dataclass(frozen=True)
 class IngestJob:
-    """What `jobs/ingest.py` was asked for; dumps and output are URIs."""
+    """The arguments of `jobs/ingest.py`; dumps and output are URIs."""
 
     dumps: tuple[str, ...]
     output: str
@@ -54,7 +54,7 @@ class IngestJob:
 def _own_files(output: str, dumps: Sequence[str]) -> list[str]:
     """How the URIs of files begin that the job itself writes, which are no dump where dumps are looked for.
 
-    That is all of the output, unless a dump lies in it.
+    That is all of the output, unless a dump is in it.
     """
     if any(f"{dump}/".startswith(f"{output}/") for dump in dumps):
         return [storage.join(output, name) for name in _WRITTEN]

@@ -1,11 +1,11 @@
 """The training job, stage after stage: questions and links in, an encoder out.
 
 questions     ──texts──▶      tokens; answers too, if they were ingested
-pair files    ──pairs──▶      what else is known of pairs, if there are any
+pair files    ──pairs──▶      labelled pairs, if there are any
 texts, links  ──prepare──▶    split by sets of known duplicates, word vectors
-questions     ──teach──▶      what a teacher makes of some, if there is one
+questions     ──teach──▶      a teacher's embeddings of some, if there is one
 pairs         ──fit──▶        the network, by Ray Train
-network       ──save──▶       the encoder, with what it reaches on its own archive
+network       ──save──▶       the encoder, with measures on its own archive
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ from dupq.stages.training.teacher import teach
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """What `jobs/train.py` was asked for. All are URIs but the preset's name."""
+    """The arguments of `jobs/train.py`. All are URIs but the preset's name."""
 
     questions: str
     links: str | None
@@ -90,7 +90,7 @@ def train(job: TrainingJob) -> writer.Run:
     shards, sites = question_shards(job.questions)
     output = storage.absolute(job.output)
     vectors = settings.word_vectors.file
-    # answers are read for word vectors only, so not where those are there already
+    # answers are read for word vectors only, so not where there are vectors already
     answers = [] if vectors or settings.word_vectors.answers == "ignored" else answer_shards(job.questions, sites)
     inputs = {
         "questions": storage.absolute(job.questions),

@@ -1,1 +1,1 @@
-"""The report page of a run, and reading a run's tables."""
+"""The report of a run: an HTML page with charts, and a summary for the terminal."""

@@ -1,4 +1,4 @@
-"""Round numbers along the axes of charts, whatever the range of the values."""
+"""Round tick values for the axes of charts."""
 
 import math
 

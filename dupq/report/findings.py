@@ -1,4 +1,4 @@
-"""What the report shows of a run's tables, gathered in a few passes over them.
+"""The report's findings: rows and counts of a run's tables, gathered in a few passes over them.
 
 A pass holds one file, counts, and the rows that will be shown. The same run gives the same findings: every
 order ends in the key of its rows.

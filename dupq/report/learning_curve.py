@@ -1,4 +1,4 @@
-"""The learning curve as a picture: a file of its own, so that it brings its colours along."""
+"""The learning curve of a training as an SVG file of its own, with its colours in it."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -1,6 +1,6 @@
-"""The report of a run: one HTML file that needs no network, no script and nothing beside it.
+"""The report of a run: one HTML file that needs no network, no script and no other file.
 
-Titles are strangers' text. Jinja escapes whatever the template does not, links are built from checked parts
+Titles are untrusted text. Jinja escapes all that is not marked safe, links are built from checked parts
 only, and the page's own policy forbids scripts, so that a slip could not run anything.
 """
 

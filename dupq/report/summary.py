@@ -1,4 +1,4 @@
-"""A run in a few lines, for the terminal."""
+"""The summary of a run in a few lines, for the terminal."""
 
 from typing import Any
 

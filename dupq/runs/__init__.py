@@ -1,1 +1,1 @@
-"""A run on disk: its paths, its writer and its reader."""
+"""A run on disk: its layout, writing it and reading it."""

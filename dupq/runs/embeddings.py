@@ -1,4 +1,4 @@
-"""The table of embeddings, written and read."""
+"""Writing and reading the table of embeddings."""
 
 import numpy as np
 import pyarrow as pa

@@ -1,6 +1,6 @@
-"""Every path of a run, stage by stage: what it reads and where it writes.
+"""The layout of a run: every path, stage by stage, that is read or written.
 
-Stages get the files of their own step and make no paths themselves.
+Stages get the files of their own step and build no paths themselves.
 """
 
 from dataclasses import dataclass
@@ -45,8 +45,8 @@ class NeighbourFiles:
         return self._place("plan.json")
 
     @property
-    def asked(self) -> str:
-        """The file that tells what was asked for; written when all is there."""
+    def request(self) -> str:
+        """The search request that was answered (JSON); written last."""
         return self._place("asked.json")
 
     @property
@@ -86,8 +86,8 @@ class NeighbourFiles:
 
 
 @dataclass(frozen=True)
-class SomeFiles:
-    """Where a search of some questions reads and writes."""
+class SampleSearchFiles:
+    """Where a search for a sample of the questions reads and writes."""
 
     neighbours: NeighbourFiles
     folder: str
@@ -176,9 +176,9 @@ class CalibrationFiles:
         """The texts of those that are in a shard."""
         return storage.join(self.folder, "fitness_texts", file)
 
-    def search(self, number: int) -> SomeFiles:
+    def search(self, number: int) -> SampleSearchFiles:
         """The files of the first (1) and second (2) search."""
-        return SomeFiles(self.neighbours, storage.join(self.folder, f"search-{number}"))
+        return SampleSearchFiles(self.neighbours, storage.join(self.folder, f"search-{number}"))
 
     def words(self, part: int) -> str:
         """The terms of a part's sampled questions."""

@@ -1,6 +1,6 @@
-"""A finished run as its readers see it: its tables, and the archive that it was made from.
+"""Reading a finished run: its tables, and the archive that it was made from.
 
-The report opens runs here; `dupq.open_run` gives the same with what else notebooks ask (dupq/api/runs.py).
+The report opens runs here; `dupq.open_run` adds what notebooks need (dupq/api/runs.py).
 """
 
 from collections.abc import Iterable, Iterator
@@ -28,7 +28,7 @@ class Question(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-    """One run's folder. Nothing is read before it is asked for."""
+    """One run's folder. Everything is read lazily."""
 
     uri: str
 

@@ -1,4 +1,4 @@
-"""A table as notebooks read it: Arrow, pandas, Polars or DuckDB, and no more of it than is asked for."""
+"""A lazy view of a table for notebooks, as Arrow, pandas, Polars or DuckDB."""
 
 import importlib
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ _UNREADABLE = (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError)
 
 @dataclass(frozen=True)
 class TableView:
-    """Rows on disk or in memory. Nothing is read before it is asked for, and then only these columns and rows.
+    """Rows on disk or in memory. They are read lazily, and only the wanted columns and rows.
 
     `columns` are names, all by default. `filter` is an expression (`pyarrow.compute.field("probability") > 0.9`) or a
     list of conditions that all hold (`[("probability", ">", 0.9)]`); files and row groups that cannot match are not

@@ -1,4 +1,4 @@
-"""Every path of a training: what it reads, its work, and what the encoder is made of."""
+"""The layout of a training: every path of its inputs, its work folder and the encoder."""
 
 from dataclasses import dataclass
 

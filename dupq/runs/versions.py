@@ -1,4 +1,4 @@
-"""The version of each stage's algorithm. A run's name holds them: other answers, another run.
+"""The version of each stage's algorithm, part of a run's identity: other answers make another run.
 
 Raise a stage's number when it answers differently, and say so in CHANGELOG.md. A new comment, name or report template
 is no new answer. tests/golden/ fails where an answer changed and its number did not.

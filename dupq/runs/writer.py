@@ -1,4 +1,4 @@
-"""A run: its folder, its name, and what of it is finished.
+"""Writing a run: its folder, its name, and which of its stages are finished.
 
 A run's name is a hash of what it is made from: the inputs' content, the encoder, the settings that change the answer
 and the versions of its stages. The same arguments over the same data therefore open the same run, and a rerun finishes

@@ -1,4 +1,4 @@
-"""The built-in sample archive: a dump of a site that never was, with duplicates whose truth is known.
+"""The built-in sample archive: the dump of a made-up site, whose duplicates are all known.
 
     python -m dupq.sample FOLDER [--questions N] [--seed N]
 

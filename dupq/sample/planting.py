@@ -47,7 +47,7 @@ class Question:
     moment: datetime
     meaning: Meaning | None = None  # null: one of the odd ones
     kind: Kind | None = None  # null: an original
-    original: int = -1  # where a duplicate's original stands in the list
+    original: int = -1  # the index of a duplicate's original in the list
     linked: bool = False
     spelling: Spelling = "usual"
     deleted_author: str | None = None

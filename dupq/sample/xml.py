@@ -1,4 +1,4 @@
-"""The format of Stack Exchange dumps, for writing."""
+"""Writing the XML format of Stack Exchange dumps."""
 
 import re
 from collections.abc import Iterable, Mapping

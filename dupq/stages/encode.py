@@ -1,8 +1,8 @@
-"""texts → embeddings, by a pool of actors that each hold the encoder, on GPUs where the cluster has any.
+"""The encode stage: texts → embeddings, by a pool of actors that each hold the encoder, on GPUs if there are any.
 
-A row of the Ray Data set is one shard: what is encoded together, and so every bit of the result, is decided by
-the shards alone, and a finished shard is skipped by a rerun. An actor holds one shard and
-one batch, or on a CPU the word products of half a million words (`dupq/encoders/unpadded.py`).
+A row of the Ray Data set is one shard: the shards alone decide what is encoded together, and so every bit of the
+result, and a rerun skips finished shards. An actor holds one shard and one batch, or on a CPU the word products of half
+a million words (`dupq/encoders/unpadded.py`).
 """
 
 import warnings
@@ -41,7 +41,7 @@ def encode_texts(
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     with warnings.catch_warnings():
-        # Ray means to replace max_restarts in 2.64, but has nothing yet; its default is to restart without end
+        # Ray plans to replace max_restarts in 2.64, but has no successor yet; its default is to restart without end
         warnings.simplefilter("ignore", ray.util.annotations.RayDeprecationWarning)
         shards = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(
             EncodeShard,
@@ -64,7 +64,7 @@ def encode_texts(
 
 
 def gpus_for(place: str, settings: EncodeSettings) -> int:
-    """How many GPUs encode. A run that was begun on one kind of device stays on it: they round differently."""
+    """How many GPUs encode. A run that was begun on one kind of device stays on it, as they round differently."""
     gpus = settings.gpus or cluster.gpus()
     if not storage.exists(place):
         storage.create(place, storage.json_bytes({"device": "gpu" if gpus else "cpu"}))
@@ -93,10 +93,10 @@ def _cause(error: BaseException) -> BaseException:
 
 
 class EncodeShard:
-    """An actor: the encoder, loaded once, and the work of one shard after the other."""
+    """An actor that loads the encoder once and encodes one shard after the other."""
 
     def __init__(self, encoder: str, sites: list[str], representatives: str | None, batch_size: int, gpu: bool) -> None:
-        """`representatives` is the file that says which questions others stand for; None encodes all."""
+        """`representatives` is the file of questions that others represent; None encodes all."""
         import torch
 
         from dupq.encoders.saved import load
@@ -132,7 +132,7 @@ class EncodeShard:
 
 
 def _represented(representatives: str | None) -> np.ndarray:
-    """The keys that need no embedding, because another question stands for them."""
+    """The keys that need no embedding, because another question represents them."""
     if representatives is None:
         return np.zeros(0, np.int64)
     table = storage.read_table(representatives, REPRESENTATIVES)

@@ -1,4 +1,4 @@
-"""Known duplicates with each question replaced by the one that represents it: a run searches and joins no others.
+"""Known duplicates with each question replaced by its representative: a run searches and joins only those.
 
 Memory: the links, which are far fewer than questions, and which questions are represented by which; in `write_links`
 also the keys of all questions, 8 bytes each.

@@ -1,9 +1,9 @@
-"""texts, questions → the terms of every question, and how rare each term is in this archive.
+"""The terms stage: texts, questions → the terms of every question, and how rare each is in this archive.
 
     terms      a task a shard   stems of titles and texts, and tags, by hash; spread over parts by the question's key
     rarities   one task         how many questions have each term, of all shards
 
-The rarities are one array of fixed size (16 MB), whatever the archive. The terms are what evidence is made from.
+The rarities are one array of fixed size (16 MB), whatever the archive. Evidence is computed from the terms.
 """
 
 from collections.abc import Iterator
@@ -115,7 +115,7 @@ def titles_only(table: pa.Table) -> pa.Table:
 
 
 def words_of(table: pa.Table) -> tuple[np.ndarray, Words]:
-    """The keys of rows of TERMS, sorted, and what is compared of them."""
+    """The keys of rows of TERMS, sorted, and their words and tags."""
     order = np.argsort(table["key"].to_numpy(), kind="stable")
     table = table.take(pa.array(order)).combine_chunks()
     columns = [_column(table[name]) for name in TERMS.names[1:]]

@@ -1,4 +1,4 @@
-"""questions → texts: every question tokenised once, shard by shard, for all later stages; answers likewise."""
+"""The texts stage: questions → texts, every question tokenised once for all later stages; answers likewise."""
 
 import pyarrow as pa
 import pyarrow.compute as pc

@@ -1,1 +1,1 @@
-"""From HTML to tokens, ids and keys."""
+"""Text processing: HTML to tokens, normalisation, vocabularies, term sets, and packed question keys."""

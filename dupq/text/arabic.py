@@ -1,4 +1,4 @@
-"""Arabic spelling, brought to one form (Othman et al. 2021, section 3.1): diacritics, stretching, letter forms."""
+"""Normalising Arabic spelling (Othman et al. 2021, section 3.1): diacritics, elongation, letter forms."""
 
 import regex
 

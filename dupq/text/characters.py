@@ -1,9 +1,9 @@
-"""What Unicode says of each character, as arrays for compiled code. Made from Python's own tables and the tokeniser's
-own expressions, so that the compiled tokeniser knows nothing of its own, and follows when they change.
+"""Unicode properties of each character, as arrays for compiled code. Made from Python's own tables and the tokeniser's
+own expressions, so that the compiled tokeniser follows when they change.
 
 A text's form NFKC in lower case is the sequence of its characters' forms, each taken alone, if that sequence passes
 the quick check of Unicode Standard Annex 15, section 9: no character in it may compose with one before it, and
-combining marks stand in the order of their classes. The one character whose lower case depends on its neighbours is
+combining marks are in the order of their classes. The one character whose lower case depends on its neighbours is
 the capital sigma.
 """
 
@@ -89,7 +89,7 @@ def _with_forms(kinds: np.ndarray, every: str) -> Characters:
 
 
 def _first_class(form: str, composing: set[str]) -> int:
-    """What stands behind a first character of class 0 that composes with nothing before it has composed already."""
+    """A first character of class 0 that composes with nothing before it ends what has been composed."""
     first = unicodedata.combining(form[0])
     reaching = form if first else form[0]
     if not composing.isdisjoint(reaching) or (_SIGMA in form and form != _SIGMA):

@@ -1,7 +1,7 @@
-"""The dates of `numbers.py` in whole columns: exactly those of `mask_numbers`, compiled.
+"""Compiled masking of dates in whole columns: exactly those of `numbers.mask_numbers`.
 
-A text is here the numbers of its words in a table of distinct words (`word_table.py`), so that what a word can be in
-a date is asked once for each distinct word.
+A text is represented by the numbers of its words in a table of distinct words (`word_table.py`), so that each distinct
+word is classified once.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
-"""A question's HTML to plain text, with code and links treated as the papers do.
+"""From a question's HTML to plain text, with code and links treated as in the papers.
 
 Links become one marker each (Bogdanova et al. 2015, section 5.1), images go, and code is removed, kept or
 marked word by word (section 6.1). "Possible Duplicate" notes, which moderators put on top of a body until
-2013, name the answer that dupq is to find: they are cut out before anything is learnt or searched.
+2013, name the answer that dupq is to find: they are removed before anything is learned or searched.
 """
 
 import regex
@@ -23,7 +23,7 @@ _NOTE = regex.compile(
 def html_to_text(html: str, code: str) -> str:
     """The text of `html`; `code` is removed, kept or prefixed.
 
-    A link is left as LINK_MARK; prefixed code stands between CODE_START and CODE_END. Text of different
+    A link is left as LINK_MARK; prefixed code is put between CODE_START and CODE_END. Text of different
     elements is separated by white space, so that blocks never run together.
     """
     if "<" not in html and "&" not in html:

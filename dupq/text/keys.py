@@ -1,6 +1,6 @@
 """A question's key `(site, question_id)` packed into one int64, so that the core works on plain arrays.
 
-The site's place in the run's sorted list of sites fills the upper 15 bits, the id the lower 48: keys sort
+The site's index in the run's sorted list of sites fills the upper 15 bits, the id the lower 48: keys sort
 as `(site, question_id)` does.
 """
 

@@ -1,10 +1,10 @@
-"""What an encoder reads of a stored text: the papers' preprocessing, as TextSettings say.
+"""The papers' preprocessing of stored texts, as TextSettings say, before an encoder reads them.
 
 The stored texts stay as the tokeniser made them, because the lexical filter and the baselines read them too. This step
-stands between them and the ids of the vocabulary, wherever an encoder reads a text; its settings are saved with it.
+comes between them and the vocabulary wherever an encoder reads a text; its settings are saved with it.
 
 In this order: dates and numbers are masked, parts of speech and stop words are filtered, words get their form, Arabic
-letters theirs. Word vectors are learnt from texts that are not filtered (Hazem et al. 2017, section 3, step 2), so that
+letters theirs. Word vectors learn from texts that are not filtered (Hazem et al. 2017, section 3, step 2), so that
 a word keeps its neighbours. Tokens of code and links are never changed, only kept or left out.
 """
 
@@ -22,7 +22,7 @@ class Normaliser:
     """From a stored text to the words that an encoder knows. Same text and settings, same words."""
 
     def __init__(self, settings: TextSettings) -> None:
-        """`settings.code` and `settings.fields` are of no account here: the stored text follows them already."""
+        """`settings.code` and `settings.fields` are ignored here: the stored text follows them already."""
         self._settings = settings
         self._form = _form(settings)
         self._is_masked = settings.dates == "date" or settings.digits == "num"

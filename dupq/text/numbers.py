@@ -1,8 +1,8 @@
-"""Dates to the token `date` and numbers to the token `num` (Othman et al. 2021, section 3.1).
+"""Replacing dates by the token `date` and numbers by the token `num` (Othman et al. 2021, section 3.1).
 
-The tokeniser has dropped the punctuation by now, so "12/05/2014" is three tokens. A date is a year, a month and a day
+The tokeniser has already dropped punctuation, so "12/05/2014" is three tokens. A date is a year, a month and a day
 in any of the usual orders, the month as a number or by its English or Arabic name, or a named month with a day or a
-year. A year has four digits and lies in 1900 to 2099. A date with two digits for the year is not told from other
+year. A year has four digits, 1900 to 2099. A date with two digits for the year is not distinguished from other
 numbers.
 """
 
@@ -27,7 +27,7 @@ PATTERNS = ("dony", "dny", "ndy", "ynd", "ymd", "dmy", "mdy", "don", "ny", "yn",
 
 
 def mask_numbers(tokens: Sequence[str], dates: bool, digits: bool) -> list[str]:
-    """`tokens` with each date as one `date` and each token of digits as one `num`, as far as they are asked for."""
+    """`tokens` with each date as one `date` and each token of digits as one `num`, if these are wanted."""
     result, place = [], 0
     while place < len(tokens):
         length = _date_length(tokens, place) if dates else 0

@@ -1,8 +1,8 @@
-"""Compiled access to eight bytes at once, as a number, and to what 64 bytes are, as the bits of one.
+"""Compiled reading of eight bytes at once as a number, and classifying 64 bytes at once as a bit mask.
 
 A search for spaces or for the ends of words, byte by byte, takes a branch for each, many of which the processor
 predicts wrongly. These functions answer for 64 bytes with a few vector instructions (AVX-512, AVX2, NEON: whatever
-LLVM finds) and leave only the set bits to walk along. Bit i of a mask stands for byte `at + i`.
+LLVM finds) and leave only the set bits to visit. Bit i of a mask is for byte `at + i`.
 """
 
 from typing import Any
@@ -181,7 +181,7 @@ def _places_one_by_one(builder, mask):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def highest_bit(typing_context, mask):  # type: ignore[no-untyped-def]
-    """The place of the highest bit set (int64), -1 where there is none."""
+    """The index of the highest bit set (int64), -1 where there is none."""
 
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         zeros = builder.ctlz(arguments[0], ir.Constant(ir.IntType(1), 0))
@@ -192,7 +192,7 @@ def highest_bit(typing_context, mask):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def lowest_bit(typing_context, mask):  # type: ignore[no-untyped-def]
-    """The place of the lowest bit set (int64), 64 where there is none."""
+    """The index of the lowest bit set (int64), 64 where there is none."""
 
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))

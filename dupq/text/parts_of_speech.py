@@ -1,4 +1,4 @@
-"""Which words of an English text are nouns, verbs or adjectives (Hazem et al. 2017, section 3, step 2).
+"""Keeping the nouns, verbs and adjectives of an English text (Hazem et al. 2017, section 3, step 2).
 
 The tagger is Brill's (1992), rules and lexicon as TextBlob ships them inside its package: nothing is fetched. The paper
 does not name its own. The tokens are lower case and without punctuation, so names and ends of sentences are not seen;

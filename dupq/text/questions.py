@@ -1,4 +1,4 @@
-"""Questions, and answers, to the texts that every later stage reads: tokens, joined by single spaces."""
+"""From questions and answers to the texts that all later stages read: tokens, joined by single spaces."""
 
 import pyarrow as pa
 import pyarrow.compute as pc

@@ -1,8 +1,8 @@
-"""Words that carry grammar and not content, by language.
+"""Stop words, by language.
 
 English: the 179 words of NLTK's list, which the papers use; French to Spanish: the lists of Snowball; all as bm25s
 ships them. Arabic: a list of our own of the prepositions, conjunctions, pronouns, particles, question words and forms
-of "to be", since the lists that are to be had were counted on news and hold words like "agency".
+of "to be", since the available lists were counted on news and hold words like "agency".
 """
 
 import functools

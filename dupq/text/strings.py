@@ -20,10 +20,10 @@ def strings_of(texts: pa.StringArray | pa.LargeStringArray) -> Strings:
     wide = pa.types.is_large_string(texts.type) or pa.types.is_large_binary(texts.type)
     if texts.null_count:
         texts = texts.fill_null("")
-    _, places, content = texts.buffers()
-    if places is None or not len(texts):
+    _, indices, content = texts.buffers()
+    if indices is None or not len(texts):
         return Strings(np.zeros(len(texts) + 1, np.int64), _read_only(b""))
-    offsets = np.frombuffer(places, np.int64 if wide else np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    offsets = np.frombuffer(indices, np.int64 if wide else np.int32)[texts.offset : texts.offset + len(texts) + 1]
     return Strings(offsets.astype(np.int64), _read_only(content if content is not None else b""))
 
 

@@ -1,7 +1,7 @@
-"""The project's tokens of whole columns: exactly those of `tokens.tokens`, a few hundred times as fast.
+"""The compiled tokeniser for whole columns: exactly the tokens of `tokens.tokens`, a few hundred times as fast.
 
 Each text is first brought to its normal form, then cut into tokens, both on UTF-8 in place. ASCII, the usual case,
-takes a short way. A text whose form NFKC or lower case depends on more than single characters (see
+takes a fast path. A text whose form NFKC or lower case depends on more than single characters (see
 `characters.py`: combining letters that are not composed yet, final sigmas) gets it from `tokens.normal_form`.
 """
 
@@ -157,7 +157,7 @@ def _may_have_address(normal, length):  # type: ignore[no-untyped-def]
 
 @numba.njit(nogil=True, cache=True)
 def _has_address(data, start, end):  # type: ignore[no-untyped-def]
-    """Whether :// or www. is in the text, as `tokens` asks first."""
+    """Whether :// or www. is in the text, which `tokens` checks first."""
     for at in range(start, end - 2):
         byte = data[_U(at)]
         if byte == 58 and data[_U(at + 1)] == 47 and data[_U(at + 2)] == 47:
@@ -361,7 +361,7 @@ def _decode(data, at, end):  # type: ignore[no-untyped-def]
 def _write_tokens(normal, length, kinds, result, end):  # type: ignore[no-untyped-def]
     """Append the tokens of `normal[:length]`, with spaces between, to `result` from `end` on; where they end.
 
-    64 spaces stand behind `normal[:length]`, and there is room for 64 bytes behind what is written.
+    64 spaces follow `normal[:length]`, and there is room for 64 bytes after what is written.
     """
     begin, at, is_code = end, np.int64(0), False
     while at < length:
@@ -380,7 +380,7 @@ def _write_plain_words(normal, at, length, kinds, result, end):  # type: ignore[
     64 bytes at a time, through the middle of words, so that no step waits for the one before; falls back to whole
     words where a token may need more than its bytes in their order.
     """
-    begin, carry = end, _U(0)  # the latter: a word that is not complete stands before `at`
+    begin, carry = end, _U(0)  # the latter: a word that is not complete precedes `at`
     while at < length or carry:
         parts, unsure, edge = _parts_of_words(normal, at, carry)
         size, inside, width = 64, ~_U(0), 0
@@ -499,7 +499,7 @@ def _write_some_tokens(normal, chunk, kinds, is_code, result, end):  # type: ign
 
 @numba.njit(nogil=True, cache=True)
 def _from(starts, place, letters):  # type: ignore[no-untyped-def]
-    """The starts from `place` on, where the last token ended. If a letter stands there, it begins the next one."""
+    """The starts from `place` on, where the last token ended. A letter there begins the next one."""
     if place > 63:
         return _U(0)
     return (starts >> _U(place) << _U(place)) | (letters & (_U(1) << _U(place)))

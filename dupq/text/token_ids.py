@@ -1,4 +1,4 @@
-"""Texts as the ids of their words, all in one array: a column of a million texts is two arrays, and no objects."""
+"""Token ids of many texts in one array with offsets, so that a million texts are two arrays, not objects."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -1,10 +1,10 @@
-"""The one tokeniser of the project.
+"""The tokeniser, for one text; every part of dupq uses these tokens.
 
 Text is brought to Unicode form NFKC and lower case. A token is a run of letters, digits, marks and
 underscores, with an inner apostrophe ("don't") and a closing ++ or # ("c++", "c#"); each Han, Hiragana or
 Katakana character is a token of its own. The tokens LINK and CODE_… have capitals, which no other token has.
 
-This is the plain definition, text by text; `token_columns.py` does the same to whole columns, compiled.
+This is the plain definition; `token_columns.py` does the same for whole columns, compiled.
 """
 
 import unicodedata

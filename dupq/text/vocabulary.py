@@ -1,6 +1,6 @@
-"""Words and their ids. Id 0 is padding, id 1 every unknown word, words follow from id 2.
+"""The vocabulary: words and their ids. Id 0 is padding, id 1 every unknown word, words follow from id 2.
 
-Behind them may stand ids that unknown words share by a hash of their letters, so that rare ones are not all the same.
+After them there may be ids that unknown words share by a hash of their letters, so that rare words stay different.
 """
 
 import functools

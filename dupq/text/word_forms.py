@@ -1,4 +1,4 @@
-"""Words to their stems (the Snowball stemmers) or lemmas (simplemma's word lists). Nothing is fetched.
+"""Stems (the Snowball stemmers) or lemmas (simplemma's word lists) of words. Nothing is downloaded.
 
 Neither looks at the words around: "left" has one lemma. A lemma that is not in the list is found by simplemma's rules
 for endings, or is the word itself.

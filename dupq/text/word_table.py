@@ -1,6 +1,6 @@
-"""Compiled look-up of the words of Arrow string columns: a hash table whose keys are bytes that lie elsewhere.
+"""A compiled hash table of the words of Arrow string columns, whose keys are slices of the columns' own bytes.
 
-A word is what stands between two single spaces, as `str.split(" ")` has it: an empty text has none. The key of a word
+Words are separated by single spaces, as in `str.split(" ")`, but an empty text has none. The key of a word
 of up to seven bytes is its bytes and their number, that of a longer one a hash, and then all bytes are compared: two
 words are never taken for one.
 """
@@ -24,7 +24,7 @@ _LEAST_SLOTS = 1 << 10
 
 
 class WordTable(NamedTuple):
-    """n distinct words, word i being `data[starts[i]:ends[i]]`, and where their keys lie.
+    """n distinct words, word i being `data[starts[i]:ends[i]]`, and where their keys are.
 
     That is by open addressing with linear probing, in S slots: a power of two, at least 2 n.
     """

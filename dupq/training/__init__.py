@@ -1,1 +1,1 @@
-"""Word vectors, pairs, losses, the loop, and the choice of thresholds."""
+"""Training an encoder in one process: word vectors, pairs and negatives, losses, the loop and its checkpoints."""

@@ -1,6 +1,6 @@
-"""The state of a training after an epoch, on disk: safetensors and JSON, nothing in it is ever pickled.
+"""Checkpoints: the state of training after an epoch, on disk, as safetensors and JSON; nothing is ever pickled.
 
-epoch-00003.safetensors   what is learned of the network, the optimizer's memory, the mined negatives
+epoch-00003.safetensors   the trained tensors of the network, the optimizer's state, the mined negatives
 latest.json               the epoch of the newest one, and the learning curve up to it; written after it
 
 There is no state of random generators: each epoch's are seeded by its number, so that an epoch that was cut off is
@@ -24,7 +24,7 @@ _FILE = re.compile(r"epoch-(\d{5,})\.safetensors")
 
 @dataclass
 class Progress:
-    """How far a training is: the curve has one row an epoch."""
+    """How far training has come: the curve has one row an epoch."""
 
     curve: list[dict[str, Any]] = field(default_factory=list)
     mined: np.ndarray | None = None  # int64, the mined negatives of the last epoch
@@ -33,7 +33,7 @@ class Progress:
     def best(self) -> int:
         """The epoch of the best development MAP, the first of equal ones; 0 before any.
 
-        Where too few questions are there to measure it, the last epoch.
+        Where there are too few development questions to measure it, the last epoch.
         """
         if self.curve and self.curve[-1]["development_map"] is None:
             return len(self.curve)
@@ -54,9 +54,9 @@ class Checkpoints:
         self._folder = folder
 
     def save(self, network: torch.nn.Module, optimizer: torch.optim.Optimizer | None, progress: Progress) -> None:
-        """Write the state after the last epoch of the curve, then remove what is no longer wanted.
+        """Write the state after the last epoch of the curve, then remove checkpoints that are no longer needed.
 
-        Older ones only: an attempt that was thought dead takes nothing from one that has overtaken it.
+        Only older ones: an attempt that was taken for dead removes nothing of one that has overtaken it.
         """
         epoch = len(progress.curve)
         tensors = {f"network/{name}": tensor for name, tensor in learned(network).items()}
@@ -72,7 +72,7 @@ class Checkpoints:
                 storage.delete(file.uri)
 
     def resume(self, network: torch.nn.Module, optimizer: torch.optim.Optimizer | None) -> Progress:
-        """Bring network and optimizer to the newest state, and tell how far it is; without one nothing is changed."""
+        """Bring network and optimizer to the newest checkpoint, if there is one, and return how far it is."""
         pointer = storage.join(self._folder, "latest.json")
         if not storage.exists(pointer):
             return Progress()

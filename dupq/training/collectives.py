@@ -1,9 +1,9 @@
-"""What the workers of one training tell each other at each step, on CPUs (gloo) and on GPUs (nccl) alike.
+"""Communication between the workers of one training at each step, on CPUs (gloo) and on GPUs (nccl) alike.
 
-Every worker has the whole network and takes its share of each batch. Sums over workers are then those of the whole
-batch. Gradients of word vectors are sparse, and stay so: what is sent are the rows of the words in the batch, never
-the table (nccl has no sum of sparse tensors, and a dense one would be the table's size). Without a process group, or
-alone in one, nothing is sent.
+Every worker has the whole network and takes its share of each batch, so sums over workers are those of the whole batch.
+Gradients of word vectors stay sparse: only the rows of the words in the batch are sent, never the table (nccl cannot
+sum sparse tensors, and a dense one would be the table's size). Without a process group, or with one worker, nothing is
+sent.
 """
 
 from typing import Any
@@ -62,7 +62,7 @@ def _gathered(own: torch.Tensor) -> list[torch.Tensor]:
 def whole_batch(own: Embedding, places: np.ndarray, size: int) -> Embedding:
     """The embeddings of all `size` texts of a batch, of which this worker has those at `places` (maybe none).
 
-    Gradients flow back through it: each worker gets the sum of what all of them ask of its own embeddings.
+    Gradients flow back through it: each worker gets the sum of all workers' gradients for its own embeddings.
     """
     rows = torch.from_numpy(places).to(own.dense.device)
     own = own.rows(0, len(places))
@@ -122,6 +122,6 @@ def from_first(values: np.ndarray, device: torch.device) -> np.ndarray:
 
 
 def meet() -> None:
-    """Wait until all workers are here."""
+    """Wait until all workers have come to this point."""
     if is_shared():
         distributed.barrier()

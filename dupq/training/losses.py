@@ -1,4 +1,4 @@
-"""Losses, each a sum over the rows of a batch."""
+"""The losses that encoders are trained with, each a sum over the rows of a batch."""
 
 import torch
 
@@ -28,7 +28,7 @@ def softmax(scores: torch.Tensor, right: torch.Tensor, temperature: float) -> to
     """The sum of -log(exp(s_r / t) / sum over c of exp(s_c / t)), c all candidates (Henderson et al. 2017, section 4).
 
     `scores` (B, C) are those of each left question with its candidates, -inf where one may not count; `right` (B,)
-    is the place of the true one.
+    is the column of the true one.
     """
     return torch.nn.functional.cross_entropy(scores / temperature, right, reduction="sum")
 
@@ -36,8 +36,8 @@ def softmax(scores: torch.Tensor, right: torch.Tensor, temperature: float) -> to
 def relation(scores: torch.Tensor, taught: torch.Tensor, own: torch.Tensor, temperature: float) -> torch.Tensor:
     """How far the distributions over the other texts of a batch are from a teacher's: the sum of KL(teacher || own).
 
-    Both are softmaxes of scores (n, B) over the temperature, without the text itself, which is column `own` (n,). What
-    is taught is thus which texts are alike, in whatever space (Peng et al. 2019, correlation congruence; the
+    Both are softmaxes of scores (n, B) over the temperature, without the text itself, which is column `own` (n,). The
+    teacher thus passes on which texts are alike, in whatever space (Peng et al. 2019, correlation congruence; the
     distributions of Fang et al. 2021, SEED, section 3.2).
     """
     rows = torch.arange(len(own), device=own.device)

@@ -1,4 +1,4 @@
-"""Hard negatives: the encoder's own nearest neighbours that are no duplicates (as in Xiong et al. 2021, ANCE)."""
+"""Hard negatives: the encoder's own nearest neighbours that are not known duplicates (Xiong et al. 2021, ANCE)."""
 
 import numpy as np
 
@@ -11,9 +11,9 @@ from dupq.neighbours.embeddings import Embeddings, Neighbours, blocks
 from dupq.neighbours.search import top_k
 from dupq.settings.config import Settings
 from dupq.training.loop import Sequences
-from dupq.training.pairs import random_strangers
+from dupq.training.pairs import random_negatives
 
-_SPARE = 10  # neighbours looked at beyond those wanted, as some are duplicates
+_SPARE = 10  # neighbours searched beyond those wanted, as some are duplicates
 _TARGETS = 65_536  # searched at a time
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
@@ -29,8 +29,8 @@ def mine(
 ) -> np.ndarray:
     """The nearest questions of `pool` to the left side of each pair (int64, shape (pairs, `training.mined_negatives`)).
 
-    A known duplicate is none of them, nor is a near duplicate by the lexical filter's measure, which is one whether
-    anybody linked it or not. Where too few are left, random questions stand in.
+    Known duplicates are left out, and near duplicates by the lexical filter's measure, linked or not. Where too few are
+    left, random questions take their index.
     """
     wanted = settings.training.mined_negatives
     anchors, rows = np.unique(pairs[:, 0], return_inverse=True)
@@ -38,7 +38,7 @@ def mine(
     is_own = split.set_of(found.queries) == split.set_of(found.neighbours)
     found = Neighbours(*(column[~is_own] for column in found))
     found = Neighbours(*(column[~_near_duplicates(sequences, found, settings)] for column in found))
-    random = random_strangers(np.repeat(anchors, wanted), pool, split, [settings.training.seed, epoch, 1])
+    random = random_negatives(np.repeat(anchors, wanted), pool, split, [settings.training.seed, epoch, 1])
     return _table(anchors, found, random.reshape(-1, wanted))[rows]
 
 
@@ -69,8 +69,8 @@ def id_shingles(texts: list[np.ndarray], size: int) -> Shingles:
 def _runs(ids: np.ndarray, size: int) -> np.ndarray:
     count = max(1, len(ids) - size + 1) if len(ids) else 0
     hashes = np.zeros(count, np.uint64)
-    for place in range(min(size, len(ids))):
-        hashes = (hashes + ids[place : place + count] + np.uint64(1)) * _ODD
+    for index in range(min(size, len(ids))):
+        hashes = (hashes + ids[index : index + count] + np.uint64(1)) * _ODD
         hashes ^= hashes >> np.uint64(29)
     return np.unique(hashes)
 

@@ -1,4 +1,4 @@
-"""Gradient descent that leaves the rows of words that a batch does not hold as they are.
+"""Optimizers that update only the word vectors of the words in a batch.
 
 The gradient of the word vectors is sparse. torch's Adadelta and Adam take dense ones only, and would touch the whole
 table at each step; these two touch the rows of the batch's words, and remember past gradients of a row only from the

@@ -1,4 +1,4 @@
-"""What is trained on: known duplicates, and questions that duplicate them not: random, mined, or said to be none."""
+"""Training pairs: known duplicates as positives, and negatives that are random, mined or labelled as such."""
 
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ class Pairs(NamedTuple):
 
 
 class Rankings(NamedTuple):
-    """Known duplicates, and for each pair questions that duplicate neither (int64 keys)."""
+    """Known duplicates, and for each pair its negatives: questions that duplicate neither (int64 keys)."""
 
     left: np.ndarray  # (n,)
     right: np.ndarray  # (n,)
@@ -30,18 +30,18 @@ class Rankings(NamedTuple):
 
 
 class Taught(NamedTuple):
-    """Questions, and what a teacher makes of them."""
+    """The targets of distillation: questions, and the teacher's embeddings of them."""
 
     left: np.ndarray  # (n,), int64 keys
     vectors: np.ndarray  # (n, any), float32, of length 1
 
 
 def taught_in_order(taught: Taught, settings: TeacherSettings, seed: int, epoch: int) -> Taught:
-    """The order of an epoch: at random; with `alike_batches` every second one such that a batch's questions are alike.
+    """The order of an epoch: random; with `alike_batches`, in every second epoch a batch's questions are alike.
 
-    A batch of random questions teaches which are far from each other; one of neighbours, which is the nearest. They
-    have the same signs of some random projections of the teacher's vectors (Charikar 2002, section 3), as many as make
-    groups of about a batch.
+    A batch of random questions teaches which are far from each other; one of similar questions, which is the nearest.
+    Similar ones have the same signs of some random projections of the teacher's vectors (Charikar 2002, section 3), of
+    as many as make groups of about a batch.
     """
     generator = np.random.default_rng([seed, epoch])
     order = generator.permutation(len(taught.left))
@@ -64,9 +64,9 @@ class Positives(NamedTuple):
 
 
 def positives(links: np.ndarray, split: Split, settings: TrainingSettings) -> Positives:
-    """The known duplicates of the training part: closed under their sets, unless only the links are wanted.
+    """The known duplicates of the training part: all pairs of each set, unless only links are wanted.
 
-    With a smaller `training.pairs` they are some of those of a larger one.
+    A smaller `training.pairs` gives a subset of the pairs of a larger one.
     """
     own = split.links_of("train", links)
     left_out = 0
@@ -77,9 +77,9 @@ def positives(links: np.ndarray, split: Split, settings: TrainingSettings) -> Po
 
 
 def closed(links: np.ndarray, split: Split, settings: TrainingSettings) -> tuple[np.ndarray, int]:
-    """Every pair of every set of training questions, and how many more there are of sets over `training.set_pairs`.
+    """Every pair of every set of training questions, and how many `training.set_pairs` left out.
 
-    Of those sets it is links first, and then pairs that are drawn: a set of 10,000 questions has 50 million.
+    Of sets with more pairs than that, links come first, then random pairs: a set of 10,000 questions has 50 million.
     """
     questions = split.questions_of("train")
     sets = split.set_of(questions)
@@ -116,7 +116,7 @@ def _among(pairs: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def chosen_pairs(pairs: np.ndarray, most: int, seed: int) -> np.ndarray:
-    """At most `most` of the pairs (int64, shape (m, 2)), by a hash of their keys, in the order that they have."""
+    """At most `most` of the pairs (int64, shape (m, 2)), by a hash of their keys, in their order."""
     if len(pairs) <= most:
         return pairs
     hashes = [xxhash.xxh3_64_intdigest(pair.tobytes(), seed=seed) for pair in pairs.astype("<i8")]
@@ -138,7 +138,7 @@ def with_random_negatives(
     their order, then the negatives of each, then the others.
     """
     left = _linked_sides(links, negatives, generator).ravel()
-    right = _random_strangers(left, pool, split, generator)
+    right = _draw_negatives(left, pool, split, generator)
     wrong = len(left) + len(others)
     return Pairs(
         np.concatenate([links[:, 0], left, others[:, 0]]),
@@ -148,9 +148,9 @@ def with_random_negatives(
 
 
 def _linked_sides(links: np.ndarray, negatives: int, generator: np.random.Generator) -> np.ndarray:
-    """The linked question of each negative (int64, shape (links, negatives)): the two of a link take turns.
+    """The linked question of each negative (int64, shape (links, negatives)): the two of a link alternate.
 
-    Which one begins is drawn, the left one for half of the links (of an odd number of links for one more).
+    Which one comes first is random: the left one for half of the links (for one more if their number is odd).
     """
     first = generator.permutation(len(links)) % 2
     return np.take_along_axis(links, (first[:, None] + np.arange(negatives)) % 2, axis=1)
@@ -167,15 +167,15 @@ def with_strangers(
 ) -> Rankings:
     """Every link, in the order of `links`, with `strangers` random questions (dos Santos et al. 2015, section 2.5).
 
-    Behind them stand those of `mined` (int64, shape (links, any)); and if there are pairs that are known to be
-    `wrong` (int64, shape (m, 2)), a partner of either question in one of those, or else one more random question.
+    After them come those of `mined` (int64, shape (links, any)); and if there are pairs that are known to be `wrong`
+    (int64, shape (m, 2)), a partner of either question in one of those, or else one more random question.
     """
     left, right = links.T
-    columns = [_random_strangers(np.repeat(left, strangers), pool, split, generator).reshape(len(links), strangers)]
+    columns = [_draw_negatives(np.repeat(left, strangers), pool, split, generator).reshape(len(links), strangers)]
     if mined is not None:
         columns.append(mined)
     if len(wrong):
-        random = _random_strangers(left, pool, split, generator)
+        random = _draw_negatives(left, pool, split, generator)
         columns.append(_partners(left, right, random, wrong, generator)[:, None])
     return Rankings(left, right, np.concatenate(columns, axis=1), split.set_of(left))
 
@@ -197,7 +197,7 @@ def _partners(
     return found
 
 
-def _random_strangers(
+def _draw_negatives(
     questions: np.ndarray, pool: np.ndarray, split: Split, generator: np.random.Generator
 ) -> np.ndarray:
     """A random question of `pool` for each of `questions` that is neither it nor a known duplicate of it."""
@@ -210,11 +210,11 @@ def _random_strangers(
             return strangers
         strangers[wrong] = generator.choice(pool, int(wrong.sum()))
     for row in np.flatnonzero(wrong):  # nearly all of the pool duplicates it
-        strangers[row] = generator.choice(_strangers_of(int(questions[row]), pool, split))
+        strangers[row] = generator.choice(_possible_negatives(int(questions[row]), pool, split))
     return strangers
 
 
-def _strangers_of(question: int, pool: np.ndarray, split: Split) -> np.ndarray:
+def _possible_negatives(question: int, pool: np.ndarray, split: Split) -> np.ndarray:
     own = int(split.set_of(np.array([question]))[0])
     allowed = pool[(pool != question) & ((split.set_of(pool) != own) | (own < 0))]
     if not len(allowed):
@@ -225,6 +225,6 @@ def _strangers_of(question: int, pool: np.ndarray, split: Split) -> np.ndarray:
     return allowed
 
 
-def random_strangers(questions: np.ndarray, pool: np.ndarray, split: Split, seed: list[int]) -> np.ndarray:
+def random_negatives(questions: np.ndarray, pool: np.ndarray, split: Split, seed: list[int]) -> np.ndarray:
     """A random question of `pool` for each of `questions`, the same for a seed, that is no known duplicate of it."""
-    return _random_strangers(questions, pool, split, np.random.default_rng(seed))
+    return _draw_negatives(questions, pool, split, np.random.default_rng(seed))

@@ -1,7 +1,7 @@
-"""TensorBoard's event files, one an epoch, each written once and whole: so they can lie on S3, and an epoch that is
-repeated after a death leaves no second trace.
+"""TensorBoard event files, one an epoch, each written once and whole: so they can be on S3, and repeating an epoch
+after a crash leaves no duplicate points.
 
-A file is a row of records: length (8 bytes), its checksum (4), an Event message, its checksum (4). Messages and
+A file is a sequence of records: length (8 bytes), its checksum (4), an Event message, its checksum (4). Messages and
 checksum are those of tensorboardX, which Ray Train brings along.
 """
 
@@ -33,7 +33,7 @@ def file_name(epoch: int) -> str:
 
 
 def epoch_scalars(epoch: int, losses: Losses, development_map: float | None) -> list[Scalar]:
-    """The points of an epoch (the first is 1): losses over the steps of all epochs, the epoch's loss and its MAP."""
+    """The points of an epoch (counted from 1): losses over the steps of all epochs, the epoch's loss and its MAP."""
     before = (epoch - 1) * len(losses.sums)
     spans = np.array_split(np.arange(len(losses.sums)), min(_POINTS, max(1, len(losses.sums))))
     points = [
@@ -46,7 +46,7 @@ def epoch_scalars(epoch: int, losses: Losses, development_map: float | None) -> 
 
 
 def event_file(scalars: list[Scalar]) -> bytes:
-    """An event file with these points, all of now."""
+    """An event file with these points, all with the current time."""
     now = time.time()
     events = [Event(wall_time=now, file_version="brain.Event:2")]
     for tag, step, value in scalars:

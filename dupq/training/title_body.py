@@ -1,7 +1,7 @@
-"""Titles and bodies as free training data: which body belongs to which title, in every archive and without any link.
+"""Titles and bodies as free training pairs: which body belongs to which title, in any archive and without links.
 
-Also two halves of a body are told from the halves of others, which is nearer to what the encoder is for: two texts of
-the same kind. Batches are of one site, as another site's questions would be told apart by their subject alone.
+Two halves of a body are pairs too, which is closer to what the encoder is for: two texts of the same kind. Batches are
+of one site, as questions of different sites would be told apart by their subject alone.
 """
 
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from dupq.settings.training import TitleBodySettings
 from dupq.training.loop import Sequences
 from dupq.training.pairs import Rankings
 
-_LEAST_BATCH = 64  # pairs: smaller rests are too easy, and wait for the next epoch
+_LEAST_BATCH = 64  # pairs: a smaller last batch would be too easy, and waits for the next epoch
 
 
 class TitlesAndBodies(NamedTuple):
@@ -29,7 +29,7 @@ def title_body_examples(
     """The pairs of texts of one epoch, in batches, and their token ids by keys that hold for this epoch only.
 
     With even odds the title is paired with the body, or (if it has two spans of words) one half of the body's spans,
-    with even odds behind the title, with the other half. Which side is asked for the other changes from batch to batch.
+    with even odds behind the title, with the other half. Which side is the query alternates at random between batches.
     """
     generator = np.random.default_rng([seed, epoch])
     sequences: dict[int, np.ndarray] = {}
@@ -50,7 +50,7 @@ def title_body_examples(
 
 
 def _batches(sites: np.ndarray, size: int, generator: np.random.Generator) -> list[np.ndarray]:
-    """Rows in whole batches, each of one site; what is left over of all sites makes batches of many."""
+    """Rows in whole batches, each of one site; the remainders of all sites make mixed batches."""
     order = generator.permutation(len(sites))
     whole, rests = [], []
     for site in np.unique(sites):
@@ -59,7 +59,7 @@ def _batches(sites: np.ndarray, size: int, generator: np.random.Generator) -> li
         whole += [rows[start : start + size] for start in range(0, end, size)]
         rests.append(rows[end:])
     rest = np.concatenate([np.zeros(0, np.int64), *rests])
-    batches = [whole[place] for place in generator.permutation(len(whole))]
+    batches = [whole[index] for index in generator.permutation(len(whole))]
     batches += [rest[start : start + size] for start in range(0, len(rest), size)]
     if len(batches) > 1 and len(batches[-1]) < min(_LEAST_BATCH, size):
         batches.pop()
@@ -74,5 +74,5 @@ def _views(
     pieces = [body[start : start + span] for start in range(0, len(body), span)]
     order = generator.permutation(len(pieces)).tolist()
     half = len(pieces) // 2
-    first, second = (np.concatenate([pieces[place] for place in part]) for part in (order[:half], order[half:]))
+    first, second = (np.concatenate([pieces[index] for index in part]) for part in (order[:half], order[half:]))
     return (np.concatenate([title, first]) if generator.random() < 0.5 else first), second

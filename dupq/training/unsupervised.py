@@ -1,8 +1,8 @@
-"""An encoder from texts alone, in one process: a weighted bag of words, as preset dupq begins (docs/encoders.md).
+"""An encoder learned from texts alone, in one process: the first phase of preset dupq (docs/encoders.md).
 
-Where there are titles and bodies it learns which belong together. Titles alone leave it what can be counted: words
-weighed by how rare they are. Skip-gram vectors of 6,118 titles of cs.stackexchange.com found no more of its known
-duplicates than random ones (73 and 76 of 212 among the ten nearest, 21 and 21 among the 300 likeliest pairs).
+Where there are titles and bodies it learns which belong together. Titles alone give it only what can be counted: how
+rare each word is. Skip-gram vectors of 6,118 titles of cs.stackexchange.com found no more of its known duplicates than
+random ones (73 and 76 of 212 among the ten nearest, 21 and 21 among the 300 likeliest pairs).
 """
 
 import numpy as np
@@ -54,16 +54,16 @@ def _titles_and_bodies(texts: pa.Table, vocabulary: Vocabulary, settings: Settin
 
 
 def _train(network: Encoder, titles: TitlesAndBodies, settings: Settings) -> None:
-    lesson = settings.title_body
+    phase = settings.title_body
     training = settings.training.changed(
         loss="softmax",
-        batch_size=lesson.batch_size,
-        learning_rate=lesson.learning_rate,
-        temperature=lesson.temperature,
+        batch_size=phase.batch_size,
+        learning_rate=phase.learning_rate,
+        temperature=phase.temperature,
     )
     optimizer = optimizer_for(network, training)
-    for epoch in range(1, lesson.epochs + 1):
-        sequences, examples = title_body_examples(titles, lesson, training.seed, epoch)
+    for epoch in range(1, phase.epochs + 1):
+        sequences, examples = title_body_examples(titles, phase, training.seed, epoch)
         torch.manual_seed(epoch)  # of dropout
-        falling = 1 - (epoch - 1) / lesson.epochs, 1 - epoch / lesson.epochs
+        falling = 1 - (epoch - 1) / phase.epochs, 1 - epoch / phase.epochs
         train_epoch(network, optimizer, sequences, examples, training, rates=falling)

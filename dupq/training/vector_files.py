@@ -1,8 +1,8 @@
-"""Word vectors that somebody else trained: word2vec (text or binary) and GloVe (text), gzip too; local or on S3.
+"""Reading word vectors trained elsewhere: word2vec (text or binary) and GloVe (text), gzip too; local or on S3.
 
 A name that ends in .bin or .bin.gz is word2vec's binary form, every other one text: a word and its values a line,
 separated by spaces, under a first line with the number of words and of dimensions (word2vec, fastText) or under none
-(GloVe). The file is read once from front to end, and only the rows that are asked for are kept. Nothing is unpickled.
+(GloVe). The file is read once from front to end, and only the rows of wanted words are kept. Nothing is unpickled.
 """
 
 import gzip
@@ -28,9 +28,9 @@ class FoundVectors(NamedTuple):
 
 
 def read_vectors(uri: str, words: Sequence[str], dimensions: int) -> FoundVectors:
-    """The vectors of `words` in the file `uri`. Of a word that stands there twice the first row counts.
+    """The vectors of `words` in the file `uri`. Of a word that occurs twice the first row counts.
 
-    Words are compared as they stand. Raises DupqError naming the line, or in a binary file the word, that is damaged.
+    Words are compared unchanged. Raises DupqError naming the line, or in a binary file the word, that is damaged.
     """
     rows = {word: row for row, word in enumerate(words)}
     found = FoundVectors(np.zeros((len(words), dimensions), np.float32), np.zeros(len(words), bool))
@@ -106,7 +106,7 @@ def _check_dimensions(found: int, uri: str, dimensions: int) -> None:
 
 
 def _ends_in_number(word: bytes) -> bool:
-    """Whether what stands before the last values is a word and a value too many. GloVe has words with spaces."""
+    """Whether the text before the last values is a word and one value too many. GloVe has words with spaces."""
     if b" " not in word:
         return False
     try:

@@ -1,7 +1,7 @@
 """Word vectors of the archive's own text, by gensim (Mikolov et al. 2013), or from a file.
 
-The words are counted first, by ourselves: so the same words in the same order are there for every source of vectors,
-and what a limit leaves out is counted. Memory: the counts, and two to three tables of the vectors; never the text.
+dupq counts the words itself, before: so every source of vectors has the same words in the same order, and what a limit
+leaves out is counted. Memory: the counts, and two to three tables of the vectors; never the text.
 """
 
 from collections import Counter
@@ -15,11 +15,11 @@ from dupq.errors import DupqError
 from dupq.settings.training import WordVectorSettings
 from dupq.training.vector_files import read_vectors
 
-SENTENCE_WORDS = 10_000  # gensim leaves out, without a word, what a longer sentence has beyond
+SENTENCE_WORDS = 10_000  # gensim silently drops the rest of a longer sentence
 
 
 class WordVectors(NamedTuple):
-    """Words, most frequent first, and the table of their vectors (float32), one row an id of their vocabulary.
+    """Words, most frequent first, and the table of their vectors (float32), one row for each id of the vocabulary.
 
     The vector of padding is zero, those of unknown words, hashed or not, the mean of all. `caps` says what the limits
     left out.
@@ -36,7 +36,7 @@ def make_word_vectors(
     seed: int,
     taught: Callable[[list[str]], np.ndarray] | None = None,
 ) -> WordVectors:
-    """The words met often enough, with their vectors, trained, drawn or read as `settings` say.
+    """The words that are frequent enough, with their vectors, trained, random or read as `settings` say.
 
     `sentences` can be iterated several times. With one worker the same sentences and seed give the same vectors.
     `taught` gives a teacher's vectors of words, one row each. Raises DupqError if no word is frequent enough, or for
@@ -46,7 +46,7 @@ def make_word_vectors(
     frequent = {word: count for word, count in counted.counts.items() if count >= settings.minimum_count}
     if not frequent:
         raise DupqError(
-            f"word vectors: no word stands {settings.minimum_count} times in the questions; give more of them, "
+            f"word vectors: no word occurs {settings.minimum_count} times in the questions; give more of them, "
             "or lower word_vectors.minimum_count"
         )
     words = sorted(frequent, key=lambda word: (-frequent[word], word))[: settings.words]
@@ -72,14 +72,14 @@ def make_word_vectors(
 
 
 def _spread(vectors: np.ndarray) -> np.ndarray:
-    """Vectors less their mean, which tells no two texts apart, of length 1 on average; those that are zero stay so."""
+    """Vectors less their mean, which all have in common, scaled to an average length of 1; zero vectors stay zero."""
     is_there = np.asarray(vectors.any(axis=1))
     found = np.where(is_there[:, None], vectors - vectors[is_there].mean(axis=0), 0.0)
     return (found / np.linalg.norm(found[is_there], axis=1).mean()).astype(np.float32)
 
 
 class WordCounts(NamedTuple):
-    """How often each word stands in some sentences; how many counts were dropped; how many sentences there are."""
+    """How often each word occurs in some sentences; how many counts were dropped; how many sentences there are."""
 
     counts: dict[str, int]
     dropped: int
@@ -87,7 +87,7 @@ class WordCounts(NamedTuple):
 
 
 def count_words(sentences: Iterable[list[str]], most: int) -> WordCounts:
-    """Count words. Whenever there are more than `most`, the rarest go, each time those of one more occurrence."""
+    """Count words. Whenever there are more than `most`, the rarest are dropped, each time of one more occurrence."""
     counts: Counter[str] = Counter()
     dropped, too_rare, number = 0, 1, 0
     for sentence in _pieces(sentences):
@@ -107,7 +107,7 @@ def _pieces(sentences: Iterable[list[str]]) -> Iterator[list[str]]:
 
 
 class _Pieces:
-    """Sentences as gensim takes them, again and again."""
+    """Sentences as gensim takes them, iterable again and again."""
 
     def __init__(self, sentences: Iterable[list[str]]) -> None:
         self._sentences = sentences

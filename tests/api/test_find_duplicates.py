@@ -56,7 +56,7 @@ def test_every_text_has_one_row_and_pairs_are_in_order(found) -> None:
     assert pairs["joined"].to_pylist() == joined
 
 
-def test_a_text_without_words_is_nobodys_duplicate(found) -> None:
+def test_a_text_without_words_has_no_duplicates(found) -> None:
     ends = {row[side] for row in found.pairs.arrow().to_pylist() for side in ("left", "right")}
     assert not ends & {4, 10}
 

@@ -168,7 +168,7 @@ def test_edges_are_the_pair_and_the_surest_chain(run: Run) -> None:
     assert math.prod(weakest[1:]) > weakest[0]
 
 
-def test_a_pair_that_was_not_joined_is_an_edge_and_strangers_have_none(run: Run) -> None:
+def test_a_pair_that_was_not_joined_is_an_edge_and_unrelated_questions_have_none(run: Run) -> None:
     assert run.explain((CS, 35), (TRAVEL, 9)).edges["joined"].to_pylist() == [False]
     assert len(run.explain((CS, 36), (TRAVEL, 3)).edges) == 0
 

@@ -320,7 +320,7 @@ def test_a_place_is_the_log_odds_that_a_best_score_is_lower(scores: list[int], b
         assert place == pytest.approx(max(-6, math.log((lower + 1) / (len(best) - lower + 1))))
 
 
-def test_a_score_counts_less_where_strangers_reach_it_and_never_less_than_a_bound() -> None:
+def test_a_score_counts_less_where_unrelated_questions_reach_it_and_never_less_than_a_bound() -> None:
     scores = np.array([0.2, 0.5, 0.9])
     small, large = (np.sort(np.random.default_rng(2).beta(a, 4, 5_000)) for a in (2, 5))
     assert (places_of(scores, large) < places_of(scores, small)).all()

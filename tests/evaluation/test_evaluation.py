@@ -164,7 +164,7 @@ def test_some_of_many_planted_questions_are_looked_up_and_counted() -> None:
     assert measured["oracle_at_10"] == 1
 
 
-def test_what_is_asked_is_noted_and_answered_as_it_was_found() -> None:
+def test_queries_are_recorded_and_answered_as_they_were_found() -> None:
     noted = Noted()
     assert noted.rank(np.array([3, 1]), 2) == [[], []]
     assert noted.rank(np.array([3, 7]), 5) == [[], []]

@@ -132,7 +132,7 @@ COUNTS = st.lists(st.integers(0, 10**9) | st.integers(0, 3), min_size=100, max_s
 
 
 @given(COUNTS, COUNTS, st.integers(4, 1_000))
-def test_a_plan_draws_what_was_asked_and_some_of_each_stratum(
+def test_a_plan_draws_the_number_wanted_and_some_of_each_stratum(
     others: list[int], joined: list[int], sample: int
 ) -> None:
     counts = np.array([others, joined])

@@ -408,7 +408,7 @@ def test_a_question_that_stands_twice_is_named(trained_sample: TrainedSample, tm
     for name in ("a", "b"):
         (folder / f"{name}.parquet").write_bytes(Path(source).read_bytes())
     first = pq.read_table(source)["question_id"][0]
-    with pytest.raises(DupqError, match=rf"sample\.stackexchange\.com/{first} stands more than once"):
+    with pytest.raises(DupqError, match=rf"sample\.stackexchange\.com/{first} appears more than once"):
         dedup(DedupJob(str(tmp_path / "questions"), trained_sample.encoder, str(tmp_path / "runs")))
 
 

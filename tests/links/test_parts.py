@@ -106,7 +106,7 @@ def test_without_links_there_are_no_parts() -> None:
     assert found.set_of(np.array([3])).tolist() == [-1]
 
 
-STANDING = st.dictionaries(KEYS, KEYS)  # of copies, the question that stands for each
+STANDING = st.dictionaries(KEYS, KEYS)  # of copies, the question that represents each
 
 
 def representing(standing: dict[int, int]) -> Callable[[np.ndarray], np.ndarray]:

@@ -187,7 +187,7 @@ def test_the_way_of_gpus_finds_the_same_on_a_cpu(archive: Embeddings, k: int, ro
         found, pairs = all_pairs(made, wanted)
     for one, other in zip(found, expected, strict=True):
         assert (one.others == other.others).all()
-        assert (one.over == other.over).all()
+        assert (one.above == other.above).all()
     assert all((one == other).all() for one, other in zip(pairs, over, strict=True))
 
 
@@ -208,7 +208,7 @@ def test_all_pairs_equal_a_full_sort_and_every_pair_over_the_threshold_is_found(
     keys = archive.keys.tolist()
     assert list(zip(*(column.tolist() for column in pairs[:2]), strict=True)) == [(keys[i], keys[j]) for i, j in over]
     assert pairs.similarities.tolist() == [similarities[i, j] for i, j in over]
-    counts = dict(zip(np.concatenate([b.keys for b in made]), np.concatenate([n.over for n in nearest]), strict=True))
+    counts = dict(zip(np.concatenate([b.keys for b in made]), np.concatenate([n.above for n in nearest]), strict=True))
     assert counts == {keys[i]: sum(i in pair for pair in over) for i in there}
 
 

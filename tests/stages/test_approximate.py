@@ -16,13 +16,13 @@ from test_neighbour_stage import (
     SCRIPT,
     SITES,
     K,
-    asked,
     contents,
     directed,
     lists,
     made_up,
     pairs,
     search,
+    search_request,
     slowly,
     write,
 )
@@ -31,17 +31,17 @@ from dupq import storage
 from dupq.execution.tasks import run_tasks
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.exact import rule_of, side_of
-from dupq.neighbours.ivf import centres, hash_places, nearest_lists
+from dupq.neighbours.ivf import centroids, nearest_lists, unit_hashes
 from dupq.neighbours.measure import Measure
 from dupq.runs import writer
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.stages.neighbours import approximate, recall
-from dupq.stages.neighbours.exact import LEFT_OUT, OVER
+from dupq.stages.neighbours.exact import ABOVE_FLOOR, LEFT_OUT
 from dupq.stages.neighbours.increment import find_neighbours_since
 from dupq.stages.neighbours.recall import EXACT, FOUND, SAMPLED
 from dupq.stages.neighbours.search import find_neighbours
-from dupq.stages.neighbours.tables import Asked
+from dupq.stages.neighbours.tables import SearchRequest
 from dupq.text.keys import ID_BITS
 
 pytestmark = pytest.mark.usefixtures("ray_started")
@@ -57,9 +57,11 @@ def test_whoever_looks_into_all_lists_finds_what_the_exact_search_finds(
     archive = made_up([160, 3, 90], seed=2)
     threshold = 0.05 if measure.kind == "manhattan" else 0.6
     common = {"threshold": threshold, "scope": scope, "block_rows": 37}
-    exact, whole = search(archive, tmp_path / "exact", asked(measure, **common))
+    exact, whole = search(archive, tmp_path / "exact", search_request(measure, **common))
     files, report = search(
-        archive, tmp_path / "ivf", asked(measure, **common, method="ivf", ivf_lists=7, ivf_probes=7, ivf_sample=50)
+        archive,
+        tmp_path / "ivf",
+        search_request(measure, **common, method="ivf", ivf_lists=7, ivf_probes=7, ivf_sample=50),
     )
     assert lists(files) == lists(exact)
     assert pairs(files) == pairs(exact)
@@ -76,7 +78,7 @@ def test_the_bytes_do_not_depend_on_the_number_of_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
 ) -> None:
     archive = made_up([200, 60, 0], seed=4)
-    wanted = asked(block_rows=40, method="ivf", ivf_lists=9, ivf_probes=2)
+    wanted = search_request(block_rows=40, method="ivf", ivf_lists=9, ivf_probes=2)
     expected, _ = search(archive, tmp_path / "one", wanted)
     at_once = functools.partial(run_tasks, cpus=ray.cluster_resources()["CPU"] / workers)
     for module in (approximate, recall):
@@ -88,11 +90,11 @@ def test_the_bytes_do_not_depend_on_the_number_of_workers(
 @pytest.mark.parametrize("scope", ["all", "site"])
 def test_recall_is_counted_as_it_is(scope: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     archive = made_up([240, 30, 100], seed=4)
-    wanted = asked(MIX, scope=scope, block_rows=50, method="ivf", ivf_lists=9, ivf_probes=2, ivf_sample=60)
+    wanted = search_request(MIX, scope=scope, block_rows=50, method="ivf", ivf_lists=9, ivf_probes=2, ivf_sample=60)
     files, report = search(archive, tmp_path, wanted)
     near, _ = slowly(archive, wanted)
     found = lists(files)
-    sampled = [key for key in near if hash_places(np.array([key]))[0] >= 1 - 60 / 370]
+    sampled = [key for key in near if unit_hashes(np.array([key]))[0] >= 1 - 60 / 370]
     assert report.counts[SAMPLED] == len(sampled)
     assert report.counts[EXACT] == sum(len(near[key]) for key in sampled)
     assert report.counts[FOUND] == sum(len(set(near[key]) & set(found[key][0])) for key in sampled)
@@ -105,15 +107,15 @@ def test_recall_is_counted_as_it_is(scope: str, tmp_path: Path, capsys: pytest.C
 @pytest.mark.parametrize("scope", ["all", "site"])
 def test_lists_and_pairs_are_those_of_the_lists_looked_into(scope: str, tmp_path: Path) -> None:
     archive = made_up([200, 0, 130], seed=11)
-    wanted = asked(MIX, scope=scope, block_rows=45, method="ivf", ivf_lists=8, ivf_probes=3)
+    wanted = search_request(MIX, scope=scope, block_rows=45, method="ivf", ivf_lists=8, ivf_probes=3)
     files, report = search(archive, tmp_path, wanted)
     looked = looked_into(archive, wanted)
-    everything = asked(MIX, scope=scope, threshold=-9)
+    everything = search_request(MIX, scope=scope, threshold=-9)
     similarity = slowly(archive, everything)[1]
     found = {pair for pair, score in similarity.items() if score >= np.float32(wanted.threshold)}
     found = {(a, b) for a, b in found if b in looked[a] or a in looked[b]}
     assert pairs(files) == pytest.approx({pair: similarity[pair] for pair in found})
-    assert report.counts[OVER] == len(found) > 50
+    assert report.counts[ABOVE_FLOOR] == len(found) > 50
     assert any((b in looked[a]) != (a in looked[b]) for a, b in found)
     for key, (others, scores, over) in lists(files).items():
         scored = {other: similarity[min(key, other), max(key, other)] for other in looked[key]}
@@ -131,8 +133,8 @@ def looked_into(archive: Embeddings, wanted: object) -> dict[int, set[int]]:
     sites = archive.keys >> ID_BITS if wanted.settings.scope == "site" else np.zeros(len(archive.keys))
     for site in np.unique(sites):
         group = archive.take(sites == site)
-        sample = group.take(np.argsort(hash_places(group.keys)))
-        middle = centres(side_of(sample, rule), rule, wanted.settings.ivf_lists)
+        sample = group.take(np.argsort(unit_hashes(group.keys)))
+        middle = centroids(side_of(sample, rule), rule, wanted.settings.ivf_lists)
         chosen = nearest_lists(side_of(group, rule), middle, wanted.settings.ivf_probes)
         for key, row in zip(group.keys.tolist(), chosen, strict=True):
             result[key] = set(group.keys[np.isin(chosen[:, 0], row)].tolist()) - {key}
@@ -143,8 +145,8 @@ def looked_into(archive: Embeddings, wanted: object) -> dict[int, set[int]]:
 def test_what_is_found_does_not_depend_on_blocks_or_shards(rows: int, shards: int, tmp_path: Path) -> None:
     archive = made_up([150, 80, 20], seed=3)
     common = {"method": "ivf", "ivf_lists": 12, "ivf_probes": 2, "ivf_sample": 40}
-    one, told = search(archive, tmp_path / "one", asked(**common, block_rows=71))
-    two, also = search(archive, tmp_path / "two", asked(**common, block_rows=rows), shards)
+    one, told = search(archive, tmp_path / "one", search_request(**common, block_rows=71))
+    two, also = search(archive, tmp_path / "two", search_request(**common, block_rows=rows), shards)
     assert lists(one) == lists(two)
     assert pairs(one) == pairs(two)
     assert directed(one) == directed(two)
@@ -163,7 +165,7 @@ def clustered(count: int) -> Embeddings:
 def test_more_probes_find_more_of_the_neighbours(tmp_path: Path) -> None:
     recalls = []
     for probes in (1, 4, 16):
-        wanted = asked(COSINE, threshold=0.95, method="ivf", ivf_lists=40, ivf_probes=probes, ivf_sample=400)
+        wanted = search_request(COSINE, threshold=0.95, method="ivf", ivf_lists=40, ivf_probes=probes, ivf_sample=400)
         _, report = search(clustered(2000), tmp_path / str(probes), wanted)
         recalls.append(report.counts[FOUND] / report.counts[EXACT])
     assert 0.5 < recalls[0] < 0.99
@@ -172,7 +174,7 @@ def test_more_probes_find_more_of_the_neighbours(tmp_path: Path) -> None:
 
 
 def test_an_archive_without_questions_has_no_neighbours(tmp_path: Path) -> None:
-    files, report = search(made_up([0, 0, 0]), tmp_path, asked(method="ivf"))
+    files, report = search(made_up([0, 0, 0]), tmp_path, search_request(method="ivf"))
     assert lists(files) == pairs(files) == directed(files) == {}
     assert report.rows_out == 0
     assert report.counts.get(EXACT, 0) == 0
@@ -181,7 +183,7 @@ def test_an_archive_without_questions_has_no_neighbours(tmp_path: Path) -> None:
 @pytest.mark.parametrize("counts", [[1, 0, 0], [3, 1, 2]])
 def test_fewer_questions_than_lists_are_no_harm(counts: list[int], tmp_path: Path) -> None:
     archive = made_up(counts, seed=1)
-    wanted = asked(method="ivf", ivf_lists=50, ivf_probes=100, scope="site")
+    wanted = search_request(method="ivf", ivf_lists=50, ivf_probes=100, scope="site")
     files, _ = search(archive, tmp_path, wanted)
     assert {key: row[0] for key, row in lists(files).items()} == slowly(archive, wanted)[0]
 
@@ -189,40 +191,40 @@ def test_fewer_questions_than_lists_are_no_harm(counts: list[int], tmp_path: Pat
 def test_questions_without_an_embedding_are_in_no_list(tmp_path: Path) -> None:
     archive = made_up([20, 0, 0])
     nothing = Embeddings(archive.keys, np.zeros_like(archive.vectors), archive.words[:, :0])
-    files, report = search(nothing, tmp_path, asked(method="ivf", block_rows=7))
+    files, report = search(nothing, tmp_path, search_request(method="ivf", block_rows=7))
     assert lists(files) == directed(files) == {}
     assert report.rows_out == 0
 
 
 def test_only_chosen_sites_are_searched(tmp_path: Path) -> None:
     archive = made_up([50, 60, 40])
-    wanted = asked(only=SITES[::2], method="ivf", ivf_probes=999, block_rows=30)
+    wanted = search_request(only=SITES[::2], method="ivf", ivf_probes=999, block_rows=30)
     files, _ = search(archive, tmp_path, wanted)
     chosen = archive.take(archive.keys >> ID_BITS != 1)
-    assert {key: row[0] for key, row in lists(files).items()} == slowly(chosen, asked())[0]
+    assert {key: row[0] for key, row in lists(files).items()} == slowly(chosen, search_request())[0]
 
 
 def test_too_many_pairs_are_counted_and_the_nearest_kept(tmp_path: Path) -> None:
     archive = made_up([100, 80, 0])
-    wanted = asked(threshold=0.0, pairs_per_question=3, block_rows=50, method="ivf", ivf_probes=999)
+    wanted = search_request(threshold=0.0, pairs_per_question=3, block_rows=50, method="ivf", ivf_probes=999)
     files, report = search(archive, tmp_path, wanted)
     near, over = slowly(archive, wanted)
-    assert report.caps[LEFT_OUT] == report.counts[OVER] == len(over) > 3 * 180
+    assert report.caps[LEFT_OUT] == report.counts[ABOVE_FLOOR] == len(over) > 3 * 180
     assert pairs(files) == {}
     assert {key: row[0] for key, row in lists(files).items()} == near
 
 
 def test_nothing_is_built_upon_an_approximate_search(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     archive = made_up([90, 0, 0])
-    before, _ = search(archive, tmp_path / "before", asked(method="ivf", ivf_probes=2))
-    full, _ = search(archive, tmp_path / "full", asked())
+    before, _ = search(archive, tmp_path / "before", search_request(method="ivf", ivf_probes=2))
+    full, _ = search(archive, tmp_path / "full", search_request())
     files, made = write(archive, tmp_path / "since", SITES)
-    find_neighbours_since(files, made, asked(), before)
+    find_neighbours_since(files, made, search_request(), before)
     assert "another method" in capsys.readouterr().out
     assert lists(files) == lists(full)
     for number, earlier in enumerate((before, full)):
         files, made = write(archive, tmp_path / f"ivf{number}", SITES)
-        find_neighbours_since(files, made, asked(method="ivf", ivf_probes=2), earlier)
+        find_neighbours_since(files, made, search_request(method="ivf", ivf_probes=2), earlier)
         assert "neighbours.method=ivf builds on no earlier run" in capsys.readouterr().out
         assert contents(files) == contents(before)
 
@@ -230,7 +232,10 @@ def test_nothing_is_built_upon_an_approximate_search(tmp_path: Path, capsys: pyt
 def test_a_search_that_is_killed_is_finished_to_the_same_bytes(tmp_path: Path) -> None:
     import pickle
 
-    archive, wanted = made_up([2000, 0, 0], seed=9), asked(block_rows=150, method="ivf", ivf_lists=30, ivf_probes=4)
+    archive, wanted = (
+        made_up([2000, 0, 0], seed=9),
+        search_request(block_rows=150, method="ivf", ivf_lists=30, ivf_probes=4),
+    )
     undisturbed, whole = search(archive, tmp_path / "one", wanted)
     files, made = write(archive, tmp_path / "two", SITES)
     (tmp_path / "call").write_bytes(pickle.dumps((files, made, wanted)))
@@ -253,13 +258,13 @@ def test_a_search_that_is_killed_is_finished_to_the_same_bytes(tmp_path: Path) -
     assert again.counts == whole.counts
 
 
-def test_lists_do_not_depend_on_what_else_is_asked_for() -> None:
+def test_lists_do_not_depend_on_other_queries() -> None:
     """Not on rows beside a question, nor on the order of sums: all sums are of whole numbers that float32 holds."""
     archive = clustered(1500)
     for kind in ("cosine", "euclidean"):
         rule = rule_of(Measure(kind))
         side = side_of(archive, rule)
-        middle = centres(side, rule, 30)
+        middle = centroids(side, rule, 30)
         whole = nearest_lists(side, middle, 6)
         backwards = middle._replace(points=np.ascontiguousarray(middle.points[:, ::-1]))
         turned = side_of(archive._replace(vectors=archive.vectors[:, ::-1]), rule)
@@ -280,7 +285,7 @@ def test_the_manifest_tells_the_recall(tmp_path: Path) -> None:
     settings = config.assign(Settings(), assignments)
     run = writer.open_run(str(tmp_path), {}, "a test", settings, {})
     files, made = write(made_up([200, 0, 0]), Path(run.uri), SITES)
-    wanted = Asked(SITES, settings.neighbours, MIX, 0.5, 2)
+    wanted = SearchRequest(SITES, settings.neighbours, MIX, 0.5, 2)
     run.stage("neighbours", lambda: find_neighbours(files, made, wanted))
     run.describe()
     told = storage.read_json(run.path("manifest.json"))["stages"][0]["counts"]
@@ -289,7 +294,7 @@ def test_the_manifest_tells_the_recall(tmp_path: Path) -> None:
 
 
 def test_nothing_but_the_tables_is_written(tmp_path: Path) -> None:
-    files, _ = search(made_up([60, 0, 0]), tmp_path, asked(method="ivf", block_rows=20))
+    files, _ = search(made_up([60, 0, 0]), tmp_path, search_request(method="ivf", block_rows=20))
     storage.delete_folder(files.tiles)
     names = {path.name for path in (tmp_path / "work" / "neighbours").iterdir()}
     assert names == {"plan.json", "asked.json", "nearest", "similar", "directed"}

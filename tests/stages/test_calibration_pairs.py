@@ -14,7 +14,7 @@ from dupq.runs.layout import CalibrationFiles, NeighbourFiles, TermFiles
 from dupq.settings.dedup import NeighbourSettings
 from dupq.shards import Shard
 from dupq.stages.calibration.sampled_pairs import SampledPairs, read_lists, sampled_pairs
-from dupq.stages.neighbours.tables import Asked, nearest_table
+from dupq.stages.neighbours.tables import SearchRequest, nearest_table
 from dupq.tables import KNOWN_SETS, NEAREST, SAMPLE
 
 SITE = "a.example.com"
@@ -56,8 +56,8 @@ def sampled(folder: Path, judged: Judged | None = None) -> SampledPairs:
     write_rows(files.known, sets, KNOWN_SETS)
     write_lists(files.search(1).lists, LISTS)
     write_lists(files.search(2).lists, BACK)
-    asked = Asked([SITE], NeighbourSettings(k=K), Measure("cosine", 1.0, 0.0), np.inf, 1)
-    return sampled_pairs(files, asked, read_lists(files, asked))
+    search_request = SearchRequest([SITE], NeighbourSettings(k=K), Measure("cosine", 1.0, 0.0), np.inf, 1)
+    return sampled_pairs(files, search_request, read_lists(files, search_request))
 
 
 def pairs_of(found: SampledPairs) -> list[tuple[int, int]]:
@@ -118,7 +118,7 @@ def test_a_verdict_changes_no_other_pair(tmp_path: Path) -> None:
         assert one.tolist() == other.tolist(), name
 
 
-def test_a_judged_pair_that_nobody_sampled_is_read_too_whichever_side_lists_it(tmp_path: Path) -> None:
+def test_a_judged_pair_outside_the_sample_is_read_too_whichever_side_lists_it(tmp_path: Path) -> None:
     found = sampled(tmp_path, {(30, 31): "same", (21, 31): "different"})
     assert sorted(pairs_of(found)) == sorted([*WITHOUT, (30, 31), (21, 31)])
     assert found.labels[rows_of(found, (30, 31))].tolist() == [True]

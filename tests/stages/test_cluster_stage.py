@@ -149,7 +149,7 @@ def test_every_question_is_in_one_cluster_that_its_smallest_key_names(tmp_path: 
         assert (row["canonical_site"], row["canonical_id"]) in {one for one in group if one[1] == best[1]}
         assert (row["canonical_reason"] is None) == (len(group) == 1)
     assert {name: row["size"] for name, row in found.stats.items()} == {n: len(g) for n, g in found.ids().items()}
-    assert found.stats[f"{A}/9"]["edges"] == 2  # the copy is joined through the question that stands for it
+    assert found.stats[f"{A}/9"]["edges"] == 2  # the copy is joined through the question that represents it
     assert all(row["joined"] for row in found.pairs)
     assert found.changes == []
 

@@ -48,7 +48,7 @@ def test_real_near_duplicates_are_found_verified_and_joined(texts: list[str], tm
     found = {(row["left"], row["right"]): row["jaccard"] for row in rows}
     assert {pair: np.float32(true[pair]) for pair in found} == found  # so none is under the threshold
 
-    # A pair of copies stands for those of all their copies: count a text once.
+    # A pair of copies represents those of all their copies: count a text once.
     copies = {row["right"] for row in rows if row["source"] == "exact"}
     wanted = {pair for pair in true if not copies & set(pair)}
     assert len(wanted) > 3000

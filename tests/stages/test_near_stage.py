@@ -286,7 +286,7 @@ def test_a_question_that_stands_twice_is_named(tmp_path: Path, second: str) -> N
     column = pa.array(["the same text", "a third", second])
     table = pa.table([pa.array([(1 << 48) | 7, 3, (1 << 48) | 7]), column, column], schema=TEXTS)
     files = files_in(tmp_path, write(table, tmp_path, 2))
-    with pytest.raises(DupqError, match=r"b\.example\.com/7 stands more than once"):
+    with pytest.raises(DupqError, match=r"b\.example\.com/7 appears more than once"):
         find(files)
 
 

@@ -30,11 +30,11 @@ from dupq.settings.dedup import NeighbourSettings
 from dupq.shards import Shard
 from dupq.stages.neighbours import exact
 from dupq.stages.neighbours.changes import to_sites
-from dupq.stages.neighbours.exact import LEFT_OUT, OVER
+from dupq.stages.neighbours.exact import ABOVE_FLOOR, LEFT_OUT
 from dupq.stages.neighbours.increment import find_neighbours_since
 from dupq.stages.neighbours.plan import block_rows
 from dupq.stages.neighbours.search import find_neighbours
-from dupq.stages.neighbours.tables import Asked, directed_rows, read_nearest
+from dupq.stages.neighbours.tables import SearchRequest, directed_rows, read_nearest
 from dupq.tables import SIMILAR_PAIRS, embeddings
 from dupq.text.keys import ID_BITS, Sites
 
@@ -76,17 +76,17 @@ def write(archive: Embeddings, run: Path, sites: list[str], shards: int = 2) -> 
     return files, made
 
 
-def asked(
+def search_request(
     measure: Measure = MIX,
     sites: Sequence[str] = SITES,
     threshold: float = THRESHOLD,
     only: tuple[str, ...] = (),
     **settings: Any,
-) -> Asked:
-    return Asked(list(sites), NeighbourSettings(k=K, sites=only, **settings), measure, threshold, PARTS)
+) -> SearchRequest:
+    return SearchRequest(list(sites), NeighbourSettings(k=K, sites=only, **settings), measure, threshold, PARTS)
 
 
-def search(archive: Embeddings, run: Path, wanted: Asked, shards: int = 2) -> tuple[NeighbourFiles, Report]:
+def search(archive: Embeddings, run: Path, wanted: SearchRequest, shards: int = 2) -> tuple[NeighbourFiles, Report]:
     files, made = write(archive, run, wanted.sites, shards)
     return files, find_neighbours(files, made, wanted)
 
@@ -95,7 +95,7 @@ def lists(files: NeighbourFiles) -> dict[int, tuple]:
     found = {}
     for file in storage.list_files(files.nearest, ".parquet"):
         keys, nearest = read_nearest(file.uri, K)
-        rows = zip(keys.tolist(), nearest.others, nearest.scores, nearest.over, strict=True)
+        rows = zip(keys.tolist(), nearest.others, nearest.scores, nearest.above, strict=True)
         found.update({key: (o[o >= 0].tolist(), s[o >= 0].tolist(), int(n)) for key, o, s, n in rows})
     return found
 
@@ -143,7 +143,7 @@ def slow_listings(files: NeighbourFiles, measure: Measure) -> dict[tuple[int, in
     return found
 
 
-def slowly(archive: Embeddings, wanted: Asked) -> tuple[dict[int, list[int]], dict[tuple[int, int], float]]:
+def slowly(archive: Embeddings, wanted: SearchRequest) -> tuple[dict[int, list[int]], dict[tuple[int, int], float]]:
     """Lists and pairs by sorting all float64 scores."""
     rule, there = rule_of(wanted.measure), np.flatnonzero(~archive.is_empty)
     rows, columns = (there[places.ravel()].astype(np.int32) for places in np.indices((len(there), len(there))))
@@ -167,13 +167,13 @@ def slowly(archive: Embeddings, wanted: Asked) -> tuple[dict[int, list[int]], di
 @pytest.mark.parametrize("scope", ["all", "site"])
 def test_lists_and_pairs_are_those_of_a_full_sort(measure: Measure, scope: str, tmp_path: Path) -> None:
     archive = made_up([120, 0, 90])
-    wanted = asked(measure, threshold=0.05 if measure.kind == "manhattan" else 0.6, scope=scope, block_rows=37)
+    wanted = search_request(measure, threshold=0.05 if measure.kind == "manhattan" else 0.6, scope=scope, block_rows=37)
     files, report = search(archive, tmp_path, wanted)
     near, over = slowly(archive, wanted)
     found = lists(files)
     assert {key: row[0] for key, row in found.items()} == near
     assert pairs(files) == pytest.approx(over)
-    assert report.counts[OVER] == len(over) > 50
+    assert report.counts[ABOVE_FLOOR] == len(over) > 50
     counted = np.unique(np.array(list(over)).ravel(), return_counts=True)
     assert {key: row[2] for key, row in found.items() if row[2]} == dict(
         zip(*(c.tolist() for c in counted), strict=True)
@@ -191,18 +191,18 @@ def test_lists_and_pairs_are_those_of_a_full_sort(measure: Measure, scope: str, 
 
 def test_only_chosen_sites_are_searched(tmp_path: Path) -> None:
     archive = made_up([50, 60, 40])
-    files, _ = search(archive, tmp_path, asked(only=("a.example.com", "c.example.com"), block_rows=30))
+    files, _ = search(archive, tmp_path, search_request(only=("a.example.com", "c.example.com"), block_rows=30))
     chosen = archive.take(archive.keys >> ID_BITS != 1)
-    assert {key: row[0] for key, row in lists(files).items()} == slowly(chosen, asked())[0]
+    assert {key: row[0] for key, row in lists(files).items()} == slowly(chosen, search_request())[0]
     with pytest.raises(SettingError, match=r"no questions of d\.example\.com"):
-        search(archive, tmp_path / "other", asked(only=("d.example.com",)))
+        search(archive, tmp_path / "other", search_request(only=("d.example.com",)))
 
 
 @pytest.mark.parametrize(("rows", "shards"), [(10, 1), (64, 3), (1000, 2)])
 def test_the_answer_does_not_depend_on_blocks_or_shards(rows: int, shards: int, tmp_path: Path) -> None:
     archive = made_up([150, 80, 20], seed=3)
-    expected, _ = search(archive, tmp_path / "one", asked(block_rows=71))
-    found, _ = search(archive, tmp_path / "two", asked(block_rows=rows), shards)
+    expected, _ = search(archive, tmp_path / "one", search_request(block_rows=71))
+    found, _ = search(archive, tmp_path / "two", search_request(block_rows=rows), shards)
     assert lists(found) == lists(expected)
     assert pairs(found) == pairs(expected)
     assert directed(found) == directed(expected)
@@ -214,25 +214,25 @@ def test_the_bytes_do_not_depend_on_the_number_of_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
 ) -> None:
     archive = made_up([200, 60, 0], seed=4)
-    expected, _ = search(archive, tmp_path / "one", asked(block_rows=40))
+    expected, _ = search(archive, tmp_path / "one", search_request(block_rows=40))
     at_once = functools.partial(run_tasks, cpus=ray.cluster_resources()["CPU"] / workers)
     monkeypatch.setattr(exact, "run_tasks", at_once)
-    found, _ = search(archive, tmp_path / "two", asked(block_rows=40))
+    found, _ = search(archive, tmp_path / "two", search_request(block_rows=40))
     assert contents(found) == contents(expected)
 
 
 def test_too_many_pairs_are_counted_and_the_nearest_kept(tmp_path: Path) -> None:
     archive = made_up([100, 80, 0])
-    files, report = search(archive, tmp_path, asked(threshold=0.0, pairs_per_question=3, block_rows=50))
-    near, over = slowly(archive, asked(threshold=0.0))
-    assert report.caps[LEFT_OUT] == report.counts[OVER] == len(over) > 3 * 180
+    files, report = search(archive, tmp_path, search_request(threshold=0.0, pairs_per_question=3, block_rows=50))
+    near, over = slowly(archive, search_request(threshold=0.0))
+    assert report.caps[LEFT_OUT] == report.counts[ABOVE_FLOOR] == len(over) > 3 * 180
     assert pairs(files) == {}
     assert {key: row[0] for key, row in lists(files).items()} == near
     assert all(rank for _, rank in directed(files).values())
 
 
 def test_an_archive_without_questions_has_no_neighbours(tmp_path: Path) -> None:
-    files, report = search(made_up([0, 0, 0]), tmp_path, asked())
+    files, report = search(made_up([0, 0, 0]), tmp_path, search_request())
     assert lists(files) == pairs(files) == directed(files) == {}
     assert report.rows_out == 0
 
@@ -257,10 +257,10 @@ def changed(archive: Embeddings, generator: np.random.Generator, night: int) -> 
 def test_night_after_night_the_increment_finds_what_a_full_search_finds(scope: str, tmp_path: Path) -> None:
     generator = np.random.default_rng(8)
     archive = made_up([300, 120, 40], seed=5)
-    before, _ = search(archive, tmp_path / "night0", asked(scope=scope, block_rows=90))
+    before, _ = search(archive, tmp_path / "night0", search_request(scope=scope, block_rows=90))
     for night in (1, 2, 3):
         archive = changed(archive, generator, night)
-        wanted = asked(scope=scope, block_rows=[0, 60, 100, 33][night])
+        wanted = search_request(scope=scope, block_rows=[0, 60, 100, 33][night])
         full, whole = search(archive, tmp_path / f"full{night}", wanted)
         files, made = write(archive, tmp_path / f"night{night}", SITES, shards=night)
         report = find_neighbours_since(files, made, wanted, before)
@@ -279,16 +279,16 @@ def test_a_new_site_moves_the_keys_of_the_others(tmp_path: Path) -> None:
     archive = made_up([0, 200, 50], seed=6)
     old = archive.take(archive.keys >> ID_BITS == 1)
     old = Embeddings(old.keys - (1 << ID_BITS), old.vectors, old.words)
-    before, _ = search(old, tmp_path / "before", asked(sites=SITES[1:2], block_rows=64))
-    full, _ = search(archive, tmp_path / "full", asked(block_rows=64))
+    before, _ = search(old, tmp_path / "before", search_request(sites=SITES[1:2], block_rows=64))
+    full, _ = search(archive, tmp_path / "full", search_request(block_rows=64))
     files, made = write(archive, tmp_path / "since", SITES)
-    report = find_neighbours_since(files, made, asked(block_rows=64), before)
+    report = find_neighbours_since(files, made, search_request(block_rows=64), before)
     assert report.counts["questions searched"] < 60
     assert lists(files) == lists(full)
     assert directed(files) == directed(full)
-    after, _ = search(old, tmp_path / "gone", asked(sites=SITES[1:2]))
+    after, _ = search(old, tmp_path / "gone", search_request(sites=SITES[1:2]))
     files, made = write(old, tmp_path / "less", SITES[1:2])
-    find_neighbours_since(files, made, asked(sites=SITES[1:2]), full)
+    find_neighbours_since(files, made, search_request(sites=SITES[1:2]), full)
     assert lists(files) == lists(after)
     assert pairs(files) == pairs(after)
 
@@ -303,21 +303,21 @@ def test_keys_of_a_site_that_is_gone_are_none_of_the_others() -> None:
 
 def test_another_threshold_searches_everything(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     archive = made_up([90, 0, 0])
-    before, _ = search(archive, tmp_path / "before", asked())
+    before, _ = search(archive, tmp_path / "before", search_request())
     files, made = write(archive, tmp_path / "since", SITES)
-    find_neighbours_since(files, made, asked(threshold=0.7), before)
+    find_neighbours_since(files, made, search_request(threshold=0.7), before)
     assert "another threshold" in capsys.readouterr().out
-    assert pairs(files) == pytest.approx(slowly(archive, asked(threshold=0.7))[1])
+    assert pairs(files) == pytest.approx(slowly(archive, search_request(threshold=0.7))[1])
 
 
 def test_a_run_without_fingerprints_is_no_help(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     archive = made_up([90, 0, 0])
-    before, _ = search(archive, tmp_path / "before", asked())
+    before, _ = search(archive, tmp_path / "before", search_request())
     for file in storage.list_files(before.embeddings, ".parquet"):
         old = storage.read_table(file.uri).drop_columns(["fingerprint"])
         storage.write_table(file.uri, old, old.schema.remove_metadata())
     files, made = write(archive, tmp_path / "since", SITES)
-    find_neighbours_since(files, made, asked(), before)
+    find_neighbours_since(files, made, search_request(), before)
     assert "has no embeddings with fingerprints" in capsys.readouterr().out
     assert lists(files) == lists(before)
 
@@ -343,7 +343,7 @@ def test_a_search_that_is_killed_is_finished_to_the_same_bytes(tmp_path: Path) -
     import pickle
 
     generator = random.Random(2)
-    archive, wanted = made_up([3000, 0, 0], seed=9), asked(block_rows=150)
+    archive, wanted = made_up([3000, 0, 0], seed=9), search_request(block_rows=150)
     undisturbed, _ = search(archive, tmp_path / "one", wanted)
     files, made = write(archive, tmp_path / "two", SITES)
     (tmp_path / "call").write_bytes(pickle.dumps((files, made, wanted)))

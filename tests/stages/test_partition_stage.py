@@ -233,7 +233,7 @@ def test_clusters_are_those_of_one_process_that_scores_every_pair(seed: int, set
     assert 2 < sizes(found)[0] < in_components[0]
 
 
-def test_pairs_that_nobody_lists_are_scored_and_decide(tmp_path: Path) -> None:
+def test_pairs_that_no_question_lists_are_scored_and_decide(tmp_path: Path) -> None:
     archive = mixed(1)
     every, report = clusters(archive, tmp_path / "every", Setting())
     some, unscored = clusters(archive, tmp_path / "some", Setting(scored_size=2))

@@ -159,7 +159,7 @@ def test_a_sheet_has_the_titles_of_each_pair_and_the_run_in_no_order_that_tells(
     assert strata != sorted(strata, reverse=True)
 
 
-def test_a_sheet_that_nobody_filled_in_has_no_verdicts_and_a_filled_one_has_them(made: Made) -> None:
+def test_a_sheet_that_is_not_filled_in_has_no_verdicts_and_a_filled_one_has_them(made: Made) -> None:
     assert verdicts.parse_verdicts(made.sheet, "sheet") == []
     given = verdicts.parse_verdicts(filled(made, lambda line: "same"), "sheet")
     assert len(given) == SIZE
@@ -216,7 +216,7 @@ def test_verdicts_on_pairs_that_the_run_did_not_draw_are_counted(made: Made, tmp
     assert found["on_other_pairs"] == 1
 
 
-def test_where_nobody_judged_nothing_is_estimated(made: Made, tmp_path: Path) -> None:
+def test_without_verdicts_nothing_is_estimated(made: Made, tmp_path: Path) -> None:
     found = estimated(written(tmp_path, made.sheet), str(tmp_path), SITES)
     assert found == {
         "run_id": RUN,

@@ -88,7 +88,7 @@ def test_a_stem_has_the_mean_of_its_words_embeddings(trained_sample: TrainedSamp
     sentences = [[one, one, other], [one, other, f"{one}-unheard-of"]]
     found = word_teacher(trained_sample.encoder, sentences, settings)([alone, stem])
     expected = (3 * plain[0].astype(float) + 2 * plain[1].astype(float)) / 5
-    assert found[0] == pytest.approx(plain[2], abs=1e-3)  # which stands nowhere often enough
+    assert found[0] == pytest.approx(plain[2], abs=1e-3)  # which is nowhere frequent enough
     assert found[1] == pytest.approx(expected, abs=1e-3)
 
 

@@ -57,7 +57,7 @@ def test_epochs_differ_and_the_same_one_does_not() -> None:
 
 
 @pytest.mark.parametrize("span", [4, 1_000])
-def test_titles_and_halves_of_bodies_are_both_asked(span: int) -> None:
+def test_titles_and_halves_of_bodies_are_both_queries(span: int) -> None:
     archive = texts([0] * 400)
     sequences, examples = title_body_examples(archive, TitleBodySettings(batch_size=SIZE, span=span), 1, 1)
     titles = [archive.titles[key // 2].tolist() for key in examples.left.tolist()]

@@ -53,7 +53,7 @@ def test_of_fewer_than_three_sets_all_are_development(links: list[tuple[int, int
 
 
 @pytest.mark.parametrize("negatives", [1, 3])
-def test_negatives_are_never_duplicates_and_as_many_as_asked(negatives: int) -> None:
+def test_negatives_are_never_duplicates_and_as_many_as_wanted(negatives: int) -> None:
     links = np.array([(2 * i, 2 * i + 1) for i in range(10)] + [(0, 2)])
     split = split_links(links, SETTINGS)
     pairs = with_random_negatives(links, np.arange(24), split, negatives, np.random.default_rng(1))

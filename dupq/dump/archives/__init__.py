@@ -1,1 +1,1 @@
-"""The files of dumps as streams, packed or not."""
+"""Reading the files of dumps as streams, packed or not."""

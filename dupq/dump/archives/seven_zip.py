@@ -1,4 +1,4 @@
-"""Files inside .7z archives as streams: nothing is unpacked to disk, nothing as a whole into memory.
+"""Streaming files out of .7z archives: nothing is unpacked to disk, nothing as a whole into memory.
 
 The program 7zz (or 7z, 7za) unpacks into a pipe where PATH has it, on a core of its own. Without it, and from
 S3, py7zr does the same from a thread, in memory a few blocks of at most 128 MB. Names from an archive only
@@ -122,7 +122,7 @@ def _unpack(packed: IO[bytes], name: str, sender: int, failures: list[Exception]
     try:
         with os.fdopen(sender, "wb") as sink, py7zr.SevenZipFile(packed) as opened:
             opened.extract(targets=[name], factory=_SinkFactory(sink))
-    except Exception as error:  # a thread has nobody else to tell
+    except Exception as error:  # raised again in the reading thread
         failures.append(error)
 
 
@@ -137,7 +137,7 @@ class _SinkFactory(WriterFactory):
 
 
 class _Sink(Py7zIO):
-    """What py7zr asks of a file, of which it only needs `write`."""
+    """The file interface of py7zr, of which it only uses `write`."""
 
     def __init__(self, sink: IO[bytes]) -> None:
         self._sink = sink

@@ -1,4 +1,4 @@
-"""The files of a dump as streams of their unpacked bytes: nothing is held as a whole, on disk or in memory."""
+"""Streams of the unpacked bytes of a dump's files: nothing is held as a whole, on disk or in memory."""
 
 import bz2
 import contextlib
@@ -71,7 +71,7 @@ class _Source(Protocol):
 
 
 class UnpackedStream(io.RawIOBase):
-    """The unpacked bytes of one file. Unlike other raw streams it gives fewer than asked for only at the end."""
+    """The unpacked bytes of one file. Unlike other raw streams, a read is short only at the end."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class UnpackedStream(io.RawIOBase):
         super().__init__()
         self.packed_bytes = packed_bytes
         self.position = 0  # unpacked bytes that were read
-        self.at_end = False  # whether a reader was given fewer than it asked for
+        self.at_end = False  # whether a read returned fewer bytes than requested
         self._name = name
         self._source = source
         self._share = share
@@ -135,7 +135,7 @@ def open_member(member: Member, limits: UnpackLimits) -> Iterator[UnpackedStream
 
     A reader may stop early: unpacking then stops too. Raises DupqError if the file is missing, has a password
     or holds more than `limits` allow. Some damage to an archive is only known at its end: on leaving, if the
-    reader came there (was given fewer bytes than it asked for), a DupqError then takes the place of any error
+    reader came there (got fewer bytes than requested), a DupqError then takes the place of any error
     that the reader had with such bytes.
     """
     if member.name is not None:

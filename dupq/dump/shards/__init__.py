@@ -1,1 +1,1 @@
-"""From the parts that were read to sorted shards."""
+"""Merging parts into sorted shards."""

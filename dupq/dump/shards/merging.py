@@ -1,4 +1,4 @@
-"""The rows of a shard, merged from those of its parts, a row group at a time."""
+"""Merging the rows of a shard from those of its parts, a row group at a time."""
 
 from collections.abc import Iterator
 from functools import partial

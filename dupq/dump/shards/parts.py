@@ -1,4 +1,4 @@
-"""Parts: what was read of each piece of a dump, kept until the site's shards are made of it.
+"""Parts: the rows of each piece of a dump, kept on disk until the site's shards are merged from them.
 
 A part is two files for each of its tables: the rows, sorted by key, in an Arrow file; and their keys and sizes, which
 are what is read for planning and searching. The second has xxh3 digests of the first one and of itself. That of the

@@ -1,4 +1,4 @@
-"""Which rows of a site's parts make which shard, so that shards are sorted and none is too large.
+"""Planning which rows of a site's parts make which shard, so that shards are sorted and none is too large.
 
 A part is a piece of a dump, its rows sorted by key. Where each part's keys follow those of the part before, as in
 every dump, a shard is planned as soon as its last row is there; else all keys are gone through in order first

@@ -1,4 +1,4 @@
-"""The shards of parts that are in no order, planned in bounded memory.
+"""Planning the shards of unsorted parts, in bounded memory.
 
 A sample of the keys cuts them into ranges of about as many rows, and the shards are planned range by range. For that
 the keys of all parts, 12 bytes a row, are copied once into a temporary file on this machine's disk.
@@ -96,7 +96,7 @@ def key_spool(sample: int = _SAMPLE) -> Iterator["KeySpool"]:
 
 
 class KeySpool:
-    """The keys and sizes of many parts in files; memory: one key of 64, and what is asked for."""
+    """The keys and sizes of many parts in files; memory: one key in 64, and the keys that are read."""
 
     def __init__(self, keys: IO[bytes], sizes: IO[bytes], sample: int = _SAMPLE) -> None:
         """Two empty files; one key of `sample` decides on how they are cut into ranges."""

@@ -1,1 +1,1 @@
-"""Dumps as CSV, TSV or Parquet tables."""
+"""Reading dumps and other questions from CSV, TSV or Parquet tables."""

@@ -1,4 +1,4 @@
-"""Which column of a table that is no XML holds which attribute of a dump's row.
+"""Mapping the columns of CSV, TSV and Parquet tables to the attributes of a dump's rows.
 
 Whatever a table looks like, each of its rows becomes what an XML row is: the dump's attribute names and their
 text. So `posts.post` and `links.link` judge all rows alike, with the same reasons for a reject.
@@ -69,7 +69,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Layout:
-    """The columns that a certain table has: their attributes, and where they stand."""
+    """The columns of one table: their attributes, and their positions."""
 
     attributes: tuple[str, ...]
     places: tuple[int, ...]
@@ -77,7 +77,7 @@ class Layout:
     is_text: bool
 
     def row(self, values: Sequence[str | None]) -> dict[str, str]:
-        """The attributes of a row whose `values` stand in the order of `attributes`; empty ones are left out."""
+        """The attributes of a row whose `values` are in the order of `attributes`; empty ones are left out."""
         row = {name: value for name, value in zip(self.attributes, values, strict=True) if value}
         for name in _NUMBERS:
             if "." in row.get(name, ""):
@@ -137,7 +137,7 @@ def columns_of(columns: Columns | None, table: Table) -> Columns:
 
 
 def locate(columns: Columns, names: Sequence[str], source: str) -> Layout:
-    """Where `columns` stand in the table `source`, whose columns are called `names`.
+    """The positions of `columns` in the table `source`, whose columns are called `names`.
 
     Raises DupqError naming both if one is missing, or there are several of its name.
     """
@@ -176,7 +176,7 @@ def spelt_tags(text: str) -> str:
 
 
 def paragraphs(text: str) -> str:
-    """Plain text as HTML: a paragraph is what stands between blank lines."""
+    """Plain text as HTML: blank lines separate paragraphs."""
     lines = html.escape(text.replace("\r\n", "\n"), quote=False)
     parts = (part.strip("\n") for part in _BLANK_LINES.split(lines))
     return "\n".join(f"<p>{part}</p>" for part in parts if part.strip())

@@ -1,4 +1,4 @@
-"""The rows of a CSV or TSV table, each judged alone, so that a broken one costs no other.
+"""Parsing the rows of a CSV or TSV table, each on its own, so that a broken one costs no other.
 
 RFC 4180: a field between quotes may hold separators, line breaks and doubled quotes. Tables in the wild also
 hold quotes that quote nothing: `"All lives" or not?`, or one that is never closed and would swallow what

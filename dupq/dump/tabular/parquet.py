@@ -1,4 +1,4 @@
-"""The rows of a Parquet table, a row group at a time, whatever types its columns have."""
+"""Parsing the rows of a Parquet table, a row group at a time, whatever types its columns have."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -33,7 +33,7 @@ _BUFFER = 1 << 20  # bytes of a column that are read at a time
 _UNFOLDED = 128 << 20  # bytes that texts of a batch may unfold to where Arrow cannot keep them folded; it takes twice
 _MAXIMUM_TAGS = 64  # in a row, on average
 
-_NOT_TEXT = object()  # stands for a value that is no UTF-8
+_NOT_TEXT = object()  # marks a value that is not UTF-8
 
 
 def row_groups(uri: str) -> int:
@@ -207,7 +207,7 @@ def _text_bytes(array: pa.Array) -> int:
 
 
 def _texts(array: pa.Array) -> list:
-    """The values of a column as text; None where there is none, _NOT_TEXT for one that is no UTF-8."""
+    """The values of a column as text; None where there is none, _NOT_TEXT for one that is not UTF-8."""
     if pt.is_dictionary(array.type):
         array = array.dictionary_decode()
     if _is_view(array.type):

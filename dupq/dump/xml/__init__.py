@@ -1,1 +1,1 @@
-"""Rows of the XML files of Stack Exchange dumps."""
+"""Parsing the XML files of Stack Exchange dumps."""

@@ -1,4 +1,4 @@
-"""The columns of compiled rows as Arrow arrays, without a copy of the texts."""
+"""Turning rows parsed by compiled code into Arrow columns, without copying the texts."""
 
 import numpy as np
 import pyarrow as pa
@@ -6,23 +6,23 @@ import pyarrow as pa
 from dupq.dump.xml.plain_rows import PlainRows
 
 
-def numbers(rows: PlainRows, place: int, data_type: pa.DataType | None = None) -> pa.Array:
-    """The integers in row `place` of `PlainRows.numbers`; null where a row has none."""
-    return pa.array(rows.numbers[place], mask=~rows.present[place]).cast(data_type or pa.int64())
+def numbers(rows: PlainRows, index: int, data_type: pa.DataType | None = None) -> pa.Array:
+    """The integers in row `index` of `PlainRows.numbers`; null where a row has none."""
+    return pa.array(rows.numbers[index], mask=~rows.present[index]).cast(data_type or pa.int64())
 
 
-def times(rows: PlainRows, place: int) -> pa.Array:
+def times(rows: PlainRows, index: int) -> pa.Array:
     """Likewise, as UTC times in milliseconds."""
-    return numbers(rows, place).cast(pa.timestamp("ms", tz="UTC"))
+    return numbers(rows, index).cast(pa.timestamp("ms", tz="UTC"))
 
 
-def texts(rows: PlainRows, place: int) -> pa.StringArray:
-    """The strings in row `place` of `PlainRows.texts`; "" where a row has none."""
-    offsets = rows.offsets[place]
+def texts(rows: PlainRows, index: int) -> pa.StringArray:
+    """The strings in row `index` of `PlainRows.texts`; "" where a row has none."""
+    offsets = rows.offsets[index]
     return pa.StringArray.from_buffers(
         len(offsets) - 1,
         pa.py_buffer(np.ascontiguousarray(offsets)),
-        pa.py_buffer(rows.texts[place, : offsets[-1]]),
+        pa.py_buffer(rows.texts[index, : offsets[-1]]),
     )
 
 

@@ -1,4 +1,4 @@
-"""How a dump's XML file must open and close.
+"""Checking how a dump's XML file begins and ends.
 
 Perhaps a byte-order mark and a declaration, then its root element; comments and processing instructions may stand
 before and behind it.
@@ -58,7 +58,7 @@ def read_closing(data: np.ndarray, root: str, source: str, place: Callable[[int]
     """Where in `data` (uint8), which reaches the end of a file, the root element is closed.
 
     Raises DupqError naming `source` if it is not, for the file is cut short, or if anything but comments and
-    processing instructions follows; `place` says where in the file a byte of `data` stands.
+    processing instructions follows; `place` gives the position in the file of a byte of `data`.
     """
     start = max(0, len(data) - LIMIT)
     tail = bytes(data[start:])
@@ -85,7 +85,7 @@ def _closing_tag(root: str) -> bytes:
 
 
 def _bad_end(data: np.ndarray, root: str, place: Callable[[int], int]) -> str:
-    """Why a file whose end `data` holds does not end as it must. What stands before the last row does not matter."""
+    """Why a file whose end `data` holds does not end as it must. What precedes the last row does not matter."""
     last_row = 0
     for match in ROW_START.finditer(data.data):
         last_row = match.start()

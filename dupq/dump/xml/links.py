@@ -1,4 +1,4 @@
-"""Rows of PostLinks.xml, the compiled and the slow way."""
+"""Parsing rows of PostLinks.xml, by compiled code or one by one."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Compiled parsing of rows in the plain form that all dumps are written in; any other row is left to `rows.py`.
+"""Compiled parsing of rows in the plain form that dumps are written in; any other row is left to `rows.py`.
 
 A plain row is `<row Name="value" … />` and white space up to the next row: either quotes, names of letters, no
 name twice, no raw control character but tabs, valid UTF-8, and only references to characters that XML allows. Of such
@@ -139,7 +139,7 @@ def _hash(name: str) -> np.uint64:
 
 @numba.njit(nogil=True, cache=True)
 def _find_marks(data, classes, marks):  # type: ignore[no-untyped-def]
-    """Where the bytes stand that mean more than themselves, and how many those are; without a branch, so fast."""
+    """The positions and number of the bytes with a special meaning; fast, as it has no branches."""
     count = 0
     for at in range(len(data)):
         marks[_U(count)] = at
@@ -419,7 +419,7 @@ def _text(data, at, texts, end, classes, marks, mark):  # type: ignore[no-untype
 
 @numba.njit(nogil=True, cache=True, inline="always")
 def _reference(data, at):  # type: ignore[no-untyped-def]
-    """The character that the reference at `at` stands for and where it ends; -1 if it is not plain."""
+    """The character of the reference at `at`, and where it ends; -1 if it is not plain."""
     if at + 6 >= len(data):
         return -1, 0
     second, third, fourth = data[_U(at + 1)], data[_U(at + 2)], data[_U(at + 3)]
@@ -526,7 +526,7 @@ def _integer(data, start, end):  # type: ignore[no-untyped-def]
 
 @numba.njit(nogil=True, cache=True)
 def _digits(data, start, count):  # type: ignore[no-untyped-def]
-    """The number in `count` digits; -1 if one of them is none."""
+    """The number in `count` digits; -1 if one of them is no digit."""
     number = np.int64(0)
     for at in range(start, start + count):
         if not 48 <= data[_U(at)] <= 57:

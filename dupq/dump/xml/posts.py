@@ -1,4 +1,4 @@
-"""Rows of Posts.xml: which are questions, which answers, and their fields, the compiled and the slow way."""
+"""Parsing rows of Posts.xml into questions and answers, by compiled code or one by one."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

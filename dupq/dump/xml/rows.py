@@ -1,4 +1,4 @@
-"""One row of a dump's XML file, parsed alone by a real XML parser, so that a broken one costs no other.
+"""Parsing one row of a dump's XML file by a real XML parser, so that a broken one costs no other.
 
 Rows in the plain form of the dumps go a faster way (`plain_rows.py`); this one decides on all others.
 """
@@ -23,7 +23,7 @@ _PARSER = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=Fals
 
 
 class RawRow(NamedTuple):
-    """A row as it stands in the file, with all that follows it up to the next one."""
+    """A row as it is in the file, with all that follows it up to the next one."""
 
     position: int  # byte offset in the uncompressed XML
     content: bytes
@@ -38,7 +38,7 @@ class Row(NamedTuple):
 
     @property
     def excerpt(self) -> str:
-        """The beginning of the row as it stands in the file, for a report on it."""
+        """The beginning of the row as it is in the file, for a report on it."""
         return excerpt(self.content)
 
 

@@ -1,6 +1,6 @@
 """Cutting an XML file into segments of whole rows, the same ones whether it is read as a stream or in ranges.
 
-Segment n has the rows that begin in bytes [n * size, (n + 1) * size) of the unpacked file. A raw `<` can stand
+Segment n has the rows that begin in bytes [n * size, (n + 1) * size) of the unpacked file. A raw `<` can be
 nowhere in a well-formed attribute, so `<row` and white space is the start of a row wherever it is found.
 
 Of a row that is too long the middle is left out, so that one that never ends takes no more memory than another.
@@ -38,7 +38,7 @@ class Segment(NamedTuple):
     left_out: int = 0  # bytes, just before the file's last _TAIL ones
 
     def place(self, at: int) -> int:
-        """Where in the unpacked file byte `at` of `data` stands."""
+        """The position in the unpacked file of byte `at` of `data`."""
         is_behind = self.left_out and at >= len(self.data) - _TAIL
         return self.position + at + (self.left_out if is_behind else 0)
 
@@ -57,7 +57,7 @@ def cut(stream: Stream, first: int = 0, stop: int | None = None, size: int = SIZ
 
 
 def cut_mapped(data: np.ndarray, first: int = 0, stop: int | None = None, size: int = SIZE) -> Iterator[Segment]:
-    """Likewise of a file whose bytes (uint8) are all at hand; segments are views of them where nothing is left out."""
+    """Likewise of a file whose bytes (uint8) are all in memory; segments are views of them if nothing is left out."""
     return _cut(_Mapped(data, first * size), first, stop, size)
 
 
@@ -76,7 +76,7 @@ def _cut(reader: "_Reader | _Mapped", first: int, stop: int | None, size: int) -
 
 
 class _Mapped:
-    """What `_Reader` is, over bytes that are all at hand."""
+    """A `_Reader` over bytes that are all in memory."""
 
     def __init__(self, data: np.ndarray, position: int) -> None:
         self._data = data
@@ -179,7 +179,7 @@ class _Reader:
         self._filled += got
 
     def _keep_from(self, start: int) -> None:
-        """Leave the first `start` bytes to whoever took them: the buffer is theirs, the rest is copied."""
+        """Give up the first `start` bytes: their buffer belongs to the caller now, and the rest is copied."""
         self.position += start
         self.pending = self._filled - start
         self._buffer = self._buffer[start : self._filled].copy()

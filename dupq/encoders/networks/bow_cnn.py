@@ -84,7 +84,7 @@ class BowCNN(MaxCNN):
     is_lexical = True
 
     def __init__(self, words: nn.Embedding, units: int, window: int, start: str, is_updated: bool) -> None:
-        """`start` is what t begins as, "idf" or "ones"; `is_updated` whether t is learned (table 5)."""
+        """`start` is the initial t, "idf" or "ones"; `is_updated` whether t is learned (table 5)."""
         super().__init__(words, units, window)
         self.start = start
         ones = torch.ones(words.num_embeddings, 1)
@@ -117,8 +117,8 @@ class BowCNN(MaxCNN):
 def bags(ids: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """q_bow: the words (B, L) of each text in ascending order, and their frequencies (B, L).
 
-    The frequency stands at the first place of a word, and is 0 at its others and at padding, which comes
-    first. Unknown words count as padding.
+    The frequency is at the first position of a word, and 0 at its others and at padding, which comes first. Unknown
+    words count as padding.
     """
     known = inside(ids, lengths) & (ids >= FIRST_WORD)
     words = torch.where(known, ids, PADDING).sort(dim=1).values

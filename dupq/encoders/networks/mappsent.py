@@ -48,8 +48,8 @@ class MappSent(Encoder):
     of a pair: the paper maps original questions onto related ones, and then, as here, both by the same R. Components
     are those of m over all questions. Without mapping this is the paper's MappSent-: the plain sum, less components.
 
-    An orthogonal map of both questions leaves their cosine as it is. What tells MappSent from MappSent- is thus the
-    centring, and with components that they are those of centred vectors of length 1; R itself changes no score.
+    An orthogonal map of both questions does not change their cosine. So MappSent differs from MappSent- by centring and
+    by components of centred vectors of length 1; R itself changes no score.
     Unknown words are left out.
     """
 
@@ -117,7 +117,7 @@ def orthogonal_map(vectors: Iterable[np.ndarray], dimensions: int) -> np.ndarray
     """The orthogonal R (D, D) that minimises sum |x R - z|^2 (Schönemann 1966): U V^T of the SVD of X^T Z.
 
     Rows of `vectors` are x, z, x, z …, some at a time and always whole pairs; only X^T Z is held. Where the pairs
-    say nothing R is some completion that is orthogonal.
+    determine nothing R is some orthogonal completion.
     """
     product = np.zeros((dimensions, dimensions))
     for rows in vectors:

@@ -1,7 +1,7 @@
-"""A sentence-transformers model from a local folder, as it is: what a large model reaches on an archive.
+"""A sentence-transformers model from a local folder as an encoder: for comparison, or as a teacher.
 
-The package is no part of dupq: `pip install 'dupq[teacher]'` on every machine that encodes, and the folder at the same
-path on each. Only safetensors are read, and no code that lies beside them.
+The package is not installed with dupq: `pip install 'dupq[teacher]'` on every machine that encodes, and put the folder
+at the same path on each. Only safetensors are read, and no code in the folder is run.
 """
 
 import importlib.util
@@ -44,10 +44,10 @@ class PretrainedSettings(NetworkSettings):
 
 
 class Pretrained(Encoder):
-    """The model reads texts, and this network is given ids: it spells them out by the vocabulary.
+    """The model reads texts, and this network is given ids: it turns them back into words of the vocabulary.
 
-    What is lost on the way is what the tokeniser does not keep (case, punctuation, code, addresses) and words that
-    are not in the vocabulary. Texts longer than the model takes are cut by it, which is not counted. The model's
+    Lost on the way are what the tokeniser does not keep (case, punctuation, code, addresses) and words that
+    are not in the vocabulary. The model truncates texts that are too long for it, which is not counted. The model's
     weights are not saved with the encoder, but a hash of its files is, and another model in their place is an error.
     """
 
@@ -59,7 +59,7 @@ class Pretrained(Encoder):
         self.words = words  # their vectors are not read
         self._folder = folder
         self._spelling: list[str] = []
-        self._models = {"cpu": _load(folder)}  # in a dict, so that its weights are none of this network's
+        self._models = {"cpu": _load(folder)}  # in a dict, so that its weights do not become this network's
         self.dimensions = len(self._models["cpu"].encode("text", show_progress_bar=False))
         self.register_buffer("fingerprint", torch.zeros((), dtype=torch.int64))
         self._is_checked = False
@@ -69,11 +69,11 @@ class Pretrained(Encoder):
         self._spelling = words
 
     def prepare(self, texts: Iterable[np.ndarray], pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> None:
-        """Remember which model it is; neither `texts` nor `pairs` are asked for."""
+        """Store the fingerprint of the model; neither `texts` nor `pairs` are read."""
         self.fingerprint.fill_(model_fingerprint(self._folder))
 
     def forward(self, ids: torch.Tensor, lengths: torch.Tensor) -> Embedding:
-        """See Encoder. The model pads together what it gets at once, so its last bits depend on the batch."""
+        """See Encoder. The model pads the texts of a batch together, so the last bits depend on the batch."""
         self._check()
         texts = [self._text(row[:length]) for row, length in zip(ids.tolist(), lengths.tolist(), strict=True)]
         rows = [row for row, text in enumerate(texts) if text]

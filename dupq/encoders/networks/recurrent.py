@@ -16,7 +16,7 @@ from dupq.neighbours.measure import Kind
 from dupq.settings.section import Count
 from dupq.text.token_ids import TokenIds
 
-_ROWS = 256  # texts that go through the states together
+_ROWS = 256  # texts that are stepped through together
 
 
 class RecurrentSettings(LearnedSettings):
@@ -41,8 +41,8 @@ class Recurrent(Encoder):
     The paper has r in R^2L once, but h_i sums up "the question up to x_i": there is one direction, and r is in R^L.
     The GRU, for which the paper has no equations, is that of Cho et al. 2014 as torch computes it.
 
-    All states are computed up to the padded length, and those behind the end of a text are never looked at: so
-    every text meets the same matrix shapes whatever its company, which a packed sequence does not give.
+    All states are computed up to the padded length, and those after the end of a text are ignored: so every text is in
+    matrices of the same shape whatever its batch, which packed sequences do not give.
     """
 
     def __init__(self, words: nn.Embedding, cell: str, units: int, pooling: str, kind: Kind) -> None:
@@ -66,9 +66,9 @@ class Recurrent(Encoder):
         return Embedding(pooled * (lengths > 0)[:, None])
 
     def dense_of(self, texts: TokenIds) -> torch.Tensor:
-        """See Encoder. Groups of texts of about the same length go through the states together.
+        """See Encoder. Groups of texts of about the same length are stepped through together.
 
-        A group has always as many rows, so the shapes of products are the same for every text.
+        A group always has the same number of rows, so the shapes of products are the same for every text.
         """
         steps = _Steps(self.cell)
         products = word_products(self.words, steps.of_words[None], 0, None, texts)
@@ -84,7 +84,7 @@ class Recurrent(Encoder):
         return pooled
 
     def _group(self, steps: "_Steps", rows: torch.Tensor, group: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        """What is pooled (B, D) of texts whose words are the `rows` at the places `group` (B, L)."""
+        """The pooled states (B, D) of texts whose words are the `rows` with the numbers `group` (B, L)."""
         state = steps.first(len(group), rows)
         attended = None if self.attention is None else _Attended(self.attention, state[0])
         for word in range(group.shape[1]):
@@ -99,7 +99,7 @@ class Recurrent(Encoder):
 
 
 class _Steps:
-    """The cell of an LSTM or a GRU word by word. The products of its words are not its own: they are made beforehand.
+    """The cell of an LSTM or a GRU, word by word; the products of the words are computed beforehand.
 
     tanh(x) is 2 sigmoid(2 x) - 1 here, which is six times as fast in torch; the factor within goes into the weights.
     """
@@ -141,7 +141,7 @@ class _Attended:
     """
 
     def __init__(self, attention: "Attention", like: torch.Tensor) -> None:
-        """`like` (B, D) tells the shape of the states."""
+        """`like` (B, D) has the shape of the states."""
         self._attention = attention
         self._highest = like.new_full((len(like), 1), torch.finfo(like.dtype).min)
         self._total, self._sum = like.new_zeros(len(like), 1), torch.zeros_like(like)
@@ -170,7 +170,7 @@ class Attention(nn.Module):
         self.context = nn.Parameter(torch.randn(units))  # u_h, "randomly initialized"
 
     def forward(self, states: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-        """r (B, D) of `states` (B, L, D), over the places where `tokens` (B, L) is true."""
+        """r (B, D) of `states` (B, L, D), over the positions where `tokens` (B, L) is true."""
         nearness = self.nearness(states)  # (B, L)
         nearness = nearness.masked_fill(~tokens, torch.finfo(nearness.dtype).min)
         weights = torch.softmax(nearness, dim=1)  # equation 9

@@ -72,7 +72,7 @@ class SIF(Encoder):
         return in_blocks(lambda some: without_components(some, self.components), averages)
 
     def prepare(self, texts: Iterable[np.ndarray], pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> None:
-        """Take the words' weights and the components from `texts`; `pairs` are not asked for."""
+        """Take the words' weights and the components from `texts`; `pairs` are not read."""
         counts = count_ids(texts, len(self.word_weights))
         share = torch.from_numpy(counts / max(1, counts.sum()))
         weights = (self.smoothing / (self.smoothing + share)).float()

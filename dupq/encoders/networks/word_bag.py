@@ -1,4 +1,4 @@
-"""dupq's own encoder: a weighted bag of words, dense and lexical at once, made to be learned from titles and bodies."""
+"""dupq's own encoder: a weighted bag of words, dense and lexical at once, designed to learn from titles and bodies."""
 
 from collections.abc import Callable, Iterable
 from typing import Literal
@@ -17,8 +17,8 @@ from dupq.text.token_ids import TokenIds
 
 _LEAST_FREQUENCY_WEIGHT = 0.1  # of a word in nearly every question: its logarithm is what is learned
 _FIRST_POWER = 0.5
-_LEXICAL_WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.8, 1.2)  # that are tried
-_USUAL_LEXICAL_WEIGHT = 0.5  # where nothing tells which is best
+_LEXICAL_WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.8, 1.2)  # candidates for beta
+_USUAL_LEXICAL_WEIGHT = 0.5  # where there is nothing to choose it by
 
 
 class WordBagSettings(LearnedSettings):
@@ -33,12 +33,12 @@ class WordBagSettings(LearnedSettings):
 
 
 class WordBag(Encoder):
-    """A text is the bag of its words, each with weight a_w n^p; n is how often it stands there.
+    """A text is the bag of its words, each with weight a_w n^p; n is how often it occurs there.
 
     The dense vector is the weighted sum of the words' vectors, the lexical part the weighted bag itself:
     s = cos(dense) + beta cos(bags), the sum of dos Santos et al. 2015, section 2.4. Learned are the vectors, a_w
-    (from IDF on, as in their equation 1) and p (from 1/2 on; BM25 dampens n likewise); beta is the one of some that
-    ranks the development questions best, as it has no gradient that is worth its cost. Unknown words are left out.
+    (from IDF on, as in their equation 1) and p (from 1/2 on; BM25 dampens n likewise); beta is the candidate
+    that ranks the development questions best, as a gradient for it is not worth its cost. Unknown words are left out.
 
     In training each word is left out with probability `dropout`, so that no single one decides.
     """

@@ -35,8 +35,8 @@ class WordBagCNN(WordBag):
     """WordBag, and in its dense vector each word v_w becomes v_w + U relu(W1 z_n + b1): sum_n a_w n^(p - 1) of these.
 
     z_n are the k word vectors around the word (dos Santos et al. 2015, section 2.3). U starts as zero, so that training
-    begins with the bag. What a bag cannot say (who does what to whom, words that belong together) is what a teacher can
-    tell it. Dropout leaves words out of the bag, not out of windows.
+    begins with the bag. What a bag cannot express (who does what to whom, phrases) is what a teacher can add. Dropout
+    leaves words out of the bag, not out of windows.
     """
 
     def __init__(self, words: nn.Embedding, dropout: float, units: int, window: int) -> None:
@@ -55,7 +55,7 @@ class WordBagCNN(WordBag):
         return found._replace(dense=found.dense + self.change(pooled))
 
     def _weights(self, words: torch.Tensor, ids: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        """a_w n^(p - 1) (B, L) of each word where it stands; 0 for padding and unknown words. `words`: see bags."""
+        """a_w n^(p - 1) (B, L) of each word at its position; 0 for padding and unknown words. `words`: see bags."""
         counts = torch.searchsorted(words, ids, right=True) - torch.searchsorted(words, ids)
         is_known = inside(ids, lengths) & (ids >= FIRST_WORD)
         weights = self.log_weights(ids)[:, :, 0].exp() * counts.clamp_min(1).pow(self.power - 1)

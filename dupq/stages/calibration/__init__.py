@@ -1,1 +1,1 @@
-"""embeddings, terms, known duplicates → the probability of a pair in this archive."""
+"""The calibration stage: embeddings, terms, known duplicates → the model of a pair's probability in this archive."""

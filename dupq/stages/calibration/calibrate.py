@@ -1,9 +1,9 @@
-"""embeddings, terms, known duplicates → the probability of a pair in this archive.
+"""embeddings, terms, known duplicates → the model of a pair's probability in this archive, and the search's floor.
 
-    fitness    a task a shard    texts of some questions, and in one task whether the encoder knows them
+    fitness    a task a shard    texts of some questions; in one task, whether the encoder knows such texts
     sample     one task          questions of development links, and others by a hash of their key
-    searches   search_some.py    these in the whole archive, then their neighbours, for the ranks in both directions
-    terms      a task a part     the terms of these questions, and the titles of all in their lists
+    searches   search_some.py    these in the whole archive, then their neighbours, for ranks in both directions
+    terms      a task a part     the terms of these questions, and the titles of their neighbours
     fit        one task          the model (clusters/calibration.py), and the floor of the all-pairs search
 
 Memory: 8 bytes a question where some are chosen; 22 lists and texts and 400 titles a sampled question in `fit`.
@@ -29,7 +29,7 @@ from dupq.settings.dedup import CalibrationSettings
 from dupq.stages.calibration.sampled_pairs import read_lists, sampled_pairs
 from dupq.stages.neighbours.plan import Plan
 from dupq.stages.neighbours.search_some import read_keys, search_some, write_keys
-from dupq.stages.neighbours.tables import Asked, read_nearest
+from dupq.stages.neighbours.tables import SearchRequest, read_nearest
 from dupq.stages.represented_links import known_sets, write_known_sets
 from dupq.stages.terms import read_rarities, read_terms, titles_only, words_of
 from dupq.stages.training.prepare import all_keys, texts_among
@@ -40,19 +40,19 @@ _FLOOR_PRECISION = 0.5  # of pairs that are kept although neither question lists
 _FLOOR_STEPS = 100  # of the highest possible score: so that nights with nearly the same archive have the same floor
 
 
-def calibrate(files: CalibrationFiles, asked: Asked, plan: Plan, settings: CalibrationSettings) -> Report:
+def calibrate(files: CalibrationFiles, request: SearchRequest, plan: Plan, settings: CalibrationSettings) -> Report:
     """Write the model for this archive. Raises DupqError for an encoder that does not know it."""
     names = [file.relative for file in storage.list_files(files.terms.texts, ".parquet")]
     run_tasks("fitness", _fitness_keys, [(files,)])
     run_tasks("fitness", _fitness_texts, [(files, name) for name in names])
     report = run_tasks("fitness", _fitness, [(files, names)])
     _check_fitness(files, settings)
-    report.add(run_tasks("sample", _sample, [(files, asked, plan, settings)]))
-    search_some(files.search(1), asked, plan)
-    report.add(run_tasks("second search", _second_wanted, [(files, asked)]))
-    report.add(search_some(files.search(2), asked, plan))
-    run_tasks("terms", _words_of_part, [(files, asked, part) for part in range(files.terms.parts)])
-    fitted = run_tasks("fit", _fit, [(files, asked, settings)])
+    report.add(run_tasks("sample", _sample, [(files, request, plan, settings)]))
+    search_some(files.search(1), request, plan)
+    report.add(run_tasks("second search", _second_wanted, [(files, request)]))
+    report.add(search_some(files.search(2), request, plan))
+    run_tasks("terms", _words_of_part, [(files, request, part) for part in range(files.terms.parts)])
+    fitted = run_tasks("fit", _fit, [(files, request, settings)])
     report.add(fitted)
     report.rows_in, report.rows_out = plan.questions, fitted.rows_out
     return report
@@ -94,7 +94,7 @@ def _fitness(files: CalibrationFiles, names: list[str]) -> Counts:
 
 
 def _check_fitness(files: CalibrationFiles, settings: CalibrationSettings) -> None:
-    """Say it, and stop if that is wanted, where the encoder knows far less of this archive than of its own."""
+    """Warn, or stop if so configured, where the encoder knows this archive far less well than its own."""
     here, trained = storage.read_json(files.fitness), read_description(files.encoder)["fitness"]
     faults = []
     if here["unknown_words"] > max(2 * trained["unknown_words"], trained["unknown_words"] + settings.unknown_words):
@@ -115,9 +115,9 @@ def _check_fitness(files: CalibrationFiles, settings: CalibrationSettings) -> No
     print(f"warning: {said}", flush=True)
 
 
-def _sample(files: CalibrationFiles, asked: Asked, plan: Plan, settings: CalibrationSettings) -> Counts:
+def _sample(files: CalibrationFiles, request: SearchRequest, plan: Plan, settings: CalibrationSettings) -> Counts:
     def make() -> Counts:
-        sites = Sites(asked.sites)
+        sites = Sites(request.sites)
         keys = _embedded(files.neighbours, plan, sites)
         split = known_sets(files.links, files.representatives, files.encoder, keys, sites)
         write_known_sets(files.known, split)
@@ -151,20 +151,20 @@ def _embedded(files: NeighbourFiles, plan: Plan, sites: Sites) -> np.ndarray:
     return np.sort(np.concatenate(found))
 
 
-def _second_wanted(files: CalibrationFiles, asked: Asked) -> Counts:
+def _second_wanted(files: CalibrationFiles, request: SearchRequest) -> Counts:
     wanted = files.search(2).wanted
     if not storage.exists(wanted):
-        keys, lists = read_nearest(files.search(1).lists, asked.settings.k)
+        keys, lists = read_nearest(files.search(1).lists, request.settings.k)
         others = lists.others[lists.others >= 0]
         write_keys(wanted, np.setdiff1d(others, keys))
     return {}
 
 
-def _words_of_part(files: CalibrationFiles, asked: Asked, part: int) -> Counts:
-    """The terms of the questions that were searched, and the titles of all that they list."""
+def _words_of_part(files: CalibrationFiles, request: SearchRequest, part: int) -> Counts:
+    """The terms of the questions that were searched, and the titles of their neighbours."""
 
     def make() -> Counts:
-        found = [read_nearest(files.search(number).lists, asked.settings.k) for number in (1, 2)]
+        found = [read_nearest(files.search(number).lists, request.settings.k) for number in (1, 2)]
         searched = np.concatenate([keys for keys, _ in found])
         listed = [lists.others[lists.others >= 0] for _, lists in found]
         table = read_terms(files.terms, part, np.unique(np.concatenate([searched, *listed])))
@@ -176,26 +176,26 @@ def _words_of_part(files: CalibrationFiles, asked: Asked, part: int) -> Counts:
     return skip_or(files.words(part), make)
 
 
-def _fit(files: CalibrationFiles, asked: Asked, settings: CalibrationSettings) -> Counts:
-    sites, prior = Sites(asked.sites), read_prior(settings.prior)
-    lists, rarities = read_lists(files, asked), read_rarities(files.terms)
-    found = sampled_pairs(files, asked, lists)
+def _fit(files: CalibrationFiles, request: SearchRequest, settings: CalibrationSettings) -> Counts:
+    sites, prior = Sites(request.sites), read_prior(settings.prior)
+    lists, rarities = read_lists(files, request), read_rarities(files.terms)
+    found = sampled_pairs(files, request, lists)
     tables = [storage.read_table(files.words(part), TERMS) for part in range(files.terms.parts)]
     keys, words = words_of(pa.concat_tables(tables))
     left, right = np.searchsorted(keys, found.left), np.searchsorted(keys, found.right)
-    rows, places = np.nonzero(lists.others >= 0)
-    queries, others = (np.searchsorted(keys, some) for some in (lists.keys[rows], lists.others[rows, places]))
+    rows, indices = np.nonzero(lists.others >= 0)
+    queries, others = (np.searchsorted(keys, some) for some in (lists.keys[rows], lists.others[rows, indices]))
     listed = around(queries, title_cosines(words.titles, queries, others, rarities), len(keys))
     common = shared(words, left, right, rarities)
     around_left, around_right = (Around(*(column[some] for column in listed)) for some in (left, right))
     listings = found.listing_left, found.listing_right
     leads = title_leads(common.title_cosine, (around_left, around_right), listings)
-    places = places_of(found.scores, found.reference)
-    evidence = Evidence(places, found.listing_left, found.listing_right, common, leads)
-    features = features_of(evidence, asked.settings.k)
+    indices = places_of(found.scores, found.reference)
+    evidence = Evidence(indices, found.listing_left, found.listing_right, common, leads)
+    features = features_of(evidence, request.settings.k)
     model = fit(Labelled(features, found.labels, found.weights, found.is_judged, found.log_rates), prior)
     probabilities = model.probabilities(features)
-    floor = _floor(found.scores, probabilities, found.counts, asked)
+    floor = _floor(found.scores, probabilities, found.counts, request)
     own = own_share(model, prior, features)
     record = {
         "model": model.to_dict(),
@@ -214,15 +214,15 @@ def _fit(files: CalibrationFiles, asked: Asked, settings: CalibrationSettings) -
     return {"rows_out": len(features), "development pairs among neighbours": int(found.is_linked.sum())}
 
 
-def _floor(scores: np.ndarray, probabilities: np.ndarray, counts: np.ndarray, asked: Asked) -> float:
-    """The lowest score such that, as expected, half of the pairs from it on are duplicates; infinite if none is."""
+def _floor(scores: np.ndarray, probabilities: np.ndarray, counts: np.ndarray, request: SearchRequest) -> float:
+    """The lowest score from which half of the pairs are expected to be duplicates; infinite if there is none."""
     order = np.argsort(-scores, kind="stable")
     right = np.cumsum((probabilities * counts)[order]) / np.maximum(np.cumsum(counts[order]), 1e-300)
     is_last = np.append(scores[order][1:] != scores[order][:-1], True)[: len(order)]
     reached = np.flatnonzero((right >= _FLOOR_PRECISION) & is_last)
     if not len(reached):
         return np.inf
-    step = asked.measure.highest / _FLOOR_STEPS
+    step = request.measure.highest / _FLOOR_STEPS
     return float(np.ceil(scores[order][reached[-1]] / step) * step)
 
 

@@ -9,7 +9,7 @@ from dupq.clusters.evidence import UNLISTED, Listing, listing_of
 from dupq.evaluation.verdict_files import Judged, read_verdicts
 from dupq.links.split import Split
 from dupq.runs.layout import CalibrationFiles
-from dupq.stages.neighbours.tables import Asked, read_nearest
+from dupq.stages.neighbours.tables import SearchRequest, read_nearest
 from dupq.stages.represented_links import read_known_sets
 from dupq.tables import SAMPLE
 from dupq.text.keys import Sites, pair_codes
@@ -45,9 +45,9 @@ class Lists(NamedTuple):
     listing: Listing
 
 
-def sampled_pairs(files: CalibrationFiles, asked: Asked, lists: Lists) -> SampledPairs:
+def sampled_pairs(files: CalibrationFiles, request: SearchRequest, lists: Lists) -> SampledPairs:
     """The pairs of the sampled questions that calibration may read: no question of training or test parts."""
-    sites = Sites(asked.sites)
+    sites = Sites(request.sites)
     sample = storage.read_table(files.sample, SAMPLE)
     sampled, is_development = sample["key"].to_numpy(), sample["is_linked"].to_numpy()
     rows = np.flatnonzero(np.isin(lists.keys, sampled))
@@ -66,7 +66,7 @@ def sampled_pairs(files: CalibrationFiles, asked: Asked, lists: Lists) -> Sample
     reference = lists.scores[np.isin(lists.keys, sampled[~is_development]), 0]
     left, right = np.minimum(queries, others)[kept], np.maximum(queries, others)[kept]
     judged = _judged_pairs(read_verdicts(files.verdicts, sites), lists, split)
-    fresh = ~np.isin(pair_codes(left, right), pair_codes(judged.left, judged.right))  # a verdict counts more
+    fresh = ~np.isin(pair_codes(left, right), pair_codes(judged.left, judged.right))  # a verdict replaces it
     none, every = np.zeros(len(judged.left), bool), np.ones(len(judged.left), bool)
 
     def both_kinds(sampled_ones: np.ndarray, judged_ones: np.ndarray) -> np.ndarray:
@@ -103,7 +103,7 @@ class JudgedPairs(NamedTuple):
 
 
 def _judged_pairs(judged: Judged, lists: Lists, split: Split) -> JudgedPairs:
-    """Without those that are known duplicates of the test part: quality is measured on them."""
+    """`pairs` without known duplicates of the test part: quality is measured on them."""
     left, right = judged.left, judged.right
     scores = np.maximum(_score(lists, left, right), _score(lists, right, left))
     sets = split.set_of(left)
@@ -122,32 +122,32 @@ def _score(lists: Lists, queries: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def _quantiles(reference: np.ndarray) -> np.ndarray:
-    """At most `_REFERENCE` of the sorted scores, evenly spread: a place means the same whatever the sample."""
+    """At most `_REFERENCE` of the sorted scores, evenly spread, so that features do not depend on the sample's size."""
     if len(reference) <= _REFERENCE:
         return reference
     return np.quantile(reference, np.linspace(0, 1, _REFERENCE), method="nearest")
 
 
 def _set_weights(sets: np.ndarray, is_linked: np.ndarray) -> np.ndarray:
-    """1 for pairs of strangers; the linked pairs of a set weigh together as much as one pair in both directions."""
+    """1 for unlinked pairs; the linked pairs of a set weigh together as much as one pair in both directions."""
     weights = np.ones(len(sets))
     _, places, pairs = np.unique(sets[is_linked], return_inverse=True, return_counts=True)
     weights[is_linked] = np.minimum(1.0, 2.0 / pairs[places]) if len(places) else 1.0
     return weights
 
 
-def read_lists(files: CalibrationFiles, asked: Asked) -> Lists:
+def read_lists(files: CalibrationFiles, request: SearchRequest) -> Lists:
     """The lists of both searches."""
     from dupq.neighbours.exact import rule_of
 
-    k = asked.settings.k
+    k = request.settings.k
     found = [read_nearest(files.search(number).lists, k) for number in (1, 2)]
     keys = np.concatenate([some for some, _ in found])
     order = np.argsort(keys, kind="stable")
     others = np.concatenate([nearest.others for _, nearest in found])[order]
     exact = np.concatenate([nearest.scores for _, nearest in found])[order]
-    scores = np.where(others >= 0, rule_of(asked.measure).similarities(exact).astype(np.float64), -np.inf)
-    return Lists(keys[order], others, scores, listing_of(scores, asked.measure.highest))
+    scores = np.where(others >= 0, rule_of(request.measure).similarities(exact).astype(np.float64), -np.inf)
+    return Lists(keys[order], others, scores, listing_of(scores, request.measure.highest))
 
 
 def look_up(lists: Lists, queries: np.ndarray, others: np.ndarray) -> Listing:

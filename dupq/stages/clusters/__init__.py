@@ -1,1 +1,1 @@
-"""neighbours, near duplicates → pairs, clusters, cluster_stats, changes."""
+"""The clusters stages: neighbours, near duplicates → pairs, clusters, cluster_stats, changes."""

@@ -1,6 +1,6 @@
 """scored pairs, the partition, near duplicates → pairs, clusters, cluster_stats, changes.
 
-    members   one task         the questions of clusters, with ids, canonical questions and statistics; what changed
+    members   one task         the questions of clusters, with ids, canonical questions and statistics; changes
     clusters  a task a shard   every question, singletons too
     pairs     a task a part    every candidate pair, near duplicate and used link, with its evidence
 
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from dupq import storage
 from dupq.clusters import identity
-from dupq.clusters.canonical import REASONS, Standing, canonical_questions
+from dupq.clusters.canonical import REASONS, CanonicalCriteria, canonical_questions
 from dupq.clusters.components import represented, with_represented
 from dupq.clusters.statistics import cluster_statistics
 from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
@@ -59,16 +59,16 @@ def _members(files: ClusterFiles, shards: list[Shard], site_names: list[str], th
     def make() -> Counts:
         sites = Sites(site_names)
         keys, clusters = _clusters(files)
-        canonical, reasons = canonical_questions(clusters, _standing(files, keys, shards, sites))
+        canonical, reasons = canonical_questions(clusters, _criteria(files, keys, shards, sites))
         now, then = identity.Grouping(keys, clusters), previous_clusters(files.previous, sites)
         ids = identity.cluster_ids(now, then)
-        _, places, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
+        _, indices, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
         _write_statistics(files, (keys, clusters), ids, sites, threshold)
         if files.previous is not None:
             _write_changes(files, identity.changes(identity.Grouping(keys, ids.of(clusters)), then), sites)
         alone = np.setdiff1d(ids.ids, keys)
         storage.write_table(files.alone, pa.table([pa.array(alone)], names=["key"]), pa.schema([("key", pa.int64())]))
-        columns = [keys, clusters, ids.of(clusters), canonical, reasons.astype(np.int8), sizes[places]]
+        columns = [keys, clusters, ids.of(clusters), canonical, reasons.astype(np.int8), sizes[indices]]
         counts = {"rows_in": len(keys), "clusters": len(sizes)}
         storage.write_table(files.members, pa.table([pa.array(c) for c in columns], schema=MEMBERS), MEMBERS, counts)
         return counts
@@ -87,8 +87,8 @@ def _clusters(files: ClusterFiles) -> tuple[np.ndarray, np.ndarray]:
     return with_represented((members, representatives), (solved["key"].to_numpy(), solved["cluster"].to_numpy()))
 
 
-def _standing(files: ClusterFiles, members: np.ndarray, shards: list[Shard], sites: Sites) -> Standing:
-    """What the canonical rule needs of `members` (sorted keys), read shard by shard."""
+def _criteria(files: ClusterFiles, members: np.ndarray, shards: list[Shard], sites: Sites) -> CanonicalCriteria:
+    """The criteria of the canonical rule for `members` (sorted keys), read shard by shard."""
     accepted = np.zeros(len(members), bool)
     scores, answers, views, ages = (np.full(len(members), _LOWEST) for _ in range(4))
     for shard in shards:
@@ -96,14 +96,16 @@ def _standing(files: ClusterFiles, members: np.ndarray, shards: list[Shard], sit
         table = storage.read_table(shard.uri, QUESTIONS, names)
         keys = sites.pack(shard.site, table["question_id"].to_numpy(), shard.uri)
         rows = np.flatnonzero(np.isin(keys, members))
-        places, found = np.searchsorted(members, keys[rows]), table.take(pa.array(rows))
-        accepted[places] = found["accepted_answer_id"].is_valid().to_numpy()
+        indices, found = np.searchsorted(members, keys[rows]), table.take(pa.array(rows))
+        accepted[indices] = found["accepted_answer_id"].is_valid().to_numpy()
         for column, name in ((scores, "score"), (answers, "answer_count"), (views, "view_count")):
-            column[places] = found[name].cast(pa.int64()).fill_null(_LOWEST).to_numpy()
-        ages[places] = pc.negate(found["creation_date"].cast(pa.int64())).fill_null(_LOWEST).to_numpy()
+            column[indices] = found[name].cast(pa.int64()).fill_null(_LOWEST).to_numpy()
+        ages[indices] = pc.negate(found["creation_date"].cast(pa.int64())).fill_null(_LOWEST).to_numpy()
     targets = np.zeros(0, np.int64) if files.links is None else link_targets(files.links, sites)
-    places = np.searchsorted(members, targets[np.isin(targets, members)])
-    return Standing(members, np.bincount(places, minlength=len(members)), accepted, scores, answers, views, ages)
+    indices = np.searchsorted(members, targets[np.isin(targets, members)])
+    return CanonicalCriteria(
+        members, np.bincount(indices, minlength=len(members)), accepted, scores, answers, views, ages
+    )
 
 
 def previous_clusters(uri: str | None, sites: Sites) -> identity.Grouping:
@@ -198,12 +200,12 @@ def _clusters_of_shard(files: ClusterFiles, shard: Shard, site_names: list[str],
 
 def _cluster_columns(keys: np.ndarray, members: pa.Table, alone: np.ndarray, sites: Sites) -> Iterator[pa.Array]:
     known = members["key"].to_numpy()
-    places = np.minimum(np.searchsorted(known, keys), max(0, len(known) - 1))
-    inside = known[places] == keys if len(known) else np.zeros(len(keys), bool)
+    indices = np.minimum(np.searchsorted(known, keys), max(0, len(known) - 1))
+    inside = known[indices] == keys if len(known) else np.zeros(len(keys), bool)
 
     def of_members(column: str, otherwise: np.ndarray) -> np.ndarray:
         values = members[column].to_numpy()
-        return np.where(inside, values[places], otherwise) if len(values) else otherwise
+        return np.where(inside, values[indices], otherwise) if len(values) else otherwise
 
     ids, canonical = of_members("id", keys), of_members("canonical", keys)
     is_alone = ~inside & np.isin(keys, alone)
@@ -247,7 +249,7 @@ _WORK = pa.schema([*KEY_PAIRS, *_EVIDENCE])
 
 
 def _with_nulls(table: pa.Table, **columns: pa.Array) -> pa.Table:
-    """The evidence of some pairs: what is not given is null."""
+    """The evidence columns of some pairs; those that are not given are null."""
     given = {name: table[name] for name in _WORK.names if name in table.column_names} | columns
     return pa.table([given.get(field.name, pa.nulls(len(table), field.type)) for field in _WORK], schema=_WORK)
 

@@ -1,9 +1,9 @@
 """neighbours, near duplicates, terms, model → every candidate pair with its evidence and probability.
 
-    candidates  a task a part   both directions of its neighbours as pairs; which questions' terms are wanted
-    terms       a task a part   the terms of its questions, for the parts that want them
-    compared    a task a part   words in common; of each question with the neighbours that it lists
-    around      a task a part   the latter of its questions, from all parts and for the parts that want it
+    candidates  a task a part   both directions of its neighbours as pairs; which questions' terms are needed
+    terms       a task a part   the terms of its questions, for the parts that need them
+    compared    a task a part   words in common, of pairs and of each question with its neighbours
+    around      a task a part   the latter for its questions, from all parts and for the parts that need it
     scored      a task a part   probability
 
 A part holds the pairs whose left keys are in it (`partition_of`). Memory: the candidates of a part and the terms of the
@@ -25,7 +25,7 @@ from dupq.stages.neighbours.tables import directed_rows
 from dupq.stages.terms import read_rarities, read_terms, words_of
 from dupq.tables import AROUND, CANDIDATES, COMPARED, HISTOGRAM, KEYS, SCORED, TERMS
 
-_PRECISIONS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # whose thresholds are written beside the chosen one
+_PRECISIONS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # their thresholds are stored beside the chosen one
 
 
 def score_pairs(files: PairFiles, k: int) -> Report:
@@ -136,7 +136,7 @@ def _score_part(files: PairFiles, k: int, part: int) -> Counts:
 def choose_threshold(files: PairFiles, precision: float, given: float) -> float:
     """The probability from which a pair may join: `given`, or if that is below 0 the one for the wanted precision.
 
-    Chosen over all candidate pairs of the archive, in steps of .001, and written down with those for other precisions.
+    Chosen over all candidate pairs of the archive, in steps of .001, and stored with those for other precisions.
     """
     if not storage.exists(files.threshold):
         spread = _histogram(files)
@@ -153,6 +153,6 @@ def _write_histogram(uri: str, probabilities: np.ndarray) -> None:
 
 
 def _histogram(files: PairFiles) -> Spread:
-    """What the parts counted, together."""
+    """The sum of the parts' counts."""
     tables = [storage.read_table(files.histogram(part), HISTOGRAM) for part in range(files.terms.parts)]
     return Spread(*(np.sum([table[name].to_numpy() for table in tables], axis=0) for name in HISTOGRAM.names))

@@ -6,7 +6,7 @@
     terms       a task a part     their terms, and what is around them
     partition   a task a group    every pair of these scored, and clusters chosen
 
-A component of more than `clusters.scored_size` questions is not scored pair by pair: what is no candidate there,
+In a component of more than `clusters.scored_size` questions not every pair is scored: one that is not a candidate,
 neither side listing the other, counts as the least likely candidate.
 """
 
@@ -37,7 +37,7 @@ _INSIDE = pa.schema([*KEY_PAIRS, SCORED.field("probability")])
 
 @dataclass(frozen=True)
 class Cut:
-    """What decides."""
+    """The settings and the model that decide which pairs join."""
 
     threshold: float  # probability from which a pair may join
     settings: ClusterSettings
@@ -113,7 +113,7 @@ def _inside_of_part(files: PartitionFiles, groups: int, part: int) -> Counts:
 
 
 def _rows(keys: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The place of each wanted key among `keys` (sorted), and whether it is there."""
+    """The index of each wanted key among `keys` (sorted), and whether it is there."""
     if not len(keys):
         return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), bool)
     rows = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)

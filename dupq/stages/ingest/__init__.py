@@ -1,1 +1,1 @@
-"""dumps → questions, answers, links, rejects."""
+"""The ingest stage: dumps → questions, answers, links, rejects."""

@@ -1,4 +1,4 @@
-"""Of several runs into one output, the one that came last has a site; the others stop at it."""
+"""Claims on a site: of several runs into one output the last one takes it over, and the others stop at it."""
 
 import hashlib
 import uuid

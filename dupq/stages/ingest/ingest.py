@@ -1,4 +1,4 @@
-"""dumps → questions, answers, links, rejects.
+"""The ingest stage: dumps → questions, answers, links, rejects.
 
 Each site is read unit by unit, each unit in a task of its own, into parts (`dupq/dump/shards/parts.py`); while parts
 come in, tasks merge them into sorted shards. Many sites go side by side. Each has a thread on the driver, which holds
@@ -37,7 +37,7 @@ from dupq.stages.ingest.tasks import Ingest, ReadPart
 from dupq.tables import REJECTS
 
 _AHEAD = 2  # units a CPU that are being read before their turn comes
-_MOVES = 16  # shards that take their place at once; on S3 each waits for the network
+_MOVES = 16  # shards that are published at once; on S3 each waits for the network
 
 Failure = tuple[str, DupqError]  # a site, and why it failed
 
@@ -58,7 +58,7 @@ def ingest(sites: Sequence[DumpSite], job: Ingest, failed: Sequence[Failure] = (
                 peak = max(peak, future.result())
             except DupqError as error:
                 errors.append((name, error))
-            except Exception as error:  # a worker without memory, or a bug: the other sites are none the worse
+            except Exception as error:  # a worker out of memory, or a bug: the other sites go on
                 traceback.print_exception(error)
                 first_line = next(iter(str(error).splitlines()), "")
                 errors.append((name, DupqError(f"{type(error).__name__}: {first_line} (the traceback is above)")))
@@ -80,18 +80,18 @@ def _raise(errors: Sequence[Failure], sites: int) -> None:
 
 
 def all_counts(output: str) -> dict[str, dict[str, Any]]:
-    """What was counted for each site of an archive that is done: its sums, and `files` with those of each file."""
+    """The counts of each finished site of an archive: its sums, and `files` with those of each file."""
     marks = storage.list_files(storage.join(output, "ingest"), ".json")
     return {file.relative.removesuffix(".json"): storage.read_json(file.uri)["counts"] for file in marks}
 
 
 def packed_bytes(site: DumpSite) -> int:
-    """The size of a site's files as they are."""
+    """The size of a site's files, packed or not."""
     return sum(map(storage.size, {member.uri for member in (*site.posts, *site.links)}))
 
 
 class _Run:
-    """What the sites of one call share."""
+    """The state that the sites of one call share."""
 
     def __init__(self, progress: IngestProgress) -> None:
         self.progress = progress
@@ -100,12 +100,12 @@ class _Run:
         self._lock = threading.Lock()
 
     def enter(self, sites: int) -> None:
-        """So many sites more (or fewer) are being read."""
+        """Count so many sites more (or fewer) that are being read."""
         with self._lock:
             self._sites += sites
 
     def ahead(self) -> int:
-        """How many units a site may have read before their turn comes: its share of what the CPUs can do."""
+        """How many units a site may read ahead: its share of the CPUs."""
         return max(2, _AHEAD * cluster.cpus() // max(1, self._sites))
 
 
@@ -143,7 +143,7 @@ class _SiteIngest:
         return self._peak
 
     def _is_done(self, made_from: Any) -> bool:
-        """Whether all this is there already. Raises DupqError if it is, with more rejects than are allowed now."""
+        """Whether the site is finished already. Raises DupqError if it has more rejects than are allowed now."""
         if not storage.exists(self._mark):
             return False
         mark = storage.read_json(self._mark)
@@ -164,7 +164,7 @@ class _SiteIngest:
         return storage.join(self._job.output, table, f"site={self._site.site}")
 
     def _made(self, table: str) -> str:
-        """Where the shards of a table wait for the others."""
+        """Where finished shards of a table are kept until all are there."""
         return storage.join(self._work, f"shards-of-{self._limits.shard_rows}", table)
 
     def _shard_uris(self, folder: str, table: str) -> list[str]:
@@ -200,7 +200,7 @@ class _SiteIngest:
         self._collect()
 
     def _publish_rejects(self) -> None:
-        """Put the rejects where they can be read, also those of a site that fails."""
+        """Publish the rejects, also those of a site that fails."""
         if self._run.stop.is_set() or not self._claim.is_held():
             return
         folder = self._folder("rejects")
@@ -213,7 +213,7 @@ class _SiteIngest:
         storage.clear(folder, kept)
 
     def _publish(self, made_from: Any) -> None:
-        """Put the shards in the place of what was there, and mark the site as done."""
+        """Replace the site's earlier shards by the new ones, and mark the site as done."""
         counts = self._account.closed()
         self._claim.check()
         storage.delete(self._mark)
@@ -228,7 +228,7 @@ class _SiteIngest:
         self._claim.give_up()
 
     def _read_parts(self) -> Iterator[tuple[Unit, ReadPart]]:
-        """The parts of all units in their order, some units ahead being read meanwhile."""
+        """The parts of all units in order, while some units ahead are being read."""
         read = ray.remote(tasks.read_unit).options(num_cpus=1, max_retries=RETRIES, num_returns="streaming")
         waiting, begun = deque(units(self._site)), deque[tuple[Unit, Any]]()
         try:
@@ -282,7 +282,7 @@ class _SiteIngest:
         return self._result(self._start(work, *arguments))
 
     def _result(self, reference: Any) -> Any:
-        """What a task gave, unless the whole ingest was given up meanwhile."""
+        """The result of a task, unless the whole ingest was aborted meanwhile."""
         if self._run.stop.is_set():
             raise DupqError("given up")
         value, peak = result_of(reference)

@@ -1,4 +1,4 @@
-"""How far ingest is: one live line on a terminal, else a line every now and then."""
+"""Printing the progress of ingest: one live line on a terminal, else a line every now and then."""
 
 import sys
 import threading

@@ -1,4 +1,4 @@
-"""What the tasks of ingest do: read a unit of a dump into parts, plan shards, write one."""
+"""The tasks of ingest: read a unit of a dump into parts, plan shards, write one."""
 
 import functools
 from collections import deque

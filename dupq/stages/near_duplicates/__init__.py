@@ -1,1 +1,1 @@
-"""texts → exact copies, verified pairs, representatives."""
+"""The near-duplicate stages: texts → exact copies, verified pairs, representatives."""

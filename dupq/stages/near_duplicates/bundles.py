@@ -1,7 +1,7 @@
-"""How the work on near duplicates is cut: sizes that keep a task's memory bounded, whatever the size of the archive.
+"""How the near-duplicate stages are cut into tasks of bounded memory, whatever the size of the archive.
 
-The cuts depend on the shards and their numbers of rows alone, and none of them on the number of workers. Which pairs
-are found depends on none of them.
+The cuts depend only on the shards and their numbers of rows, not on the number of workers. The pairs found do not
+depend on the cuts.
 """
 
 from typing import NamedTuple
@@ -24,7 +24,7 @@ class Bundle(NamedTuple):
 
 
 class Cuts(NamedTuple):
-    """Into how many parts what is exchanged is spread."""
+    """The numbers of parts that exchanged rows are spread over."""
 
     bundles: int
     questions: int
@@ -50,7 +50,7 @@ def bundles_of(folder: str) -> list[Bundle]:
 
 
 def cuts_of(bundles: list[Bundle], parts: int) -> Cuts:
-    """How what is made of these bundles is spread; `parts` is how the stages that follow spread pairs."""
+    """The spread of what these bundles give; `parts` is the number that later stages use for pairs."""
     questions = sum(bundle.questions for bundle in bundles)
     return Cuts(
         bundles=len(bundles),

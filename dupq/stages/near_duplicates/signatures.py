@@ -2,9 +2,9 @@
 
     text hashes   a task a bundle     128 bits a question, spread by hash
     exact copies  a task a hash part  its hashes, sorted; a star of pairs a text
-    signatures    a task a bundle     MinHash signatures of the texts that copy none; their band keys, spread by key
+    signatures    a task a bundle     MinHash signatures of the texts that are no copies; their band keys, spread by key
 
-Exact copies come first, so that a text that stands a thousand times makes no bucket of a thousand.
+Exact copies come first, so that a text with a thousand copies makes no bucket of a thousand.
 """
 
 from collections.abc import Iterator
@@ -104,7 +104,7 @@ def _check_unique(files: NearFiles, sites: Sites, part: int, cuts: Cuts) -> None
     repeated = ordered[1:][ordered[1:] == ordered[:-1]]
     if len(repeated):
         raise DupqError(
-            f"questions: {sites.label(int(repeated[0]))} stands more than once ({len(repeated)} or more rows too "
+            f"questions: {sites.label(int(repeated[0]))} appears more than once ({len(repeated)} or more rows too "
             "many in all); ingest the dump anew into an empty folder"
         )
 
@@ -146,7 +146,7 @@ def _signature_table(keys: np.ndarray, values: np.ndarray, sites: Sites) -> pa.T
 def _write_signatures(
     files: NearFiles, bundle: Bundle, settings: NearDuplicateSettings, tables: Iterator[pa.Table]
 ) -> None:
-    """Go through `tables`, and keep them if that is wanted."""
+    """Iterate over `tables`, and store them if that is wanted."""
     if settings.keep_signatures:
         uri = storage.join(files.signatures, f"part-{bundle.number:05d}.parquet")
         filled = (table for table in tables if len(table))

@@ -1,9 +1,9 @@
 """exact copies, band keys → verified pairs and representatives: MinHash-LSH, exact Jaccard, components.
 
     candidates       a task a few band parts  their band keys, spread by key; the candidates of the buckets
-    shingle sets     a task a bundle          the texts that are in candidates, for the slices that ask for them
+    shingle sets     a task a bundle          the texts that are in candidates, for the slices that need them
     verification     a task a slice           its candidates (by their left key) and their shingle sets
-    representatives  one task                 the verified pairs, of each slice a forest that joins the same
+    representatives  one task                 components of the verified pairs, from a spanning forest of each slice
 
 A pair below the threshold is dropped before questions are joined, so that no chain of candidates makes a cluster.
 """
@@ -26,7 +26,7 @@ from dupq.tables import BAND_KEYS, KEY_PAIRS, REPRESENTATIVES, SHINGLE_SETS, TEX
 from dupq.text.terms import numbers_of
 
 _TEXTS_AT_ONCE = 8_192
-_PAIRS_AT_ONCE = 100_000  # whose shingle sets are in memory together: at most two each
+_PAIRS_AT_ONCE = 100_000  # at once, with the shingle sets of their texts in memory
 
 
 def find_near_duplicates(files: NearFiles, settings: NearDuplicateSettings, parts: int) -> Report:
@@ -61,11 +61,11 @@ def _candidates(
         rule = ChainRule(settings.chain_links, settings.bucket_limit)
         for batch in batches:
             texts, homes = _band_part(files, batch, cuts)
-            places, oversized = bucket_pairs(texts, rule)
-            pairs.append(texts.members[places])
-            wanted.append(_wanted(pairs[-1], homes[places], cuts.slices))
+            indices, oversized = bucket_pairs(texts, rule)
+            pairs.append(texts.members[indices])
+            wanted.append(_wanted(pairs[-1], homes[indices], cuts.slices))
             counts["rows_in"] += len(homes)
-            counts["rows_out"] += len(places)
+            counts["rows_out"] += len(indices)
             counts["cap: buckets over near_duplicates.bucket_limit"] += oversized
         _write_wanted(files.step("wanted", number), np.concatenate(wanted), cuts)
         left, right = distinct_pairs(np.concatenate(pairs)).T
@@ -84,7 +84,7 @@ def _band_part(files: NearFiles, batch: int, cuts: Cuts) -> tuple[Bucketed, np.n
 
 
 def _wanted(pairs: np.ndarray, homes: np.ndarray, slices: int) -> np.ndarray:
-    """Which questions are wanted where: (bundle of the question * slices + slice that wants it, key), each once."""
+    """Which slices need which questions: (bundle of the question * slices + slice, key), each once."""
     by_slice = np.repeat(partition_of(pairs[:, 0], slices), 2)
     return distinct_pairs(np.stack([homes.ravel() * slices + by_slice, pairs.ravel()], axis=1))
 
@@ -198,7 +198,7 @@ def _verified(pairs: np.ndarray, source: str, coefficients: np.ndarray) -> pa.Ta
 
 
 def _write_forest(uri: str, edges: np.ndarray) -> None:
-    """As few edges that join the same questions: each question of a slice with the smallest of its component."""
+    """The fewest edges with the same components: each question with the smallest of its component."""
     members, smallest = components(edges)
     joined = members != smallest
     columns = [pa.array(smallest[joined]), pa.array(members[joined])]

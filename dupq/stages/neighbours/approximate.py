@@ -1,15 +1,14 @@
-"""embeddings → neighbours, but not all of them: a question is only searched for in the lists that lie nearest to it.
+"""embeddings → neighbours, approximately: a question is compared only with those in its nearest inverted lists (IVF).
 
-    sample    a task a block    some of its questions: for the centres of lists, and to measure the recall (recall.py)
-    centres   a task a group    the lists of blocks that are compared with each other: all, or those of a site
-    lists     a task a block    which lists its questions are in and look into; the members for those who search them
-    tiles     a task a tile     a block's questions in some of the lists that follow one another
-    nearest   a task a block    its tiles put together, in the tables that the exact search writes
-    recall    see recall.py
+    sample      a task a block    some of its questions: for the centroids, and to measure the recall (recall.py)
+    centroids   a task a group    one per list, for blocks that are compared with each other: all, or those of a site
+    lists       a task a block    the lists that its questions are in and probe, and the members of each list
+    tiles       a task a tile     a block's questions against some consecutive lists
+    nearest     a task a block    its tiles merged, in the tables that the exact search writes
+    recall      see recall.py
 
-Scores are exact, and so is the order of what is found; only lists that a question does not look into are left out. A
-question's list holds what its own search found. Of the pairs above the floor, those are there that one of the two
-questions found.
+Scores are exact, and so is the order of the neighbours found; only lists that a question does not probe are left out. A
+question's neighbours are what its own search found. A pair above the floor is found if either question finds it.
 """
 
 import math
@@ -27,62 +26,62 @@ from dupq.runs.embeddings import embeddings_of, embeddings_table, read_embedding
 from dupq.runs.layout import NeighbourFiles
 from dupq.shards import Shard
 from dupq.stages.neighbours.blocks import block_name, forget_blocks, read_block, ready_block
-from dupq.stages.neighbours.exact import OVER, finish, pair_limit, planned
+from dupq.stages.neighbours.exact import ABOVE_FLOOR, finish, pair_limit, planned
 from dupq.stages.neighbours.plan import Plan
 from dupq.stages.neighbours.recall import group_name, measure_recall
-from dupq.stages.neighbours.tables import Asked, nearest_table, read_nearest, write_found
+from dupq.stages.neighbours.tables import SearchRequest, nearest_table, read_nearest, write_found
 from dupq.tables import NEAREST, SIMILAR_PAIRS
 from dupq.text.keys import Sites
 
-# questions that the centres are made from; more than the second number only where more lists are asked for
+# questions that the centroids are made from; more than the second number only where there are more lists
 _SAMPLE_A_LIST, _MOST_SAMPLED = 64, 1 << 18
-_members: dict[tuple[str, str], Any] = {}  # those that this worker searched last, by run and name
+_members: dict[tuple[str, str], Any] = {}  # those that this worker used last, by run and name
 
 
-def find_approximately(files: NeighbourFiles, shards: Sequence[Shard], asked: Asked) -> Report:
-    """Write the neighbours of every embedded question that are in the lists it looks into, and count the recall."""
-    from dupq.neighbours.bounds import has_gpu_way
+def find_approximately(files: NeighbourFiles, shards: Sequence[Shard], request: SearchRequest) -> Report:
+    """Write the neighbours of every embedded question among the lists that it probes, and measure the recall."""
+    from dupq.neighbours.bounds import gpu_can_score
     from dupq.neighbours.exact import rule_of
 
-    plan = planned(files, shards, asked)
-    of_blocks = [(files, asked, plan, group, number) for group in plan.groups for number in group]
+    plan = planned(files, shards, request)
+    of_blocks = [(files, request, plan, group, number) for group in plan.groups for number in group]
     report = run_tasks("sample", _sample, of_blocks)
-    report.add(run_tasks("centres", _centres, [(files, asked, plan, group) for group in plan.groups]))
+    report.add(run_tasks("centroids", _centroids, [(files, request, plan, group) for group in plan.groups]))
     report.add(run_tasks("lists", _lists, of_blocks))
     tiles = [
-        (files, asked, plan, group, number, place)
+        (files, request, plan, group, number, place)
         for group in plan.groups
         for place in range(len(_spans(files, group)))
         for number in group
     ]
-    uses_gpus = cluster.gpus() > 0 and has_gpu_way(rule_of(asked.measure))
+    uses_gpus = cluster.gpus() > 0 and gpu_can_score(rule_of(request.measure))
     report.add(run_tasks("tiles", _search_tile, tiles, gpus=int(uses_gpus)))
-    keeps_pairs = report.counts.get(OVER, 0) <= pair_limit(plan, asked)
+    keeps_pairs = report.counts.get(ABOVE_FLOOR, 0) <= pair_limit(plan, request)
     written = run_tasks("neighbours", _nearest_of_block, [(*call, keeps_pairs) for call in of_blocks])
-    report.add(measure_recall(files, asked, plan))
-    finish(report, written, files, asked, keeps_pairs)
+    report.add(measure_recall(files, request, plan))
+    finish(report, written, files, request, keeps_pairs)
     return report
 
 
-def _lists_wanted(plan: Plan, asked: Asked, group: Sequence[int]) -> int:
-    return asked.settings.ivf_lists or max(1, round(math.sqrt(sum(map(plan.rows, group)))))
+def _lists_wanted(plan: Plan, request: SearchRequest, group: Sequence[int]) -> int:
+    return request.settings.ivf_lists or max(1, round(math.sqrt(sum(map(plan.rows, group)))))
 
 
-def _sample(files: NeighbourFiles, asked: Asked, plan: Plan, group: list[int], number: int) -> Counts:
-    """Two samples by a hash of the key: from its low end for the centres, from its high end to measure the recall."""
+def _sample(files: NeighbourFiles, request: SearchRequest, plan: Plan, group: list[int], number: int) -> Counts:
+    """Two samples by a hash of the key: its lowest values for the centroids, its highest to measure the recall."""
     name = block_name(number)
     output = files.step("measured", name)
 
     def make() -> Counts:
-        from dupq.neighbours.ivf import hash_places
+        from dupq.neighbours.ivf import unit_hashes
 
-        block = _without_empty(read_block(files, asked, plan, name))
-        lists = _lists_wanted(plan, asked, group)
-        places = hash_places(block.keys)
+        block = _without_empty(read_block(files, request, plan, name))
+        lists = _lists_wanted(plan, request, group)
+        places = unit_hashes(block.keys)
         is_low = places < max(lists, min(_MOST_SAMPLED, _SAMPLE_A_LIST * lists)) / sum(map(plan.rows, group))
-        is_high = places >= 1 - asked.settings.ivf_sample / plan.questions
-        write_embeddings(files.step("sample", name), block.take(is_low), Sites(asked.sites))
-        write_embeddings(output, block.take(is_high), Sites(asked.sites))
+        is_high = places >= 1 - request.settings.ivf_sample / plan.questions
+        write_embeddings(files.step("sample", name), block.take(is_low), Sites(request.sites))
+        write_embeddings(output, block.take(is_high), Sites(request.sites))
         return {}
 
     return skip_or(output, make)
@@ -92,22 +91,22 @@ def _without_empty(block: Embeddings) -> Embeddings:
     return block.take(~block.is_empty)
 
 
-def _centres(files: NeighbourFiles, asked: Asked, plan: Plan, group: list[int]) -> Counts:
-    """Memory: see ivf.centres, for 262,144 questions (or as many as lists), and 6 bytes a dimension of these."""
+def _centroids(files: NeighbourFiles, request: SearchRequest, plan: Plan, group: list[int]) -> Counts:
+    """Memory: see ivf.centroids, for 262,144 questions (or as many as lists), and 6 bytes a dimension of these."""
     output = files.step("centres", group_name(group))
 
     def make() -> Counts:
         from dupq.neighbours.exact import rule_of, side_of
-        from dupq.neighbours.ivf import centres, hash_places
+        from dupq.neighbours.ivf import centroids, unit_hashes
 
         uris = [files.step("sample", block_name(number)) for number in group]
-        sample = gathered([read_embeddings(uri, Sites(asked.sites))._replace(words=None) for uri in uris])
-        sample = sample.take(np.argsort(hash_places(sample.keys), kind="stable"))
-        rule = rule_of(asked.measure)
-        made = centres(side_of(sample, rule), rule, _lists_wanted(plan, asked, group))
+        sample = gathered([read_embeddings(uri, Sites(request.sites))._replace(words=None) for uri in uris])
+        sample = sample.take(np.argsort(unit_hashes(sample.keys), kind="stable"))
+        rule = rule_of(request.measure)
+        made = centroids(side_of(sample, rule), rule, _lists_wanted(plan, request, group))
         dimensions = made.points.shape[1]
         points = pa.FixedSizeListArray.from_arrays(pa.array(made.points.ravel()), dimensions)
-        schema = tables.centres(dimensions)
+        schema = tables.centroids(dimensions)
         table = pa.table([points, pa.array(np.full(len(points), made.longest))], schema=schema)
         storage.write_table(output, table, schema)
         return {}
@@ -115,22 +114,22 @@ def _centres(files: NeighbourFiles, asked: Asked, plan: Plan, group: list[int]) 
     return skip_or(output, make)
 
 
-def _read_centres(files: NeighbourFiles, group: list[int]) -> Any:
-    from dupq.neighbours.ivf import Centres
+def _read_centroids(files: NeighbourFiles, group: list[int]) -> Any:
+    from dupq.neighbours.ivf import Centroids
 
     table = storage.read_table(files.step("centres", group_name(group))).combine_chunks()
     points = table["centre"].combine_chunks()
-    return Centres(points.flatten().to_numpy().reshape(len(points), -1), table["longest"][0].as_py())
+    return Centroids(points.flatten().to_numpy().reshape(len(points), -1), table["longest"][0].as_py())
 
 
 def _spans(files: NeighbourFiles, group: list[int]) -> list[tuple[int, int]]:
-    """The lists of a group, from and to, in as many parts as it has blocks: so they hold as much, on average."""
+    """Ranges of a group's lists, as many as it has blocks, so that on average each has as many questions as a block."""
     lists = storage.read_counts(files.step("centres", group_name(group)))["rows_out"]
     parts = min(lists, len(group))
     return [(lists * part // parts, lists * (part + 1) // parts) for part in range(parts)]
 
 
-def _lists(files: NeighbourFiles, asked: Asked, plan: Plan, group: list[int], number: int) -> Counts:
+def _lists(files: NeighbourFiles, request: SearchRequest, plan: Plan, group: list[int], number: int) -> Counts:
     name = block_name(number)
     output = _members_of(files, number)
 
@@ -138,14 +137,14 @@ def _lists(files: NeighbourFiles, asked: Asked, plan: Plan, group: list[int], nu
         from dupq.neighbours.exact import rule_of, side_of
         from dupq.neighbours.ivf import nearest_lists
 
-        block = _without_empty(read_block(files, asked, plan, name))
-        side = side_of(block, rule_of(asked.measure))
-        lists = nearest_lists(side, _read_centres(files, group), asked.settings.ivf_probes)
+        block = _without_empty(read_block(files, request, plan, name))
+        side = side_of(block, rule_of(request.measure))
+        lists = nearest_lists(side, _read_centroids(files, group), request.settings.ivf_probes)
         schema = tables.listed(lists.shape[1])
         columns = [pa.array(block.keys), _list_column(lists)]
         storage.write_table(files.step("lists", name), pa.table(columns, schema=schema), schema)
         whole = tables.embeddings(block.vectors.shape[1], block.words is not None).append(schema.field("lists"))
-        table = embeddings_table(block, Sites(asked.sites)).append_column(schema.field("lists"), _list_column(lists))
+        table = embeddings_table(block, Sites(request.sites)).append_column(schema.field("lists"), _list_column(lists))
         batches = _batches(table.cast(whole), lists[:, 0], _spans(files, group))
         exchange.write_parts(output, batches, whole, {})
         return {}
@@ -162,7 +161,7 @@ def _list_column(lists: np.ndarray) -> pa.Array:
 
 
 def _batches(table: pa.Table, of_rows: np.ndarray, spans: Sequence[tuple[int, int]]) -> Iterator[pa.RecordBatch]:
-    """The rows in each span of lists; `of_rows` says which list each is in."""
+    """The rows in each span of lists; `of_rows` is the list that each row is in."""
     for first, stop in spans:
         part = table.take(np.flatnonzero((of_rows >= first) & (of_rows < stop)))
         yield pa.record_batch([column.combine_chunks() for column in part.columns], schema=table.schema)
@@ -173,8 +172,8 @@ def _lists_in(table: pa.Table) -> np.ndarray:
     return column.flatten().to_numpy().reshape(len(table), column.type.list_size)
 
 
-def _ready_members(files: NeighbourFiles, asked: Asked, group: list[int], place: int) -> Any:
-    """The members (ivf.Listed) of a span of a group's lists. The last are kept."""
+def _ready_members(files: NeighbourFiles, request: SearchRequest, group: list[int], place: int) -> Any:
+    """The members (ivf.Listed) of a span of a group's lists. Those used last are kept."""
     from dupq.neighbours.ivf import Listed
     from dupq.neighbours.tiles import block
 
@@ -182,8 +181,8 @@ def _ready_members(files: NeighbourFiles, asked: Asked, group: list[int], place:
     if key not in _members:
         _members.clear()
         table = pa.Table.from_batches(exchange.read_part([_members_of(files, number) for number in group], place))
-        found = embeddings_of(table, Sites(asked.sites), _members_of(files, group[0]))
-        _members[key] = Listed(block(found, asked.measure), _lists_in(table)[np.argsort(found.keys)])
+        found = embeddings_of(table, Sites(request.sites), _members_of(files, group[0]))
+        _members[key] = Listed(block(found, request.measure), _lists_in(table)[np.argsort(found.keys)])
     return _members[key]
 
 
@@ -191,8 +190,10 @@ def _span_name(group: list[int], place: int) -> str:
     return f"{group_name(group)}-{place:05d}"
 
 
-def _search_tile(files: NeighbourFiles, asked: Asked, plan: Plan, group: list[int], number: int, place: int) -> Counts:
-    """Memory: a block, the members of a span of lists, and what the search of one list takes (tiles.search_tile)."""
+def _search_tile(
+    files: NeighbourFiles, request: SearchRequest, plan: Plan, group: list[int], number: int, place: int
+) -> Counts:
+    """Memory: a block, the members of a span of lists, and the search of one list (tiles.search_tile)."""
     name, span = block_name(number), _span_name(group, place)
     output = files.tile(name, span, "pairs")
 
@@ -203,39 +204,38 @@ def _search_tile(files: NeighbourFiles, asked: Asked, plan: Plan, group: list[in
         from dupq.neighbours.tiles import Search
 
         torch.set_num_threads(1)
-        search = Search(asked.measure, asked.settings.k, asked.threshold, pair_limit(plan, asked))
+        search = Search(request.measure, request.settings.k, request.threshold, pair_limit(plan, request))
         listed = storage.read_table(files.step("lists", name))
-        queries = Listed(ready_block(files, asked, plan, name), _lists_in(listed))
-        members = _ready_members(files, asked, group, place)
+        queries = Listed(ready_block(files, request, plan, name), _lists_in(listed))
+        members = _ready_members(files, request, group, place)
         found = search_lists(queries, members, _spans(files, group)[place], search)
         keys = listed["key"].to_numpy()[found.rows]
         storage.write_table(files.tile(name, span, "left"), nearest_table(keys, found.nearest), NEAREST)
         order = np.lexsort((found.pairs.right, found.pairs.left))
         table = pa.table([pa.array(column[order]) for column in found.pairs], schema=SIMILAR_PAIRS)
-        storage.write_table(output, table, SIMILAR_PAIRS, {OVER: found.pair_count})
-        return {OVER: found.pair_count}
+        storage.write_table(output, table, SIMILAR_PAIRS, {ABOVE_FLOOR: found.pair_count})
+        return {ABOVE_FLOOR: found.pair_count}
 
     return skip_or(output, make)
 
 
 def _nearest_of_block(
-    files: NeighbourFiles, asked: Asked, plan: Plan, group: list[int], number: int, keeps_pairs: bool
+    files: NeighbourFiles, request: SearchRequest, plan: Plan, group: list[int], number: int, keeps_pairs: bool
 ) -> Counts:
     name = block_name(number)
     spans = [_span_name(group, place) for place in range(len(_spans(files, group)))]
 
     def make() -> Counts:
-        from dupq.neighbours.ivf import merge_rows
-        from dupq.neighbours.search import nobody
+        from dupq.neighbours.search import merge_rows, nobody
 
         forget_blocks()
         _members.clear()
         keys = storage.read_table(files.step("lists", name), columns=["key"])["key"].to_numpy()
-        nearest = nobody(len(keys), asked.settings.k)
+        nearest = nobody(len(keys), request.settings.k)
         for span in spans:
-            some, more = read_nearest(files.tile(name, span, "left"), asked.settings.k)
+            some, more = read_nearest(files.tile(name, span, "left"), request.settings.k)
             merge_rows(nearest, np.searchsorted(keys, some), more)
         pairs = [files.tile(name, span, "pairs") for span in spans]
-        return write_found(files, asked, name, (keys, nearest), pairs if keeps_pairs else [])
+        return write_found(files, request, name, (keys, nearest), pairs if keeps_pairs else [])
 
     return skip_or(files.list_of(name), make)

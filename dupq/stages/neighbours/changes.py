@@ -1,4 +1,4 @@
-"""What differs between the questions of a run and those of an earlier one, by the fingerprints of their embeddings."""
+"""Which questions have changed since an earlier run, by the fingerprints of their embeddings."""
 
 from collections.abc import Sequence
 
@@ -10,29 +10,29 @@ from dupq.execution.tasks import Counts, skip_or
 from dupq.neighbours.fingerprints import EMPTY
 from dupq.runs.layout import NeighbourFiles
 from dupq.stages.neighbours.plan import Plan, Span, read_plan
-from dupq.stages.neighbours.tables import Asked, read_nearest
+from dupq.stages.neighbours.tables import SearchRequest, read_nearest
 from dupq.tables import CHANGES
 from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites
 
 _COLUMNS = ["site", "question_id", "fingerprint"]
 
 
-def find_changes(files: NeighbourFiles, previous: NeighbourFiles, asked: Asked, plan: Plan) -> Counts:
-    """Write which questions are asked anew and which are gone; see increment.py.
+def find_changes(files: NeighbourFiles, previous: NeighbourFiles, request: SearchRequest, plan: Plan) -> Counts:
+    """Write which questions are searched again and which are gone; see increment.py.
 
-    Memory: 32 bytes a question, and the lists of one block of then.
+    Memory: 32 bytes a question, and the lists of one block of the earlier run.
     """
     output = files.step("changes", "changes")
 
     def make() -> Counts:
-        now = keys_of(files, [span for spans in plan.blocks for span in spans], asked.sites)
-        then = _keys_then(previous, asked)
+        now = keys_of(files, [span for spans in plan.blocks for span in spans], request.sites)
+        then = _keys_then(previous, request)
         same = np.intersect1d(now[0], then[0], assume_unique=True)
         same = same[now[1][np.searchsorted(now[0], same)] == then[1][np.searchsorted(then[0], same)]]
         changed = np.setdiff1d(now[0], same, assume_unique=True)
         gone = np.setdiff1d(then[0], same, assume_unique=True)
         lists = [file.uri for file in storage.list_files(previous.nearest, ".parquet")] if len(gone) else []
-        affected = np.concatenate([np.zeros(0, np.int64), *(_affected(previous, asked, uri, gone) for uri in lists)])
+        affected = np.concatenate([np.zeros(0, np.int64), *(_affected(previous, request, uri, gone) for uri in lists)])
         affected = np.intersect1d(affected, same)
         keys = np.unique(np.concatenate([changed, gone, affected]))
         is_asked = np.isin(keys, changed) | np.isin(keys, affected)
@@ -50,7 +50,7 @@ def find_changes(files: NeighbourFiles, previous: NeighbourFiles, asked: Asked, 
 
 
 def keys_of(files: NeighbourFiles, spans: Sequence[Span], sites: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """The keys of embedded questions, ascending, and their fingerprints; without those that are empty."""
+    """The keys of embedded questions, ascending, and their fingerprints; without empty ones."""
     keys, hashes = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for span in spans:
         uri = storage.join(files.embeddings, span.file)
@@ -63,30 +63,30 @@ def keys_of(files: NeighbourFiles, spans: Sequence[Span], sites: list[str]) -> t
     return found[inside], marks[inside]
 
 
-def _keys_then(previous: NeighbourFiles, asked: Asked) -> tuple[np.ndarray, np.ndarray]:
+def _keys_then(previous: NeighbourFiles, request: SearchRequest) -> tuple[np.ndarray, np.ndarray]:
     """The questions that the earlier run searched, as keys of this run (see `to_sites`), ascending."""
-    sites = storage.read_json(previous.asked)["sites_of_keys"]
-    plan = read_plan(previous.plan, asked.settings)
+    sites = storage.read_json(previous.request)["sites_of_keys"]
+    plan = read_plan(previous.plan, request.settings)
     keys, hashes = keys_of(previous, [span for spans in plan.blocks for span in spans], sites)
-    keys = to_sites(keys, sites, asked.sites)
+    keys = to_sites(keys, sites, request.sites)
     order = np.argsort(keys, kind="stable")
     return keys[order], hashes[order]
 
 
-def _affected(previous: NeighbourFiles, asked: Asked, uri: str, gone: np.ndarray) -> np.ndarray:
+def _affected(previous: NeighbourFiles, request: SearchRequest, uri: str, gone: np.ndarray) -> np.ndarray:
     """The questions of a file of lists that had one of `gone` among their neighbours."""
-    sites = storage.read_json(previous.asked)["sites_of_keys"]
-    keys, nearest = read_nearest(uri, asked.settings.k)
-    others = to_sites(nearest.others, sites, asked.sites)
+    sites = storage.read_json(previous.request)["sites_of_keys"]
+    keys, nearest = read_nearest(uri, request.settings.k)
+    others = to_sites(nearest.others, sites, request.sites)
     is_lost = (nearest.others >= 0) & ((others < 0) | np.isin(others, gone))
-    found = to_sites(keys, sites, asked.sites)[is_lost.any(axis=1)]
+    found = to_sites(keys, sites, request.sites)[is_lost.any(axis=1)]
     return found[found >= 0]
 
 
 def to_sites(keys: np.ndarray, then: Sequence[str], now: Sequence[str]) -> np.ndarray:
-    """Keys of a run with the sorted sites `then` as keys of one with `now`; negative where a site is gone, or -1 was.
+    """Keys of a run with the sorted sites `then` as keys of one with `now`; negative for -1 and where a site is gone.
 
-    Different keys stay different: what is gone gets keys of its own.
+    Different keys stay different: questions of sites that are gone get negative keys of their own.
     """
     if list(then) == list(now):
         return keys.copy()

@@ -1,16 +1,15 @@
-"""What an earlier run found, and a search of what is new: the same neighbours as by searching everything.
+"""The neighbours of a run from those of an earlier one: only what is new is searched, and the answer is the same.
 
-    changes   one task              which questions are asked anew, and which are gone, by fingerprints of embeddings
-    queries   a task a block        the embeddings of those that are asked
+    changes   one task              which questions are searched again, and which are gone, by fingerprints
+    queries   a task a block        the embeddings of the questions that are searched again
     earlier   a task a block        the lists that the others had
-    tiles     a task a tile         the asked ones against each other and against all others
-    kept      a task a bundle       the pairs above the floor that still are some
-    nearest   a task a block        the earlier lists with what is new in them; and those of the asked
+    tiles     a task a tile         the queries against each other and against all others
+    kept      a task a bundle       the pairs above the floor that still exist
+    nearest   a task a block        the earlier lists, with new neighbours merged in; and the lists of the queries
 
-Asked are questions that are new or have another embedding, and those with a question among their neighbours that is
-gone or has another one: what comes after it in their lists is not known. All others keep their lists, and only asked
-questions can come into them. Why that is all: a pair of questions of which neither is asked was searched then, with
-the same embeddings, and its score decides as it did.
+A question is searched again if it is new, its embedding changed, or one of its stored neighbours is gone or changed:
+who comes next in its list is not known. All others keep their lists, which only queries can enter. That is enough: a
+pair of which neither question is searched again was compared by the earlier run, with the same embeddings.
 """
 
 from collections.abc import Sequence
@@ -23,65 +22,72 @@ from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
 from dupq.runs.embeddings import write_embeddings
 from dupq.runs.layout import NeighbourFiles
 from dupq.shards import Shard
-from dupq.stages.neighbours.blocks import asked_keys, block_name, forget_blocks, read_block, rest_name
+from dupq.stages.neighbours.blocks import block_name, forget_blocks, read_block, rest_name, searched_again
 from dupq.stages.neighbours.changes import find_changes, keys_of, to_sites
-from dupq.stages.neighbours.exact import OVER, finish, pair_limit, planned, search_tiles
+from dupq.stages.neighbours.exact import ABOVE_FLOOR, finish, pair_limit, planned, search_tiles
 from dupq.stages.neighbours.plan import Plan
 from dupq.stages.neighbours.search import find_neighbours
-from dupq.stages.neighbours.tables import Asked, nearest_table, read_nearest, unranked, write_directed, write_found
+from dupq.stages.neighbours.tables import (
+    SearchRequest,
+    nearest_table,
+    read_nearest,
+    unranked,
+    write_directed,
+    write_found,
+)
 from dupq.tables import CHANGES, LOST_PAIRS, NEAREST, SIMILAR_PAIRS
 from dupq.text.keys import Sites
 
 _PAIRS_AT_ONCE = 2_000_000
-_LARGEST_SHARE = 0.3  # of the questions: if more are asked, searching everything is as fast
+_LARGEST_SHARE = 0.3  # of the questions: if more are searched again, searching everything is as fast
 
 
 def find_neighbours_since(
-    files: NeighbourFiles, shards: Sequence[Shard], asked: Asked, previous: NeighbourFiles
+    files: NeighbourFiles, shards: Sequence[Shard], request: SearchRequest, previous: NeighbourFiles
 ) -> Report:
     """The same as `find_neighbours`; only what differs from an earlier run is searched, if that run is of use."""
-    why_not = _unusable(previous, asked)
+    why_not = _unusable(previous, request)
     if why_not:
         print(f"everything is searched: {why_not}", flush=True)
-        return find_neighbours(files, shards, asked)
-    plan = planned(files, shards, asked)
+        return find_neighbours(files, shards, request)
+    plan = planned(files, shards, request)
     numbers = range(len(plan.blocks))
-    changes = run_tasks("changes", find_changes, [(files, previous, asked, plan)])
+    changes = run_tasks("changes", find_changes, [(files, previous, request, plan)])
     if changes.counts["questions searched"] > _LARGEST_SHARE * plan.questions:
         print(f"everything is searched: {changes.counts['questions searched']:,} questions changed", flush=True)
-        return find_neighbours(files, shards, asked)
-    run_tasks("queries", _queries_of_block, [(files, asked, plan, number) for number in numbers])
+        return find_neighbours(files, shards, request)
+    run_tasks("queries", _queries_of_block, [(files, request, plan, number) for number in numbers])
     groups = _groups(files, plan)
-    run_tasks("earlier", _earlier_lists, [(files, previous, asked, plan, number) for number in numbers])
-    report = search_tiles(files, asked, plan, [(group, group) for group in groups])
-    report.add(search_tiles(files, asked, plan, _tiles(plan, groups)))
-    kept = run_tasks("kept", _kept_pairs, [(files, previous, asked, call) for call in enumerate(_bundles(previous))])
+    run_tasks("earlier", _earlier_lists, [(files, previous, request, plan, number) for number in numbers])
+    report = search_tiles(files, request, plan, [(group, group) for group in groups])
+    report.add(search_tiles(files, request, plan, _tiles(plan, groups)))
+    kept = run_tasks("kept", _kept_pairs, [(files, previous, request, call) for call in enumerate(_bundles(previous))])
     report.add(changes)
-    report.counts[OVER] = report.counts.get(OVER, 0) + kept.rows_out
-    keeps_pairs = report.counts[OVER] <= pair_limit(plan, asked)
+    report.counts[ABOVE_FLOOR] = report.counts.get(ABOVE_FLOOR, 0) + kept.rows_out
+    keeps_pairs = report.counts[ABOVE_FLOOR] <= pair_limit(plan, request)
     if not keeps_pairs:
         for folder in (files.directed, files.similar, files.nearest):
             storage.delete_folder(folder)
-    calls = [(files, asked, (plan, groups), number) for number in numbers]
+    calls = [(files, request, (plan, groups), number) for number in numbers]
     lists = run_tasks("neighbours", _nearest_of_block, calls)
-    new = run_tasks("neighbours", _nearest_of_group, [(files, asked, (plan, groups), g, keeps_pairs) for g in groups])
+    new = run_tasks("neighbours", _nearest_of_group, [(files, request, (plan, groups), g, keeps_pairs) for g in groups])
     lists.rows_in, lists.rows_out = lists.rows_in + new.rows_in, lists.rows_out + new.rows_out
     for name, count in new.counts.items():
         lists.counts[name] = lists.counts.get(name, 0) + count
-    finish(report, lists, files, asked, keeps_pairs)
+    finish(report, lists, files, request, keeps_pairs)
     return report
 
 
-def _unusable(previous: NeighbourFiles, asked: Asked) -> str | None:
-    """Why an earlier run cannot be built upon."""
-    if asked.settings.method != "exact":
-        return f"neighbours.method={asked.settings.method} builds on no earlier run"
-    if not storage.exists(previous.asked):
+def _unusable(previous: NeighbourFiles, request: SearchRequest) -> str | None:
+    """Why an earlier run cannot be used; None if it can."""
+    if request.settings.method != "exact":
+        return f"neighbours.method={request.settings.method} builds on no earlier run"
+    if not storage.exists(previous.request):
         return f"{previous.run} has no finished neighbours"
-    then = storage.read_json(previous.asked)
+    then = storage.read_json(previous.request)
     if not _has_fingerprints(previous):
         return f"{previous.run} has no embeddings with fingerprints"
-    different = [name for name, value in asked.lasting().items() if then.get(name) != value]
+    different = [name for name, value in request.lasting().items() if then.get(name) != value]
     if different:
         return f"{previous.run} was made with another {', '.join(different)}"
     return None if then["has_all_pairs"] else f"{previous.run} has not all pairs above the floor"
@@ -92,27 +98,28 @@ def _has_fingerprints(previous: NeighbourFiles) -> bool:
     return bool(found) and "fingerprint" in storage.read_schema(found[0].uri).names
 
 
-def _queries_of_block(files: NeighbourFiles, asked: Asked, plan: Plan, number: int) -> Counts:
+def _queries_of_block(files: NeighbourFiles, request: SearchRequest, plan: Plan, number: int) -> Counts:
     output = files.step("queries", block_name(number))
 
     def make() -> Counts:
-        wanted = asked_keys(files)
-        if not np.isin(keys_of(files, plan.blocks[number], asked.sites)[0], wanted).any():
+        wanted = searched_again(files)
+        if not np.isin(keys_of(files, plan.blocks[number], request.sites)[0], wanted).any():
             schema = storage.read_schema(storage.join(files.embeddings, plan.blocks[number][0].file)).remove_metadata()
             storage.write_table(output, schema.empty_table(), schema)
             return {}
-        block = read_block(files, asked, plan, block_name(number))
+        block = read_block(files, request, plan, block_name(number))
         chosen = block.take(np.isin(block.keys, wanted))
-        write_embeddings(output, chosen, Sites(asked.sites))
+        write_embeddings(output, chosen, Sites(request.sites))
         return {"rows_out": len(chosen.keys)}
 
     return skip_or(output, make)
 
 
 def _groups(files: NeighbourFiles, plan: Plan) -> list[str]:
-    """Names of groups of blocks, `queries-FIRST-LAST`, whose asked questions are searched together.
+    """Names of groups of blocks, `queries-FIRST-LAST`, whose queries are searched together.
 
-    Each has as many questions as a block at most, or one block's, and those of one site if only these are compared.
+    Each has at most as many queries as a block has questions, or one block's, and of one site if only sites' own
+    questions are compared.
     """
     room = max((plan.rows(number) for number in range(len(plan.blocks))), default=0)
     groups: list[list[int]] = []
@@ -128,7 +135,7 @@ def _groups(files: NeighbourFiles, plan: Plan) -> list[str]:
 
 
 def _first(name: str) -> int:
-    """The first block of a block or group."""
+    """The number of a block, or of the first block of a group."""
     return int(name.split("-")[1])
 
 
@@ -141,7 +148,7 @@ def _tiles(plan: Plan, groups: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _bundles(previous: NeighbourFiles) -> list[list[str]]:
-    """The files of pairs above the floor of then, some together, so that there are not more of them each night."""
+    """The earlier run's files of pairs above the floor, bundled so that their number does not grow every night."""
     bundles: list[list[str]] = []
     filled = 0
     for file in storage.list_files(previous.similar, ".parquet"):
@@ -155,9 +162,9 @@ def _bundles(previous: NeighbourFiles) -> list[list[str]]:
 
 
 def _kept_pairs(
-    files: NeighbourFiles, previous: NeighbourFiles, asked: Asked, numbered_bundle: tuple[int, list[str]]
+    files: NeighbourFiles, previous: NeighbourFiles, request: SearchRequest, numbered_bundle: tuple[int, list[str]]
 ) -> Counts:
-    """Pairs above the floor of then with both questions unchanged, and what others have lost."""
+    """Write the earlier pairs above the floor with both questions unchanged, and how many each other question lost."""
     number, uris = numbered_bundle
     name = f"kept-{number:05d}"
     output = storage.join(files.similar, f"{name}.parquet")
@@ -165,9 +172,9 @@ def _kept_pairs(
     def make() -> Counts:
         changes = storage.read_table(files.step("changes", "changes"), CHANGES)
         gone = changes.filter(changes["is_gone"])["key"].to_numpy()
-        sites = storage.read_json(previous.asked)["sites_of_keys"]
+        sites = storage.read_json(previous.request)["sites_of_keys"]
         pairs = pa.concat_tables([storage.read_table(uri, SIMILAR_PAIRS) for uri in uris])
-        left, right = (to_sites(pairs[side].to_numpy(), sites, asked.sites) for side in ("left", "right"))
+        left, right = (to_sites(pairs[side].to_numpy(), sites, request.sites) for side in ("left", "right"))
         left_gone, right_gone = ((side < 0) | np.isin(side, gone) for side in (left, right))
         losers = np.concatenate([left[right_gone & ~left_gone], right[left_gone & ~right_gone]])
         lost = pa.table([pa.array(column) for column in np.unique(losers, return_counts=True)], schema=LOST_PAIRS)
@@ -175,15 +182,17 @@ def _kept_pairs(
         stays = ~(left_gone | right_gone)
         columns = [pa.array(left[stays]), pa.array(right[stays]), pairs["similarity"].filter(pa.array(stays))]
         kept = pa.table(columns, schema=SIMILAR_PAIRS)
-        write_directed(files, asked, name, unranked(kept))
+        write_directed(files, request, name, unranked(kept))
         storage.write_table(output, kept, SIMILAR_PAIRS)
         return {"rows_out": len(kept)}
 
     return skip_or(output, make)
 
 
-def _nearest_of_block(files: NeighbourFiles, asked: Asked, cut: tuple[Plan, list[str]], number: int) -> Counts:
-    """The lists of a block's questions that are not asked."""
+def _nearest_of_block(
+    files: NeighbourFiles, request: SearchRequest, cut: tuple[Plan, list[str]], number: int
+) -> Counts:
+    """Write the lists of a block's questions that are not searched again."""
     plan, groups = cut
     name = block_name(number)
 
@@ -191,57 +200,59 @@ def _nearest_of_block(files: NeighbourFiles, asked: Asked, cut: tuple[Plan, list
         from dupq.neighbours.search import merge
 
         forget_blocks()
-        keys, nearest = read_nearest(files.step("earlier", rest_name(number)), asked.settings.k)
-        nearest.over[:] -= _lost(files, keys)
+        keys, nearest = read_nearest(files.step("earlier", rest_name(number)), request.settings.k)
+        nearest.above[:] -= _lost(files, keys)
         for group in groups:
             if plan.compares(_first(group), number):
-                merge(nearest, read_nearest(files.tile(group, rest_name(number), "right"), asked.settings.k)[1])
-        return write_found(files, asked, name, (keys, nearest), [])
+                merge(nearest, read_nearest(files.tile(group, rest_name(number), "right"), request.settings.k)[1])
+        return write_found(files, request, name, (keys, nearest), [])
 
     return skip_or(files.list_of(name), make)
 
 
 def _nearest_of_group(
-    files: NeighbourFiles, asked: Asked, cut: tuple[Plan, list[str]], group: str, keeps_pairs: bool
+    files: NeighbourFiles, request: SearchRequest, cut: tuple[Plan, list[str]], group: str, keeps_pairs: bool
 ) -> Counts:
-    """The lists of a group's asked questions, and the pairs above the floor that they are in."""
+    """Write the lists of a group's queries, and the pairs above the floor that they are in."""
     plan, groups = cut
 
     def make() -> Counts:
         from dupq.neighbours.search import merge
 
-        keys, nearest = read_nearest(files.tile(group, group, "left"), asked.settings.k)
+        keys, nearest = read_nearest(files.tile(group, group, "left"), request.settings.k)
         pairs = [files.tile(group, group, "pairs")]
         for left, right in _tiles(plan, groups):
             if group in (left, right):
                 side = "left" if group == left else "right"
-                merge(nearest, read_nearest(files.tile(left, right, side), asked.settings.k)[1])
+                merge(nearest, read_nearest(files.tile(left, right, side), request.settings.k)[1])
             if group == left:
                 pairs.append(files.tile(left, right, "pairs"))
-        return write_found(files, asked, group, (keys, nearest), pairs if keeps_pairs else [])
+        return write_found(files, request, group, (keys, nearest), pairs if keeps_pairs else [])
 
     return skip_or(files.list_of(group), make)
 
 
-def _earlier_lists(files: NeighbourFiles, previous: NeighbourFiles, asked: Asked, plan: Plan, number: int) -> Counts:
-    """The lists that the questions of a block had that are not asked: all of them were there then."""
+def _earlier_lists(
+    files: NeighbourFiles, previous: NeighbourFiles, request: SearchRequest, plan: Plan, number: int
+) -> Counts:
+    """Write the earlier lists of a block's questions that are not searched again; each has one."""
     output = files.step("earlier", rest_name(number))
 
     def make() -> Counts:
         from dupq.neighbours.search import nobody
 
-        keys = keys_of(files, plan.blocks[number], asked.sites)[0]
-        keys = keys[~np.isin(keys, asked_keys(files))]
-        sites = storage.read_json(previous.asked)["sites_of_keys"]
-        result = nobody(len(keys), asked.settings.k)
+        keys = keys_of(files, plan.blocks[number], request.sites)[0]
+        keys = keys[~np.isin(keys, searched_again(files))]
+        sites = storage.read_json(previous.request)["sites_of_keys"]
+        result = nobody(len(keys), request.settings.k)
         for file in storage.list_files(previous.nearest, ".parquet"):
-            then = to_sites(storage.read_table(file.uri, columns=["key"])["key"].to_numpy(), sites, asked.sites)
+            then = to_sites(storage.read_table(file.uri, columns=["key"])["key"].to_numpy(), sites, request.sites)
             rows = np.flatnonzero(np.isin(then, keys))
             if len(rows):
-                lists = read_nearest(file.uri, asked.settings.k)[1]
+                lists = read_nearest(file.uri, request.settings.k)[1]
                 places = np.searchsorted(keys, then[rows])
-                result.others[places] = to_sites(lists.others[rows], sites, asked.sites)
-                result.scores[places], result.over[places] = lists.scores[rows], lists.over[rows]
+                result.others[places] = to_sites(lists.others[rows], sites, request.sites)
+                result.scores[places], result.above[places] = lists.scores[rows], lists.above[rows]
         storage.write_table(output, nearest_table(keys, result), NEAREST)
         return {}
 
@@ -249,7 +260,7 @@ def _earlier_lists(files: NeighbourFiles, previous: NeighbourFiles, asked: Asked
 
 
 def _lost(files: NeighbourFiles, keys: np.ndarray) -> np.ndarray:
-    """How many pairs above the floor each question has lost."""
+    """How many pairs above the floor each question lost."""
     result = np.zeros(len(keys), np.int64)
     for file in storage.list_files(storage.join(files.tiles, "lost"), ".parquet"):
         losers, counts = (column.to_numpy() for column in storage.read_table(file.uri, LOST_PAIRS).columns)

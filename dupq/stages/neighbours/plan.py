@@ -1,7 +1,7 @@
-"""How the all-pairs search is cut: blocks of embeddings, and tiles of two blocks each.
+"""How the all-pairs search is cut into blocks of embeddings, and tiles of two blocks each.
 
-The plan is made once, for the machines at hand, and written down: a job that goes on elsewhere follows it. What is
-found does not depend on it.
+The plan is made once, for the machines at hand, and stored: a job that continues elsewhere follows it. The neighbours
+found do not depend on it.
 """
 
 import math
@@ -14,8 +14,11 @@ from dupq.errors import SettingError
 from dupq.settings.dedup import NeighbourSettings
 from dupq.shards import Shard
 
-_TILE_BYTES = 3 << 29  # at most, of memory for a tile: with Ray and the libraries a task then stays under 2 GB
-_FEWEST, _MOST = 8_192, 131_072  # questions of a block: fewer start too often, more are long to lose
+_TILE_BYTES = 3 << 29  # the most memory for a tile: with Ray and the libraries a task then stays below 2 GB
+_FEWEST, _MOST = (
+    8_192,
+    131_072,
+)  # questions of a block: smaller blocks waste start-up time, larger ones lose more work if a worker dies
 _TILES_PER_CPU = 4
 
 
@@ -29,7 +32,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """The blocks, each of rows that follow one another, and whether only those of one site are compared."""
+    """The blocks, each of consecutive rows, and whether only blocks of one site are compared."""
 
     blocks: list[list[Span]]
     sites: list[str]  # of each block's first row
@@ -37,7 +40,7 @@ class Plan:
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
-        """Every two blocks that are compared, (left, right) with left < right, by rows."""
+        """All pairs of blocks that are compared, (left, right) with left < right, row by row."""
         return [
             (left, right)
             for left in range(len(self.blocks))
@@ -47,11 +50,11 @@ class Plan:
 
     @property
     def questions(self) -> int:
-        """How many there are."""
+        """The number of questions."""
         return sum(self.rows(number) for number in range(len(self.blocks)))
 
     def rows(self, number: int) -> int:
-        """How many a block has."""
+        """The number of questions of a block."""
         return sum(span.stop - span.start for span in self.blocks[number])
 
     def compared_with(self, number: int) -> list[int]:
@@ -60,7 +63,7 @@ class Plan:
 
     @property
     def groups(self) -> list[list[int]]:
-        """The blocks, those together that are compared with each other."""
+        """The blocks, grouped by which are compared with each other."""
         groups: dict[str, list[int]] = {}
         for number, site in enumerate(self.sites):
             groups.setdefault(site if self.scope == "site" else "", []).append(number)
@@ -83,7 +86,7 @@ def plan_of(place: str, shards: Sequence[Shard], embeddings: str, settings: Neig
 
 
 def read_plan(place: str, settings: NeighbourSettings) -> Plan:
-    """The plan that is at `place`."""
+    """The plan stored at `place`."""
     kept = storage.read_json(place)
     return Plan([[Span(*span) for span in spans] for spans in kept["blocks"]], kept["sites"], settings.scope)
 
@@ -126,5 +129,5 @@ def block_rows(questions: int, bytes_each: int, memory: int, cpus: int) -> int:
 
 
 def bytes_a_question(dimensions: int, k: int, has_words: bool) -> int:
-    """What a question takes in a tile: as read, as exact scores and as products take it, and its candidates."""
+    """The memory of a question in a tile: as read, for exact scores, for products, and for its candidates."""
     return 2 * dimensions + 4 * dimensions + 2 * dimensions + 12 * (4 * k + 24) + (6_000 if has_words else 0)

@@ -1,9 +1,9 @@
-"""The recall of an approximate search, measured in its run: which of some questions' exact neighbours it found.
+"""The recall of an approximate search, measured in each run: the share of a sample's exact neighbours that it found.
 
     exact     a task a block    the sampled questions against all of the block
-    recall    a task a group    their exact lists beside those that were found
+    recall    a task a group    their exact lists compared with those found
 
-The sample is the high end of the questions by a hash of their key, so it does not depend on the machines.
+The sample is the questions with the highest hashes of their keys, so it does not depend on the machines.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from dupq.runs.embeddings import read_embeddings
 from dupq.runs.layout import NeighbourFiles
 from dupq.stages.neighbours.blocks import block_name, forget_blocks, ready_block
 from dupq.stages.neighbours.plan import Plan
-from dupq.stages.neighbours.tables import Asked, nearest_table, read_nearest
+from dupq.stages.neighbours.tables import SearchRequest, nearest_table, read_nearest
 from dupq.tables import NEAREST
 from dupq.text.keys import Sites
 
@@ -27,23 +27,23 @@ FOUND = "exact neighbours of these that were found"
 
 
 def group_name(group: Sequence[int]) -> str:
-    """What blocks that are compared with each other are called together."""
+    """The name of a group of blocks that are compared with each other."""
     return f"group-{group[0]:05d}"
 
 
-def measure_recall(files: NeighbourFiles, asked: Asked, plan: Plan) -> Report:
-    """Count how many of the sampled questions' k nearest are in their lists, which are written; and say it."""
-    calls = [(files, asked, plan, group, number) for group in plan.groups for number in group]
+def measure_recall(files: NeighbourFiles, request: SearchRequest, plan: Plan) -> Report:
+    """Count how many of the sampled questions' k nearest are in the lists that were written, and print it."""
+    calls = [(files, request, plan, group, number) for group in plan.groups for number in group]
     run_tasks("exact neighbours of a sample", _exact_in_block, calls)
-    report = run_tasks("recall", _recall_of_group, [(files, asked, group) for group in plan.groups])
+    report = run_tasks("recall", _recall_of_group, [(files, request, group) for group in plan.groups])
     exact, found = (report.counts.get(name, 0) for name in (EXACT, FOUND))
     if exact:
         sampled = report.counts[SAMPLED]
-        print(f"recall@{asked.settings.k} of the lists: {found / exact:.4f}, of {sampled:,} questions", flush=True)
+        print(f"recall@{request.settings.k} of the lists: {found / exact:.4f}, of {sampled:,} questions", flush=True)
     return report
 
 
-def _exact_in_block(files: NeighbourFiles, asked: Asked, plan: Plan, group: list[int], number: int) -> Counts:
+def _exact_in_block(files: NeighbourFiles, request: SearchRequest, plan: Plan, group: list[int], number: int) -> Counts:
     output = files.step("exact", block_name(number))
 
     def make() -> Counts:
@@ -53,21 +53,21 @@ def _exact_in_block(files: NeighbourFiles, asked: Asked, plan: Plan, group: list
 
         torch.set_num_threads(1)
         uris = [files.step("measured", block_name(other)) for other in group]
-        queries = block(gathered([read_embeddings(uri, Sites(asked.sites)) for uri in uris]), asked.measure)
-        others = ready_block(files, asked, plan, block_name(number))
-        found = search_tile(queries, others, Search(asked.measure, asked.settings.k), both=False)[0]
+        queries = block(gathered([read_embeddings(uri, Sites(request.sites)) for uri in uris]), request.measure)
+        others = ready_block(files, request, plan, block_name(number))
+        found = search_tile(queries, others, Search(request.measure, request.settings.k), both=False)[0]
         storage.write_table(output, nearest_table(queries.keys, found), NEAREST)
         return {}
 
     return skip_or(output, make)
 
 
-def _recall_of_group(files: NeighbourFiles, asked: Asked, group: list[int]) -> Counts:
+def _recall_of_group(files: NeighbourFiles, request: SearchRequest, group: list[int]) -> Counts:
     """Memory: the lists of one block."""
     from dupq.neighbours.search import merge
 
     forget_blocks()
-    k = asked.settings.k
+    k = request.settings.k
     keys, exact = read_nearest(files.step("exact", block_name(group[0])), k)
     for number in group[1:]:
         merge(exact, read_nearest(files.step("exact", block_name(number)), k)[1])

@@ -1,10 +1,10 @@
-"""Some questions searched in the whole archive, exactly.
+"""An exact search of the whole archive for a sample of its questions.
 
-    queries   a task a shard    the embeddings of those that are wanted
+    queries   a task a shard    the embeddings of the sample
     found     a task a block    their nearest among its questions
     lists     one task          their nearest of all
 
-Memory: the wanted questions' embeddings and lists, and one block.
+Memory: the sample's embeddings and lists, and one block.
 """
 
 import numpy as np
@@ -14,21 +14,21 @@ from dupq import storage
 from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
 from dupq.neighbours.embeddings import gathered
 from dupq.runs.embeddings import embeddings_of, read_embeddings, write_embeddings
-from dupq.runs.layout import SomeFiles
+from dupq.runs.layout import SampleSearchFiles
 from dupq.stages.neighbours.blocks import block_name, read_block
 from dupq.stages.neighbours.plan import Plan
-from dupq.stages.neighbours.tables import Asked, nearest_table, read_nearest
+from dupq.stages.neighbours.tables import SearchRequest, nearest_table, read_nearest
 from dupq.tables import KEYS, NEAREST
 from dupq.text.keys import ID_BITS, Sites
 
 
-def search_some(files: SomeFiles, asked: Asked, plan: Plan) -> Report:
+def search_some(files: SampleSearchFiles, request: SearchRequest, plan: Plan) -> Report:
     """Write the k nearest of the questions in `files.wanted`."""
     shards = sorted({span.file for spans in plan.blocks for span in spans})
-    run_tasks("queries", _queries_of_shard, [(files, asked, shard) for shard in shards])
+    run_tasks("queries", _queries_of_shard, [(files, request, shard) for shard in shards])
     numbers = range(len(plan.blocks))
-    report = run_tasks("calibrate", _search_block, [(files, asked, plan, shards, number) for number in numbers])
-    report.add(run_tasks("lists", _lists, [(files, asked, len(plan.blocks))]))
+    report = run_tasks("calibrate", _search_block, [(files, request, plan, shards, number) for number in numbers])
+    report.add(run_tasks("lists", _lists, [(files, request, len(plan.blocks))]))
     return report
 
 
@@ -38,25 +38,27 @@ def write_keys(uri: str, keys: np.ndarray) -> None:
 
 
 def read_keys(uri: str) -> np.ndarray:
-    """What `write_keys` wrote."""
+    """The keys that `write_keys` wrote."""
     return storage.read_table(uri, KEYS)["key"].to_numpy()
 
 
-def _queries_of_shard(files: SomeFiles, asked: Asked, shard: str) -> Counts:
+def _queries_of_shard(files: SampleSearchFiles, request: SearchRequest, shard: str) -> Counts:
     output = files.step("queries", shard)
 
     def make() -> Counts:
         uri = storage.join(files.neighbours.embeddings, shard)
         table = storage.read_table(uri)
-        keys = Sites(asked.sites).pack_columns(table["site"], table["question_id"], uri)
+        keys = Sites(request.sites).pack_columns(table["site"], table["question_id"], uri)
         chosen = table.filter(pa.array(np.isin(keys, read_keys(files.wanted))))
-        write_embeddings(output, embeddings_of(chosen, Sites(asked.sites), uri), Sites(asked.sites))
+        write_embeddings(output, embeddings_of(chosen, Sites(request.sites), uri), Sites(request.sites))
         return {}
 
     return skip_or(output, make)
 
 
-def _search_block(files: SomeFiles, asked: Asked, plan: Plan, shards: list[str], number: int) -> Counts:
+def _search_block(
+    files: SampleSearchFiles, request: SearchRequest, plan: Plan, shards: list[str], number: int
+) -> Counts:
     output = files.step("found", block_name(number))
 
     def make() -> Counts:
@@ -65,25 +67,25 @@ def _search_block(files: SomeFiles, asked: Asked, plan: Plan, shards: list[str],
         from dupq.neighbours.tiles import Search, block, search_tile
 
         torch.set_num_threads(1)
-        wanted = gathered([read_embeddings(files.step("queries", shard), Sites(asked.sites)) for shard in shards])
+        wanted = gathered([read_embeddings(files.step("queries", shard), Sites(request.sites)) for shard in shards])
         if plan.scope == "site":
-            wanted = wanted.take(wanted.keys >> ID_BITS == asked.sites.index(plan.sites[number]))
-        queries = block(wanted, asked.measure)
+            wanted = wanted.take(wanted.keys >> ID_BITS == request.sites.index(plan.sites[number]))
+        queries = block(wanted, request.measure)
         others = block(
-            read_block(files.neighbours, asked, plan, block_name(number)), asked.measure
+            read_block(files.neighbours, request, plan, block_name(number)), request.measure
         )  # read once: not kept
-        found = search_tile(queries, others, Search(asked.measure, asked.settings.k), both=False)[0]
+        found = search_tile(queries, others, Search(request.measure, request.settings.k), both=False)[0]
         storage.write_table(output, nearest_table(queries.keys, found), NEAREST)
         return {"rows_in": len(queries.keys)}
 
     return skip_or(output, make)
 
 
-def _lists(files: SomeFiles, asked: Asked, blocks: int) -> Counts:
+def _lists(files: SampleSearchFiles, request: SearchRequest, blocks: int) -> Counts:
     def make() -> Counts:
         from dupq.neighbours.search import merge_rows, nobody
 
-        k = asked.settings.k
+        k = request.settings.k
         found = [read_nearest(files.step("found", block_name(number)), k) for number in range(blocks)]
         keys = np.unique(np.concatenate([np.zeros(0, np.int64), *(some for some, _ in found)]))
         lists = nobody(len(keys), k)

@@ -1,4 +1,4 @@
-"""The tables of the neighbours stage, written and read: lists of neighbours, pairs above the floor."""
+"""Writing and reading the tables of the neighbours stage: lists of neighbours, and pairs above the floor."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ from dupq.tables import NEAREST, NEIGHBOURS, SIMILAR_PAIRS
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What is looked for: by which measure, over which threshold (similarity), in how many parts."""
+class SearchRequest:
+    """What to search for: by which measure, above which threshold (similarity), in how many parts."""
 
     sites: list[str]
     settings: NeighbourSettings
@@ -28,7 +28,7 @@ class Asked:
     parts: int
 
     def lasting(self) -> dict[str, Any]:
-        """What must be the same for what an earlier run found to hold."""
+        """What must be equal in an earlier run for its neighbours to be valid."""
         settings = self.settings
         return {
             "measure": self.measure.to_dict(),
@@ -41,11 +41,11 @@ class Asked:
 
 
 def nearest_table(keys: np.ndarray, nearest: Any) -> pa.Table:
-    """Lists as rows."""
+    """Lists of neighbours as rows."""
     inside = nearest.others >= 0
     offsets = pa.array(np.concatenate([[0], np.cumsum(inside.sum(axis=1))]).astype(np.int32))
     lists = [pa.ListArray.from_arrays(offsets, pa.array(column[inside])) for column in nearest[:2]]
-    return pa.table([pa.array(keys), *lists, pa.array(nearest.over)], schema=NEAREST)
+    return pa.table([pa.array(keys), *lists, pa.array(nearest.above)], schema=NEAREST)
 
 
 def read_nearest(uri: str, k: int) -> tuple[np.ndarray, Any]:
@@ -59,38 +59,38 @@ def read_nearest(uri: str, k: int) -> tuple[np.ndarray, Any]:
         inside = np.arange(k) < lists.value_lengths().to_numpy()[:, None]
         nearest.others[inside] = lists.flatten().to_numpy()
         nearest.scores[inside] = table["scores"].combine_chunks().flatten().to_numpy()
-        nearest.over[:] = table["over"].to_numpy()
+        nearest.above[:] = table["over"].to_numpy()
     return table["key"].to_numpy(), nearest
 
 
 def write_found(
-    files: NeighbourFiles, asked: Asked, name: str, lists: tuple[np.ndarray, Any], pairs: Sequence[str]
+    files: NeighbourFiles, request: SearchRequest, name: str, lists: tuple[np.ndarray, Any], pairs: Sequence[str]
 ) -> Counts:
-    """Write some questions' lists, the pairs above the floor of some files, and both for the clusters stage.
+    """Write some questions' lists, the pairs above the floor from the files `pairs`, and both for the clusters stage.
 
-    The lists (keys, search.Nearest) come last: they mark the rest as done.
+    The lists (keys, search.Nearest) are written last: they mark the rest as done.
     """
     keys, nearest = lists
     similar = pa.concat_tables(
         [SIMILAR_PAIRS.empty_table(), *(storage.read_table(uri, SIMILAR_PAIRS) for uri in pairs)]
     )
     storage.write_table(storage.join(files.similar, f"{name}.parquet"), similar, SIMILAR_PAIRS)
-    directed = pa.concat_tables([ranked(keys, nearest, asked.measure), unranked(similar)])
-    write_directed(files, asked, name, directed)
+    directed = pa.concat_tables([ranked(keys, nearest, request.measure), unranked(similar)])
+    write_directed(files, request, name, directed)
     counts = {
         "rows_in": len(keys),
-        "questions with more than neighbours.k above the floor": int((nearest.over > asked.settings.k).sum()),
+        "questions with more than neighbours.k above the floor": int((nearest.above > request.settings.k).sum()),
     }
     table = nearest_table(keys, nearest)
     storage.write_table(files.list_of(name), table, NEAREST, counts)
     return {**counts, "rows_out": len(keys)}
 
 
-def write_directed(files: NeighbourFiles, asked: Asked, name: str, directed: pa.Table) -> None:
-    """Write rows for the clusters stage, a file a part."""
+def write_directed(files: NeighbourFiles, request: SearchRequest, name: str, directed: pa.Table) -> None:
+    """Write rows for the clusters stage, one file for each part."""
     directed = directed.combine_chunks()
-    part = partition_of(np.minimum(directed["query"].to_numpy(), directed["neighbour"].to_numpy()), asked.parts)
-    for index in range(asked.parts):
+    part = partition_of(np.minimum(directed["query"].to_numpy(), directed["neighbour"].to_numpy()), request.parts)
+    for index in range(request.parts):
         uri = storage.join(files.directed, name, f"part-{index:05d}.parquet")
         storage.write_table(uri, directed.filter(pa.array(part == index)), NEIGHBOURS)
 

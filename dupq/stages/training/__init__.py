@@ -1,1 +1,1 @@
-"""questions, links → encoder."""
+"""The training stages: questions, links → encoder."""

@@ -1,6 +1,6 @@
-"""What training reads and writes, and the task that gathers it.
+"""The first training stages: labelled pairs, the split, word vectors, and the texts that training needs.
 
-fit.py has the trainer, teacher.py what a teacher gives, save_encoder.py the end.
+The trainer is in fit.py, the teacher's part in teacher.py, the last stage in save_encoder.py.
 
 pairs      here          pairs of files, as keys
 prepare    one task      split, word vectors, and the texts that training needs
@@ -42,11 +42,11 @@ _PAIRS = pa.schema([("left", pa.int64()), ("right", pa.int64()), ("duplicates", 
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of pairs of questions of the archive (int64, shape (m, 2), left < right)."""
+    """The known and labelled pairs of the archive's questions (int64, shape (m, 2), left < right)."""
 
     links: np.ndarray  # duplicates, by links and by files
     split: Split
-    wrong: np.ndarray  # no duplicates, by files; no question of the development and test parts among them
+    wrong: np.ndarray  # labelled as no duplicates, by files; without questions of the development and test parts
     counts: Counts
 
 
@@ -63,15 +63,15 @@ def gather_pairs(uris: tuple[str, ...], files: TrainingFiles, sites: Sites) -> R
 
 
 def prepare(files: TrainingFiles, sites: Sites, settings: Settings) -> Report:
-    """Train the word vectors, start the network, and gather the texts that pairs are made of.
+    """Train the word vectors, initialise the network, and gather the texts that pairs are made of.
 
-    Holds those texts, not the archive's.
+    Memory: those texts, not the archive's.
     """
     return run_tasks("prepare", _prepare, [(files, sites.names, settings)])
 
 
 class Sentences:
-    """The words of an archive, text by text, as word vectors are learnt from them; can be iterated again and again.
+    """The words of an archive, text by text, as word vectors are learned from them; can be iterated again and again.
 
     One file of texts is in memory at a time.
     """
@@ -135,9 +135,9 @@ def _pairs_of_files(files: TrainingFiles, duplicates: bool) -> np.ndarray:
 
 
 def read_known(files: TrainingFiles, sites: Sites, keys: np.ndarray, settings: TrainingSettings) -> Known:
-    """All that links and pair files say of the questions among `keys`, and their split.
+    """The known pairs of the questions among `keys`, from links and pair files, and their split.
 
-    A pair said to be wrong whose questions are of one set of duplicates is not: it is left out, and counted.
+    A pair labelled 0 whose questions are in one set of duplicates is left out, and counted.
     """
     links = read_links(files, sites, keys)
     split = split_links(links, settings)
@@ -158,8 +158,8 @@ def read_known(files: TrainingFiles, sites: Sites, keys: np.ndarray, settings: T
 def negative_pool(keys: np.ndarray, split: Split, settings: TrainingSettings) -> np.ndarray:
     """The questions that negatives are drawn from: some of `keys` (int64), sorted, of the training part or of none.
 
-    A development question that is pushed away from all others in training would no longer tell how an epoch does, nor
-    where the threshold is. It is the same pool for the whole archive and for all that training reads of it.
+    Development questions are left out: pushed away from all others in training, they could no longer measure an epoch
+    or choose a threshold. The pool is the same for the whole archive and for the part of it that training reads.
     """
     return chosen(np.setdiff1d(keys, split.questions_of("development", "test")), settings.negative_pool)
 
@@ -217,7 +217,7 @@ def _write_examples(files: TrainingFiles, keys: np.ndarray, known: Known, settin
 def _write_start(
     files: TrainingFiles, vocabulary: Vocabulary, vectors: np.ndarray, links: np.ndarray, settings: Settings
 ) -> None:
-    """The network over the word vectors, with what it takes from the archive before any gradient."""
+    """The network over the word vectors, initialised from the archive (Encoder.prepare)."""
     from dupq.encoders.build import build
     from dupq.encoders.saved import weights
 

@@ -1,4 +1,4 @@
-"""What is seen of a training while it goes on."""
+"""Printing the progress of training: each epoch as it ends, and on a terminal the running one."""
 
 import contextlib
 import sys
@@ -15,7 +15,7 @@ POLL_SECONDS = 2.0
 def shown(curve: str, progress: str) -> Iterator[None]:
     """Print each epoch as it ends, and on a terminal how far the next one is.
 
-    The workers may be on other machines, but what they tell is in files: `curve` and `progress` are their URIs.
+    The workers may be on other machines, but they report through files: `curve` and `progress` are their URIs.
     """
     ended = threading.Event()
 
@@ -68,7 +68,7 @@ def _print_progress(uri: str) -> None:
 
 
 def progress_line(progress: dict[str, Any]) -> str:
-    """What there is to say of an epoch that runs."""
+    """The progress of the running epoch, in one line."""
     return (
         f"fit: epoch {progress['epoch']} of {progress['epochs']}, step {progress['step']:,} of "
         f"{progress['steps']:,}, loss {progress['loss']:.4f}, {progress['seconds_left']:.0f} s left in it"

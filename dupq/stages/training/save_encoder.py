@@ -1,7 +1,7 @@
-"""The network at its best epoch → the saved encoder, with what it reaches on its own archive.
+"""The last training stage: the network at its best epoch → the saved encoder, with measures on its own archive.
 
-One task. It holds the embeddings of a sample: what a run over another archive is compared with (fitness.py), and where
-there are known duplicates for it, the score that tells development pairs from random ones.
+One task. It holds the embeddings of a sample: to measure the fitness that later archives are compared with, and where
+there are known duplicates, the score that best separates development pairs from random ones.
 """
 
 from typing import Any
@@ -85,7 +85,7 @@ def _pair_threshold(
 
 
 def _write_split(output: str, split: Split, wrong: np.ndarray, sites: Sites) -> None:
-    """Write which question is of which part; those known from `wrong` pairs only, too: they were trained on."""
+    """Write which part each question is in; also those known only from `wrong` pairs, which were trained on."""
     alone = np.setdiff1d(wrong, split.questions)
     names, ids = sites.unpack(np.concatenate([split.questions, alone]))
     numbers = np.unique(np.concatenate([split.sets, alone]), return_inverse=True)[1]

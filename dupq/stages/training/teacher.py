@@ -1,7 +1,7 @@
-"""What a teacher, a saved encoder, makes of some questions of the archive, and of single words.
+"""The teacher's embeddings of some questions of the archive and of single words; a teacher is a saved encoder.
 
-Many tasks, each a few hundred questions, as a teacher may well take a tenth of a second for each; one that is done
-stays done. The questions are those of examples.parquet that `prepare` marked.
+Many tasks of a few hundred questions each, as a teacher may well take a tenth of a second for one; a finished task is
+not repeated. The questions are those of examples.parquet that `prepare` chose.
 """
 
 import functools
@@ -32,7 +32,7 @@ WordTeacher = Callable[[list[str]], np.ndarray]  # words → vectors, one row ea
 
 
 def teach(files: TrainingFiles, settings: Settings) -> Report:
-    """Write the embeddings of the questions that are taught."""
+    """Write the teacher's embeddings of the questions that it reads."""
     keys = storage.read_table(files.taught_keys)["key"].to_numpy()
     calls = [
         (files.examples, keys[start : start + _QUESTIONS_PER_TASK], settings, _part(files, start))
@@ -62,8 +62,8 @@ def _teach(examples: str, keys: np.ndarray, settings: Settings, output: str) -> 
 def word_teacher(encoder: str, sentences: Iterable[list[str]], settings: Settings) -> WordTeacher:
     """The teacher's embeddings of single words (float32, one row each; zero for a word that it does not know).
 
-    It knows words as they are written, which is how they stand in `sentences`: a stem gets the mean of those of its
-    words that stand there often enough, by how often they do, or else its own.
+    It knows words as they are written, as they are in `sentences`: a stem gets the mean of the embeddings of its
+    words that occur often enough, weighted by how often they do, or else its own.
     """
 
     def vectors(words: list[str]) -> np.ndarray:
@@ -90,7 +90,7 @@ def _means(spelled: list[tuple[int, str, int]], vectors: np.ndarray, size: int) 
 
 
 def _of_words(encoder: str, words: list[str]) -> np.ndarray:
-    """What it makes of each word alone."""
+    """The teacher's embedding of each word alone."""
     table = pa.table({"title": pa.array([""] * len(words)), "text": pa.array(words, pa.string())})
     return _embeddings(encoder, table, None)
 
@@ -114,14 +114,14 @@ def _embeddings(uri: str, table: pa.Table, settings: TextSettings | None) -> np.
 
 @functools.lru_cache(maxsize=1)
 def _teacher(uri: str) -> "SavedEncoder":
-    """Opened once by each worker: a model's libraries keep some 40 MB each time (measured with MiniLM)."""
+    """The teacher, opened once by each worker: every opening costs some 40 MB (measured with MiniLM)."""
     from dupq.encoders.saved import load
 
     return load(uri)
 
 
 def read_taught(files: TrainingFiles) -> Taught:
-    """All taught questions, in the order of their keys: less the mean of all, and of length 1 (float32)."""
+    """The teacher's vectors of its questions, sorted by key: less their mean, and of length 1 (float32)."""
     table = pa.concat_tables(
         [storage.read_table(file.uri) for file in storage.list_files(files.taught, ".parquet")]
     ).combine_chunks()

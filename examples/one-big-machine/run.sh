@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# All dumps of a folder to clusters, on one machine with many cores: run.sh DUMPS OUT
+set -euo pipefail
+
+DUMPS=$(realpath "${1:?usage: run.sh DUMPS OUT}")
+OUT=$(realpath -m "${2:?usage: run.sh DUMPS OUT}")
+PRESET=${PRESET:-dupq}
+WORKERS=${WORKERS:-4}            # of training
+ACTORS=${ACTORS:-0}              # of encoding; 0: one a GPU, or one for every two cores
+BLOCK_ROWS=${BLOCK_ROWS:-200000} # of the search for neighbours; 0: chosen from the memory
+PRECISION=${PRECISION:-0.7}
+
+cd "$(dirname "$0")/../.."
+export PATH=$PWD/.venv/bin:$PATH
+
+dupq ingest --dump "$DUMPS" --output "$OUT"
+
+LINKS=() # dumps without PostLinks.xml have none
+if compgen -G "$OUT/links/*/*.parquet" > /dev/null; then
+    LINKS=(--links "$OUT/links")
+fi
+if [ ! -f "$OUT/encoder/encoder.json" ]; then # kept: with another encoder no embedding and no score would be the same
+    dupq train --questions "$OUT/questions" "${LINKS[@]}" --output "$OUT/encoder" --preset "$PRESET" \
+        --workers "$WORKERS" --set training.gpu=auto --set title_body.questions=1000000
+fi
+
+PREVIOUS=() # from the second run on, only what is new is searched
+if [ -f "$OUT/runs/latest.json" ]; then
+    PREVIOUS=(--previous "$OUT/runs")
+fi
+dupq dedup --questions "$OUT/questions" "${LINKS[@]}" --encoder "$OUT/encoder" --output "$OUT/runs" "${PREVIOUS[@]}" \
+    --precision "$PRECISION" --set encode.actors="$ACTORS" --set neighbours.block_rows="$BLOCK_ROWS"
