@@ -1,4 +1,5 @@
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -14,9 +15,21 @@ from trained import TrainedSample
 os.environ.setdefault("RAY_AUTH_MODE", "disabled")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
-# What numba compiles, it compiles in the first example that calls it.
-hypothesis.settings.register_profile("compiled", deadline=None)
+SEED = int(os.environ.get("DUPQ_TEST_SEED", "1"))
+
+# What numba compiles, it compiles in the first example that calls it. The same examples each time, unless a seed is set.
+hypothesis.settings.register_profile("compiled", deadline=None, derandomize="DUPQ_TEST_SEED" not in os.environ)
 hypothesis.settings.load_profile("compiled")
+
+
+def pytest_report_header() -> str:
+    return f"seed: {SEED} (DUPQ_TEST_SEED)"
+
+
+@pytest.fixture
+def dice() -> random.Random:
+    """Chance for tests that kill at random moments: the same each time, unless a seed is set."""
+    return random.Random(SEED)
 
 
 @pytest.fixture(scope="session")

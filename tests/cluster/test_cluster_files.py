@@ -11,6 +11,7 @@ import boto3
 import pytest
 import yaml
 from botocore.validate import ParamValidator
+from jsonschema import ValidationError
 from ray.autoscaler._private.util import prepare_config, validate_config
 
 REPOSITORY = Path(__file__).parents[2]
@@ -64,8 +65,10 @@ def images(aws: dict) -> dict[str, str]:
     }
 
 
-def test_ray_accepts_the_file(config: dict) -> None:
+def test_ray_accepts_the_file_and_no_misspelt_key(config: dict) -> None:
     validate_config(config)
+    with pytest.raises(ValidationError, match="max_worker'"):
+        validate_config({**config, "max_worker": 1})
 
 
 def test_node_counts_fit_together(config: dict) -> None:

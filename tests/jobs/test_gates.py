@@ -16,9 +16,12 @@ UNMEASURED = {**METRICS, "links": None, "drift": None}
 
 
 def refusal(gates: Gates, metrics: dict[str, Any]) -> str:
-    with pytest.raises(DupqError) as caught:
+    """Why a run with these metrics is refused; "" if it passes."""
+    try:
         check_gates(gates, metrics, "/runs/7")
-    return str(caught.value)
+    except DupqError as error:
+        return str(error)
+    return ""
 
 
 @pytest.mark.parametrize(
@@ -34,7 +37,7 @@ def refusal(gates: Gates, metrics: dict[str, Any]) -> str:
     ],
 )
 def test_a_run_that_reaches_what_is_wanted_passes(gates: Gates) -> None:
-    check_gates(gates, METRICS, "/runs/7")
+    assert refusal(gates, METRICS) == ""
 
 
 @pytest.mark.parametrize(
@@ -59,7 +62,7 @@ def test_a_recall_that_nothing_could_be_measured_on_is_refused(lowest: float) ->
 
 
 def test_without_gates_nothing_need_be_measured() -> None:
-    check_gates(Gates(max_cluster=1_200), UNMEASURED, "/runs/7")
+    assert refusal(Gates(max_cluster=1_200), UNMEASURED) == ""
 
 
 @pytest.mark.parametrize(

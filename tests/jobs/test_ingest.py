@@ -127,14 +127,14 @@ def test_rows_in_any_order_give_the_same_tables_and_of_the_same_id_the_last_one(
 
 
 def test_killed_at_random_moments_and_run_again_it_gives_the_bytes_of_an_undisturbed_run(
-    dump: Path, archive: Path, tmp_path: Path
+    dump: Path, archive: Path, tmp_path: Path, dice: random.Random
 ) -> None:
-    output, generator = tmp_path / "out", random.Random(int(time.time()))
+    output = tmp_path / "out"
     for kill in range(5):
         process = start(str(dump), output)
         while process.poll() is None and not (output / "_parts").exists():
             time.sleep(0.01)  # Ray is starting, there is nothing to disturb yet
-        time.sleep(generator.uniform(0, 0.4 if kill else 0.05))
+        time.sleep(dice.uniform(0, 0.4 if kill else 0.05))
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         assert not (output / "manifest.json").exists() or kill
