@@ -104,9 +104,9 @@ def rank(
 
     The terms of the queries are among those of `archive`.
     """
-    query_keys, asked = queries
+    query_keys, query_bags = queries
     keys, bags = texts
-    return best((query_keys, asked.over(archive.terms)), (keys, _weights(bags, archive)), k)
+    return best((query_keys, query_bags.over(archive.terms)), (keys, _weights(bags, archive)), k)
 
 
 def pair_scores(bags: Bags, left: np.ndarray, right: np.ndarray, archive: Statistics) -> np.ndarray:
@@ -114,9 +114,9 @@ def pair_scores(bags: Bags, left: np.ndarray, right: np.ndarray, archive: Statis
 
     `left` and `right` are rows of `bags`.
     """
-    asked, weights = bags.over(archive.terms), _weights(bags, archive)
-    itself = np.asarray(asked.multiply(weights).sum(axis=1))[left]
-    scores = np.asarray(asked[left].multiply(weights[right]).sum(axis=1))
+    query_bags, weights = bags.over(archive.terms), _weights(bags, archive)
+    itself = np.asarray(query_bags.multiply(weights).sum(axis=1))[left]
+    scores = np.asarray(query_bags[left].multiply(weights[right]).sum(axis=1))
     return np.divide(scores, itself, out=np.zeros(len(left)), where=itself > 0)
 
 

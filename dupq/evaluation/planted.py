@@ -31,9 +31,9 @@ def found_at_10(planted: Planted, rankers: Mapping[str, Ranker], most: int) -> d
     Of at most `most` questions, chosen by a hash of their keys: over all their pairs, and over those that no training
     saw.
     """
-    asked = np.isin(planted.questions, chosen(np.unique(planted.questions), most))
-    questions, originals, unseen = planted.questions[asked], planted.originals[asked], ~planted.trained_on[asked]
-    measured: dict[str, Any] = {"pairs_ranked": int(asked.sum()), "pairs_never_trained_on": int(unseen.sum())}
+    some = np.isin(planted.questions, chosen(np.unique(planted.questions), most))
+    questions, originals, unseen = planted.questions[some], planted.originals[some], ~planted.trained_on[some]
+    measured: dict[str, Any] = {"pairs_ranked": int(some.sum()), "pairs_never_trained_on": int(unseen.sum())}
     for name, ranker in rankers.items():
         ranked = ranker.rank(questions, _TOP)
         hits = np.array([original in found for original, found in zip(originals.tolist(), ranked, strict=True)])

@@ -1,7 +1,7 @@
 """Measuring on an archive that does not fit into memory, in two passes.
 
-First with systems that only note what they are asked (`Noted`). Then the archive is ranked shard by shard for these
-questions alone (dupq/stages/evaluation/ranking.py), and what measures is run again with the answers (`Ranked`).
+The first uses systems that only record their queries (`Noted`). Then the archive is ranked shard by shard for these
+queries alone (dupq/stages/evaluation/ranking.py), and the measures are computed again with the answers (`Ranked`).
 """
 
 from collections.abc import Callable, Mapping
@@ -59,6 +59,6 @@ class Ranked:
         self.score = score
 
     def rank(self, queries: np.ndarray, k: int) -> list[list[int]]:
-        """See Ranker; for questions that were asked for, as far as was asked."""
+        """See Ranker; for recorded queries, and no more questions of each than were wanted."""
         found = self._others[np.searchsorted(self._queries, queries), :k]
         return [row[row >= 0].tolist() for row in found]

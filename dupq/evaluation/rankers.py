@@ -20,9 +20,9 @@ class EncoderRanker:
 
     def rank(self, queries: np.ndarray, k: int) -> list[list[int]]:
         """See Ranker; fewer than k for an empty text."""
-        asked = self._of(queries)
+        own = self._of(queries)
         found: dict[int, list[int]] = {int(query): [] for query in queries}
-        neighbours = top_k(asked, blocks(self._embeddings, _TARGET_ROWS), k, self._measure)
+        neighbours = top_k(own, blocks(self._embeddings, _TARGET_ROWS), k, self._measure)
         for query, neighbour in zip(neighbours.queries.tolist(), neighbours.neighbours.tolist(), strict=True):
             found[query].append(neighbour)
         return [found[int(query)] for query in queries]

@@ -15,15 +15,15 @@ def rank(
     queries: tuple[np.ndarray, pa.StringArray], texts: tuple[np.ndarray, pa.StringArray], size: int, k: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """The k best of `texts` for each of `queries` (both keys and texts) by shingles of `size` words, as from `best`."""
-    asked, sets = shingle_sets(queries[1], size), shingle_sets(texts[1], size)
-    terms = np.unique(asked.hashes)
-    sizes, asked_sizes = np.diff(sets.offsets), np.diff(asked.offsets)
+    query_sets, sets = shingle_sets(queries[1], size), shingle_sets(texts[1], size)
+    terms = np.unique(query_sets.hashes)
+    sizes, query_sizes = np.diff(sets.offsets), np.diff(query_sets.offsets)
 
     def coefficients(shared: np.ndarray, row: int) -> np.ndarray:
-        either = asked_sizes[row] + sizes - shared
+        either = query_sizes[row] + sizes - shared
         return np.divide(shared, either, out=np.zeros(len(shared)), where=either > 0)
 
-    return best((queries[0], _incidence(asked, terms)), (texts[0], _incidence(sets, terms)), k, coefficients)
+    return best((queries[0], _incidence(query_sets, terms)), (texts[0], _incidence(sets, terms)), k, coefficients)
 
 
 def pair_scores(texts: pa.StringArray, left: np.ndarray, right: np.ndarray, size: int) -> np.ndarray:
