@@ -17,7 +17,7 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 SEED = int(os.environ.get("DUPQ_TEST_SEED", "1"))
 
-# What numba compiles, it compiles in the first example that calls it. The same examples each time, unless a seed is set.
+# What numba compiles, it compiles in the first example that calls it. Examples are the same unless a seed is set.
 hypothesis.settings.register_profile("compiled", deadline=None, derandomize="DUPQ_TEST_SEED" not in os.environ)
 hypothesis.settings.load_profile("compiled")
 
