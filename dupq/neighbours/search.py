@@ -6,11 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import torch
 
-from dupq.neighbours.candidates import merge_nearest
 from dupq.neighbours.embeddings import Embeddings, Neighbours
 from dupq.neighbours.exact import rule_of
 from dupq.neighbours.measure import Measure
-from dupq.neighbours.tiles import Block, Nearest, Pairs, Search, block, search_tile
+from dupq.neighbours.nearest import Nearest, merge, nobody
+from dupq.neighbours.tiles import Block, Pairs, Search, block, search_tile
 
 
 def top_k(queries: Embeddings, targets: Iterable[Embeddings], k: int, measure: Measure) -> Neighbours:
@@ -58,25 +58,6 @@ def tile_places(blocks: int) -> tuple[list[tuple[int, int]], list[tuple[int, int
     """
     ordered = [(left, right) for left in range(blocks) for right in range(left + 1, blocks)]
     return [(number, number) for number in range(blocks)], ordered
-
-
-def nobody(questions: int, k: int) -> Nearest:
-    """No neighbours yet."""
-    return Nearest(np.full((questions, k), -1), np.full((questions, k), -np.inf), np.zeros(questions, np.int64))
-
-
-def merge(nearest: Nearest, more: Nearest) -> None:
-    """Put the neighbours of the same questions among other ones into `nearest`."""
-    merge_nearest(nearest.others, nearest.scores, more.others, more.scores)
-    nearest.over[:] += more.over
-
-
-def merge_rows(nearest: Nearest, rows: np.ndarray, more: Nearest) -> None:
-    """Put the neighbours of the questions in `rows` (int64, no repeats) among other ones into `nearest`."""
-    mine = Nearest(*(column[rows] for column in nearest))
-    merge(mine, more)
-    for column, values in zip(nearest, mine, strict=True):
-        column[rows] = values
 
 
 def sorted_pairs(pairs: Sequence[Pairs]) -> Pairs:

@@ -10,7 +10,7 @@ from dupq import storage
 from dupq.config import NeighbourSettings
 from dupq.evaluation.verdicts import Verdict, format_verdicts
 from dupq.neighbours.measure import Measure
-from dupq.neighbours.search import nobody
+from dupq.neighbours.nearest import nobody
 from dupq.runs.layout import CalibrationFiles, NeighbourFiles, TermFiles
 from dupq.shards import Shard
 from dupq.stages.calibration.sampled_pairs import SampledPairs, read_lists, sampled_pairs

@@ -20,14 +20,15 @@ import numpy as np
 import pyarrow as pa
 
 from dupq import storage, tables
-from dupq.execution import cluster, exchange
+from dupq.execution import exchange
 from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
 from dupq.neighbours.embeddings import Embeddings, gathered
+from dupq.neighbours.nearest import nobody
 from dupq.runs.embeddings import embeddings_of, embeddings_table, read_embeddings, write_embeddings
 from dupq.runs.layout import NeighbourFiles
 from dupq.shards import Shard
 from dupq.stages.neighbours.blocks import block_name, forget_blocks, read_block, ready_block
-from dupq.stages.neighbours.exact import OVER, finish, pair_limit, planned
+from dupq.stages.neighbours.exact import OVER, finish, is_for_gpus, pair_limit, planned
 from dupq.stages.neighbours.plan import Plan
 from dupq.stages.neighbours.recall import group_name, measure_recall
 from dupq.stages.neighbours.tables import Asked, nearest_table, read_nearest, write_found
@@ -41,9 +42,6 @@ _members: dict[tuple[str, str], Any] = {}  # those that this worker searched las
 
 def find_approximately(files: NeighbourFiles, shards: Sequence[Shard], asked: Asked) -> Report:
     """Write the neighbours of every embedded question that are in the lists it looks into, and count the recall."""
-    from dupq.neighbours.bounds import has_gpu_way
-    from dupq.neighbours.exact import rule_of
-
     plan = planned(files, shards, asked)
     of_blocks = [(files, asked, plan, group, number) for group in plan.groups for number in group]
     report = run_tasks("sample", _sample, of_blocks)
@@ -55,8 +53,7 @@ def find_approximately(files: NeighbourFiles, shards: Sequence[Shard], asked: As
         for place in range(len(_spans(files, group)))
         for number in group
     ]
-    uses_gpus = cluster.gpus() > 0 and has_gpu_way(rule_of(asked.measure))
-    report.add(run_tasks("tiles", _search_tile, tiles, gpus=int(uses_gpus)))
+    report.add(run_tasks("tiles", _search_tile, tiles, gpus=int(is_for_gpus(asked))))
     keeps_pairs = report.counts.get(OVER, 0) <= pair_limit(plan, asked)
     written = run_tasks("neighbours", _nearest_of_block, [(*call, keeps_pairs) for call in of_blocks])
     report.add(measure_recall(files, asked, plan))
@@ -226,7 +223,6 @@ def _nearest_of_block(
 
     def make() -> Counts:
         from dupq.neighbours.ivf import merge_rows
-        from dupq.neighbours.search import nobody
 
         forget_blocks()
         _members.clear()

@@ -17,6 +17,7 @@ import pyarrow as pa
 from dupq import storage
 from dupq.execution import cluster
 from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
+from dupq.neighbours.nearest import merge
 from dupq.runs.layout import NeighbourFiles
 from dupq.shards import Shard
 from dupq.stages.neighbours.blocks import block_name, forget_blocks, known_scores, ready_block
@@ -70,12 +71,18 @@ def _rows_at_hand(files: NeighbourFiles, shards: Sequence[Shard], asked: Asked) 
 
 def search_tiles(files: NeighbourFiles, asked: Asked, plan: Plan, tiles: Sequence[tuple[str, str]]) -> Report:
     """Write what each tile of two blocks finds, on a GPU each if there are any that help, else on a core each."""
-    from dupq.neighbours.bounds import has_gpu_way
+    calls = [(files, asked, plan, left, right) for left, right in tiles]
+    return run_tasks("tiles", _search_tile, calls, gpus=int(is_for_gpus(asked)))
+
+
+def is_for_gpus(asked: Asked) -> bool:
+    """Whether there are GPUs, and they help."""
+    if not cluster.gpus():
+        return False
+    from dupq.neighbours.bounds import has_gpu_way  # with torch, which the driver needs for nothing else
     from dupq.neighbours.exact import rule_of
 
-    calls = [(files, asked, plan, left, right) for left, right in tiles]
-    uses_gpus = cluster.gpus() > 0 and has_gpu_way(rule_of(asked.measure))
-    return run_tasks("tiles", _search_tile, calls, gpus=int(uses_gpus))
+    return has_gpu_way(rule_of(asked.measure))
 
 
 def _search_tile(files: NeighbourFiles, asked: Asked, plan: Plan, left: str, right: str) -> Counts:
@@ -107,8 +114,6 @@ def _nearest_of_block(files: NeighbourFiles, asked: Asked, plan: Plan, number: i
     name = block_name(number)
 
     def make() -> Counts:
-        from dupq.neighbours.search import merge
-
         forget_blocks()
         keys, nearest = read_nearest(files.tile(name, name, "left"), asked.settings.k)
         pairs = [files.tile(name, name, "pairs")]

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from dupq import storage
 from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
+from dupq.neighbours.nearest import merge, nobody
 from dupq.runs.embeddings import write_embeddings
 from dupq.runs.layout import NeighbourFiles
 from dupq.shards import Shard
@@ -188,8 +189,6 @@ def _nearest_of_block(files: NeighbourFiles, asked: Asked, cut: tuple[Plan, list
     name = block_name(number)
 
     def make() -> Counts:
-        from dupq.neighbours.search import merge
-
         forget_blocks()
         keys, nearest = read_nearest(files.step("earlier", rest_name(number)), asked.settings.k)
         nearest.over[:] -= _lost(files, keys)
@@ -208,8 +207,6 @@ def _nearest_of_group(
     plan, groups = cut
 
     def make() -> Counts:
-        from dupq.neighbours.search import merge
-
         keys, nearest = read_nearest(files.tile(group, group, "left"), asked.settings.k)
         pairs = [files.tile(group, group, "pairs")]
         for left, right in _tiles(plan, groups):
@@ -228,8 +225,6 @@ def _earlier_lists(files: NeighbourFiles, previous: NeighbourFiles, asked: Asked
     output = files.step("earlier", rest_name(number))
 
     def make() -> Counts:
-        from dupq.neighbours.search import nobody
-
         keys = keys_of(files, plan.blocks[number], asked.sites)[0]
         keys = keys[~np.isin(keys, asked_keys(files))]
         sites = storage.read_json(previous.asked)["sites_of_keys"]

@@ -13,6 +13,7 @@ import pyarrow as pa
 from dupq import storage
 from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
 from dupq.neighbours.embeddings import gathered
+from dupq.neighbours.nearest import merge_rows, nobody
 from dupq.runs.embeddings import embeddings_of, read_embeddings, write_embeddings
 from dupq.runs.layout import SomeFiles
 from dupq.stages.neighbours.blocks import block_name, read_block
@@ -81,8 +82,6 @@ def _search_block(files: SomeFiles, asked: Asked, plan: Plan, shards: list[str],
 
 def _lists(files: SomeFiles, asked: Asked, blocks: int) -> Counts:
     def make() -> Counts:
-        from dupq.neighbours.search import merge_rows, nobody
-
         k = asked.settings.k
         found = [read_nearest(files.step("found", block_name(number)), k) for number in range(blocks)]
         keys = np.unique(np.concatenate([np.zeros(0, np.int64), *(some for some, _ in found)]))
