@@ -5,7 +5,7 @@ OUT ?= $(if $(DUMP),out/$(basename $(notdir $(patsubst %/,%,$(DUMP)))),out/sampl
 PRESET ?= dupq
 JOB = .venv/bin/python
 
-.PHONY: help setup dedup check test test-fast lint docs lock clean
+.PHONY: help setup kernels dedup check test test-fast lint docs lock clean
 
 help:
 	@echo "make dedup [DUMP=path-to.7z-or-folder] [OUT=folder]   ingest, train, dedup and report"
@@ -24,7 +24,16 @@ setup: .venv/ready
 	.venv/bin/pip install --quiet --require-hashes -r requirements-test.lock
 	.venv/bin/pip install --quiet -r requirements-torch.lock
 	.venv/bin/pip install --quiet --no-deps --no-build-isolation --editable .
+	$(MAKE) --no-print-directory kernels
 	touch .venv/ready
+
+# numba's are compiled when they are first called, and kept beside the source: here, or else in the first run
+kernels:
+	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && $(JOB) -m dupq.sample $$folder/dump --questions 300 > /dev/null && \
+	for preset in sample dupq; do \
+	  $(JOB) jobs/from_dump.py --dump $$folder/dump --output $$folder/$$preset --preset $$preset \
+	    --set training.epochs=1 --set title_body.epochs=1 --set word_vectors.epochs=1 > /dev/null || exit 1; \
+	done
 
 dedup: .venv/ready
 ifeq ($(DUMP),)

@@ -44,9 +44,10 @@ from dupq.execution import cluster
 from dupq.execution.memory import peak_mb, reset_peak
 from dupq.neighbours.embeddings import Embeddings, blocks
 from dupq.neighbours.measure import Measure
+from dupq.neighbours.nearest import Nearest, merge
 from dupq.neighbours.products import fastest_type
-from dupq.neighbours.search import all_pairs, merge
-from dupq.neighbours.tiles import Nearest, Pairs, Search, block, search_tile
+from dupq.neighbours.search import all_pairs
+from dupq.neighbours.tiles import Pairs, Search, block, search_tile
 from dupq.runs.embeddings import embeddings_table
 from dupq.runs.layout import NeighbourFiles
 from dupq.settings.dedup import NeighbourSettings

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize
 from scipy.special import expit, logit
 
 from dupq.clusters.evidence import Listing, Shared
@@ -138,6 +137,8 @@ def places_of(scores: np.ndarray, reference: np.ndarray) -> np.ndarray:
 
 def fit(labelled: Labelled, prior: Prior) -> Model:
     """The model with the highest posterior density, given the prior and this archive's labelled pairs."""
+    from scipy.optimize import minimize  # half a second to import, and most processes never fit
+
     design = designed(labelled.features, prior.centres, prior.scales)
     start = np.concatenate([prior.coefficients, [0.0, logit(_mean(prior.linked))]])
     if not len(design):

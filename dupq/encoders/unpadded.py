@@ -11,11 +11,12 @@ dimensions of a word, k words a window, U units.
 """
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import nn
+from torch.autograd.function import once_differentiable
 
 from dupq.kernel_cache import numba
 from dupq.text.token_ids import TokenIds
@@ -78,11 +79,31 @@ def window_sums(products: WordProducts) -> Iterator[tuple[slice, torch.Tensor, t
 
 
 def highest_windows(products: WordProducts) -> torch.Tensor:
-    """max_n [W1 z_n]_j of each text (n, U); -inf for a text without words."""
-    table = products.table.numpy()
-    highest = np.empty((len(products.offsets) - 1, table.shape[2]), table.dtype)
-    _highest(table, products.places, products.offsets, products.first, products.outside, highest)
-    return torch.from_numpy(highest)
+    """max_n [W1 z_n]_j of each text (n, U); -inf for a text without words. Differentiable by the table."""
+    return _Highest.apply(products.table, *products[1:])
+
+
+class _Highest(torch.autograd.Function):
+    """Backwards a maximum's gradient goes to the words of its window, the first one where several are highest."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, table: torch.Tensor, places: np.ndarray, offsets: np.ndarray, first: int, outside: int
+    ) -> torch.Tensor:
+        shape, rows = (len(offsets) - 1, table.shape[2]), table.detach().numpy()
+        highest, at = np.empty(shape, rows.dtype), np.empty(shape, np.int32)
+        _highest(rows, places, offsets, first, outside, highest, at)
+        ctx.shape, ctx.windows = table.shape, (places, offsets, first, outside, at)
+        return torch.from_numpy(highest)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        places, offsets, first, outside, at = ctx.windows
+        of_maxima = gradient.numpy()
+        found = np.zeros(ctx.shape, of_maxima.dtype)
+        _to_highest(of_maxima, places, offsets, first, outside, at, found)
+        return torch.from_numpy(found), None, None, None, None
 
 
 def sums_of_rows(rows: torch.Tensor, begins: torch.Tensor) -> torch.Tensor:
@@ -142,19 +163,34 @@ def _windows(places, offsets, window, first, outside):  # type: ignore[no-untype
 
 
 @numba.njit(nogil=True, cache=True)
-def _highest(table, places, offsets, first, outside, highest):  # type: ignore[no-untyped-def]
+def _highest(table, places, offsets, first, outside, highest, at):  # type: ignore[no-untyped-def]
+    """`at` (n, U) becomes the place of each maximum among the words of its text."""
     _, window, units = table.shape
-    local = np.empty(units, table.dtype)
+    local, most, where = np.empty(units, table.dtype), np.empty(units, table.dtype), np.empty(units, np.int32)
     for text in range(len(offsets) - 1):
-        most = highest[text]
-        most[:] = -np.inf
+        most[:], where[:] = -np.inf, 0
         for word in range(offsets[text], offsets[text + 1]):
             for j in range(window):
-                at = word + first + j
-                product = table[places[at] if offsets[text] <= at < offsets[text + 1] else outside, j]
-                if j == 0:
-                    local[:] = product
-                else:
-                    local += product
-            for unit in range(units):  # what is no number stays
-                most[unit] = most[unit] if most[unit] >= local[unit] or most[unit] != most[unit] else local[unit]
+                place = word + first + j
+                product = table[places[place] if offsets[text] <= place < offsets[text + 1] else outside, j]
+                for unit in range(units):
+                    local[unit] = product[unit] if j == 0 else local[unit] + product[unit]
+            here = np.int32(word - offsets[text])
+            for unit in range(units):  # without branches it is done on vectors; what is no number stays
+                value, before = local[unit], most[unit]
+                is_more = (value > before) | (value != value)
+                most[unit] = value if is_more else before
+                where[unit] = here if is_more else where[unit]
+        highest[text], at[text] = most, where
+
+
+@numba.njit(nogil=True, cache=True)
+def _to_highest(gradient, places, offsets, first, outside, at, found):  # type: ignore[no-untyped-def]
+    """Add the gradient (n, U) of each maximum to the rows of the table `found` that it is the sum of."""
+    _, window, units = found.shape
+    for text in range(len(offsets) - 1):
+        begin, end = offsets[text], offsets[text + 1]
+        for unit in range(units if end > begin else 0):
+            for j in range(window):
+                place = begin + at[text, unit] + first + j
+                found[places[place] if begin <= place < end else outside, j, unit] += gradient[text, unit]

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from dupq.encoders.unpadded import WordProducts, word_products
+from dupq.encoders.unpadded import WordProducts, highest_windows, word_products
 from dupq.text.token_ids import TokenIds
 from dupq.text.vocabulary import PADDING
 
@@ -48,6 +48,25 @@ def convolve(words: nn.Embedding, convolution: nn.Linear, window: int, ids: torc
     rows = places.unfold(1, window, 1) * window + torch.arange(window)
     sums = nn.functional.embedding_bag(rows.reshape(-1, window), table, mode="sum")
     return sums.view(*ids.shape, units) + convolution.bias
+
+
+def highest(
+    words: nn.Embedding, convolution: nn.Linear, window: int, ids: torch.Tensor, lengths: torch.Tensor
+) -> torch.Tensor:
+    """max_n [W1 z_n + b1]_j (B, U) of texts (B, L), with the z_n of `windows`; differentiable, -inf for an empty text.
+
+    On a CPU no window's product is kept, as only those at the maxima have a gradient: a step with 320 texts of 120
+    words takes a seventh of the time.
+    """
+    if ids.is_cuda:
+        local = convolve(words, convolution, window, ids)
+        return local.masked_fill(~inside(ids, lengths)[:, :, None], -torch.inf).amax(dim=1)
+    flat = nn.functional.pad(ids[inside(ids, lengths)], (1, 0), value=PADDING)
+    distinct, places = torch.unique(flat, return_inverse=True)
+    table = (words(distinct) @ _by_place(words, convolution, window).flatten(1)).view(len(distinct), window, -1)
+    offsets = nn.functional.pad(lengths.cumsum(0), (1, 0))
+    products = WordProducts(table, places[1:].numpy(), offsets.numpy(), -((window - 1) // 2), int(places[0]))
+    return highest_windows(products) + convolution.bias
 
 
 def window_products(words: nn.Embedding, convolution: nn.Linear, window: int, texts: TokenIds) -> WordProducts:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy.stats import rankdata
 
 _ACCURACY_RANKS = (1, 5, 10)
 _RANKS = (*_ACCURACY_RANKS, 100)
@@ -79,5 +78,11 @@ def roc_auc(scores: np.ndarray, labels: np.ndarray) -> float:
     """
     positive = labels > 0.5
     count, others = positive.sum(), (~positive).sum()
-    wins = rankdata(scores)[positive].sum() - count * (count + 1) / 2
+    wins = _ranks(scores)[positive].sum() - count * (count + 1) / 2
     return float(wins / (count * others))
+
+
+def _ranks(scores: np.ndarray) -> np.ndarray:
+    """From 1 on, ties at their mean: scipy.stats.rankdata, without half a second to import it in each process."""
+    _, places, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[places]

@@ -11,8 +11,8 @@ import numpy as np
 from scipy import sparse
 
 from dupq.neighbours.exact import COSINE, Rule, Side
-from dupq.neighbours.search import merge_rows, nobody
-from dupq.neighbours.tiles import NO_PAIRS, Block, Nearest, Pairs, Search, search_tile
+from dupq.neighbours.nearest import Nearest, merge_rows, nobody
+from dupq.neighbours.tiles import NO_PAIRS, Block, Pairs, Search, search_tile
 
 _LENGTH = 2048.0  # of the longest vectors, once scaled: their squares are 2^22, and rounding adds little
 _ROUNDS = 10  # of k-means, which ends earlier if nothing moves

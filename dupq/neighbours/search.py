@@ -6,11 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import torch
 
-from dupq.neighbours.candidates import merge_nearest
 from dupq.neighbours.embeddings import Embeddings, Neighbours
 from dupq.neighbours.exact import rule_of
 from dupq.neighbours.measure import Measure
-from dupq.neighbours.tiles import Block, Nearest, Pairs, Search, block, search_tile
+from dupq.neighbours.nearest import Nearest, merge, nobody
+from dupq.neighbours.tiles import Block, Pairs, Search, block, search_tile
 
 
 def top_k(queries: Embeddings, targets: Iterable[Embeddings], k: int, measure: Measure) -> Neighbours:
@@ -58,25 +58,6 @@ def tile_places(blocks: int) -> tuple[list[tuple[int, int]], list[tuple[int, int
     """
     ordered = [(left, right) for left in range(blocks) for right in range(left + 1, blocks)]
     return [(number, number) for number in range(blocks)], ordered
-
-
-def nobody(questions: int, k: int) -> Nearest:
-    """Lists without neighbours."""
-    return Nearest(np.full((questions, k), -1), np.full((questions, k), -np.inf), np.zeros(questions, np.int64))
-
-
-def merge(nearest: Nearest, more: Nearest) -> None:
-    """Merge lists of the same questions, found among other questions, into `nearest`."""
-    merge_nearest(nearest.others, nearest.scores, more.others, more.scores)
-    nearest.above[:] += more.above
-
-
-def merge_rows(nearest: Nearest, rows: np.ndarray, more: Nearest) -> None:
-    """Merge lists of the questions in `rows` (int64, distinct) into `nearest`."""
-    mine = Nearest(*(column[rows] for column in nearest))
-    merge(mine, more)
-    for column, values in zip(nearest, mine, strict=True):
-        column[rows] = values
 
 
 def sorted_pairs(pairs: Sequence[Pairs]) -> Pairs:

@@ -16,6 +16,7 @@ from dupq.neighbours.candidates import Candidates, finish, no_candidates, push
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.exact import Rule, Side, exact_scores, rule_of, side_of
 from dupq.neighbours.measure import Measure
+from dupq.neighbours.nearest import Nearest
 
 _TRIES = 2  # pieces from whose scores first bounds are taken
 _LOWEST = np.float32(-1e30)  # below every score of a pair
@@ -42,23 +43,6 @@ class Search(NamedTuple):
     k: int
     threshold: float = np.inf
     pair_limit: int = 1 << 62
-
-
-class Nearest(NamedTuple):
-    """The k best of each question of a block, the best first, ties by key.
-
-    `others` (n, k) int64 keys, -1 after the last; `scores` (n, k) float64, by which they are ordered;
-    `above` (n,) int64: how many questions score above the threshold.
-    """
-
-    others: np.ndarray
-    scores: np.ndarray
-    above: np.ndarray
-
-    @property
-    def worst(self) -> np.ndarray | None:
-        """The score of the k-th best of each question, -inf if there are not so many; None without k."""
-        return self.scores[:, -1] if self.scores.shape[1] else None
 
 
 # For each side, the k-th best score of its questions as far as other tiles have found it (float64; -inf: not known)

@@ -1,8 +1,9 @@
 """The encode stage: texts → embeddings, by a pool of actors that each hold the encoder, on GPUs if there are any.
 
 A row of the Ray Data set is one shard: the shards alone decide what is encoded together, and so every bit of the
-result, and a rerun skips finished shards. An actor holds one shard and one batch, or on a CPU the word products of half
-a million words (`dupq/encoders/unpadded.py`).
+result, and a rerun skips finished shards. An actor holds one shard and one batch, or on a CPU the word products of
+half a million words (`dupq/encoders/unpadded.py`). If no actor would get a second shard, each shard is a task: Ray
+Data's own processes take longer to start than a small archive takes to encode.
 """
 
 import warnings
@@ -11,13 +12,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import ray
-from ray.data import ActorPoolStrategy
 
 from dupq import storage
 from dupq.errors import DupqError
 from dupq.execution import cluster
 from dupq.execution.memory import measured
-from dupq.execution.tasks import Counts, Progress, Report, skip_or, summarise
+from dupq.execution.tasks import Counts, Progress, Report, run_tasks, skip_or, summarise
 from dupq.neighbours.embeddings import Embeddings
 from dupq.runs.embeddings import embeddings_table
 from dupq.settings.dedup import EncodeSettings
@@ -38,18 +38,30 @@ def encode_texts(
     rows = [{"texts": file.uri, "output": storage.join(output, file.relative)} for file in files]
     gpus = gpus_for(storage.join(storage.parent(texts), "encoded_on.json"), settings)
     actors = settings.actors or max(1, gpus or cluster.cpus() // 2)
-    context = ray.data.DataContext.get_current()
-    context.enable_progress_bars = False
+    arguments = (encoder, sites.names, representatives, settings.batch_size, bool(gpus))
+    if len(rows) <= actors:
+        return run_tasks("encode", _encode_alone, [(arguments, row) for row in rows], gpus=1 if gpus else 0)
+    return _encode_by_pool(arguments, rows, actors)
+
+
+def _encode_alone(arguments: tuple, row: dict[str, str]) -> Counts:
+    return EncodeShard(*arguments).shard(row["texts"], row["output"])
+
+
+def _encode_by_pool(arguments: tuple, rows: list[dict[str, str]], actors: int) -> Report:
+    from ray.data import ActorPoolStrategy, DataContext, from_items
+
+    DataContext.get_current().enable_progress_bars = False
     with warnings.catch_warnings():
         # Ray plans to replace max_restarts in 2.64, but has no successor yet; its default is to restart without end
         warnings.simplefilter("ignore", ray.util.annotations.RayDeprecationWarning)
-        shards = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(
+        shards = from_items(rows, override_num_blocks=len(rows)).map_batches(
             EncodeShard,
-            fn_constructor_args=(encoder, sites.names, representatives, settings.batch_size, bool(gpus)),
+            fn_constructor_args=arguments,
             batch_size=1,
-            compute=ActorPoolStrategy(size=min(actors, len(rows))),
+            compute=ActorPoolStrategy(size=actors),
             num_cpus=1,
-            num_gpus=1 if gpus else 0,
+            num_gpus=1 if arguments[-1] else 0,
             max_restarts=_RESTARTS,
             max_task_retries=_RESTARTS,
         )
@@ -114,11 +126,12 @@ class EncodeShard:
 
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Encode one shard; the batch holds one row."""
-        counts, peak = measured(self._shard, str(batch["texts"][0]), str(batch["output"][0]))
+        counts, peak = measured(self.shard, str(batch["texts"][0]), str(batch["output"][0]))
         result: dict[str, Any] = {name: [counts[label]] for name, label in _COUNTED.items()}
         return {name: np.array(value) for name, value in {**result, "peak_mb": [peak]}.items()}
 
-    def _shard(self, texts: str, output: str) -> Counts:
+    def shard(self, texts: str, output: str) -> Counts:
+        """Encode the file `texts`, unless `output` is there already."""
         return skip_or(output, lambda: self._encode(texts, output))
 
     def _encode(self, texts: str, output: str) -> Counts:

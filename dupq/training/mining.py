@@ -5,11 +5,13 @@ import numpy as np
 from dupq.encoders.encode import encode
 from dupq.encoders.protocol import Encoder
 from dupq.links.split import Split
+from dupq.near_duplicates.hashing import sort_sets
 from dupq.near_duplicates.shingles import Shingles
 from dupq.near_duplicates.verification import jaccard
 from dupq.neighbours.embeddings import Embeddings, Neighbours, blocks
 from dupq.neighbours.search import top_k
 from dupq.settings.config import Settings
+from dupq.text.token_ids import TokenIds
 from dupq.training.loop import Sequences
 from dupq.training.pairs import random_negatives
 
@@ -37,7 +39,8 @@ def mine(
     found = _neighbours(network, sequences, anchors, pool, 2 * wanted + _SPARE, settings)
     is_own = split.set_of(found.queries) == split.set_of(found.neighbours)
     found = Neighbours(*(column[~is_own] for column in found))
-    found = Neighbours(*(column[~_near_duplicates(sequences, found, settings)] for column in found))
+    is_near = _near_duplicates(sequences, found, settings)
+    found = Neighbours(*(column[~is_near] for column in found))
     random = random_negatives(np.repeat(anchors, wanted), pool, split, [settings.training.seed, epoch, 1])
     return _table(anchors, found, random.reshape(-1, wanted))[rows]
 
@@ -61,18 +64,24 @@ def _near_duplicates(sequences: Sequences, found: Neighbours, settings: Settings
 
 def id_shingles(texts: list[np.ndarray], size: int) -> Shingles:
     """The sets of runs of `size` words of texts that are token ids; a shorter text is one run, an empty one none."""
-    sets = [_runs(text.astype(np.uint64), size) for text in texts]
-    offsets = np.concatenate([[0], np.cumsum([len(found) for found in sets])])
-    return Shingles(np.concatenate([np.zeros(0, np.uint64), *sets]), offsets.astype(np.int64))
+    flat = TokenIds.of(texts)
+    behind = flat.offsets[1:].repeat(flat.lengths) - np.arange(len(flat.ids))  # the words from each one on
+    counts = np.where(flat.lengths, np.maximum(1, flat.lengths - size + 1), 0)
+    is_begin = behind > (flat.lengths - counts).repeat(flat.lengths)
+    hashes = _run_hashes(flat.ids.astype(np.uint64), behind, size)[is_begin]
+    offsets = np.zeros(len(flat) + 1, np.int64)
+    sort_sets(np.concatenate([[0], np.cumsum(counts)]), hashes, offsets)
+    return Shingles(hashes[: offsets[-1]], offsets)
 
 
-def _runs(ids: np.ndarray, size: int) -> np.ndarray:
-    count = max(1, len(ids) - size + 1) if len(ids) else 0
-    hashes = np.zeros(count, np.uint64)
-    for index in range(min(size, len(ids))):
-        hashes = (hashes + ids[index : index + count] + np.uint64(1)) * _ODD
-        hashes ^= hashes >> np.uint64(29)
-    return np.unique(hashes)
+def _run_hashes(ids: np.ndarray, behind: np.ndarray, size: int) -> np.ndarray:
+    """A hash of the `size` words from each word on, or of all `behind` it in its text if those are fewer."""
+    hashes = np.zeros(len(ids), np.uint64)
+    for step in range(size):
+        begins = np.flatnonzero(behind > step)
+        mixed = (hashes[begins] + ids[begins + step] + np.uint64(1)) * _ODD
+        hashes[begins] = mixed ^ (mixed >> np.uint64(29))
+    return hashes
 
 
 def _table(anchors: np.ndarray, found: Neighbours, table: np.ndarray) -> np.ndarray:

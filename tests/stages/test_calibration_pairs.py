@@ -9,7 +9,7 @@ from run_tables import write_rows
 from dupq import storage
 from dupq.evaluation.verdicts import Verdict, format_verdicts
 from dupq.neighbours.measure import Measure
-from dupq.neighbours.search import nobody
+from dupq.neighbours.nearest import nobody
 from dupq.runs.layout import CalibrationFiles, NeighbourFiles, TermFiles
 from dupq.settings.dedup import NeighbourSettings
 from dupq.shards import Shard

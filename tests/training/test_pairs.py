@@ -184,6 +184,19 @@ def test_shingles_of_ids_are_runs() -> None:
     assert len(found[0] & found[1]) == 1
 
 
+def test_a_texts_shingles_are_sorted_and_do_not_depend_on_its_neighbours() -> None:
+    generator = np.random.default_rng(3)
+    texts = [generator.integers(0, 4, length).astype(np.int32) for length in [*range(9), 40, 0, 2]]
+    for size in (1, 2, 3, 5):
+        together = id_shingles(texts, size)
+        for row, text in enumerate(texts):
+            found = together.hashes[together.offsets[row] : together.offsets[row + 1]]
+            runs = {tuple(text[place : place + size]) for place in range(max(1, len(text) - size + 1)) if len(text)}
+            assert len(found) == len(runs)
+            assert (np.diff(found.astype(object)) > 0).all()
+            assert (found == id_shingles([text], size).hashes).all()
+
+
 SITES = Sites(["a.example.com", "b.example.com"])
 
 

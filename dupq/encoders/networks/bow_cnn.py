@@ -11,7 +11,7 @@ from torch import nn
 from dupq.encoders.network_settings import LearnedSettings, Window
 from dupq.encoders.protocol import Embedding, Encoder
 from dupq.encoders.unpadded import highest_windows
-from dupq.encoders.words import convolve, inside, window_products
+from dupq.encoders.words import highest, inside, window_products
 from dupq.settings.section import Count
 from dupq.text.token_ids import TokenIds
 from dupq.text.vocabulary import FIRST_WORD, PADDING
@@ -63,15 +63,14 @@ class MaxCNN(Encoder):
 
     def forward(self, ids: torch.Tensor, lengths: torch.Tensor) -> Embedding:
         """See Encoder."""
-        local = convolve(self.words, self.convolution, self.window, ids)
-        highest = local.masked_fill(~inside(ids, lengths)[:, :, None], -torch.inf).amax(dim=1)
-        return Embedding(torch.tanh(torch.where((lengths > 0)[:, None], highest, 0.0)))
+        found = highest(self.words, self.convolution, self.window, ids, lengths)
+        return Embedding(torch.tanh(torch.where((lengths > 0)[:, None], found, 0.0)))
 
     def dense_of(self, texts: TokenIds) -> torch.Tensor:
         """See Encoder."""
-        highest = highest_windows(window_products(self.words, self.convolution, self.window, texts))
+        found = highest_windows(window_products(self.words, self.convolution, self.window, texts))
         is_empty = torch.from_numpy(texts.lengths == 0)[:, None]
-        return torch.tanh(torch.where(is_empty, 0.0, highest + self.convolution.bias))
+        return torch.tanh(torch.where(is_empty, 0.0, found + self.convolution.bias))
 
 
 class BowCNN(MaxCNN):

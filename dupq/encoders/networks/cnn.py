@@ -10,7 +10,7 @@ from torch import nn
 from dupq.encoders.network_settings import LearnedSettings, Window
 from dupq.encoders.protocol import Embedding, Encoder
 from dupq.encoders.unpadded import highest_windows, sums_of_rows, window_sums
-from dupq.encoders.words import convolve, inside, window_products
+from dupq.encoders.words import convolve, highest, inside, window_products
 from dupq.settings.section import Count
 from dupq.text.token_ids import TokenIds
 
@@ -46,21 +46,19 @@ class CNN(Encoder):
 
     def forward(self, ids: torch.Tensor, lengths: torch.Tensor) -> Embedding:
         """See Encoder."""
+        if self.pooling == "max":  # tanh rises, so it may as well be taken of the maximum
+            found = highest(self.words, self.convolution, self.window, ids, lengths)
+            return Embedding(torch.tanh(torch.tanh(torch.where((lengths > 0)[:, None], found, 0.0))))
         local = torch.tanh(convolve(self.words, self.convolution, self.window, ids))
-        tokens = inside(ids, lengths)[:, :, None]
-        if self.pooling == "sum":
-            pooled = (local * tokens).sum(dim=1)
-        else:
-            pooled = local.masked_fill(~tokens, -1.0).amax(dim=1) * (lengths > 0)[:, None]
-        return Embedding(torch.tanh(pooled))
+        return Embedding(torch.tanh((local * inside(ids, lengths)[:, :, None]).sum(dim=1)))
 
     def dense_of(self, texts: TokenIds) -> torch.Tensor:
         """See Encoder. As tanh(x) = 2 sigmoid(2 x) - 1, which is six times as fast in torch, is summed as that."""
         products = window_products(self.words, self.convolution, self.window, texts)
         lengths = torch.from_numpy(texts.lengths)[:, None]
         if self.pooling == "max":
-            highest = torch.tanh(highest_windows(products) + self.convolution.bias)
-            return torch.tanh(torch.where(lengths > 0, highest, 0.0))
+            found = torch.tanh(highest_windows(products) + self.convolution.bias)
+            return torch.tanh(torch.where(lengths > 0, found, 0.0))
         pooled = products.table.new_empty(len(texts), self.dimensions)
         for some, local, begins in window_sums(products):
             sigmoids = local.add_(self.convolution.bias).mul_(2).sigmoid_()

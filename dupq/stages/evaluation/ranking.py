@@ -22,6 +22,7 @@ from dupq.evaluation import bm25, shingle_jaccard
 from dupq.evaluation.ranked import Archive, Measuring, Noted, Ranked
 from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
 from dupq.neighbours.embeddings import Embeddings, gathered
+from dupq.neighbours.nearest import Nearest, merge_rows, nobody
 from dupq.runs.embeddings import read_embeddings, write_embeddings
 from dupq.runs.layout import RankingFiles
 from dupq.stages.evaluation.bag_files import (
@@ -186,8 +187,6 @@ def _by_encoder(ranking: Ranking, name: str, queries: np.ndarray, k: int) -> pa.
 
 
 def _by_baseline(ranking: Ranking, name: str, system: str, queries: np.ndarray, k: int) -> pa.Table:
-    from dupq.neighbours.tiles import Nearest
-
     files = ranking.files
     wanted = _texts(files.wanted_texts)
     wanted = wanted.filter(pa.array(np.isin(wanted["key"].to_numpy(), queries)))
@@ -209,8 +208,6 @@ def _measure(ranking: Ranking, names: list[str], measure: Measuring) -> Counts:
 
 
 def _ranked(ranking: Ranking, names: list[str], system: str) -> Ranked:
-    from dupq.neighbours.search import merge_rows, nobody
-
     queries, k = _asked(ranking.files, system)
     lists = nobody(len(queries), k)
     for name in names if len(queries) else []:

@@ -19,14 +19,15 @@ import numpy as np
 import pyarrow as pa
 
 from dupq import storage, tables
-from dupq.execution import cluster, exchange
+from dupq.execution import exchange
 from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
 from dupq.neighbours.embeddings import Embeddings, gathered
+from dupq.neighbours.nearest import nobody
 from dupq.runs.embeddings import embeddings_of, embeddings_table, read_embeddings, write_embeddings
 from dupq.runs.layout import NeighbourFiles
 from dupq.shards import Shard
 from dupq.stages.neighbours.blocks import block_name, forget_blocks, read_block, ready_block
-from dupq.stages.neighbours.exact import ABOVE_FLOOR, finish, pair_limit, planned
+from dupq.stages.neighbours.exact import ABOVE_FLOOR, finish, is_for_gpus, pair_limit, planned
 from dupq.stages.neighbours.plan import Plan
 from dupq.stages.neighbours.recall import group_name, measure_recall
 from dupq.stages.neighbours.tables import SearchRequest, nearest_table, read_nearest, write_found
@@ -40,9 +41,6 @@ _members: dict[tuple[str, str], Any] = {}  # those that this worker used last, b
 
 def find_approximately(files: NeighbourFiles, shards: Sequence[Shard], request: SearchRequest) -> Report:
     """Write the neighbours of every embedded question among the lists that it probes, and measure the recall."""
-    from dupq.neighbours.bounds import gpu_can_score
-    from dupq.neighbours.exact import rule_of
-
     plan = planned(files, shards, request)
     of_blocks = [(files, request, plan, group, number) for group in plan.groups for number in group]
     report = run_tasks("sample", _sample, of_blocks)
@@ -54,8 +52,7 @@ def find_approximately(files: NeighbourFiles, shards: Sequence[Shard], request: 
         for place in range(len(_spans(files, group)))
         for number in group
     ]
-    uses_gpus = cluster.gpus() > 0 and gpu_can_score(rule_of(request.measure))
-    report.add(run_tasks("tiles", _search_tile, tiles, gpus=int(uses_gpus)))
+    report.add(run_tasks("tiles", _search_tile, tiles, gpus=int(is_for_gpus(request))))
     keeps_pairs = report.counts.get(ABOVE_FLOOR, 0) <= pair_limit(plan, request)
     written = run_tasks("neighbours", _nearest_of_block, [(*call, keeps_pairs) for call in of_blocks])
     report.add(measure_recall(files, request, plan))
@@ -226,7 +223,7 @@ def _nearest_of_block(
     spans = [_span_name(group, place) for place in range(len(_spans(files, group)))]
 
     def make() -> Counts:
-        from dupq.neighbours.search import merge_rows, nobody
+        from dupq.neighbours.nearest import merge_rows
 
         forget_blocks()
         _members.clear()

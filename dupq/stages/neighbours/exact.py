@@ -17,6 +17,7 @@ import pyarrow as pa
 from dupq import storage
 from dupq.execution import cluster
 from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
+from dupq.neighbours.nearest import merge
 from dupq.runs.layout import NeighbourFiles
 from dupq.shards import Shard
 from dupq.stages.neighbours.blocks import block_name, forget_blocks, known_scores, ready_block
@@ -72,12 +73,18 @@ def _rows_at_hand(files: NeighbourFiles, shards: Sequence[Shard], request: Searc
 
 def search_tiles(files: NeighbourFiles, request: SearchRequest, plan: Plan, tiles: Sequence[tuple[str, str]]) -> Report:
     """Write what each tile of two blocks finds: one GPU a tile if there are any that can score it, else one core."""
-    from dupq.neighbours.bounds import gpu_can_score
+    calls = [(files, request, plan, left, right) for left, right in tiles]
+    return run_tasks("tiles", _search_tile, calls, gpus=int(is_for_gpus(request)))
+
+
+def is_for_gpus(request: SearchRequest) -> bool:
+    """Whether there are GPUs, and they help."""
+    if not cluster.gpus():
+        return False
+    from dupq.neighbours.bounds import gpu_can_score  # with torch, which the driver needs for nothing else
     from dupq.neighbours.exact import rule_of
 
-    calls = [(files, request, plan, left, right) for left, right in tiles]
-    uses_gpus = cluster.gpus() > 0 and gpu_can_score(rule_of(request.measure))
-    return run_tasks("tiles", _search_tile, calls, gpus=int(uses_gpus))
+    return gpu_can_score(rule_of(request.measure))
 
 
 def _search_tile(files: NeighbourFiles, request: SearchRequest, plan: Plan, left: str, right: str) -> Counts:
@@ -113,8 +120,6 @@ def _nearest_of_block(
     name = block_name(number)
 
     def make() -> Counts:
-        from dupq.neighbours.search import merge
-
         forget_blocks()
         keys, nearest = read_nearest(files.tile(name, name, "left"), request.settings.k)
         pairs = [files.tile(name, name, "pairs")]

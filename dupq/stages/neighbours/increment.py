@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from dupq import storage
 from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
+from dupq.neighbours.nearest import merge, nobody
 from dupq.runs.embeddings import write_embeddings
 from dupq.runs.layout import NeighbourFiles
 from dupq.shards import Shard
@@ -197,8 +198,6 @@ def _nearest_of_block(
     name = block_name(number)
 
     def make() -> Counts:
-        from dupq.neighbours.search import merge
-
         forget_blocks()
         keys, nearest = read_nearest(files.step("earlier", rest_name(number)), request.settings.k)
         nearest.above[:] -= _lost(files, keys)
@@ -217,8 +216,6 @@ def _nearest_of_group(
     plan, groups = cut
 
     def make() -> Counts:
-        from dupq.neighbours.search import merge
-
         keys, nearest = read_nearest(files.tile(group, group, "left"), request.settings.k)
         pairs = [files.tile(group, group, "pairs")]
         for left, right in _tiles(plan, groups):
@@ -239,8 +236,6 @@ def _earlier_lists(
     output = files.step("earlier", rest_name(number))
 
     def make() -> Counts:
-        from dupq.neighbours.search import nobody
-
         keys = keys_of(files, plan.blocks[number], request.sites)[0]
         keys = keys[~np.isin(keys, searched_again(files))]
         sites = storage.read_json(previous.request)["sites_of_keys"]

@@ -13,6 +13,7 @@ import numpy as np
 from dupq import storage
 from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
 from dupq.neighbours.embeddings import gathered
+from dupq.neighbours.nearest import merge
 from dupq.runs.embeddings import read_embeddings
 from dupq.runs.layout import NeighbourFiles
 from dupq.stages.neighbours.blocks import block_name, forget_blocks, ready_block
@@ -64,8 +65,6 @@ def _exact_in_block(files: NeighbourFiles, request: SearchRequest, plan: Plan, g
 
 def _recall_of_group(files: NeighbourFiles, request: SearchRequest, group: list[int]) -> Counts:
     """Memory: the lists of one block."""
-    from dupq.neighbours.search import merge
-
     forget_blocks()
     k = request.settings.k
     keys, exact = read_nearest(files.step("exact", block_name(group[0])), k)

@@ -13,6 +13,7 @@ import pyarrow as pa
 from dupq import storage
 from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
 from dupq.neighbours.embeddings import gathered
+from dupq.neighbours.nearest import merge_rows, nobody
 from dupq.runs.embeddings import embeddings_of, read_embeddings, write_embeddings
 from dupq.runs.layout import SampleSearchFiles
 from dupq.stages.neighbours.blocks import block_name, read_block
@@ -83,8 +84,6 @@ def _search_block(
 
 def _lists(files: SampleSearchFiles, request: SearchRequest, blocks: int) -> Counts:
     def make() -> Counts:
-        from dupq.neighbours.search import merge_rows, nobody
-
         k = request.settings.k
         found = [read_nearest(files.step("found", block_name(number)), k) for number in range(blocks)]
         keys = np.unique(np.concatenate([np.zeros(0, np.int64), *(some for some, _ in found)]))

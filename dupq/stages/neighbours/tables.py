@@ -11,6 +11,7 @@ from dupq import storage
 from dupq.clusters.scoring import ranked
 from dupq.execution.tasks import Counts
 from dupq.neighbours.measure import Measure
+from dupq.neighbours.nearest import Nearest, nobody
 from dupq.runs.layout import NeighbourFiles
 from dupq.settings.dedup import NeighbourSettings
 from dupq.shards import partition_of
@@ -40,7 +41,7 @@ class SearchRequest:
         }
 
 
-def nearest_table(keys: np.ndarray, nearest: Any) -> pa.Table:
+def nearest_table(keys: np.ndarray, nearest: Nearest) -> pa.Table:
     """Lists of neighbours as rows."""
     inside = nearest.others >= 0
     offsets = pa.array(np.concatenate([[0], np.cumsum(inside.sum(axis=1))]).astype(np.int32))
@@ -48,10 +49,8 @@ def nearest_table(keys: np.ndarray, nearest: Any) -> pa.Table:
     return pa.table([pa.array(keys), *lists, pa.array(nearest.above)], schema=NEAREST)
 
 
-def read_nearest(uri: str, k: int) -> tuple[np.ndarray, Any]:
-    """The keys and lists (search.Nearest) of a file."""
-    from dupq.neighbours.search import nobody
-
+def read_nearest(uri: str, k: int) -> tuple[np.ndarray, Nearest]:
+    """The keys and lists of a file."""
     table = storage.read_table(uri, NEAREST).combine_chunks()
     nearest = nobody(len(table), k)
     lists = table["neighbours"].combine_chunks() if len(table) else None
@@ -64,11 +63,11 @@ def read_nearest(uri: str, k: int) -> tuple[np.ndarray, Any]:
 
 
 def write_found(
-    files: NeighbourFiles, request: SearchRequest, name: str, lists: tuple[np.ndarray, Any], pairs: Sequence[str]
+    files: NeighbourFiles, request: SearchRequest, name: str, lists: tuple[np.ndarray, Nearest], pairs: Sequence[str]
 ) -> Counts:
     """Write some questions' lists, the pairs above the floor from the files `pairs`, and both for the clusters stage.
 
-    The lists (keys, search.Nearest) are written last: they mark the rest as done.
+    The lists (keys, Nearest) are written last: they mark the rest as done.
     """
     keys, nearest = lists
     similar = pa.concat_tables(

@@ -1,8 +1,11 @@
-"""The trainer: Ray Train's workers, what they leave after each epoch, and what is seen of it meanwhile.
+"""The trainer: its workers, what they leave after each epoch, and what is seen of it meanwhile.
 
-After each epoch the first worker writes a checkpoint. A worker that dies is replaced by Ray Train, and a job that dies
-is started again by hand; either way all workers begin at the newest checkpoint, and take the steps that they would
-have taken.
+Several workers are Ray Train's. One alone is a plain Ray task: Ray Train's controller and monitors are five more
+processes that each import Ray Train, which on two cores takes longer than training on a small archive.
+
+After each epoch the first worker writes a checkpoint. A worker that dies is replaced by Ray, and a job that dies is
+started again by hand; either way all workers begin at the newest checkpoint, and take the steps that they would have
+taken.
 """
 
 import os
@@ -17,7 +20,7 @@ import numpy as np
 from dupq import storage
 from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import chosen
-from dupq.execution.tasks import Report
+from dupq.execution.tasks import RETRIES, Counts, Report, run_tasks
 from dupq.links.split import Split
 from dupq.runs.training_layout import TrainingFiles
 from dupq.settings import config
@@ -47,40 +50,22 @@ if TYPE_CHECKING:
     from dupq.training.title_body import TitlesAndBodies
 
 FEWEST_DEVELOPMENT_QUESTIONS = 10
-DEATHS = 3  # of workers that Ray Train recovers from in one job; each time training goes on at the newest checkpoint
 
 
 def fit(files: TrainingFiles, sites: Sites, settings: Settings, workers: int) -> Report:
-    """Train with Ray Train; the best epoch's weights and the learning curve are left in the work folder."""
-    from ray.train import FailureConfig, RunConfig, ScalingConfig, WorkerGroupError
-    from ray.train.torch import TorchTrainer
-
-    os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.25")  # how late Ray Train sees that training ended
-    filesystem, path = storage.filesystem(storage.join(files.work, "ray_train"))
-    trainer = TorchTrainer(
-        train_worker,
-        train_loop_config={
-            "files": asdict(files),
-            "sites": sites.names,
-            "settings": config.to_dict(settings),
-            "is_watched": sys.stderr.isatty(),
-        },
-        scaling_config=ScalingConfig(
-            num_workers=workers, use_gpu=_use_gpu(settings.training.gpu, workers), resources_per_worker={"CPU": 1}
-        ),
-        run_config=RunConfig(
-            name="fit",
-            storage_path=path,
-            storage_filesystem=filesystem,
-            failure_config=FailureConfig(max_failures=DEATHS),
-        ),
-    )
-    try:
-        with shown(files.curve, files.progress):
-            trainer.fit()
-    except WorkerGroupError as error:
-        causes = [cause for cause in error.worker_failures.values() if isinstance(cause, DupqError)]
-        raise causes[0] if causes else error from error
+    """Train; the best epoch's weights and the learning curve are left in the work folder."""
+    loop_config = {
+        "files": asdict(files),
+        "sites": sites.names,
+        "settings": config.to_dict(settings),
+        "is_watched": sys.stderr.isatty(),
+    }
+    use_gpu = _use_gpu(settings.training.gpu, workers)
+    with shown(files.curve, files.progress):
+        if workers == 1:
+            run_tasks("fit", _train_alone, [(loop_config, use_gpu)], gpus=int(use_gpu))
+        else:
+            _train_together(loop_config, storage.join(files.work, "ray_train"), workers, use_gpu)
     curve = storage.read_json(files.curve)
     return Report(
         tasks=workers,
@@ -88,6 +73,31 @@ def fit(files: TrainingFiles, sites: Sites, settings: Settings, workers: int) ->
         rows_out=len(curve),
         peak_memory_mb=storage.read_json(files.training)["peak_memory_mb"],
     )
+
+
+def _train_together(loop_config: dict[str, Any], folder: str, workers: int, use_gpu: bool) -> None:
+    """Train with Ray Train, whose own files are below `folder`."""
+    from ray.train import FailureConfig, RunConfig, ScalingConfig, WorkerGroupError
+    from ray.train.torch import TorchTrainer
+
+    os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.25")  # how late Ray Train sees that training ended
+    filesystem, path = storage.filesystem(folder)
+    trainer = TorchTrainer(
+        train_worker,
+        train_loop_config=loop_config,
+        scaling_config=ScalingConfig(num_workers=workers, use_gpu=use_gpu, resources_per_worker={"CPU": 1}),
+        run_config=RunConfig(
+            name="fit",
+            storage_path=path,
+            storage_filesystem=filesystem,
+            failure_config=FailureConfig(max_failures=RETRIES),
+        ),
+    )
+    try:
+        trainer.fit()
+    except WorkerGroupError as error:
+        causes = [cause for cause in error.worker_failures.values() if isinstance(cause, DupqError)]
+        raise causes[0] if causes else error from error
 
 
 def _use_gpu(wish: str, workers: int) -> bool:
@@ -114,9 +124,24 @@ class _Task:
 
 
 def train_worker(loop_config: dict[str, Any]) -> None:
-    """One worker of the trainer: all epochs over its share of every batch. The first one measures and saves."""
+    """One of the workers of Ray Train."""
     import ray.train
     import ray.train.torch
+
+    context = ray.train.get_context()
+    worker = (context.get_world_rank(), context.get_world_size())
+    _train(loop_config, worker, ray.train.torch.get_device())
+
+
+def _train_alone(loop_config: dict[str, Any], use_gpu: bool) -> Counts:
+    import torch
+
+    _train(loop_config, (0, 1), torch.device("cuda:0" if use_gpu else "cpu"))
+    return {}
+
+
+def _train(loop_config: dict[str, Any], worker: tuple[int, int], device: "torch.device") -> None:
+    """All epochs over this worker's share of every batch; (rank, number of workers). The first measures and saves."""
     import torch
 
     from dupq.execution.memory import peak_mb, reset_peak
@@ -126,9 +151,8 @@ def train_worker(loop_config: dict[str, Any]) -> None:
 
     reset_peak()
     torch.set_num_threads(1)
-    task = _task(loop_config)
+    task = _task(loop_config, worker)
     training, is_first = task.settings.training, task.worker[0] == 0
-    device = ray.train.torch.get_device()
     if device.type == "cuda":
         torch.cuda.set_device(device)  # where nccl works
     network = _start(task).to(device)
@@ -150,12 +174,9 @@ def train_worker(loop_config: dict[str, Any]) -> None:
         storage.write_json(task.files.training, {"peak_memory_mb": peak_mb()})
 
 
-def _task(loop_config: dict[str, Any]) -> _Task:
-    import ray.train
-
+def _task(loop_config: dict[str, Any], worker: tuple[int, int]) -> _Task:
     files, sites = TrainingFiles(**loop_config["files"]), Sites(loop_config["sites"])
     settings = config.from_dict(loop_config["settings"])
-    context = ray.train.get_context()
     vocabulary = Vocabulary.from_bytes(
         storage.read_bytes(files.vocabulary), settings.text, settings.word_vectors.hashed
     )
@@ -172,7 +193,7 @@ def _task(loop_config: dict[str, Any]) -> _Task:
         negative_pool(np.array(list(sequences), np.int64), known.split, settings.training),
         titles,
         read_taught(files) if settings.teacher.encoder else None,
-        (context.get_world_rank(), context.get_world_size()),
+        worker,
         loop_config["is_watched"],
     )
 
