@@ -21,13 +21,13 @@ from dupq import storage
 from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import chosen
 from dupq.execution.tasks import RETRIES, Counts, Report, run_tasks
+from dupq.links.known import Known
 from dupq.links.split import Split
 from dupq.runs.training_layout import TrainingFiles
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.settings.training import TeacherSettings, TitleBodySettings, TrainingSettings
 from dupq.stages.training.prepare import (
-    Known,
     all_keys,
     negative_pool,
     read_examples,

@@ -10,7 +10,6 @@ save       one task      the encoder, with what it reaches on its own archive
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,8 +20,9 @@ from dupq import storage
 from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import chosen
 from dupq.execution.tasks import Counts, Report, run_tasks
+from dupq.links.known import Known, LabelledPairs, known_pairs
 from dupq.links.pair_files import read_pairs
-from dupq.links.split import FEWEST_SETS, Split, split_links
+from dupq.links.split import FEWEST_SETS, Split
 from dupq.links.tables import known_duplicates
 from dupq.runs.training_layout import TrainingFiles
 from dupq.settings.config import Settings
@@ -38,16 +38,6 @@ if TYPE_CHECKING:
     from dupq.training.title_body import TitlesAndBodies
 
 _PAIRS = pa.schema([("left", pa.int64()), ("right", pa.int64()), ("duplicates", pa.bool_())])
-
-
-@dataclass(frozen=True)
-class Known:
-    """The known and labelled pairs of the archive's questions (int64, shape (m, 2), left < right)."""
-
-    links: np.ndarray  # duplicates, by links and by files
-    split: Split
-    wrong: np.ndarray  # labelled as no duplicates, by files; without questions of the development and test parts
-    counts: Counts
 
 
 def gather_pairs(uris: tuple[str, ...], files: TrainingFiles, sites: Sites) -> Report:
@@ -118,41 +108,16 @@ def all_keys(folder: str) -> np.ndarray:
     return np.sort(np.concatenate([storage.read_table(file.uri, TEXTS, ["key"])["key"].to_numpy() for file in files]))
 
 
-def read_links(files: TrainingFiles, sites: Sites, keys: np.ndarray) -> np.ndarray:
-    """The known duplicates, by links and by pair files, whose questions are both among `keys`."""
-    found = _pairs_of_files(files, duplicates=True)
-    if files.links is not None:
-        found = np.concatenate([found, known_duplicates(files.links, sites)])
-    return np.unique(found[np.isin(found, keys).all(axis=1)], axis=0)
-
-
-def _pairs_of_files(files: TrainingFiles, duplicates: bool) -> np.ndarray:
+def read_known(files: TrainingFiles, sites: Sites, keys: np.ndarray, settings: TrainingSettings) -> Known:
+    """The known pairs of the questions among `keys`, from links and pair files, and their split."""
+    none = np.zeros((0, 2), np.int64)
+    linked = none if files.links is None else known_duplicates(files.links, sites)
     if files.pairs is None:
-        return np.zeros((0, 2), np.int64)
+        return known_pairs(linked, LabelledPairs(none, none), keys, settings)
     table = storage.read_table(files.pairs, _PAIRS)
     pairs = np.stack([table["left"].to_numpy(), table["right"].to_numpy()], axis=1)
-    return pairs[table["duplicates"].to_numpy() == duplicates]
-
-
-def read_known(files: TrainingFiles, sites: Sites, keys: np.ndarray, settings: TrainingSettings) -> Known:
-    """The known pairs of the questions among `keys`, from links and pair files, and their split.
-
-    A pair labelled 0 whose questions are in one set of duplicates is left out, and counted.
-    """
-    links = read_links(files, sites, keys)
-    split = split_links(links, settings)
-    said = np.concatenate([_pairs_of_files(files, duplicates) for duplicates in (True, False)])
-    absent = int((~np.isin(said, keys).all(axis=1)).sum())
-    wrong = _pairs_of_files(files, duplicates=False)
-    wrong = wrong[np.isin(wrong, keys).all(axis=1)]
-    sets = split.set_of(wrong.ravel()).reshape(-1, 2)
-    contradicted = (sets[:, 0] == sets[:, 1]) & (sets[:, 0] >= 0)
-    of_training = ~np.isin(wrong, split.questions_of("development", "test")).any(axis=1)
-    counts = {
-        "pairs of files not in the archive": absent,
-        "pairs of files labelled 0 within a set of duplicates": int(contradicted.sum()),
-    }
-    return Known(links, split, wrong[~contradicted & of_training], counts)
+    is_duplicate = table["duplicates"].to_numpy()
+    return known_pairs(linked, LabelledPairs(pairs[is_duplicate], pairs[~is_duplicate]), keys, settings)
 
 
 def negative_pool(keys: np.ndarray, split: Split, settings: TrainingSettings) -> np.ndarray:

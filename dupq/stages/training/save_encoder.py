@@ -13,10 +13,11 @@ from dupq import storage
 from dupq.encoders.description import FITNESS_QUESTIONS, SPLIT
 from dupq.evaluation.known_duplicates import chosen
 from dupq.execution.tasks import Counts, Report, run_tasks
+from dupq.links.known import Known
 from dupq.links.split import Split
 from dupq.runs.training_layout import TrainingFiles
 from dupq.settings.config import Settings
-from dupq.stages.training.prepare import Known, all_keys, read_known, texts_among
+from dupq.stages.training.prepare import all_keys, read_known, texts_among
 from dupq.text.keys import Sites
 
 
