@@ -4,6 +4,7 @@ DUMP ?=
 OUT ?= $(if $(DUMP),out/$(basename $(notdir $(patsubst %/,%,$(DUMP)))),out/sample)
 PRESET ?= dupq
 JOB = .venv/bin/python
+PARALLEL = -n 2 --dist loadfile # two processes of 4 GiB at most, each with a Ray of its own; a file stays in one
 
 .PHONY: help setup kernels dedup check test test-fast lint docs lock clean
 
@@ -45,13 +46,13 @@ endif
 
 test: .venv/ready
 	.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy && .venv/bin/lint-imports --no-logo
-	.venv/bin/pytest
+	.venv/bin/pytest $(PARALLEL)
 
 check: lint
-	.venv/bin/pytest -q -m "not realdata and not cluster" --ignore tests/jobs --ignore tests/stages --ignore tests/golden
+	.venv/bin/pytest $(PARALLEL) -q -m "not realdata and not cluster" --ignore tests/jobs --ignore tests/stages --ignore tests/golden
 
 test-fast: .venv/ready
-	.venv/bin/pytest -m "not realdata and not cluster"
+	.venv/bin/pytest $(PARALLEL) -m "not realdata and not cluster"
 
 lint: .venv/ready
 	.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy && .venv/bin/lint-imports --no-logo

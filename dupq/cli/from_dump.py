@@ -2,8 +2,7 @@
 
 import argparse
 
-from dupq.cli.options import add_shared, uri
-from dupq.settings import config
+from dupq.cli.options import add_preset, add_shared, uri
 
 DESCRIPTION = "Ingest dumps, train an encoder on them, and find their duplicate questions."
 
@@ -21,12 +20,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", required=True, metavar="URI", type=uri, help="where the tables, the encoder and the runs go"
     )
-    parser.add_argument(
-        "--preset",
-        default=config.DEFAULT_PRESET,
-        metavar="NAME",
-        help=f"the encoder: {', '.join(config.preset_names())}",
-    )
+    add_preset(parser)
     parser.add_argument(
         "--truth", metavar="URI", type=uri, help="planted pairs of a made archive (.tsv), to measure what was found"
     )

@@ -4,6 +4,7 @@ import argparse
 from typing import Any
 
 from dupq import storage
+from dupq.settings import config
 
 
 class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
@@ -36,6 +37,16 @@ def add_shared(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="change a setting (docs/settings.md); may be repeated",
+    )
+
+
+def add_preset(parser: argparse.ArgumentParser) -> None:
+    """The settings that training starts from."""
+    parser.add_argument(
+        "--preset",
+        default=config.DEFAULT_PRESET,
+        metavar="NAME",
+        help=f"the encoder's settings to start from: {', '.join(config.preset_names())}",
     )
 
 

@@ -2,8 +2,7 @@
 
 import argparse
 
-from dupq.cli.options import add_shared, uri
-from dupq.settings import config
+from dupq.cli.options import add_preset, add_shared, uri
 
 DESCRIPTION = "Train an encoder on an archive's own text and duplicate links, with Ray Train."
 
@@ -27,12 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "also if it is missing) or 0, with tabs between; may be repeated",
     )
     parser.add_argument("--output", required=True, metavar="URI", type=uri, help="the encoder's folder")
-    parser.add_argument(
-        "--preset",
-        default=config.DEFAULT_PRESET,
-        metavar="NAME",
-        help=f"settings to start from: {', '.join(config.preset_names())}",
-    )
+    add_preset(parser)
     parser.add_argument(
         "--workers",
         type=int,
