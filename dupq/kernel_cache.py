@@ -6,10 +6,12 @@ function also depends on all files of dupq that its file imports, directly or by
 whole package, so that an edit of the report, say, does not cost minutes of compiling.
 
 The places are numba's own: the folder in NUMBA_CACHE_DIR, `__pycache__` beside the file, or the user's cache folder.
-What is compiled anew replaces what was there, so nothing piles up. Functions of other packages are cached as ever,
-and so are all if NUMBA_CACHE_LOCATOR_CLASSES is set.
+The names of the cache's files hold a hash of that code: the cache of other code is never opened, as it may name classes
+that are gone, which is an error in numba. It is removed, so nothing piles up. Functions of other packages are cached as
+ever, and so are all if NUMBA_CACHE_LOCATOR_CLASSES is set.
 """
 
+import contextlib
 import functools
 import hashlib
 import re
@@ -64,16 +66,29 @@ class _Locator:
     @classmethod
     def from_function(cls, py_func: Callable[..., Any], py_file: str) -> Any:
         """A locator for a function of dupq, None for others: numba then takes the next kind of locator."""
-        is_ours = Path(py_file).resolve().is_relative_to(PACKAGE)
-        return super().from_function(py_func, py_file) if is_ours else None  # type: ignore[misc]
+        if not Path(py_file).resolve().is_relative_to(PACKAGE):
+            return None
+        found = super().from_function(py_func, py_file)  # type: ignore[misc]
+        if found is not None:
+            _remove_others(Path(found.get_cache_path()), Path(py_file).stem, found.get_disambiguator())
+        return found
 
     def get_source_stamp(self) -> str:
         """The stamp that is compared with the one in the cache."""
         return source_stamp(self._py_file)
 
     def get_disambiguator(self) -> str:
-        """Part of the cache file's name; numba uses the line number, and a moved function would leave a file behind."""
-        return "dupq"
+        """Part of the cache file's name; numba uses the line number."""
+        return f"dupq_{source_stamp(self._py_file)[:16]}"
+
+
+@functools.cache  # once a file and process, not for each of the file's functions
+def _remove_others(folder: Path, module: str, kept: str) -> None:
+    """Remove the cache of a module's functions as they were before."""
+    for file in folder.glob(f"{module}.*-dupq*.nb[ic]"):
+        if f"-{kept}." not in file.name:
+            with contextlib.suppress(OSError):  # another process removed it first, or nobody may
+                file.unlink()
 
 
 class ProvidedFolder(_Locator, caching.UserProvidedCacheLocator):
