@@ -17,10 +17,15 @@ import hashlib
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numba
+import numpy as np
 from numba.core import caching
+
+__all__ = ["Integer", "numba"]
+
+Integer = int | np.int64  # in compiled code, where both are the same
 
 PACKAGE = Path(__file__).resolve().parent
 _IMPORT = re.compile(
@@ -64,7 +69,7 @@ class _Locator:
     _py_file: str
 
     @classmethod
-    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> Any:
+    def from_function(cls, py_func: Callable[..., object], py_file: str) -> Self | None:
         """A locator for a function of dupq, None for others: numba then takes the next kind of locator."""
         if not Path(py_file).resolve().is_relative_to(PACKAGE):
             return None

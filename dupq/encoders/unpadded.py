@@ -80,7 +80,7 @@ def window_sums(products: WordProducts) -> Iterator[tuple[slice, torch.Tensor, t
 
 def highest_windows(products: WordProducts) -> torch.Tensor:
     """max_n [W1 z_n]_j of each text (n, U); -inf for a text without words. Differentiable by the table."""
-    return _Highest.apply(products.table, *products[1:])
+    return _Highest.apply(products.table, *products[1:])  # type: ignore[no-untyped-call]
 
 
 class _Highest(torch.autograd.Function):
@@ -135,7 +135,7 @@ def pieces(offsets: np.ndarray, size: int) -> Iterator[slice]:
 
 
 @numba.njit(nogil=True, cache=True)
-def _frequencies(ids, offsets, counts):  # type: ignore[no-untyped-def]
+def _frequencies(ids: np.ndarray, offsets: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """`counts` is zero before and after."""
     found = np.empty(len(ids), np.float32)
     for text in range(len(offsets) - 1):
@@ -150,7 +150,7 @@ def _frequencies(ids, offsets, counts):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _windows(places, offsets, window, first, outside):  # type: ignore[no-untyped-def]
+def _windows(places: np.ndarray, offsets: np.ndarray, window: int, first: int, outside: int) -> np.ndarray:
     """The rows (T, k) of a table of (W + 1) * k rows that each window is the sum of."""
     windows = np.empty((len(places), window), np.int64)
     for text in range(len(offsets) - 1):
@@ -163,7 +163,15 @@ def _windows(places, offsets, window, first, outside):  # type: ignore[no-untype
 
 
 @numba.njit(nogil=True, cache=True)
-def _highest(table, places, offsets, first, outside, highest, at):  # type: ignore[no-untyped-def]
+def _highest(
+    table: np.ndarray,
+    places: np.ndarray,
+    offsets: np.ndarray,
+    first: int,
+    outside: int,
+    highest: np.ndarray,
+    at: np.ndarray,
+) -> None:
     """`at` (n, U) becomes the place of each maximum among the words of its text."""
     _, window, units = table.shape
     local, most, where = np.empty(units, table.dtype), np.empty(units, table.dtype), np.empty(units, np.int32)
@@ -185,7 +193,15 @@ def _highest(table, places, offsets, first, outside, highest, at):  # type: igno
 
 
 @numba.njit(nogil=True, cache=True)
-def _to_highest(gradient, places, offsets, first, outside, at, found):  # type: ignore[no-untyped-def]
+def _to_highest(
+    gradient: np.ndarray,
+    places: np.ndarray,
+    offsets: np.ndarray,
+    first: int,
+    outside: int,
+    at: np.ndarray,
+    found: np.ndarray,
+) -> None:
     """Add the gradient (n, U) of each maximum to the rows of the table `found` that it is the sum of."""
     _, window, units = found.shape
     for text in range(len(offsets) - 1):

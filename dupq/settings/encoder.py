@@ -1,6 +1,8 @@
 """The network's kind, and what all kinds read."""
 
-from pydantic import ConfigDict, Field
+from typing import Any
+
+from pydantic import ConfigDict, Field, model_validator
 
 from dupq.settings.section import Count, Section
 
@@ -16,3 +18,9 @@ class EncoderSettings(Section):
 
     kind: str = Field("cnn", description="The network.")
     maximum_tokens: Count = Field(512, description="Tokens read of a question; longer ones are cut, and counted.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _freeze(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """JSON and TOML have lists only."""
+        return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}

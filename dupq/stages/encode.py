@@ -44,11 +44,14 @@ def encode_texts(
     return _encode_by_pool(arguments, rows, actors)
 
 
-def _encode_alone(arguments: tuple, row: dict[str, str]) -> Counts:
+_EncodeArguments = tuple[str, list[str], str | None, int, bool]  # of EncodeShard
+
+
+def _encode_alone(arguments: _EncodeArguments, row: dict[str, str]) -> Counts:
     return EncodeShard(*arguments).shard(row["texts"], row["output"])
 
 
-def _encode_by_pool(arguments: tuple, rows: list[dict[str, str]], actors: int) -> Report:
+def _encode_by_pool(arguments: _EncodeArguments, rows: list[dict[str, str]], actors: int) -> Report:
     from ray.data import ActorPoolStrategy, DataContext, from_items
 
     DataContext.get_current().enable_progress_bars = False

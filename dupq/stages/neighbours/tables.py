@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +27,7 @@ class SearchRequest:
     threshold: float
     parts: int
 
-    def lasting(self) -> dict[str, Any]:
+    def lasting(self) -> dict[str, object]:
         """What must be equal in an earlier run for its neighbours to be valid."""
         settings = self.settings
         return {
