@@ -91,7 +91,7 @@ class Encoder(nn.Module, abc.ABC):
             return scores
         return scores + lexical * bag_cosine(left, right)
 
-    def spell(self, words: list[str]) -> None:
+    def set_vocabulary(self, words: list[str]) -> None:
         """Set the words of the vocabulary, in the order of their ids; before any other call. Ignored by default."""
 
     def prepare(self, texts: Iterable[np.ndarray], pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> None:

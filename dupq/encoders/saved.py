@@ -89,7 +89,7 @@ def load(uri: str) -> SavedEncoder:
         raise DupqError(
             f"{uri}: {network.words.num_embeddings} word vectors, but {len(vocabulary)} ids; train the encoder anew"
         )
-    network.spell(vocabulary.words)
+    network.set_vocabulary(vocabulary.words)
     found = Fitness(**description["fitness"])
     return SavedEncoder(network, vocabulary, settings, description["pair_threshold"], found, description["metrics"])
 

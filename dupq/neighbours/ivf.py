@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from dupq.neighbours.exact import COSINE, Rule, Side
-from dupq.neighbours.nearest import Nearest, merge_rows, nobody
+from dupq.neighbours.nearest import Nearest, empty_nearest, merge_rows
 from dupq.neighbours.tiles import NO_PAIRS, Block, Pairs, Search, search_tile
 
 _LENGTH = 2048.0  # of the longest vectors, once scaled: their squares are 2^22, and rounding adds little
@@ -136,7 +136,7 @@ def search_lists(queries: Listed, members: Listed, span: tuple[int, int], search
     Scores are exact, and so is the order of the neighbours. A pair above the threshold that both of its questions find
     is reported for the smaller one alone, whichever task that is.
     """
-    nearest = nobody(len(queries.block.keys), search.k)
+    nearest = empty_nearest(len(queries.block.keys), search.k)
     is_inside = (queries.lists >= span[0]) & (queries.lists < span[1])
     rows = np.nonzero(is_inside)[0]
     kept, count = [NO_PAIRS], 0

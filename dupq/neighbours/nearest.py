@@ -27,7 +27,7 @@ class Nearest(NamedTuple):
         return self.scores[:, -1] if self.scores.shape[1] else None
 
 
-def nobody(questions: int, k: int) -> Nearest:
+def empty_nearest(questions: int, k: int) -> Nearest:
     """Lists without neighbours."""
     return Nearest(np.full((questions, k), -1), np.full((questions, k), -np.inf), np.zeros(questions, np.int64))
 

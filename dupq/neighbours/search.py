@@ -9,7 +9,7 @@ import torch
 from dupq.neighbours.embeddings import Embeddings, Neighbours
 from dupq.neighbours.exact import rule_of
 from dupq.neighbours.measure import Measure
-from dupq.neighbours.nearest import Nearest, merge, nobody
+from dupq.neighbours.nearest import Nearest, empty_nearest, merge
 from dupq.neighbours.tiles import Block, Pairs, Search, block, search_tile
 
 
@@ -20,7 +20,7 @@ def top_k(queries: Embeddings, targets: Iterable[Embeddings], k: int, measure: M
     see `search_tile`, for the queries and the largest target block.
     """
     ready, search = block(queries, measure), Search(measure, k)
-    nearest = nobody(len(ready.keys), k)
+    nearest = empty_nearest(len(ready.keys), k)
     for target in targets:
         merge(nearest, search_tile(ready, block(target, measure), search, both=False)[0])
     return as_neighbours(ready.keys, nearest, measure)
@@ -31,7 +31,7 @@ def all_pairs(blocks: Sequence[Block], search: Search, threads: int = 1) -> tupl
 
     No two blocks have a key in common.
     """
-    nearest = [nobody(len(block.keys), search.k) for block in blocks]
+    nearest = [empty_nearest(len(block.keys), search.k) for block in blocks]
     pairs = []
     with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
         for indices in tile_places(len(blocks)):

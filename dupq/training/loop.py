@@ -12,9 +12,9 @@ from dupq.links.split import Split
 from dupq.settings.training import TrainingSettings
 from dupq.text.vocabulary import PADDING
 from dupq.training import collectives
-from dupq.training.losses import logistic_ranking, relation, score_matrix, softmax, squared_error, sum_of_squares
+from dupq.training.losses import distillation, logistic_ranking, score_matrix, softmax, squared_error, sum_of_squares
 from dupq.training.optimizers import clip_gradients
-from dupq.training.pairs import Pairs, Rankings, Taught, with_random_negatives, with_strangers
+from dupq.training.pairs import DistillationTargets, Pairs, Rankings, with_negatives, with_random_negatives
 
 _NO_PAIRS = np.zeros((0, 2), np.int64)
 _ORDER = 2  # the end of an epoch's seed of its order; mining's is 1, and a seed without one is that with 0
@@ -74,7 +74,7 @@ def epoch_examples(
     drawn = epoch if settings.negatives_drawn == "each-epoch" else 0
     generator = np.random.default_rng([settings.seed, drawn])
     if settings.loss in ("logistic_ranking", "softmax"):
-        rankings = with_strangers(links, pool, split, settings.negatives, generator, mined, wrong)
+        rankings = with_negatives(links, pool, split, settings.negatives, generator, mined, wrong)
         return Rankings(*_shuffled(rankings, settings.seed, epoch))
     if mined is not None:
         hard = np.stack([np.repeat(links[:, 0], mined.shape[1]), mined.ravel()], axis=1)
@@ -92,7 +92,7 @@ def train_epoch(
     network: Encoder,
     optimizer: torch.optim.Optimizer,
     sequences: Sequences,
-    examples: Pairs | Rankings | Taught,
+    examples: Pairs | Rankings | DistillationTargets,
     settings: TrainingSettings,
     worker: tuple[int, int] = (0, 1),
     watch: Callable[[Losses], None] = lambda losses: None,
@@ -137,14 +137,14 @@ def _share(start: int, stop: int, worker: tuple[int, int]) -> Share:
 def _loss(
     network: Encoder,
     sequences: Sequences,
-    examples: Pairs | Rankings | Taught,
+    examples: Pairs | Rankings | DistillationTargets,
     share: Share,
     settings: TrainingSettings,
 ) -> torch.Tensor:
     """The loss of some examples, all of whose questions go through the network together."""
     rows, count = share.rows, len(share.rows)
-    if isinstance(examples, Taught):
-        return _relation_loss(network, sequences, examples, share, settings.temperature)
+    if isinstance(examples, DistillationTargets):
+        return _distillation_loss(network, sequences, examples, share, settings.temperature)
     if isinstance(examples, Pairs):
         found = embed(network, sequences, np.concatenate([examples.left[rows], examples.right[rows]]))
         scores = network.score(found.rows(0, count), found.rows(count, 2 * count))
@@ -157,21 +157,21 @@ def _loss(
     return _softmax_loss(network, sequences, batch, share, sets, settings)
 
 
-def _relation_loss(
-    network: Encoder, sequences: Sequences, examples: Taught, share: Share, temperature: float
+def _distillation_loss(
+    network: Encoder, sequences: Sequences, examples: DistillationTargets, share: Share, temperature: float
 ) -> torch.Tensor:
     """Each own text against the whole batch."""
     found = embed(network, sequences, examples.left[share.rows])
     scores = score_matrix(network, found, collectives.whole_batch(found, share.places, share.size))
     vectors = torch.from_numpy(examples.vectors).to(scores)
     taught = vectors[share.rows] @ vectors[share.start : share.start + share.size].T
-    return relation(scores, taught, torch.from_numpy(share.rows - share.start).to(scores.device), temperature)
+    return distillation(scores, taught, torch.from_numpy(share.rows - share.start).to(scores.device), temperature)
 
 
 def _ranking_loss(network: Encoder, sequences: Sequences, batch: Rankings, gamma: float) -> torch.Tensor:
     count = len(batch.left)
-    strangers = _hardest(network, sequences, batch)
-    found = embed(network, sequences, np.concatenate([batch.left, batch.right, *strangers]))
+    negatives = _hardest(network, sequences, batch)
+    found = embed(network, sequences, np.concatenate([batch.left, batch.right, *negatives]))
     sides = [found.rows(side * count, (side + 1) * count) for side in range(4)]
     positive = network.score(sides[0], sides[1])
     of_left, of_right = (network.score(sides[side], sides[side + 2]) for side in (0, 1))
@@ -186,13 +186,13 @@ def _softmax_loss(
     sets: np.ndarray,
     settings: TrainingSettings,
 ) -> torch.Tensor:
-    """Each left question against the right ones of the whole batch, and against its own strangers.
+    """Each left question against the right ones of the whole batch, and against its own negatives.
 
     `sets` are those of the pairs of the whole batch: the right sides of a pair's own set are its duplicates, and do
     not count.
     """
-    count, each = batch.strangers.shape
-    found = embed(network, sequences, np.concatenate([batch.left, batch.right, batch.strangers.ravel()]))
+    count, each = batch.negatives.shape
+    found = embed(network, sequences, np.concatenate([batch.left, batch.right, batch.negatives.ravel()]))
     left, own_right = found.rows(0, count), found.rows(count, 2 * count)
     scores = score_matrix(network, left, collectives.whole_batch(own_right, share.places, share.size))
     places = share.rows - share.start
@@ -200,15 +200,15 @@ def _softmax_loss(
     is_duplicate[np.arange(count), places] = False
     scores = scores.masked_fill(torch.from_numpy(is_duplicate).to(scores.device), -torch.inf)
     anchors = torch.arange(count, device=scores.device).repeat_interleave(each)
-    strangers = network.score(left.take(anchors), found.rows(2 * count, (2 + each) * count))
-    candidates = torch.cat([scores, strangers.reshape(count, each)], dim=1)
+    negatives = network.score(left.take(anchors), found.rows(2 * count, (2 + each) * count))
+    candidates = torch.cat([scores, negatives.reshape(count, each)], dim=1)
     return softmax(candidates, torch.from_numpy(places).to(scores.device), settings.temperature)
 
 
 def _hardest(network: Encoder, sequences: Sequences, rankings: Rankings) -> tuple[np.ndarray, np.ndarray]:
     """For the left and for the right questions, that stranger of each pair which scores highest with it now."""
-    count, strangers = rankings.strangers.shape
-    keys = np.concatenate([rankings.left, rankings.right, rankings.strangers.ravel()])
+    count, negatives = rankings.negatives.shape
+    keys = np.concatenate([rankings.left, rankings.right, rankings.negatives.ravel()])
     was_training = network.training
     network.eval()
     with torch.no_grad():
@@ -217,11 +217,11 @@ def _hardest(network: Encoder, sequences: Sequences, rankings: Rankings) -> tupl
         best = []
         for side in (0, 1):
             own = torch.arange(side * count, (side + 1) * count, device=found.dense.device)
-            scores = network.score(found.take(own.repeat_interleave(strangers)), drawn)
-            best.append(scores.reshape(count, strangers).argmax(dim=1).cpu().numpy())
+            scores = network.score(found.take(own.repeat_interleave(negatives)), drawn)
+            best.append(scores.reshape(count, negatives).argmax(dim=1).cpu().numpy())
     network.train(was_training)
     rows = np.arange(count)
-    return rankings.strangers[rows, best[0]], rankings.strangers[rows, best[1]]
+    return rankings.negatives[rows, best[0]], rankings.negatives[rows, best[1]]
 
 
 def embed(network: Encoder, sequences: Sequences, keys: np.ndarray) -> Embedding:

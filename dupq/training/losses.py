@@ -33,7 +33,7 @@ def softmax(scores: torch.Tensor, right: torch.Tensor, temperature: float) -> to
     return torch.nn.functional.cross_entropy(scores / temperature, right, reduction="sum")
 
 
-def relation(scores: torch.Tensor, taught: torch.Tensor, own: torch.Tensor, temperature: float) -> torch.Tensor:
+def distillation(scores: torch.Tensor, taught: torch.Tensor, own: torch.Tensor, temperature: float) -> torch.Tensor:
     """How far the distributions over the other texts of a batch are from a teacher's: the sum of KL(teacher || own).
 
     Both are softmaxes of scores (n, B) over the temperature, without the text itself, which is column `own` (n,). The

@@ -25,18 +25,20 @@ class Rankings(NamedTuple):
 
     left: np.ndarray  # (n,)
     right: np.ndarray  # (n,)
-    strangers: np.ndarray  # (n, m)
+    negatives: np.ndarray  # (n, m)
     sets: np.ndarray  # (n,), the set of duplicates that a pair belongs to
 
 
-class Taught(NamedTuple):
+class DistillationTargets(NamedTuple):
     """The targets of distillation: questions, and the teacher's embeddings of them."""
 
     left: np.ndarray  # (n,), int64 keys
     vectors: np.ndarray  # (n, any), float32, of length 1
 
 
-def taught_in_order(taught: Taught, settings: TeacherSettings, seed: int, epoch: int) -> Taught:
+def targets_in_order(
+    taught: DistillationTargets, settings: TeacherSettings, seed: int, epoch: int
+) -> DistillationTargets:
     """The order of an epoch: random; with `alike_batches`, in every second epoch a batch's questions are alike.
 
     A batch of random questions teaches which are far from each other; one of similar questions, which is the nearest.
@@ -47,12 +49,12 @@ def taught_in_order(taught: Taught, settings: TeacherSettings, seed: int, epoch:
     order = generator.permutation(len(taught.left))
     groups = len(order) // settings.batch_size
     if not settings.alike_batches or epoch % 2 or groups < 2:
-        return Taught(*(column[order] for column in taught))
+        return DistillationTargets(*(column[order] for column in taught))
     bits = int(np.log2(groups))
     projections = generator.standard_normal((taught.vectors.shape[1], bits)).astype(np.float32)
     group = (taught.vectors[order] @ projections > 0) @ (1 << np.arange(bits))
     order = order[np.argsort(generator.permutation(1 << bits)[group], kind="stable")]
-    return Taught(*(column[order] for column in taught))
+    return DistillationTargets(*(column[order] for column in taught))
 
 
 class Positives(NamedTuple):
@@ -156,22 +158,22 @@ def _linked_sides(links: np.ndarray, negatives: int, generator: np.random.Genera
     return np.take_along_axis(links, (first[:, None] + np.arange(negatives)) % 2, axis=1)
 
 
-def with_strangers(
+def with_negatives(
     links: np.ndarray,
     pool: np.ndarray,
     split: Split,
-    strangers: int,
+    negatives: int,
     generator: np.random.Generator,
     mined: np.ndarray | None = None,
     wrong: np.ndarray = _NO_PAIRS,
 ) -> Rankings:
-    """Every link, in the order of `links`, with `strangers` random questions (dos Santos et al. 2015, section 2.5).
+    """Every link, in the order of `links`, with `negatives` random questions (dos Santos et al. 2015, section 2.5).
 
     After them come those of `mined` (int64, shape (links, any)); and if there are pairs that are known to be `wrong`
     (int64, shape (m, 2)), a partner of either question in one of those, or else one more random question.
     """
     left, right = links.T
-    columns = [_draw_negatives(np.repeat(left, strangers), pool, split, generator).reshape(len(links), strangers)]
+    columns = [_draw_negatives(np.repeat(left, negatives), pool, split, generator).reshape(len(links), negatives)]
     if mined is not None:
         columns.append(mined)
     if len(wrong):
@@ -202,16 +204,16 @@ def _draw_negatives(
 ) -> np.ndarray:
     """A random question of `pool` for each of `questions` that is neither it nor a known duplicate of it."""
     own = split.set_of(questions)
-    strangers = generator.choice(pool, len(questions))
+    negatives = generator.choice(pool, len(questions))
     for _ in range(100):
-        drawn = split.set_of(strangers)
-        wrong = (strangers == questions) | ((drawn == own) & (own >= 0))
+        drawn = split.set_of(negatives)
+        wrong = (negatives == questions) | ((drawn == own) & (own >= 0))
         if not wrong.any():
-            return strangers
-        strangers[wrong] = generator.choice(pool, int(wrong.sum()))
+            return negatives
+        negatives[wrong] = generator.choice(pool, int(wrong.sum()))
     for row in np.flatnonzero(wrong):  # nearly all of the pool duplicates it
-        strangers[row] = generator.choice(_possible_negatives(int(questions[row]), pool, split))
-    return strangers
+        negatives[row] = generator.choice(_possible_negatives(int(questions[row]), pool, split))
+    return negatives
 
 
 def _possible_negatives(question: int, pool: np.ndarray, split: Split) -> np.ndarray:

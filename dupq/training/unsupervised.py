@@ -33,7 +33,7 @@ def learn(texts: pa.Table, settings: Settings) -> Reader:
     vectors = make_word_vectors(sentences, settings.word_vectors, settings.training.seed)
     vocabulary = Vocabulary(vectors.words, settings.text, settings.word_vectors.hashed)
     network = build(settings.encoder, vectors.table, settings.training.seed)
-    network.spell(vocabulary.words)
+    network.set_vocabulary(vocabulary.words)
     network.prepare(token_ids(texts, vocabulary, settings)[0], [])
     titles = _titles_and_bodies(texts, vocabulary, settings)
     if len(titles.titles) > 1:

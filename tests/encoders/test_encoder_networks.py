@@ -31,7 +31,7 @@ from dupq.settings.encoder import EncoderSettings
 from dupq.text.keys import Sites
 from dupq.text.token_ids import TokenIds
 from dupq.text.vocabulary import Vocabulary
-from dupq.training.losses import logistic_ranking, relation, squared_error, sum_of_squares
+from dupq.training.losses import distillation, logistic_ranking, squared_error, sum_of_squares
 
 Twin = Callable[[twins.Weights, list[int]], np.ndarray]
 WORDS, DIMENSIONS = 20, 6
@@ -195,7 +195,7 @@ def test_a_relation_is_the_divergence_of_the_teachers_neighbours() -> None:
         sides = [np.delete(np.exp(side[row] / 0.3), own[row]) for side in (taught, scores)]
         teachers, students = (side / side.sum() for side in sides)
         expected += (teachers * np.log(teachers / students)).sum()
-    found = relation(*(torch.from_numpy(part) for part in (scores, taught, own)), temperature=0.3)
+    found = distillation(*(torch.from_numpy(part) for part in (scores, taught, own)), temperature=0.3)
     assert float(found) == pytest.approx(expected)
 
 

@@ -76,7 +76,7 @@ def settings_for(model: Path) -> Settings:
 
 def network_for(model: Path) -> Any:
     network = build(settings_for(model).encoder, np.zeros((len(WORDS) + 2, 1), np.float32), seed=1)
-    network.spell(WORDS)
+    network.set_vocabulary(WORDS)
     network.prepare([], [])
     return network
 
@@ -108,7 +108,7 @@ def test_another_model_at_the_same_place_is_an_error(model: Path) -> None:
     tensors = {name: value.numpy() for name, value in network.state_dict().items()}
     (model / "weights.bin").write_bytes(b"other")
     other = rebuild(settings_for(model).encoder, tensors, "place")
-    other.spell(WORDS)
+    other.set_vocabulary(WORDS)
     with pytest.raises(DupqError, match="not the model that the encoder was made with"):
         encode(other, [np.array([2, 3], np.int32)], 64)
 

@@ -9,7 +9,7 @@ from run_tables import write_rows
 from dupq import storage
 from dupq.evaluation.verdicts import Verdict, format_verdicts
 from dupq.neighbours.measure import Measure
-from dupq.neighbours.nearest import nobody
+from dupq.neighbours.nearest import empty_nearest
 from dupq.runs.layout import CalibrationFiles, NeighbourFiles, TermFiles
 from dupq.settings.dedup import NeighbourSettings
 from dupq.shards import Shard
@@ -34,7 +34,7 @@ Judged = dict[tuple[int, int], str]
 
 
 def write_lists(uri: str, lists: dict[int, dict[int, float]]) -> None:
-    found = nobody(len(lists), K)
+    found = empty_nearest(len(lists), K)
     for row, key in enumerate(sorted(lists)):
         found.others[row, : len(lists[key])] = list(lists[key])
         found.scores[row, : len(lists[key])] = list(lists[key].values())

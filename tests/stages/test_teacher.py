@@ -15,7 +15,7 @@ from dupq.runs.training_layout import TrainingFiles
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.stages.training.prepare import all_keys
-from dupq.stages.training.teacher import read_taught, word_teacher
+from dupq.stages.training.teacher import read_targets, word_teacher
 from dupq.text.word_forms import stems
 
 QUICK = (
@@ -45,7 +45,7 @@ def test_a_teacher_gives_words_and_questions_but_none_that_are_kept_for_later(
     assert curve[5]["loss"] < curve[1]["loss"]
     assert made.network.dimensions == teacher.network.dimensions
     files = TrainingFiles("", None, run.uri, "")
-    taught = read_taught(files)
+    taught = read_targets(files)
     assert np.linalg.norm(taught.vectors, axis=1) == pytest.approx(1, abs=1e-4)  # 300 roundings of 2^-24 are 2e-5
     split = pq.read_table(tmp_path / "encoder" / "split.parquet").to_pylist()
     later = {row["question_id"] for row in split if row["part"] in ("development", "test")}
@@ -64,7 +64,7 @@ def test_a_teacher_may_read_the_texts_of_questions_that_are_kept_for_later(
 ) -> None:
     settings = ("teacher.held_out=true", "teacher.questions=100000", "teacher.epochs=1", "training.mined_negatives=1")
     run = train(job(trained_sample, tmp_path / "encoder", *settings))
-    taught = set(read_taught(TrainingFiles("", None, run.uri, "")).left.tolist())
+    taught = set(read_targets(TrainingFiles("", None, run.uri, "")).left.tolist())
     assert taught == set(all_keys(f"{run.uri}/texts").tolist())
 
 

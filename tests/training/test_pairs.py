@@ -81,10 +81,10 @@ def test_no_negative_of_any_kind_is_a_known_duplicate(loss: str) -> None:
             assert (examples.left // 10 == examples.right // 10)[~is_wrong].all()
         else:
             assert isinstance(examples, Rankings)
-            assert examples.strangers.shape == (len(used), 3 + 2 + 1)
-            assert (examples.strangers // 10 != examples.left[:, None] // 10).all()
+            assert examples.negatives.shape == (len(used), 3 + 2 + 1)
+            assert (examples.negatives // 10 != examples.left[:, None] // 10).all()
             has_one = np.isin(examples.left, [1]) | np.isin(examples.right, [1])
-            assert (examples.strangers[has_one, 5] == 12).all()
+            assert (examples.negatives[has_one, 5] == 12).all()
 
 
 @pytest.mark.parametrize("most", [1000, 40])
@@ -169,11 +169,11 @@ def test_mined_negatives_are_the_nearest_that_duplicate_neither_by_link_nor_by_w
     from dupq.encoders.encode import encode
 
     vectors = encode(network, [sequences[key] for key in range(100)], 64).vectors.astype(np.float64)
-    for (left, _), strangers in zip(used.tolist(), found.tolist(), strict=True):
+    for (left, _), negatives in zip(used.tolist(), found.tolist(), strict=True):
         allowed = [key for key in range(100) if key != left and not (key // 10 == left // 10 and key % 10 < 6)]
         allowed = [key for key in allowed if (sequences[key] != sequences[left]).any()]
         nearest = sorted(allowed, key=lambda key, left=left: (-vectors[left] @ vectors[key], key))[:3]  # type: ignore[misc]
-        assert vectors[left] @ vectors[strangers].T == pytest.approx(vectors[left] @ vectors[nearest].T, abs=2e-3)
+        assert vectors[left] @ vectors[negatives].T == pytest.approx(vectors[left] @ vectors[nearest].T, abs=2e-3)
 
 
 def test_shingles_of_ids_are_runs() -> None:

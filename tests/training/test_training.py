@@ -15,7 +15,7 @@ from dupq.settings.config import Settings
 from dupq.settings.training import TeacherSettings, TrainingSettings
 from dupq.training.loop import epoch_examples, pad, train_epoch
 from dupq.training.optimizers import optimizer_for
-from dupq.training.pairs import Rankings, Taught, taught_in_order, with_random_negatives
+from dupq.training.pairs import DistillationTargets, Rankings, targets_in_order, with_random_negatives
 
 SETTINGS = TrainingSettings()
 LINKS = st.lists(st.tuples(st.integers(0, 40), st.integers(41, 80)), min_size=30, max_size=60, unique=True)
@@ -70,11 +70,11 @@ def test_in_every_second_epoch_those_of_a_batch_are_alike_to_the_teacher() -> No
     centres = generator.normal(size=(40, 16))
     vectors = (centres[np.arange(2000) % 40] + 0.1 * generator.normal(size=(2000, 16))).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    taught = Taught(np.arange(2000) * 3, vectors)
+    taught = DistillationTargets(np.arange(2000) * 3, vectors)
     wanted = TeacherSettings(batch_size=100, alike_batches=True)
 
     def alike(epoch: int) -> float:
-        found = taught_in_order(taught, wanted, 1, epoch)
+        found = targets_in_order(taught, wanted, 1, epoch)
         assert sorted(found.left.tolist()) == taught.left.tolist()
         assert (found.vectors == taught.vectors[found.left // 3]).all()
         batches = np.split(found.vectors, 20)
@@ -85,14 +85,14 @@ def test_in_every_second_epoch_those_of_a_batch_are_alike_to_the_teacher() -> No
         assert alike(epoch) == pytest.approx(mean, abs=0.03)
     for epoch in (2, 4):
         assert alike(epoch) > mean + 0.2
-    orders = [taught_in_order(taught, wanted, 1, epoch).left.tolist() for epoch in (1, 2, 3, 4)]
+    orders = [targets_in_order(taught, wanted, 1, epoch).left.tolist() for epoch in (1, 2, 3, 4)]
     assert all(one != other for place, one in enumerate(orders) for other in orders[:place])
-    assert orders[1] == taught_in_order(taught, wanted, 1, 2).left.tolist()
-    assert taught_in_order(taught, TeacherSettings(batch_size=100), 1, 1).left.tolist() == orders[0]
-    few = Taught(taught.left[:150], taught.vectors[:150])
-    assert sorted(taught_in_order(few, wanted, 1, 2).left.tolist()) == few.left.tolist()
-    none = Taught(taught.left[:0], taught.vectors[:0])
-    assert len(taught_in_order(none, wanted, 1, 2).left) == 0
+    assert orders[1] == targets_in_order(taught, wanted, 1, 2).left.tolist()
+    assert targets_in_order(taught, TeacherSettings(batch_size=100), 1, 1).left.tolist() == orders[0]
+    few = DistillationTargets(taught.left[:150], taught.vectors[:150])
+    assert sorted(targets_in_order(few, wanted, 1, 2).left.tolist()) == few.left.tolist()
+    none = DistillationTargets(taught.left[:0], taught.vectors[:0])
+    assert len(targets_in_order(none, wanted, 1, 2).left) == 0
 
 
 VECTORS = np.random.default_rng(1).normal(size=(30, 8)).astype(np.float32)
@@ -172,17 +172,17 @@ def test_the_stranger_that_scores_highest_is_the_one_that_is_used() -> None:
     network = build(quick("dos-santos-bow-cnn").encoder, VECTORS, seed=1).eval()
     examples = epoch_examples(DUPLICATES, np.arange(40), split, chosen, 1)
     assert isinstance(examples, Rankings)
-    assert examples.strangers.shape == (20, 20)
-    assert (examples.strangers // 2 != examples.left[:, None] // 2).all()
+    assert examples.negatives.shape == (20, 20)
+    assert (examples.negatives // 2 != examples.left[:, None] // 2).all()
 
     def score(left: int, right: int) -> float:
         found = network(*pad([SEQUENCES[left], SEQUENCES[right]]))
         return network.score(found.rows(0, 1), found.rows(1, 2)).item()
 
     expected = 0.0
-    for left, right, strangers, _ in zip(*(column[:3].tolist() for column in examples), strict=True):
+    for left, right, negatives, _ in zip(*(column[:3].tolist() for column in examples), strict=True):
         for anchor in (left, right):
-            hardest = max(score(anchor, stranger) for stranger in strangers)
+            hardest = max(score(anchor, stranger) for stranger in negatives)
             expected += np.log1p(np.exp(-10 * (score(left, right) - hardest)))
     three = Rankings(*(column[:3] for column in examples))
     still = torch.optim.SGD(network.parameters(), lr=0.0)

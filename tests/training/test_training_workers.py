@@ -17,7 +17,7 @@ from dupq.settings.config import Settings
 from dupq.training.loop import embed, epoch_examples, train_epoch
 from dupq.training.losses import score_matrix
 from dupq.training.optimizers import optimizer_for
-from dupq.training.pairs import Pairs, Rankings, Taught
+from dupq.training.pairs import DistillationTargets, Pairs, Rankings
 
 DUPLICATES = np.array([*((3 * i, 3 * i + 1) for i in range(36)), *((3 * i, 3 * i + 2) for i in range(9))])
 TAUGHT = ("training.loss=softmax", "training.temperature=0.5", "training.optimizer=adam")
@@ -42,9 +42,11 @@ def learned(preset: str, assignments: tuple[str, ...], worker: tuple[int, int]) 
     split = split_links(DUPLICATES, training)
     losses = []
     for epoch in (1, 2, 3):
-        examples: Pairs | Rankings | Taught
+        examples: Pairs | Rankings | DistillationTargets
         if set(TAUGHT) <= set(assignments):
-            examples = Taught(np.arange(45), np.random.default_rng(epoch).normal(size=(45, 5)).astype(np.float32))
+            examples = DistillationTargets(
+                np.arange(45), np.random.default_rng(epoch).normal(size=(45, 5)).astype(np.float32)
+            )
         else:
             examples = epoch_examples(DUPLICATES, np.arange(120), split, training, epoch)
         losses.append(train_epoch(network, optimizer, sequences, examples, training, worker).each)
@@ -100,9 +102,9 @@ def test_a_softmax_step_is_that_of_its_definition(preset: str) -> None:
         return network.score(found.rows(0, 1), found.rows(1, 2)).item()
 
     expected = 0.0
-    for left, right, strangers in zip(examples.left, examples.right, examples[2], strict=True):
+    for left, right, negatives in zip(examples.left, examples.right, examples[2], strict=True):
         others = [other for other in examples.right if other // 3 != left // 3]
-        scores = np.array([score(left, other) for other in [right, *others, *strangers]]) / 0.3
+        scores = np.array([score(left, other) for other in [right, *others, *negatives]]) / 0.3
         expected += np.log(np.exp(scores).sum()) - scores[0]
     still = torch.optim.SGD([parameter for parameter in network.parameters() if parameter.requires_grad], lr=0.0)
     found = train_epoch(network, still, sequences, examples, chosen.training)

@@ -67,7 +67,7 @@ class Pretrained(Encoder):
         self.register_buffer("fingerprint", torch.zeros((), dtype=torch.int64))
         self._is_checked = False
 
-    def spell(self, words: list[str]) -> None:
+    def set_vocabulary(self, words: list[str]) -> None:
         """See Encoder."""
         self._spelling = words
 

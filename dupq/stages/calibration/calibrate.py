@@ -2,7 +2,7 @@
 
     fitness    a task a shard    texts of some questions; in one task, whether the encoder knows such texts
     sample     one task          questions of development links, and others by a hash of their key
-    searches   search_some.py    these in the whole archive, then their neighbours, for ranks in both directions
+    searches   search_sample.py  these in the whole archive, then their neighbours, for ranks in both directions
     terms      a task a part     the terms of these questions, and the titles of their neighbours
     fit        one task          the model (clusters/calibration.py), and the floor of the all-pairs search
 
@@ -26,7 +26,7 @@ from dupq.runs.layout import CalibrationFiles, NeighbourFiles
 from dupq.settings.dedup import CalibrationSettings
 from dupq.stages.calibration.sampled_pairs import SampledPairs, read_lists, sampled_pairs
 from dupq.stages.neighbours.plan import Plan
-from dupq.stages.neighbours.search_some import read_keys, search_some, write_keys
+from dupq.stages.neighbours.search_sample import read_keys, search_sample, write_keys
 from dupq.stages.neighbours.tables import SearchRequest, read_nearest
 from dupq.stages.represented_links import known_sets, write_known_sets
 from dupq.stages.terms import read_rarities, read_terms, titles_only, words_of
@@ -46,9 +46,9 @@ def calibrate(files: CalibrationFiles, request: SearchRequest, plan: Plan, setti
     report = run_tasks("fitness", _fitness, [(files, names)])
     _check_fitness(files, settings)
     report.add(run_tasks("sample", _sample, [(files, request, plan, settings)]))
-    search_some(files.search(1), request, plan)
+    search_sample(files.search(1), request, plan)
     report.add(run_tasks("second search", _second_wanted, [(files, request)]))
-    report.add(search_some(files.search(2), request, plan))
+    report.add(search_sample(files.search(2), request, plan))
     run_tasks("terms", _words_of_part, [(files, request, part) for part in range(files.terms.parts)])
     fitted = run_tasks("fit", _fit, [(files, request, settings)])
     report.add(fitted)

@@ -22,7 +22,7 @@ from dupq.evaluation import bm25, shingle_jaccard
 from dupq.evaluation.ranked import Archive, Measuring, Noted, Ranked
 from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
 from dupq.neighbours.embeddings import Embeddings, gathered
-from dupq.neighbours.nearest import Nearest, merge_rows, nobody
+from dupq.neighbours.nearest import Nearest, empty_nearest, merge_rows
 from dupq.runs.embeddings import read_embeddings, write_embeddings
 from dupq.runs.layout import RankingFiles
 from dupq.stages.evaluation.bag_files import (
@@ -32,7 +32,7 @@ from dupq.stages.evaluation.bag_files import (
     write_bags,
     write_statistics,
 )
-from dupq.stages.neighbours.search_some import read_keys, write_keys
+from dupq.stages.neighbours.search_sample import read_keys, write_keys
 from dupq.stages.neighbours.tables import nearest_table, read_nearest
 from dupq.stages.training.prepare import all_keys
 from dupq.tables import ASKED_RANKINGS, NEAREST, TEXTS
@@ -209,7 +209,7 @@ def _measure(ranking: Ranking, names: list[str], measure: Measuring) -> Counts:
 
 def _ranked(ranking: Ranking, names: list[str], system: str) -> Ranked:
     queries, k = _asked(ranking.files, system)
-    lists = nobody(len(queries), k)
+    lists = empty_nearest(len(queries), k)
     for name in names if len(queries) else []:
         keys, found = read_nearest(ranking.files.step(system, name), k)
         merge_rows(lists, np.searchsorted(queries, keys), found)

@@ -22,7 +22,7 @@ from dupq import storage, tables
 from dupq.execution import exchange
 from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
 from dupq.neighbours.embeddings import Embeddings, gathered
-from dupq.neighbours.nearest import nobody
+from dupq.neighbours.nearest import empty_nearest
 from dupq.runs.embeddings import embeddings_of, embeddings_table, read_embeddings, write_embeddings
 from dupq.runs.layout import NeighbourFiles
 from dupq.shards import Shard
@@ -231,7 +231,7 @@ def _nearest_of_block(
         forget_blocks()
         _members.clear()
         keys = storage.read_table(files.step("lists", name), columns=["key"])["key"].to_numpy()
-        nearest = nobody(len(keys), request.settings.k)
+        nearest = empty_nearest(len(keys), request.settings.k)
         for span in spans:
             some, more = read_nearest(files.tile(name, span, "left"), request.settings.k)
             merge_rows(nearest, np.searchsorted(keys, some), more)

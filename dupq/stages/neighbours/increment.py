@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from dupq import storage
 from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
-from dupq.neighbours.nearest import merge, nobody
+from dupq.neighbours.nearest import empty_nearest, merge
 from dupq.runs.embeddings import write_embeddings
 from dupq.runs.layout import NeighbourFiles
 from dupq.shards import Shard
@@ -239,7 +239,7 @@ def _earlier_lists(
         keys = keys_of(files, plan.blocks[number], request.sites)[0]
         keys = keys[~np.isin(keys, searched_again(files))]
         sites = storage.read_json(previous.request)["sites_of_keys"]
-        result = nobody(len(keys), request.settings.k)
+        result = empty_nearest(len(keys), request.settings.k)
         for file in storage.list_files(previous.nearest, ".parquet"):
             then = to_sites(storage.read_table(file.uri, columns=["key"])["key"].to_numpy(), sites, request.sites)
             rows = np.flatnonzero(np.isin(then, keys))

@@ -10,7 +10,7 @@ from dupq import storage
 from dupq.clusters.scoring import ranked
 from dupq.execution.tasks import Counts
 from dupq.neighbours.measure import Measure
-from dupq.neighbours.nearest import Nearest, nobody
+from dupq.neighbours.nearest import Nearest, empty_nearest
 from dupq.runs.layout import NeighbourFiles
 from dupq.settings.dedup import NeighbourSettings
 from dupq.shards import partition_of
@@ -51,7 +51,7 @@ def nearest_table(keys: np.ndarray, nearest: Nearest) -> pa.Table:
 def read_nearest(uri: str, k: int) -> tuple[np.ndarray, Nearest]:
     """The keys and lists of a file."""
     table = storage.read_table(uri, NEAREST).combine_chunks()
-    nearest = nobody(len(table), k)
+    nearest = empty_nearest(len(table), k)
     lists = table["neighbours"].combine_chunks() if len(table) else None
     if lists is not None:
         inside = np.arange(k) < lists.value_lengths().to_numpy()[:, None]

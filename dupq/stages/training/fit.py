@@ -35,7 +35,7 @@ from dupq.stages.training.prepare import (
     read_titles_and_bodies,
 )
 from dupq.stages.training.progress import POLL_SECONDS, shown
-from dupq.stages.training.teacher import read_taught
+from dupq.stages.training.teacher import read_targets
 from dupq.text.keys import Sites
 from dupq.text.vocabulary import Vocabulary
 from dupq.training.pairs import positives
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from dupq.encoders.protocol import Encoder
     from dupq.training.checkpoints import Checkpoints, Progress
     from dupq.training.loop import Losses, Sequences
-    from dupq.training.pairs import Pairs, Rankings, Taught
+    from dupq.training.pairs import DistillationTargets, Pairs, Rankings
     from dupq.training.title_body import TitlesAndBodies
 
 FEWEST_DEVELOPMENT_QUESTIONS = 10
@@ -118,7 +118,7 @@ class _Task:
     positives: np.ndarray
     pool: np.ndarray
     titles: "TitlesAndBodies | None"  # where they are trained on
-    taught: "Taught | None"  # where there is a teacher
+    taught: "DistillationTargets | None"  # where there is a teacher
     worker: tuple[int, int]
     is_watched: bool
 
@@ -162,7 +162,7 @@ def _train(loop_config: dict[str, Any], worker: tuple[int, int], device: "torch.
     collectives.meet()  # so that no worker resumes at what another one has written since
     if is_first:
         storage.write_json(task.files.curve, progress.curve)  # an attempt that died may have left another one
-    first = _lessons_before(task.settings) if network.trainable else 0
+    first = _epochs_before(task.settings) if network.trainable else 0
     epochs = first + (_known_epochs(task) if network.trainable else 1)
     while not progress.is_over(epochs, training.patience, first):
         _one_epoch(task, network, optimizer, progress)
@@ -192,7 +192,7 @@ def _task(loop_config: dict[str, Any], worker: tuple[int, int]) -> _Task:
         positives(known.links, known.split, settings.training).pairs,
         negative_pool(np.array(list(sequences), np.int64), known.split, settings.training),
         titles,
-        read_taught(files) if settings.teacher.encoder else None,
+        read_targets(files) if settings.teacher.encoder else None,
         worker,
         loop_config["is_watched"],
     )
@@ -204,7 +204,7 @@ def _start(task: _Task) -> "Encoder":
 
     place = task.files.start
     network = rebuild(task.settings.encoder, read_weights(storage.read_bytes(place), place), place)
-    network.spell(task.vocabulary.words)
+    network.set_vocabulary(task.vocabulary.words)
     return network
 
 
@@ -218,14 +218,14 @@ def _one_epoch(
     from dupq.training.loop import Losses, train_epoch
 
     settings, epoch, device = task.settings, len(progress.curve) + 1, network.words.weight.device
-    lesson = _lesson(task, network, progress, epoch)
+    phase = _phase(task, network, progress, epoch)
     torch.manual_seed(_seed(settings.training.seed, epoch, task.worker[0]))  # of dropout
     losses = Losses(np.zeros(0), np.zeros(0, np.int64))
     if optimizer is not None:
         for group in optimizer.param_groups:
-            group["lr"] = lesson.settings.learning_rate
-        watch = _watch(task, epoch, -(-len(lesson.examples.left) // lesson.settings.batch_size))
-        losses = train_epoch(network, optimizer, *lesson[:3], task.worker, watch, lesson.rates)
+            group["lr"] = phase.settings.learning_rate
+        watch = _watch(task, epoch, -(-len(phase.examples.left) // phase.settings.batch_size))
+        losses = train_epoch(network, optimizer, *phase[:3], task.worker, watch, phase.rates)
     measured = None
     if _is_measurable(task):
         found = _development_map(task, network) if task.worker[0] == 0 else 0.0
@@ -233,20 +233,20 @@ def _one_epoch(
     if task.worker[0] == 0:
         _log(task.files, epoch, losses, measured)
     progress.curve.append(
-        {"epoch": epoch, "loss": losses.mean, "development_map": measured, "examples": len(lesson.examples.left)}
+        {"epoch": epoch, "loss": losses.mean, "development_map": measured, "examples": len(phase.examples.left)}
     )
 
 
-class _Lesson(NamedTuple):
+class _Phase(NamedTuple):
     """What an epoch is trained on, and how; see train_epoch."""
 
     sequences: "Sequences"
-    examples: "Pairs | Rankings | Taught"
+    examples: "Pairs | Rankings | DistillationTargets"
     settings: TrainingSettings
     rates: tuple[float, float]
 
 
-def _lessons_before(settings: Settings) -> int:
+def _epochs_before(settings: Settings) -> int:
     """The epochs before those of known duplicates."""
     return settings.title_body.epochs + (settings.teacher.epochs if settings.teacher.encoder else 0)
 
@@ -256,43 +256,43 @@ def _known_epochs(task: _Task) -> int:
     return task.settings.training.epochs if len(task.positives) else 0
 
 
-def _lesson(task: _Task, network: "Encoder", progress: "Progress", epoch: int) -> _Lesson:
-    first, before = task.settings.title_body.epochs, _lessons_before(task.settings)
+def _phase(task: _Task, network: "Encoder", progress: "Progress", epoch: int) -> _Phase:
+    first, before = task.settings.title_body.epochs, _epochs_before(task.settings)
     if network.trainable and epoch <= first:
-        return _title_body_lesson(task, epoch)
+        return _title_body_phase(task, epoch)
     if network.trainable and epoch <= before:
-        return _teacher_lesson(task, epoch - first)
-    return _known_lesson(task, network, progress, epoch - (before if network.trainable else 0))
+        return _teacher_phase(task, epoch - first)
+    return _known_phase(task, network, progress, epoch - (before if network.trainable else 0))
 
 
-def _title_body_lesson(task: _Task, epoch: int) -> _Lesson:
+def _title_body_phase(task: _Task, epoch: int) -> _Phase:
     from dupq.training.title_body import title_body_examples
 
     settings = task.settings.title_body
     assert task.titles is not None
     sequences, examples = title_body_examples(task.titles, settings, task.settings.training.seed, epoch)
-    return _Lesson(sequences, examples, _as_training(task, settings), _falling(epoch, settings.epochs))
+    return _Phase(sequences, examples, _as_training(task, settings), _falling(epoch, settings.epochs))
 
 
-def _teacher_lesson(task: _Task, epoch: int) -> _Lesson:
-    from dupq.training.pairs import taught_in_order
+def _teacher_phase(task: _Task, epoch: int) -> _Phase:
+    from dupq.training.pairs import targets_in_order
 
     settings = task.settings.teacher
     assert task.taught is not None
-    examples = taught_in_order(task.taught, settings, task.settings.training.seed, epoch)
-    return _Lesson(task.sequences, examples, _as_training(task, settings), _falling(epoch, settings.epochs))
+    examples = targets_in_order(task.taught, settings, task.settings.training.seed, epoch)
+    return _Phase(task.sequences, examples, _as_training(task, settings), _falling(epoch, settings.epochs))
 
 
-def _as_training(task: _Task, lesson: TitleBodySettings | TeacherSettings) -> TrainingSettings:
+def _as_training(task: _Task, phase: TitleBodySettings | TeacherSettings) -> TrainingSettings:
     return task.settings.training.changed(
         loss="softmax",
-        batch_size=lesson.batch_size,
-        learning_rate=lesson.learning_rate,
-        temperature=lesson.temperature,
+        batch_size=phase.batch_size,
+        learning_rate=phase.learning_rate,
+        temperature=phase.temperature,
     )
 
 
-def _known_lesson(task: _Task, network: "Encoder", progress: "Progress", epoch: int) -> _Lesson:
+def _known_phase(task: _Task, network: "Encoder", progress: "Progress", epoch: int) -> _Phase:
     from dupq.training.loop import epoch_examples
 
     training = task.settings.training
@@ -301,7 +301,7 @@ def _known_lesson(task: _Task, network: "Encoder", progress: "Progress", epoch: 
         task.positives, task.pool, task.known.split, training, epoch, progress.mined, task.known.wrong
     )
     rates = _falling(epoch, training.epochs) if training.decay == "linear" else (1.0, 1.0)
-    return _Lesson(task.sequences, examples, training, rates)
+    return _Phase(task.sequences, examples, training, rates)
 
 
 def _falling(epoch: int, epochs: int) -> tuple[float, float]:
@@ -332,7 +332,7 @@ def _watch(task: _Task, epoch: int, steps: int) -> Callable[["Losses"], None]:
     """What the first worker calls after each step: every now and then it tells how far it is, if anybody looks."""
     if not task.is_watched or task.worker[0]:
         return lambda losses: None
-    epochs = _lessons_before(task.settings) + _known_epochs(task)
+    epochs = _epochs_before(task.settings) + _known_epochs(task)
     start = told = time.monotonic()
 
     def tell(losses: "Losses") -> None:

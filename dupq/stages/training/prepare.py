@@ -189,7 +189,7 @@ def _write_start(
     sequences = read_examples(files, vocabulary, settings)
     pairs = [(sequences[left], sequences[right]) for left, right in links.tolist()]
     network = build(settings.encoder, vectors, settings.training.seed)
-    network.spell(vocabulary.words)
+    network.set_vocabulary(vocabulary.words)
     network.prepare(Sequences(files.texts, vocabulary, settings), pairs)
     storage.write_bytes(files.start, weights(network))
 

@@ -44,7 +44,7 @@ def _save(files: TrainingFiles, site_names: list[str], settings: Settings, run_i
         storage.read_bytes(files.vocabulary), settings.text, settings.word_vectors.hashed
     )
     network = rebuild(settings.encoder, read_weights(storage.read_bytes(files.weights), files.weights), files.weights)
-    network.spell(vocabulary.words)
+    network.set_vocabulary(vocabulary.words)
     reader = Reader(network, vocabulary, settings)
     keys = all_keys(files.texts)
     known = read_known(files, sites, keys, settings.training)

@@ -20,7 +20,7 @@ from dupq.settings.config import Settings
 from dupq.settings.text import TextSettings
 from dupq.tables import TEXTS
 from dupq.text.normalisation import Normaliser
-from dupq.training.pairs import Taught
+from dupq.training.pairs import DistillationTargets
 from dupq.training.word_vectors import count_words
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _teacher(uri: str) -> "SavedEncoder":
     return load(uri)
 
 
-def read_taught(files: TrainingFiles) -> Taught:
+def read_targets(files: TrainingFiles) -> DistillationTargets:
     """The teacher's vectors of its questions, sorted by key: less their mean, and of length 1 (float32)."""
     table = pa.concat_tables(
         [storage.read_table(file.uri) for file in storage.list_files(files.taught, ".parquet")]
@@ -128,4 +128,6 @@ def read_taught(files: TrainingFiles) -> Taught:
     vectors = table["vector"].chunk(0)
     found = vectors.flatten().to_numpy(zero_copy_only=False).reshape(len(table), -1).astype(np.float32)
     found -= found.mean(axis=0)
-    return Taught(table["key"].to_numpy(), found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-9))
+    return DistillationTargets(
+        table["key"].to_numpy(), found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-9)
+    )

@@ -13,7 +13,7 @@ import pyarrow as pa
 from dupq import storage
 from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
 from dupq.neighbours.embeddings import gathered
-from dupq.neighbours.nearest import merge_rows, nobody
+from dupq.neighbours.nearest import empty_nearest, merge_rows
 from dupq.runs.embeddings import embeddings_of, read_embeddings, write_embeddings
 from dupq.runs.layout import SampleSearchFiles
 from dupq.stages.neighbours.blocks import block_name, read_block
@@ -23,7 +23,7 @@ from dupq.tables import KEYS, NEAREST
 from dupq.text.keys import ID_BITS, Sites
 
 
-def search_some(files: SampleSearchFiles, request: SearchRequest, plan: Plan) -> Report:
+def search_sample(files: SampleSearchFiles, request: SearchRequest, plan: Plan) -> Report:
     """Write the k nearest of the questions in `files.wanted`."""
     shards = sorted({span.file for spans in plan.blocks for span in spans})
     run_tasks("queries", _queries_of_shard, [(files, request, shard) for shard in shards])
@@ -87,7 +87,7 @@ def _lists(files: SampleSearchFiles, request: SearchRequest, blocks: int) -> Cou
         k = request.settings.k
         found = [read_nearest(files.step("found", block_name(number)), k) for number in range(blocks)]
         keys = np.unique(np.concatenate([np.zeros(0, np.int64), *(some for some, _ in found)]))
-        lists = nobody(len(keys), k)
+        lists = empty_nearest(len(keys), k)
         for some, nearest in found:
             merge_rows(lists, np.searchsorted(keys, some), nearest)
         storage.write_table(files.lists, nearest_table(keys, lists), NEAREST)
