@@ -176,7 +176,7 @@ def run_settings(description: dict[str, Any], assignments: tuple[str, ...]) -> S
     """The settings that the encoder was trained with, changed where a run is free to, and bands and rows chosen."""
     trained = config.from_dict(description["settings"])
     free = {section: getattr(Settings(), section) for section in FREE_SECTIONS}
-    settings = config.assign_free(trained.changed(**free), assignments, FREE_SECTIONS)
+    settings = config.assign_to_trained(trained.changed(**free), assignments, FREE_SECTIONS)
     return settings.changed(near_duplicates=with_bands(settings.near_duplicates))
 
 

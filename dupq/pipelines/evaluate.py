@@ -27,6 +27,7 @@ from dupq.stages.texts import make_texts
 from dupq.text.keys import Sites
 
 FREE_SECTIONS = ("encode", "evaluation")  # with an encoder: it reads the texts as it was trained to
+_BASELINES_READ = ("text", "training", "evaluation")  # of training the split
 
 
 @dataclass(frozen=True)
@@ -54,9 +55,9 @@ class EvaluationJob:
         else:
             link_files(self.links)
         if self.encoder is None:
-            return config.load(assignments=self.assignments)
+            return config.assign_free(config.load(), self.assignments, _BASELINES_READ, "not read without an encoder")
         trained = config.from_dict(read_description(self.encoder)["settings"])
-        return config.assign_free(trained, self.assignments, FREE_SECTIONS)
+        return config.assign_to_trained(trained, self.assignments, FREE_SECTIONS)
 
 
 def evaluate(job: EvaluationJob) -> str:

@@ -10,6 +10,7 @@ from dupq.dump.tabular.columns import Columns, parse_columns
 from dupq.errors import SettingError
 from dupq.runs import writer
 from dupq.settings import config
+from dupq.settings.config import Settings
 from dupq.stages.ingest.ingest import all_counts
 from dupq.stages.ingest.ingest import ingest as ingest_sites
 from dupq.stages.ingest.tasks import Ingest
@@ -40,7 +41,7 @@ class IngestJob:
 
     def check(self) -> Checked:
         """What there is to do; raises DupqError for what is wrong, before any work."""
-        settings = config.load(assignments=self.assignments).ingest
+        settings = config.assign_free(Settings(), self.assignments, ("ingest",), "not read by this job").ingest
         columns: Columns | None = None
         if self.columns is not None:
             if self.site is None:

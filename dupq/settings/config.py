@@ -72,13 +72,19 @@ def assign(settings: Settings, assignments: Iterable[str]) -> Settings:
     return Settings.read(sections)
 
 
-def assign_free(trained: Settings, assignments: Iterable[str], free: tuple[str, ...]) -> Settings:
-    """`assign` to the settings of an encoder, of which only the sections named in `free` may change."""
+def assign_free(settings: Settings, assignments: Iterable[str], free: tuple[str, ...], others: str) -> Settings:
+    """`assign` where only the sections named in `free` may change; `others` says why no other may."""
     assignments = tuple(assignments)
     for assignment in assignments:
-        if assignment.partition(".")[0] not in free:
-            raise SettingError(f"--set {assignment}: fixed when the encoder was trained; free are {', '.join(free)}")
-    return assign(trained, assignments)
+        section = assignment.partition(".")[0]
+        if section in Settings.model_fields and section not in free:
+            raise SettingError(f"--set {assignment}: {others}; free are {', '.join(free)}")
+    return assign(settings, assignments)
+
+
+def assign_to_trained(trained: Settings, assignments: Iterable[str], free: tuple[str, ...]) -> Settings:
+    """`assign_free` to the settings of an encoder."""
+    return assign_free(trained, assignments, free, "fixed when the encoder was trained")
 
 
 def to_dict(settings: Settings) -> dict[str, dict[str, object]]:

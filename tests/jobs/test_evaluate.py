@@ -41,6 +41,8 @@ def test_without_an_encoder_texts_and_split_can_be_set(trained_sample: TrainedSa
     assignments = ("text.code=kept", "training.seed=2")
     settings = job(trained_sample, tmp_path, with_encoder=False, assignments=assignments).check()
     assert (settings.text.code, settings.training.seed) == ("kept", 2)
+    with pytest.raises(SettingError, match=r"encoder.units=5: not read without an encoder; free are text, training"):
+        job(trained_sample, tmp_path, with_encoder=False, assignments=("encoder.units=5",)).check()
 
 
 @pytest.mark.parametrize("tables", [(), ("pairs", "guess")])

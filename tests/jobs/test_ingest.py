@@ -144,6 +144,11 @@ def test_killed_at_random_moments_and_run_again_it_gives_the_bytes_of_an_undistu
     assert not (output / "_parts").exists()
 
 
+def test_a_setting_that_ingest_does_not_read_is_refused(dump: Path, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"training.epochs=2: not read by this job; free are ingest"):
+        IngestJob((str(dump),), str(tmp_path / "out"), assignments=("training.epochs=2",)).check()
+
+
 def test_a_rerun_skips_what_is_done_and_makes_anew_what_changed(dump: Path, archive: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     sites = tmp_path / "dumps"
