@@ -14,6 +14,7 @@ from trained import TrainedSample
 
 os.environ.setdefault("RAY_AUTH_MODE", "disabled")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch's: tests run side by side, and threads would wait for each other
 
 SEED = int(os.environ.get("DUPQ_TEST_SEED", "1"))
 

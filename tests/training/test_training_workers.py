@@ -53,10 +53,11 @@ def learned(preset: str, assignments: tuple[str, ...], worker: tuple[int, int]) 
     return network.state_dict(), np.concatenate(losses)
 
 
-def one_worker(rank: int, workers: int, preset: str, assignments: tuple[str, ...], folder: str) -> None:
+def one_worker(rank: int, workers: int, folder: str) -> None:
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", f"file://{folder}/meeting", rank=rank, world_size=workers)
-    torch.save(learned(preset, assignments, (rank, workers)), f"{folder}/{rank}.pt")
+    for number, case in enumerate(CASES):
+        torch.save(learned(*case, (rank, workers)), f"{folder}/{number}-{rank}.pt")
     distributed.barrier()  # a worker that leaves while the other is still connected to it may abort
     distributed.destroy_process_group()
 
@@ -74,11 +75,18 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("preset", "assignments"), CASES)
-def test_two_processes_take_the_steps_of_one(preset: str, assignments: tuple[str, ...], tmp_path: Path) -> None:
-    multiprocessing.spawn(one_worker, args=(2, preset, assignments, str(tmp_path)), nprocs=2)
-    alone, losses = learned(preset, assignments, (0, 1))
-    both = [torch.load(tmp_path / f"{rank}.pt", weights_only=False) for rank in (0, 1)]
+@pytest.fixture(scope="module")
+def two_processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of what two processes learned in all cases: they start once, which takes longer than to learn."""
+    folder = tmp_path_factory.mktemp("two")
+    multiprocessing.spawn(one_worker, args=(2, str(folder)), nprocs=2)
+    return folder
+
+
+@pytest.mark.parametrize("number", range(len(CASES)), ids=[case[0] for case in CASES])
+def test_two_processes_take_the_steps_of_one(number: int, two_processes: Path) -> None:
+    alone, losses = learned(*CASES[number], (0, 1))
+    both = [torch.load(two_processes / f"{number}-{rank}.pt", weights_only=False) for rank in (0, 1)]
     for weights, shared_losses in both:
         assert len(losses) >= 12
         # 36 steps, each a sum of some 40 numbers in another order: 1,440 roundings of 2^-24. These networks amplify
