@@ -18,7 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import numba
+import numpy as np
 from numba.core import caching
+
+__all__ = ["Integer", "numba"]
+
+Integer = int | np.int64  # in compiled code, where both are the same
 
 PACKAGE = Path(__file__).resolve().parent
 _IMPORT = re.compile(

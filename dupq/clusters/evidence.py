@@ -116,7 +116,9 @@ def _whole(cosines: np.ndarray) -> np.ndarray:
 
 
 @nb.njit(nogil=True, cache=True)
-def _overlaps(offsets, ids, counts, rarities, left, right):  # type: ignore[no-untyped-def]
+def _overlaps(
+    offsets: np.ndarray, ids: np.ndarray, counts: np.ndarray, rarities: np.ndarray, left: np.ndarray, right: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Cosine (a term counts (1 + ln count) x rarity), least share, and BM25 both ways of each pair."""
     found = np.zeros((3, len(left)), np.float32)
     weights, squares, own = _weights(offsets, ids, counts, rarities)
@@ -131,7 +133,9 @@ def _overlaps(offsets, ids, counts, rarities, left, right):  # type: ignore[no-u
 
 
 @nb.njit(nogil=True, cache=True)
-def _weights(offsets, ids, counts, rarities):  # type: ignore[no-untyped-def]
+def _weights(
+    offsets: np.ndarray, ids: np.ndarray, counts: np.ndarray, rarities: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The rarity of all terms of each text, the square of its length, and its BM25 for itself."""
     weights, squares, own = np.zeros(len(offsets) - 1), np.zeros(len(offsets) - 1), np.zeros(len(offsets) - 1)
     for text in range(len(offsets) - 1):
@@ -144,12 +148,14 @@ def _weights(offsets, ids, counts, rarities):  # type: ignore[no-untyped-def]
 
 
 @nb.njit(nogil=True, cache=True)
-def _saturated(count):  # type: ignore[no-untyped-def]
+def _saturated(count: int) -> float:
     return count * (_SATURATION + 1.0) / (count + _SATURATION)
 
 
 @nb.njit(nogil=True, cache=True)
-def _common(offsets, ids, counts, rarities, a, b):  # type: ignore[no-untyped-def]
+def _common(
+    offsets: np.ndarray, ids: np.ndarray, counts: np.ndarray, rarities: np.ndarray, a: int, b: int
+) -> tuple[float, float, float, float]:
     """The rarity of the terms of both texts, their product, and BM25 of either one for the other."""
     common, product, forth, back = 0.0, 0.0, 0.0, 0.0
     index, other = offsets[a], offsets[b]
@@ -170,7 +176,9 @@ def _common(offsets, ids, counts, rarities, a, b):  # type: ignore[no-untyped-de
 
 
 @nb.njit(nogil=True, cache=True)
-def _swaps(offsets, ids, rarities, left, right):  # type: ignore[no-untyped-def]
+def _swaps(
+    offsets: np.ndarray, ids: np.ndarray, rarities: np.ndarray, left: np.ndarray, right: np.ndarray
+) -> np.ndarray:
     """See Shared.title_swap."""
     found = np.zeros(len(left), np.float32)
     highest = max(rarities.max(), np.float32(1e-6))

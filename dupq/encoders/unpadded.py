@@ -114,7 +114,7 @@ def pieces(offsets: np.ndarray, size: int) -> Iterator[slice]:
 
 
 @numba.njit(nogil=True, cache=True)
-def _frequencies(ids, offsets, counts):  # type: ignore[no-untyped-def]
+def _frequencies(ids: np.ndarray, offsets: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """`counts` is zero before and after."""
     found = np.empty(len(ids), np.float32)
     for text in range(len(offsets) - 1):
@@ -129,7 +129,7 @@ def _frequencies(ids, offsets, counts):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _windows(places, offsets, window, first, outside):  # type: ignore[no-untyped-def]
+def _windows(places: np.ndarray, offsets: np.ndarray, window: int, first: int, outside: int) -> np.ndarray:
     """The rows (T, k) of a table of (W + 1) * k rows that each window is the sum of."""
     windows = np.empty((len(places), window), np.int64)
     for text in range(len(offsets) - 1):
@@ -142,7 +142,9 @@ def _windows(places, offsets, window, first, outside):  # type: ignore[no-untype
 
 
 @numba.njit(nogil=True, cache=True)
-def _highest(table, places, offsets, first, outside, highest):  # type: ignore[no-untyped-def]
+def _highest(
+    table: np.ndarray, places: np.ndarray, offsets: np.ndarray, first: int, outside: int, highest: np.ndarray
+) -> None:
     _, window, units = table.shape
     local = np.empty(units, table.dtype)
     for text in range(len(offsets) - 1):

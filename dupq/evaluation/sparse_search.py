@@ -60,7 +60,9 @@ def best(
 
 
 @nb.njit(nogil=True, cache=True)
-def _products(terms, weights, starts, rows, values, scores):  # type: ignore[no-untyped-def]
+def _products(
+    terms: np.ndarray, weights: np.ndarray, starts: np.ndarray, rows: np.ndarray, values: np.ndarray, scores: np.ndarray
+) -> None:
     """The products of one row, given by its `terms` and their `weights`, with all others, term by term.
 
     Of term t row `rows[j]` has `values[j]`, for j from `starts[t]` to `starts[t + 1]`; `scores` (float64, (n,)) is

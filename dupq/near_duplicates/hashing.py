@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dupq.kernel_cache import numba
+from dupq.kernel_cache import Integer, numba
 from dupq.text.packed_bytes import count_bits, eight_bytes, equal_in_64, some_bytes, store_places
 from dupq.text.strings import longest
 
@@ -31,7 +31,7 @@ _C1, _C2 = np.uint64(0x87C37B91114253D5), np.uint64(0x4CF5AD432745937F)  # Murmu
 
 
 @numba.njit(nogil=True, cache=True)
-def _fmix(value):  # type: ignore[no-untyped-def]
+def _fmix(value: np.uint64) -> np.uint64:
     """MurmurHash3's 64-bit finaliser: every input bit reaches every output bit."""
     value = (value ^ (value >> _U(33))) * _FMIX_1
     value = (value ^ (value >> _U(33))) * _FMIX_2
@@ -47,20 +47,20 @@ class Room(NamedTuple):
 
 
 @numba.njit(nogil=True, cache=True)
-def room_for(size):  # type: ignore[no-untyped-def]
+def room_for(size: Integer) -> Room:
     """Work arrays for texts of up to `size` bytes."""
     count = size + 1 + SLACK
     return Room(np.zeros(count, np.uint64), np.zeros(2 * count, np.uint64), np.zeros(count, np.uint64))
 
 
 @numba.njit(nogil=True, cache=True)
-def whole_vectors(count):  # type: ignore[no-untyped-def]
+def whole_vectors(count: Integer) -> Integer:
     """`count` rounded up, so that a loop on vectors leaves nothing to be done one by one; by less than SLACK / 2."""
     return (count + _AT_ONCE - 1) & ~(_AT_ONCE - 1)
 
 
 @numba.njit(nogil=True, cache=True)
-def _token_hashes(data, start, end, room):  # type: ignore[no-untyped-def]
+def _token_hashes(data: np.ndarray, start: int, end: int, room: Room) -> Integer:
     """Hash the tokens between `start` and `end`, which single spaces separate, to `room.hashes`; how many those are.
 
     Only what must be done token by token is: the loops below it that hash run on vectors.
@@ -80,7 +80,7 @@ def _token_hashes(data, start, end, room):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _find_ends(data, start, end, ends):  # type: ignore[no-untyped-def]
+def _find_ends(data: np.ndarray, start: int, end: int, ends: np.ndarray) -> Integer:
     """Write where the tokens end; how many those are. Several are written at once, real or not, to save branches."""
     count = np.int64(0)
     for chunk in range(start, end, 64):
@@ -101,7 +101,7 @@ def _find_ends(data, start, end, ends):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _spaces(data, chunk):  # type: ignore[no-untyped-def]
+def _spaces(data: np.ndarray, chunk: int) -> np.uint64:
     """As `equal_in_64`, for the last bytes of the column."""
     found = _U(0)
     for index in range(len(data) - chunk):
@@ -110,14 +110,14 @@ def _spaces(data, chunk):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _fold(value, word):  # type: ignore[no-untyped-def]
+def _fold(value: np.uint64, word: np.uint64) -> np.uint64:
     """Mix in eight more bytes; a bijection of `value` for any `word`, and of `word` for any `value`."""
     value = (value ^ word) * _STEP
     return value ^ (value >> _U(32))
 
 
 @numba.njit(nogil=True, cache=True)
-def _fetch(data, begin, count, room):  # type: ignore[no-untyped-def]
+def _fetch(data: np.ndarray, begin: Integer, count: Integer, room: Room) -> None:
     """Fetch the bytes of each token, which 16 more follow. Of one longer than 15, fold all but the last 8 to 15."""
     for token in range(count):
         end = np.int64(room.sizes[_U(token)])
@@ -134,7 +134,7 @@ def _fetch(data, begin, count, room):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _fetch_last(data, begin, count, room):  # type: ignore[no-untyped-def]
+def _fetch_last(data: np.ndarray, begin: Integer, count: Integer, room: Room) -> None:
     """As `_fetch` for the tokens at the end of the column, behind which nothing may be read."""
     for token in range(count):
         end = np.int64(room.sizes[_U(token)])
@@ -146,7 +146,7 @@ def _fetch_last(data, begin, count, room):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _fold_most(data, begin, end):  # type: ignore[no-untyped-def]
+def _fold_most(data: np.ndarray, begin: Integer, end: Integer) -> tuple[Integer, np.uint64]:
     """Fold eight bytes after eight while more than 15 are left: where those begin, and what the next is to take in."""
     value = _START
     while end - begin > 15:
@@ -156,7 +156,7 @@ def _fold_most(data, begin, end):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def shingle_hashes(data, start, end, size, room, hashes):  # type: ignore[no-untyped-def]
+def shingle_hashes(data: np.ndarray, start: int, end: int, size: int, room: Room, hashes: np.ndarray) -> Integer:
     """Hash the shingles of the text between `start` and `end` to `hashes`; how many those are.
 
     Fewer tokens than `size` make one shingle, no token makes none. Up to SLACK hashes behind are written over.
@@ -183,13 +183,13 @@ def shingle_hashes(data, start, end, size, room, hashes):  # type: ignore[no-unt
 
 
 @numba.njit(nogil=True, cache=True)
-def _last_mix(value):  # type: ignore[no-untyped-def]
+def _last_mix(value: np.uint64) -> np.uint64:
     value = (value ^ (value >> _U(32))) * _LAST
     return value ^ (value >> _U(29))
 
 
 @numba.njit(nogil=True, cache=True)
-def count_shingles(data, offsets, size):  # type: ignore[no-untyped-def]
+def count_shingles(data: np.ndarray, offsets: np.ndarray, size: int) -> np.ndarray:
     """Where each text's shingles begin, and where the last one's end (int64, shape (n + 1,))."""
     begins = np.zeros(len(offsets), np.int64)
     for text in range(len(offsets) - 1):
@@ -206,7 +206,7 @@ def count_shingles(data, offsets, size):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def hash_shingles(data, offsets, size, begins, hashes):  # type: ignore[no-untyped-def]
+def hash_shingles(data: np.ndarray, offsets: np.ndarray, size: int, begins: np.ndarray, hashes: np.ndarray) -> None:
     """The shingles of all texts, those of text i from `begins[i]` on."""
     room = room_for(longest(offsets))
     for text in range(len(offsets) - 1):
@@ -214,7 +214,7 @@ def hash_shingles(data, offsets, size, begins, hashes):  # type: ignore[no-untyp
 
 
 @numba.njit(nogil=True, cache=True)
-def sort_sets(begins, hashes, ends):  # type: ignore[no-untyped-def]
+def sort_sets(begins: np.ndarray, hashes: np.ndarray, ends: np.ndarray) -> None:
     """Sort each text's shingles in place and remove repeats: the sets are moved to the front, without gaps.
 
     `ends[i + 1]` becomes where the set of text i ends.
@@ -235,7 +235,7 @@ def sort_sets(begins, hashes, ends):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _sort(values, starts, result):  # type: ignore[no-untyped-def]
+def _sort(values: np.ndarray, starts: np.ndarray, result: np.ndarray) -> None:
     """Sort hashes: they are uniform, so each is put near its final position, and insertion sort does the rest."""
     count = len(values)
     starts[: count + 1] = 0
@@ -262,25 +262,25 @@ def _sort(values, starts, result):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _bucket(value, count):  # type: ignore[no-untyped-def]
+def _bucket(value: np.uint64, count: int) -> np.int64:
     """Which of `count` equal parts of the range of hashes it falls into."""
     return np.int64((value >> _U(32)) * _U(count) >> _U(32))
 
 
 @numba.njit(nogil=True, cache=True)
-def hash_texts(data, offsets, hashes):  # type: ignore[no-untyped-def]
+def hash_texts(data: np.ndarray, offsets: np.ndarray, hashes: np.ndarray) -> None:
     """MurmurHash3_x64_128 (Appleby, public domain) of each text: its two halves, shape (n, 2)."""
     for text in range(len(offsets) - 1):
         hashes[text, 0], hashes[text, 1] = _murmur_128(data, offsets[text], offsets[text + 1])
 
 
 @numba.njit(nogil=True, cache=True)
-def _rotate(value, bits):  # type: ignore[no-untyped-def]
+def _rotate(value: np.uint64, bits: int) -> np.uint64:
     return value << _U(bits) | value >> _U(64 - bits)
 
 
 @numba.njit(nogil=True, cache=True)
-def _murmur_128(data, start, end):  # type: ignore[no-untyped-def]
+def _murmur_128(data: np.ndarray, start: int, end: int) -> tuple[np.uint64, np.uint64]:
     first, second = _U(0), _U(0)
     at = start
     while at + 16 <= end:

@@ -6,15 +6,18 @@ keeps the vector units of the processor busy: a loop that LLVM vectorises by its
 each shingle, and is slower for texts of a hundred shingles.
 """
 
-from typing import Any
+from collections.abc import Iterator
 
+import numpy as np
 from llvmlite import ir
-from numba import extending, types
+from numba import types
 from numba.core import cgutils
+from numba.core.cpu import CPUContext
+from numba.core.typing.context import Context
+from numba.core.typing.templates import Signature
 
-from dupq.kernel_cache import numba
-
-intrinsic: Any = extending.intrinsic  # mypy would take the compiler's context for an argument of a call
+from dupq.kernel_cache import Integer, numba
+from dupq.text.packed_bytes import Arguments, Intrinsic, intrinsic
 
 TOGETHER = 4  # shingles of one step of the loop
 _LANES, _REGISTERS = 16, 4
@@ -26,11 +29,19 @@ _EMPTY = ir.Constant(_NUMBERS, [0xFFFFFFFF] * _LANES)
 
 
 @intrinsic
-def _least_of_group(typing_context, values, count, multipliers, addends, least, first):  # type: ignore[no-untyped-def]
+def _least_of_group(
+    typing_context: Context,
+    values: types.Array,
+    count: types.Integer,
+    multipliers: types.Array,
+    addends: types.Array,
+    least: types.Array,
+    first: types.Integer,
+) -> Intrinsic:
     """As `least_values` for the permutations from `first` on, a whole group."""
 
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        def pointers(which):  # type: ignore[no-untyped-def]
+    def generate(context: CPUContext, builder: ir.IRBuilder, signature: Signature, arguments: Arguments) -> ir.Value:
+        def pointers(which: int) -> list[ir.Value]:
             array = context.make_array(signature.args[which])(context, builder, arguments[which])
             begin = builder.gep(array.data, [arguments[5]])
             indices = (ir.Constant(_PLACE, register * _LANES) for register in range(_REGISTERS))
@@ -45,7 +56,9 @@ def _least_of_group(typing_context, values, count, multipliers, addends, least, 
     return types.void(values, types.int64, multipliers, addends, least, types.int64), generate
 
 
-def _loop(builder, shingles, count, lines):  # type: ignore[no-untyped-def]
+def _loop(
+    builder: ir.IRBuilder, shingles: ir.Value, count: ir.Value, lines: list[tuple[ir.Value, ir.Value]]
+) -> list[ir.Value]:
     """The registers of minima after a loop over the shingles, TOGETHER at a time, at least once."""
     minimum = cgutils.get_or_insert_function(
         builder.module, ir.FunctionType(_NUMBERS, [_NUMBERS] * 2), f"llvm.umin.v{_LANES}i32"
@@ -69,22 +82,24 @@ def _loop(builder, shingles, count, lines):  # type: ignore[no-untyped-def]
     return found
 
 
-def _pairs(left, right):  # type: ignore[no-untyped-def]
+def _pairs(left: list[ir.Value], right: list[ir.Value]) -> Iterator[tuple[ir.Value, ir.Value]]:
     return zip(left, right, strict=True)
 
 
-def _at(builder, array, index, number):  # type: ignore[no-untyped-def]
+def _at(builder: ir.IRBuilder, array: ir.Value, index: ir.Value, number: int) -> ir.Value:
     return builder.gep(array, [builder.add(index, ir.Constant(_PLACE, number))])
 
 
-def _repeated(builder, value):  # type: ignore[no-untyped-def]
+def _repeated(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
     undefined = ir.Constant(_NUMBERS, ir.Undefined)
     first = builder.insert_element(undefined, value, ir.Constant(_NUMBER, 0))
     return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(_NUMBER, _LANES), None))
 
 
 @numba.njit(nogil=True, cache=True)
-def least_values(values, count, multipliers, addends, least):  # type: ignore[no-untyped-def]
+def least_values(
+    values: np.ndarray, count: Integer, multipliers: np.ndarray, addends: np.ndarray, least: np.ndarray
+) -> None:
     """Write the minimum of multiplier * value + addend over `values[:count]` (uint32) to `least`, for each permutation.
 
     The number of permutations is a multiple of GROUP, `count` is at least 1. After the values come TOGETHER repeats of

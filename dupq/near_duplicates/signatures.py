@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from datasketch import MinHash
 
-from dupq.kernel_cache import numba
+from dupq.kernel_cache import Integer, numba
 from dupq.near_duplicates.hashing import SLACK, room_for, shingle_hashes, whole_vectors
 from dupq.near_duplicates.minhash import GROUP, TOGETHER, least_values
 from dupq.near_duplicates.shingles import Shingles
@@ -49,7 +49,9 @@ def _in_groups(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @numba.njit(nogil=True, cache=True)
-def _sign_texts(data, offsets, size, multipliers, addends, result):  # type: ignore[no-untyped-def]
+def _sign_texts(
+    data: np.ndarray, offsets: np.ndarray, size: int, multipliers: np.ndarray, addends: np.ndarray, result: np.ndarray
+) -> None:
     most = longest(offsets) + 1
     room, hashes, mixed = room_for(most), np.empty(most + SLACK, np.uint64), np.empty(most + SLACK, np.uint32)
     least = np.empty(len(addends), np.uint32)
@@ -60,7 +62,9 @@ def _sign_texts(data, offsets, size, multipliers, addends, result):  # type: ign
 
 
 @numba.njit(nogil=True, cache=True)
-def _sign_shingles(hashes, offsets, multipliers, addends, result):  # type: ignore[no-untyped-def]
+def _sign_shingles(
+    hashes: np.ndarray, offsets: np.ndarray, multipliers: np.ndarray, addends: np.ndarray, result: np.ndarray
+) -> None:
     mixed = np.empty(longest(offsets) + SLACK, np.uint32)
     least = np.empty(len(addends), np.uint32)
     for text in range(len(result)):
@@ -70,7 +74,7 @@ def _sign_shingles(hashes, offsets, multipliers, addends, result):  # type: igno
 
 
 @numba.njit(nogil=True, cache=True)
-def _premix(hashes, count, mixed):  # type: ignore[no-untyped-def]
+def _premix(hashes: np.ndarray, count: Integer, mixed: np.ndarray) -> None:
     """MurmurHash3's 32-bit finaliser of the low halves."""
     for index in range(count):
         value = np.uint32(hashes[_U(index)])
@@ -80,7 +84,9 @@ def _premix(hashes, count, mixed):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _sign(mixed, count, multipliers, addends, least, row):  # type: ignore[no-untyped-def]
+def _sign(
+    mixed: np.ndarray, count: Integer, multipliers: np.ndarray, addends: np.ndarray, least: np.ndarray, row: np.ndarray
+) -> None:
     """Write the signature of a text of `count` shingles to `row`. The last one is repeated: that changes no minimum."""
     if count == 0:
         row[:] = EMPTY

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dupq.kernel_cache import numba as nb
-from dupq.neighbours.exact import exact_score
+from dupq.neighbours.exact import Rule, Side, exact_score
 
 _SPARE = 3  # room for candidates of a question beyond its k best, in units of k
 _LEAST_SPARE = 24
@@ -40,7 +40,17 @@ def _pages(shape: tuple[int, int], kind: Any) -> np.ndarray:
 
 
 @nb.njit(nogil=True, cache=True)
-def push(best, rows, others, values, k, margin, mine, theirs, rule):  # type: ignore[no-untyped-def]
+def push(
+    best: Candidates,
+    rows: np.ndarray,
+    others: np.ndarray,
+    values: np.ndarray,
+    k: int,
+    margin: float,
+    mine: Side,
+    theirs: Side,
+    rule: Rule,
+) -> None:
     """Add candidates to those of their rows; where there is no room, keep those that may be among the k best.
 
     A value is within `margin` of the exact score, so none of the k best is more than 2 `margin` below the k-th value.
@@ -66,7 +76,7 @@ def push(best, rows, others, values, k, margin, mine, theirs, rule):  # type: ig
 
 
 @nb.njit(nogil=True, cache=True)
-def finish(best, k, margin, mine, theirs, rule):  # type: ignore[no-untyped-def]
+def finish(best: Candidates, k: int, margin: float, mine: Side, theirs: Side, rule: Rule) -> None:
     """Keep the k best of each row with their exact scores, the best first, ties by `others`."""
     for row in range(len(best.sizes)):
         _shrink(best, row, k, margin)
@@ -74,7 +84,7 @@ def finish(best, k, margin, mine, theirs, rule):  # type: ignore[no-untyped-def]
 
 
 @nb.njit(nogil=True, cache=True)
-def _shrink(best, row, k, margin):  # type: ignore[no-untyped-def]
+def _shrink(best: Candidates, row: int, k: int, margin: float) -> None:
     """Raise the bound of a row as far as its candidates allow, and drop those below it."""
     size = best.sizes[row]
     if size < k:
@@ -92,7 +102,7 @@ def _shrink(best, row, k, margin):  # type: ignore[no-untyped-def]
 
 
 @nb.njit(nogil=True, cache=True)
-def _keep_exact(best, row, k, mine, theirs, rule):  # type: ignore[no-untyped-def]
+def _keep_exact(best: Candidates, row: int, k: int, mine: Side, theirs: Side, rule: Rule) -> None:
     """Score the candidates of a row exactly; keep the k best in order."""
     values, others = best.values[row], best.others[row]
     kept = 0
@@ -111,12 +121,12 @@ def _keep_exact(best, row, k, mine, theirs, rule):  # type: ignore[no-untyped-de
 
 
 @nb.njit(inline="always")
-def _is_before(value, other, than_value, than_other):  # type: ignore[no-untyped-def]
+def _is_before(value: float, other: int, than_value: float, than_other: int) -> bool:
     return value > than_value or (value == than_value and other < than_other)
 
 
 @nb.njit(nogil=True, cache=True)
-def merge_nearest(others, scores, new_others, new_scores):  # type: ignore[no-untyped-def]
+def merge_nearest(others: np.ndarray, scores: np.ndarray, new_others: np.ndarray, new_scores: np.ndarray) -> None:
     """Merge lists of neighbours, row by row, into `others` and `scores`: the best first, ties by the smaller key.
 
     Shapes (n, k); -1 means no neighbour, and comes last. A neighbour in both lists counts once.

@@ -16,7 +16,7 @@ def columns_of(vectors: np.ndarray) -> np.ndarray:
 
 
 @nb.njit(nogil=True, cache=True, fastmath={"contract"})
-def distances(left, right, is_manhattan, result):  # type: ignore[no-untyped-def]
+def distances(left: np.ndarray, right: np.ndarray, is_manhattan: bool, result: np.ndarray) -> None:
     """The distances (float32) of columns of `left` (d', m) and of `right` (d', n), into `result` (m, n)."""
     dimensions, count = right.shape
     for row in range(left.shape[1]):

@@ -91,7 +91,7 @@ def pair_scores(measure: Measure, left: Embeddings, right: Embeddings) -> np.nda
 
 
 @nb.njit(nogil=True, cache=True)
-def exact_scores(rows, columns, left, right, rule):  # type: ignore[no-untyped-def]
+def exact_scores(rows: np.ndarray, columns: np.ndarray, left: Side, right: Side, rule: Rule) -> np.ndarray:
     """The score (float64) of each pair: of row `rows[i]` of the side `left` and `columns[i]` of `right`."""
     scores = np.empty(len(rows), np.float64)
     for place in range(len(rows)):
@@ -100,7 +100,7 @@ def exact_scores(rows, columns, left, right, rule):  # type: ignore[no-untyped-d
 
 
 @nb.njit(nogil=True, cache=True)
-def exact_score(left, right, i, j, rule):  # type: ignore[no-untyped-def]
+def exact_score(left: Side, right: Side, i: int, j: int, rule: Rule) -> float:
     """The score (float64) of row `i` of the side `left` and row `j` of `right`."""
     kind, is_distance, dense, lexical = rule
     score = 0.0
@@ -123,7 +123,7 @@ _ANY_ORDER = {"reassoc", "nsz"}  # of sums, so that the compiler takes many term
 
 
 @nb.njit(nogil=True, cache=True, fastmath=_ANY_ORDER)
-def _product(x, y):  # type: ignore[no-untyped-def]
+def _product(x: np.ndarray, y: np.ndarray) -> float:
     total = 0.0
     for place in range(len(x)):
         total += np.float64(x[place] * y[place])  # of float16 numbers: exact in float32
@@ -131,7 +131,7 @@ def _product(x, y):  # type: ignore[no-untyped-def]
 
 
 @nb.njit(nogil=True, cache=True, fastmath=_ANY_ORDER)
-def _manhattan(x, y):  # type: ignore[no-untyped-def]
+def _manhattan(x: np.ndarray, y: np.ndarray) -> float:
     total = 0.0
     for place in range(len(x)):
         total += abs(np.float64(x[place]) - np.float64(y[place]))
@@ -139,7 +139,7 @@ def _manhattan(x, y):  # type: ignore[no-untyped-def]
 
 
 @nb.njit(nogil=True, cache=True, fastmath=_ANY_ORDER)
-def _euclidean(x, y):  # type: ignore[no-untyped-def]
+def _euclidean(x: np.ndarray, y: np.ndarray) -> float:
     total = 0.0
     for place in range(len(x)):
         difference = np.float64(x[place]) - np.float64(y[place])
@@ -148,7 +148,7 @@ def _euclidean(x, y):  # type: ignore[no-untyped-def]
 
 
 @nb.njit(nogil=True, cache=True)
-def _common(left, right, i, j):  # type: ignore[no-untyped-def]
+def _common(left: Side, right: Side, i: int, j: int) -> float:
     """The dot product of two bags of words."""
     place, stop = left.starts[i], left.starts[i + 1]
     other, other_stop = right.starts[j], right.starts[j + 1]

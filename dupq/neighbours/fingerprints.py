@@ -26,7 +26,7 @@ def fingerprints(embeddings: Embeddings) -> np.ndarray:
 
 
 @nb.njit(nogil=True, cache=True)
-def _hashes(vectors, starts, words, weights):  # type: ignore[no-untyped-def]
+def _hashes(vectors: np.ndarray, starts: np.ndarray, words: np.ndarray, weights: np.ndarray) -> np.ndarray:
     result = np.zeros(len(vectors), np.uint64)
     for row in range(len(vectors)):
         value = np.uint64(0)
@@ -39,6 +39,6 @@ def _hashes(vectors, starts, words, weights):  # type: ignore[no-untyped-def]
 
 
 @nb.njit(inline="always")
-def _mixed(value, bits):  # type: ignore[no-untyped-def]
+def _mixed(value: np.uint64, bits: np.uint64) -> np.uint64:
     value = (value ^ bits) * _ODD
     return value ^ (value >> np.uint64(29))

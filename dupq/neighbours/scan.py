@@ -43,7 +43,15 @@ class Places(NamedTuple):
 
 
 @nb.njit(nogil=True, cache=True)
-def scan(scores, rest, row_bounds, column_bounds, diagonal, start, places):  # type: ignore[no-untyped-def]
+def scan(
+    scores: np.ndarray,
+    rest: Rest,
+    row_bounds: np.ndarray,
+    column_bounds: np.ndarray,
+    diagonal: int,
+    start: int,
+    places: Places,
+) -> tuple[int, int]:
     """The positions of scores that reach the bound of their row or of their column, as far as `places` has room.
 
     `scores` (m, n): uint16, the bits of bfloat16 numbers, or float32; n is a multiple of GROUP. Bounds are float32.
@@ -76,7 +84,7 @@ def scan(scores, rest, row_bounds, column_bounds, diagonal, start, places):  # t
 
 
 @nb.njit(nogil=True, cache=True)
-def complete(scores, rest):  # type: ignore[no-untyped-def]
+def complete(scores: np.ndarray, rest: Rest) -> np.ndarray:
     """The scores of a block as `scan` compares them (float32, (m, n))."""
     result = np.empty(scores.shape, np.float32)
     for row in range(len(scores)):
@@ -85,7 +93,7 @@ def complete(scores, rest):  # type: ignore[no-untyped-def]
 
 
 @nb.njit(nogil=True, cache=True)
-def _complete(scores, rest, row, buffer):  # type: ignore[no-untyped-def]
+def _complete(scores: np.ndarray, rest: Rest, row: int, buffer: np.ndarray) -> None:
     n = scores.shape[1]
     if scores.itemsize == 2:
         bits = buffer.view(np.uint32)
@@ -102,7 +110,7 @@ def _complete(scores, rest, row, buffer):  # type: ignore[no-untyped-def]
 
 
 @nb.njit(nogil=True, cache=True)
-def bounds_of_rows(scores, rank):  # type: ignore[no-untyped-def]
+def bounds_of_rows(scores: np.ndarray, rank: int) -> np.ndarray:
     """A lower bound on the `rank`-th best score of each row (float32): the `rank`-th largest maximum of a group.
 
     The maxima are scores of different columns, so at least `rank` columns reach it.
@@ -125,7 +133,7 @@ def bounds_of_rows(scores, rank):  # type: ignore[no-untyped-def]
 
 
 @nb.njit(nogil=True, cache=True)
-def bounds_of_columns(scores, rank):  # type: ignore[no-untyped-def]
+def bounds_of_columns(scores: np.ndarray, rank: int) -> np.ndarray:
     """The same for each column."""
     m, n = scores.shape
     height = max(1, m // GROUP)

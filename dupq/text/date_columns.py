@@ -27,7 +27,9 @@ def role_bits(words: Sequence[str]) -> np.ndarray:
 
 
 @numba.njit(nogil=True, cache=True)
-def mask_dates(numbers, begins, bits, date):  # type: ignore[no-untyped-def]
+def mask_dates(
+    numbers: np.ndarray, begins: np.ndarray, bits: np.ndarray, date: np.int32
+) -> tuple[np.ndarray, np.ndarray]:
     """The words with each date as the one word `date`, and where each text's begin.
 
     The words of text i are `numbers[begins[i]:begins[i + 1]]`; `bits` are the `role_bits` of words by their numbers.
@@ -45,7 +47,7 @@ def mask_dates(numbers, begins, bits, date):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _date_length(numbers, place, stop, bits):  # type: ignore[no-untyped-def]
+def _date_length(numbers: np.ndarray, place: int, stop: int, bits: np.ndarray) -> int:
     """How many words from `place` on are one date; 0 if none begins there."""
     if bits[numbers[place]] == 0:
         return 0

@@ -45,7 +45,7 @@ def string_array(strings: Strings, kind: pa.DataType) -> pa.Array:
 
 
 @numba.njit(nogil=True, cache=True)
-def longest(offsets):  # type: ignore[no-untyped-def]
+def longest(offsets: np.ndarray) -> np.int64:
     """The length of the longest stretch that `offsets` bound."""
     most = np.int64(0)
     for text in range(len(offsets) - 1):

@@ -59,7 +59,7 @@ def tags_of(tags: pa.ListArray) -> Terms:
 
 
 @nb.njit(nogil=True, cache=True)
-def _counted(ids, begins):  # type: ignore[no-untyped-def]
+def _counted(ids: np.ndarray, begins: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Sort the ids of each text, and count those that repeat."""
     offsets = np.zeros(len(begins), np.int64)
     distinct, counts = np.empty(len(ids), np.int32), np.empty(len(ids), np.uint8)

@@ -8,7 +8,7 @@ takes a fast path. A text whose form NFKC or lower case depends on more than sin
 import numpy as np
 import pyarrow as pa
 
-from dupq.kernel_cache import numba
+from dupq.kernel_cache import Integer, numba
 from dupq.text.characters import (
     AFTER_APOSTROPHE,
     ALONE,
@@ -19,6 +19,7 @@ from dupq.text.characters import (
     IN_ADDRESS,
     MARK,
     UNSURE,
+    Characters,
     characters,
 )
 from dupq.text.html import CODE_START, LINK_MARK
@@ -71,7 +72,9 @@ def token_texts(texts: pa.StringArray | pa.LargeStringArray) -> pa.Array:
 
 
 @numba.njit(nogil=True, cache=True)
-def _tokenise(read, known, text, normal, ends, result):  # type: ignore[no-untyped-def]
+def _tokenise(
+    read: Strings, known: Characters, text: int, normal: np.ndarray, ends: np.ndarray, result: np.ndarray
+) -> tuple[int, np.ndarray]:
     """Append the tokens of the texts from `text` on to `result`, and where those of text i end to `ends[i + 1]`.
 
     Returns the first text that takes the slow way, or the number of texts; and `result`, which may have grown.
@@ -86,14 +89,16 @@ def _tokenise(read, known, text, normal, ends, result):  # type: ignore[no-untyp
 
 
 @numba.njit(nogil=True, cache=True)
-def _tokenise_form(form, kinds, text, ends, result):  # type: ignore[no-untyped-def]
+def _tokenise_form(form: np.ndarray, kinds: np.ndarray, text: int, ends: np.ndarray, result: np.ndarray) -> np.ndarray:
     """As `_tokenise` for a single text, of which `form` is the normal form."""
     normal = np.empty(len(form) + _SLACK, np.uint8)
     return _with_tokens(normal, _write(form, 0, len(form), normal, 0), kinds, text, ends, result)
 
 
 @numba.njit(nogil=True, cache=True)
-def _with_tokens(normal, length, kinds, text, ends, result):  # type: ignore[no-untyped-def]
+def _with_tokens(
+    normal: np.ndarray, length: Integer, kinds: np.ndarray, text: int, ends: np.ndarray, result: np.ndarray
+) -> np.ndarray:
     """`result` with the tokens of `normal[:length]`, the normal form of `text`."""
     end = ends[text]
     most = length * (1 + _MOST_ADDED) + _SLACK
@@ -105,14 +110,14 @@ def _with_tokens(normal, length, kinds, text, ends, result):  # type: ignore[no-
 
 
 @numba.njit(nogil=True, cache=True)
-def _grown(result, end, more):  # type: ignore[no-untyped-def]
+def _grown(result: np.ndarray, end: Integer, more: Integer) -> np.ndarray:
     larger = np.empty(max(2 * len(result), end + more), np.uint8)
     _write(result, 0, end, larger, 0)
     return larger
 
 
 @numba.njit(nogil=True, cache=True)
-def _write_blanks(normal, length):  # type: ignore[no-untyped-def]
+def _write_blanks(normal: np.ndarray, length: Integer) -> None:
     """Write 64 spaces from `length` on."""
     for place in range(64):
         normal[_U(length + place)] = 32
@@ -122,7 +127,7 @@ def _write_blanks(normal, length):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _normal_form(data, start, end, known, normal):  # type: ignore[no-untyped-def]
+def _normal_form(data: np.ndarray, start: Integer, end: Integer, known: Characters, normal: np.ndarray) -> Integer:
     """Write the text's normal form to `normal`; its length, or -1 if it takes the slow way."""
     is_ascii = _write_lower(data, start, end, normal, 0)
     if _may_have_address(normal, end - start) and _has_address(data, start, end):
@@ -133,7 +138,7 @@ def _normal_form(data, start, end, known, normal):  # type: ignore[no-untyped-de
 
 
 @numba.njit(nogil=True, cache=True)
-def _are_normal(data, at, end, forms):  # type: ignore[no-untyped-def]
+def _are_normal(data: np.ndarray, at: Integer, end: Integer, forms: np.ndarray) -> bool:
     """Whether all characters beyond ASCII are their own forms, so that nothing but the case of ASCII may change."""
     while True:
         at = _ascii_end(data, at, end)
@@ -146,7 +151,7 @@ def _are_normal(data, at, end, forms):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _may_have_address(normal, length):  # type: ignore[no-untyped-def]
+def _may_have_address(normal: np.ndarray, length: Integer) -> bool:
     """Whether there is a :/ or ww; behind `normal[:length]` is room."""
     found = _U(0)
     for chunk in range(0, length, 64):
@@ -156,7 +161,7 @@ def _may_have_address(normal, length):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _has_address(data, start, end):  # type: ignore[no-untyped-def]
+def _has_address(data: np.ndarray, start: Integer, end: Integer) -> bool:
     """Whether :// or www. is in the text, which `tokens` checks first."""
     for at in range(start, end - 2):
         byte = data[_U(at)]
@@ -169,9 +174,11 @@ def _has_address(data, start, end):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _without_addresses(data, start, end, known, normal):  # type: ignore[no-untyped-def]
+def _without_addresses(
+    data: np.ndarray, start: Integer, end: Integer, known: Characters, normal: np.ndarray
+) -> Integer:
     """As `_normal_form`, with LINK_MARK for each web address. It is no mark, has no case, and composes with nothing."""
-    length = np.int64(0)
+    length: Integer = np.int64(0)
     at = begin = start
     while at < end:
         after = _address_end(data, at, end, known.kinds) if _may_begin_address(data[_U(at)]) else at
@@ -187,7 +194,9 @@ def _without_addresses(data, start, end, known, normal):  # type: ignore[no-unty
 
 
 @numba.njit(nogil=True, cache=True)
-def _normal_characters(data, at, end, known, normal, length):  # type: ignore[no-untyped-def]
+def _normal_characters(
+    data: np.ndarray, at: Integer, end: Integer, known: Characters, normal: np.ndarray, length: Integer
+) -> Integer:
     """Append the normal form of a stretch to `normal`, which has `length`; its new length, or -1 for the slow way."""
     last_class = np.uint8(0)
     while at < end:
@@ -219,7 +228,7 @@ def _normal_characters(data, at, end, known, normal, length):  # type: ignore[no
 
 
 @numba.njit(nogil=True, cache=True)
-def _ascii_end(data, at, end):  # type: ignore[no-untyped-def]
+def _ascii_end(data: np.ndarray, at: Integer, end: Integer) -> Integer:
     """Where the run of ASCII ends that begins at `at`."""
     while at < end and at + 64 <= len(data):
         others = beyond_ascii_in_64(data, at)
@@ -232,7 +241,7 @@ def _ascii_end(data, at, end):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _write_lower(data, start, end, normal, length):  # type: ignore[no-untyped-def]
+def _write_lower(data: np.ndarray, start: Integer, end: Integer, normal: np.ndarray, length: Integer) -> bool:
     """Write the bytes to `normal` from `length` on, ASCII in lower case; whether all are ASCII.
 
     Up to 63 bytes behind them are written over.
@@ -251,13 +260,13 @@ def _write_lower(data, start, end, normal, length):  # type: ignore[no-untyped-d
 
 
 @numba.njit(nogil=True, cache=True)
-def _first(count):  # type: ignore[no-untyped-def]
+def _first(count: Integer) -> np.uint64:
     """The mask of the first `count` bytes of 64, 1 or more."""
     return ~_U(0) >> _U(max(64 - count, 0))
 
 
 @numba.njit(nogil=True, cache=True)
-def _write(source, start, end, target, length):  # type: ignore[no-untyped-def]
+def _write(source: np.ndarray, start: Integer, end: Integer, target: np.ndarray, length: Integer) -> Integer:
     """Append bytes to `target`, which has `length`; its new length."""
     for place in range(end - start):
         target[_U(length + place)] = source[_U(start + place)]
@@ -265,7 +274,7 @@ def _write(source, start, end, target, length):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _write_character(source, at, size, target, length):  # type: ignore[no-untyped-def]
+def _write_character(source: np.ndarray, at: Integer, size: Integer, target: np.ndarray, length: Integer) -> Integer:
     """As `_write` for one character, of one to four bytes: no loop that is made ready for more."""
     target[_U(length)] = source[_U(at)]
     if size > 1:
@@ -278,13 +287,13 @@ def _write_character(source, at, size, target, length):  # type: ignore[no-untyp
 
 
 @numba.njit(nogil=True, cache=True)
-def _may_begin_address(byte):  # type: ignore[no-untyped-def]
+def _may_begin_address(byte: np.uint8) -> bool:
     letter = byte | 32
     return letter == 104 or letter == 102 or letter == 119  # h, f, w
 
 
 @numba.njit(nogil=True, cache=True)
-def _address_end(data, start, end, kinds):  # type: ignore[no-untyped-def]
+def _address_end(data: np.ndarray, start: Integer, end: Integer, kinds: np.ndarray) -> Integer:
     """Where the web address that begins at `start` ends; `start` if none does."""
     at = _scheme_end(data, start, end)
     first = at
@@ -297,7 +306,7 @@ def _address_end(data, start, end, kinds):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _scheme_end(data, start, end):  # type: ignore[no-untyped-def]
+def _scheme_end(data: np.ndarray, start: Integer, end: Integer) -> Integer:
     """Where http://, https://, ftp:// or www. ends, in whatever case; `start` if it is not there."""
     first = _letter(data, start, end)
     second, third = _letter(data, start + 1, end), _letter(data, start + 2, end)
@@ -318,7 +327,7 @@ def _scheme_end(data, start, end):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _letter(data, at, end):  # type: ignore[no-untyped-def]
+def _letter(data: np.ndarray, at: Integer, end: Integer) -> Integer:
     """The byte at `at` in lower case; 0 behind the end."""
     if at >= end:
         return 0
@@ -327,13 +336,13 @@ def _letter(data, at, end):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _colon_end(data, start, at, end):  # type: ignore[no-untyped-def]
+def _colon_end(data: np.ndarray, start: Integer, at: Integer, end: Integer) -> Integer:
     is_there = at + 3 <= end and data[_U(at)] == 58 and data[_U(at + 1)] == 47 and data[_U(at + 2)] == 47
     return at + 3 if is_there else start
 
 
 @numba.njit(nogil=True, cache=True)
-def _decode(data, at, end):  # type: ignore[no-untyped-def]
+def _decode(data: np.ndarray, at: Integer, end: Integer) -> tuple[Integer, int]:
     """The code point at `at` and its number of bytes, 0 where there is no valid UTF-8."""
     lead = np.int64(data[_U(at)])
     if lead < 0x80:
@@ -358,7 +367,7 @@ def _decode(data, at, end):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _write_tokens(normal, length, kinds, result, end):  # type: ignore[no-untyped-def]
+def _write_tokens(normal: np.ndarray, length: Integer, kinds: np.ndarray, result: np.ndarray, end: Integer) -> Integer:
     """Append the tokens of `normal[:length]`, with spaces between, to `result` from `end` on; where they end.
 
     64 spaces follow `normal[:length]`, and there is room for 64 bytes after what is written.
@@ -366,14 +375,16 @@ def _write_tokens(normal, length, kinds, result, end):  # type: ignore[no-untype
     begin, at, is_code = end, np.int64(0), False
     while at < length:
         if not is_code:
-            at, end = _write_plain_words(normal, at, length, kinds, result, end)
+            at, end = _write_plain_words(normal, at, length, kinds, result, end)  # type: ignore[assignment]
         if at < length:
-            at, end, is_code = _write_some_tokens(normal, at, kinds, is_code, result, end)
+            at, end, is_code = _write_some_tokens(normal, at, kinds, is_code, result, end)  # type: ignore[assignment]
     return end - 1 if end > begin else end
 
 
 @numba.njit(nogil=True, cache=True)
-def _write_plain_words(normal, at, length, kinds, result, end):  # type: ignore[no-untyped-def]
+def _write_plain_words(
+    normal: np.ndarray, at: Integer, length: Integer, kinds: np.ndarray, result: np.ndarray, end: Integer
+) -> tuple[Integer, Integer]:
     """Append words of ASCII and links, each with a space behind it, from `at` on, as long as it can.
 
     A token may begin at `at`. Returns where the words end and another token may begin, and where `result` ends. Takes
@@ -409,7 +420,7 @@ def _write_plain_words(normal, at, length, kinds, result, end):  # type: ignore[
 
 
 @numba.njit(nogil=True, cache=True)
-def _width_between(normal, at, kinds):  # type: ignore[no-untyped-def]
+def _width_between(normal: np.ndarray, at: Integer, kinds: np.ndarray) -> int:
     """The bytes of the character at `at` if it is beyond ASCII and ends words, but does not tell code; else 0."""
     if normal[_U(at)] < 128:
         return 0
@@ -419,7 +430,7 @@ def _width_between(normal, at, kinds):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _parts_of_words(normal, at, carry):  # type: ignore[no-untyped-def]
+def _parts_of_words(normal: np.ndarray, at: Integer, carry: np.uint64) -> tuple[np.uint64, np.uint64, np.uint64]:
     """Which of the 64 bytes from `at` on belong to words; `carry` is 1 if the byte before them does, else 0.
 
     Then those before which that is not sure or not enough: characters beyond ASCII, and what follows a token at once
@@ -440,7 +451,7 @@ def _parts_of_words(normal, at, carry):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _sure_size(normal, at, parts, unsure):  # type: ignore[no-untyped-def]
+def _sure_size(normal: np.ndarray, at: Integer, parts: np.uint64, unsure: np.uint64) -> int:
     """How many of the 64 bytes are whole words, up to and with a byte that belongs to none."""
     quotes = equal_in_64(normal, at, _QUOTE) & unsure >> _U(1)  # what follows may belong to the word
     outside = ~(parts | quotes | _LAST_OF_64) & (unsure - _U(1)) & ~unsure
@@ -448,7 +459,9 @@ def _sure_size(normal, at, parts, unsure):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _without_last_word(at, result, begin, end):  # type: ignore[no-untyped-def]
+def _without_last_word(
+    at: Integer, result: np.ndarray, begin: Integer, end: Integer
+) -> tuple[Integer, Integer, np.uint64]:
     """Takes what is there of the last word out of `result[begin:end]`; and the carry that is left, which is none."""
     while end > begin and result[_U(end - 1)] != 32:
         at, end = at - 1, end - 1
@@ -456,7 +469,9 @@ def _without_last_word(at, result, begin, end):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _write_some_tokens(normal, chunk, kinds, is_code, result, end):  # type: ignore[no-untyped-def]
+def _write_some_tokens(
+    normal: np.ndarray, chunk: Integer, kinds: np.ndarray, is_code: bool, result: np.ndarray, end: Integer
+) -> tuple[Integer, Integer, bool]:
     """Append whatever tokens begin in the 64 bytes from `chunk` on, where one may, each with a space behind it.
 
     Returns where the next may begin, where `result` ends, and whether the next is code. Walks from one byte that may
@@ -498,7 +513,7 @@ def _write_some_tokens(normal, chunk, kinds, is_code, result, end):  # type: ign
 
 
 @numba.njit(nogil=True, cache=True)
-def _from(starts, place, letters):  # type: ignore[no-untyped-def]
+def _from(starts: np.uint64, place: Integer, letters: np.uint64) -> np.uint64:
     """The starts from `place` on, where the last token ended. A letter there begins the next one."""
     if place > 63:
         return _U(0)
@@ -506,7 +521,9 @@ def _from(starts, place, letters):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _write_word(normal, at, size, result, end):  # type: ignore[no-untyped-def]
+def _write_word(
+    normal: np.ndarray, at: Integer, size: Integer, result: np.ndarray, end: Integer
+) -> tuple[Integer, Integer]:
     """Append `size` bytes: at least 16 are written over, so that most words take no branch."""
     store_eight(result, end, eight_bytes(normal, at))
     store_eight(result, end + 8, eight_bytes(normal, at + 8))
@@ -516,7 +533,9 @@ def _write_word(normal, at, size, result, end):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _write_other(normal, at, kinds, result, end):  # type: ignore[no-untyped-def]
+def _write_other(
+    normal: np.ndarray, at: Integer, kinds: np.ndarray, result: np.ndarray, end: Integer
+) -> tuple[Integer, Integer]:
     """Append the token that begins at `at` with a character beyond ASCII; where it ends in `normal` and `result`."""
     code, size = _character(normal, at)
     if code == _LINK:
@@ -528,7 +547,9 @@ def _write_other(normal, at, kinds, result, end):  # type: ignore[no-untyped-def
 
 
 @numba.njit(nogil=True, cache=True)
-def _write_rest(normal, at, kinds, result, end):  # type: ignore[no-untyped-def]
+def _write_rest(
+    normal: np.ndarray, at: Integer, kinds: np.ndarray, result: np.ndarray, end: Integer
+) -> tuple[Integer, Integer]:
     """Append what belongs to a word behind its first letters: further ones, 's, ++, #."""
     at, end = _write_run(normal, at, kinds, FURTHER, result, end)
     while True:
@@ -546,7 +567,9 @@ def _write_rest(normal, at, kinds, result, end):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _write_run(normal, at, kinds, wanted, result, end):  # type: ignore[no-untyped-def]
+def _write_run(
+    normal: np.ndarray, at: Integer, kinds: np.ndarray, wanted: int, result: np.ndarray, end: Integer
+) -> tuple[Integer, Integer]:
     """Append the run of characters that are `wanted` from `at` on."""
     while True:
         code, size = _character(normal, at)
@@ -557,7 +580,7 @@ def _write_run(normal, at, kinds, wanted, result, end):  # type: ignore[no-untyp
 
 
 @numba.njit(nogil=True, cache=True)
-def _character(normal, at):  # type: ignore[no-untyped-def]
+def _character(normal: np.ndarray, at: Integer) -> tuple[Integer, int]:
     """The code point at `at` of valid UTF-8, and its number of bytes."""
     lead = np.int64(normal[_U(at)])
     if lead < 0x80:
@@ -566,7 +589,7 @@ def _character(normal, at):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _beyond_ascii(normal, at, lead):  # type: ignore[no-untyped-def]
+def _beyond_ascii(normal: np.ndarray, at: Integer, lead: Integer) -> tuple[Integer, int]:
     second = np.int64(normal[_U(at + 1)]) & 63
     if lead < 0xE0:
         return (lead & 31) << 6 | second, 2

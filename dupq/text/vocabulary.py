@@ -112,7 +112,9 @@ class Vocabulary:
 
 
 @numba.njit(nogil=True, cache=True)
-def _choose(numbers, begins, ids, kept, maximum):  # type: ignore[no-untyped-def]
+def _choose(
+    numbers: np.ndarray, begins: np.ndarray, ids: np.ndarray, kept: np.ndarray, maximum: int
+) -> tuple[np.ndarray, np.ndarray, int]:
     """The ids of texts that are numbers of words, where each text's begin, and how many texts are cut at `maximum`.
 
     The words of text i are `numbers[begins[i]:begins[i + 1]]`; `ids` and `kept` are of words by their numbers, the last

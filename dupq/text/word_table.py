@@ -76,7 +76,7 @@ def distinct_words(texts: Strings) -> tuple[np.ndarray, np.ndarray, WordTable]:
 
 
 @numba.njit(nogil=True, cache=True)
-def _begins_of_words(data, offsets):  # type: ignore[no-untyped-def]
+def _begins_of_words(data: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """Where each text's words begin, counted in words, and where the last one's end (int64, shape (n + 1,))."""
     begins = np.zeros(len(offsets), np.int64)
     for text in range(len(offsets) - 1):
@@ -88,7 +88,18 @@ def _begins_of_words(data, offsets):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _look_up(data, offsets, known, starts, ends, keys, found, begins, buckets, numbers):  # type: ignore[no-untyped-def]
+def _look_up(
+    data: np.ndarray,
+    offsets: np.ndarray,
+    known: np.ndarray,
+    starts: np.ndarray,
+    ends: np.ndarray,
+    keys: np.ndarray,
+    found: np.ndarray,
+    begins: np.ndarray,
+    buckets: int,
+    numbers: np.ndarray,
+) -> None:
     for text in range(len(offsets) - 1):
         start = offsets[text]
         for place in range(begins[text], begins[text + 1]):
@@ -101,7 +112,7 @@ def _look_up(data, offsets, known, starts, ends, keys, found, begins, buckets, n
 
 
 @numba.njit(nogil=True, cache=True)
-def _number(data, offsets, begins, numbers):  # type: ignore[no-untyped-def]
+def _number(data: np.ndarray, offsets: np.ndarray, begins: np.ndarray, numbers: np.ndarray) -> WordTable:
     """Number all words to `numbers`; their table."""
     _, starts, ends, keys, found = _with_room(data, _LEAST_SLOTS)
     count = 0
@@ -123,14 +134,14 @@ def _number(data, offsets, begins, numbers):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _with_room(data, slots):  # type: ignore[no-untyped-def]
+def _with_room(data: np.ndarray, slots: int) -> WordTable:
     """A table without words."""
     starts, ends = np.empty(slots // 2, np.int64), np.empty(slots // 2, np.int64)
     return WordTable(data, starts, ends, np.zeros(slots, np.uint64), np.full(slots, np.int32(-1)))
 
 
 @numba.njit(nogil=True, cache=True)
-def _grown(data, starts, ends):  # type: ignore[no-untyped-def]
+def _grown(data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> WordTable:
     """A table of the same words with room for twice as many."""
     count = len(starts)
     grown = _with_room(data, 4 * count)
@@ -140,7 +151,7 @@ def _grown(data, starts, ends):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _insert(table, count):  # type: ignore[no-untyped-def]
+def _insert(table: WordTable, count: int) -> None:
     """Give the first `count` words, which are distinct, their slots, which are all empty."""
     for number in range(count):
         key = _key(table.data, table.starts[number], table.ends[number])
@@ -151,7 +162,7 @@ def _insert(table, count):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _seek(keys, found, key, slot):  # type: ignore[no-untyped-def]
+def _seek(keys: np.ndarray, found: np.ndarray, key: np.uint64, slot: np.uint64) -> np.uint64:
     """The first slot (uint64) from `slot` on, modulo their number, that has this key or is empty."""
     mask = _U(len(keys) - 1)
     slot &= mask
@@ -161,13 +172,15 @@ def _seek(keys, found, key, slot):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _is_doubtful(key, number):  # type: ignore[no-untyped-def]
+def _is_doubtful(key: np.uint64, number: int) -> bool | np.bool:
     """Whether the word of this number and key may still be another, as its bytes are not all in the key."""
     return number >= 0 and key >= _LONG
 
 
 @numba.njit(nogil=True, cache=True)
-def _is_word(known, starts, ends, number, data, start, end):  # type: ignore[no-untyped-def]
+def _is_word(
+    known: np.ndarray, starts: np.ndarray, ends: np.ndarray, number: int, data: np.ndarray, start: int, end: int
+) -> bool:
     """Whether `data[start:end]`, at least eight bytes, is the word of this number."""
     first, last = starts[_U(number)], ends[_U(number)]
     if last - first != end - start:
@@ -179,7 +192,7 @@ def _is_word(known, starts, ends, number, data, start, end):  # type: ignore[no-
 
 
 @numba.njit(nogil=True, cache=True)
-def _next_word(data, start, stop):  # type: ignore[no-untyped-def]
+def _next_word(data: np.ndarray, start: int, stop: int) -> tuple[np.uint64, int]:
     """The key of the word that begins at `start`, and where it ends, in a text that ends at `stop`."""
     value, at = _START, start
     while True:
@@ -192,7 +205,7 @@ def _next_word(data, start, stop):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _key(data, start, end):  # type: ignore[no-untyped-def]
+def _key(data: np.ndarray, start: int, end: int) -> np.uint64:
     """The key of the word `data[start:end]`, spaces and all."""
     value, at = _START, start
     while end - at >= 8:
@@ -202,32 +215,32 @@ def _key(data, start, end):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _key_of(value, word, left, is_long):  # type: ignore[no-untyped-def]
+def _key_of(value: np.uint64, word: np.uint64, left: int, is_long: bool) -> np.uint64:
     """The key of a word whose last `left` bytes, under eight, are in `word`, `value` being made of those before."""
     word &= (_U(1) << _U(8 * left)) - _U(1)
     return _mix(value ^ word) | _LONG if is_long else word | _U(left) << _U(56)
 
 
 @numba.njit(nogil=True, cache=True)
-def _before_space(word):  # type: ignore[no-untyped-def]
+def _before_space(word: np.uint64) -> int:
     """How many of eight bytes come before the first space (int64, 8 if there is none); Lamport's search."""
     other = word ^ _SPACES
     return lowest_bit((other - _ONES) & ~other & _HIGH_BITS) >> 3
 
 
 @numba.njit(nogil=True, cache=True)
-def _bucket_of(word, buckets):  # type: ignore[no-untyped-def]
+def _bucket_of(word: np.ndarray, buckets: int) -> np.int32:
     return _bucket(_key(word, 0, len(word)), buckets)
 
 
 @numba.njit(nogil=True, cache=True)
-def _bucket(key, buckets):  # type: ignore[no-untyped-def]
+def _bucket(key: np.uint64, buckets: int) -> np.int32:
     """Of the word that has this key."""
     return np.int32(_mix(key) % _U(buckets))
 
 
 @numba.njit(nogil=True, cache=True)
-def _mix(value):  # type: ignore[no-untyped-def]
+def _mix(value: np.uint64) -> np.uint64:
     """A bijection that brings all bits to the lower ones."""
     value = (value ^ (value >> _U(28))) * _STEP
     return value ^ (value >> _U(32))

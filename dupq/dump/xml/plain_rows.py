@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dupq.dump.xml.segments import MAXIMUM_ROW
-from dupq.kernel_cache import numba
+from dupq.kernel_cache import Integer, numba
 
 STRING, INTEGER, DATE = 0, 1, 2
 
@@ -138,7 +138,7 @@ def _hash(name: str) -> np.uint64:
 
 
 @numba.njit(nogil=True, cache=True)
-def _find_marks(data, classes, marks):  # type: ignore[no-untyped-def]
+def _find_marks(data: np.ndarray, classes: np.ndarray, marks: np.ndarray) -> int:
     """The positions and number of the bytes with a special meaning; fast, as it has no branches."""
     count = 0
     for at in range(len(data)):
@@ -148,7 +148,7 @@ def _find_marks(data, classes, marks):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _count(data):  # type: ignore[no-untyped-def]
+def _count(data: np.ndarray) -> int:
     count = 0
     for byte in data:
         count += byte == 60
@@ -156,7 +156,9 @@ def _count(data):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _parse(data, attributes, found, classes, marks, longest):  # type: ignore[no-untyped-def]
+def _parse(
+    data: np.ndarray, attributes: Layout, found: PlainRows, classes: np.ndarray, marks: np.ndarray, longest: int
+) -> tuple[int, int, int]:
     """Fill `found`; returns how many rows were kept, left out by the selector, and odd."""
     kept = others = odd = 0
     start = mark = 0
@@ -180,12 +182,12 @@ def _parse(data, attributes, found, classes, marks, longest):  # type: ignore[no
             found.others[others] = start
             others += 1
             _clear(found, kept)
-        start = end
+        start = end  # type: ignore[assignment]  # an Integer
     return kept, others, odd
 
 
 @numba.njit(nogil=True, cache=True, inline="always")
-def _open(found, row):  # type: ignore[no-untyped-def]
+def _open(found: PlainRows, row: int) -> None:
     """Row `row`'s texts begin where those of the row before ended, whether it will have any or not."""
     for place in range(found.offsets.shape[0]):
         if row + 1 < found.offsets.shape[1]:
@@ -193,7 +195,7 @@ def _open(found, row):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _clear(found, row):  # type: ignore[no-untyped-def]
+def _clear(found: PlainRows, row: int) -> None:
     """Forget what was read for `row`."""
     _open(found, row)
     for place in range(found.present.shape[0]):
@@ -202,12 +204,12 @@ def _clear(found, row):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _is_space(byte):  # type: ignore[no-untyped-def]
+def _is_space(byte: np.uint8) -> bool | np.bool:
     return byte == 32 or byte == 10 or byte == 13 or byte == 9
 
 
 @numba.njit(nogil=True, cache=True)
-def _is_row_start(data, at):  # type: ignore[no-untyped-def]
+def _is_row_start(data: np.ndarray, at: Integer) -> bool | np.bool:
     return (
         at + 4 < len(data)
         and data[_U(at)] == 60  # <
@@ -219,14 +221,24 @@ def _is_row_start(data, at):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _next_row(data, at):  # type: ignore[no-untyped-def]
+def _next_row(data: np.ndarray, at: Integer) -> Integer:
     while at < len(data) and not (data[_U(at)] == 60 and _is_row_start(data, at)):
         at += 1
     return at
 
 
 @numba.njit(nogil=True, cache=True)
-def _row(data, start, attributes, found, row, classes, seen, marks, mark):  # type: ignore[no-untyped-def]
+def _row(
+    data: np.ndarray,
+    start: Integer,
+    attributes: Layout,
+    found: PlainRows,
+    row: int,
+    classes: np.ndarray,
+    seen: np.ndarray,
+    marks: np.ndarray,
+    mark: int,
+) -> tuple[Integer, bool]:
     """Read the row at `start`; returns where the next one begins, -1 if it is odd, and whether it is kept."""
     size = len(data)
     if not _is_row_start(data, start):
@@ -310,7 +322,7 @@ def _row(data, start, attributes, found, row, classes, seen, marks, mark):  # ty
 
 
 @numba.njit(nogil=True, cache=True)
-def _is_complete(attributes, found, row):  # type: ignore[no-untyped-def]
+def _is_complete(attributes: Layout, found: PlainRows, row: int) -> bool:
     """Whether the row has all that it must have."""
     selected = np.int64(0)
     if attributes.selector >= 0:
@@ -324,13 +336,13 @@ def _is_complete(attributes, found, row):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _is_reserved(data, name):  # type: ignore[no-untyped-def]
+def _is_reserved(data: np.ndarray, name: Integer) -> bool:
     """Whether the name begins with xml, which names of XML's own do."""
     return (data[_U(name)] | 32) == 120 and (data[_U(name + 1)] | 32) == 109 and (data[_U(name + 2)] | 32) == 108
 
 
 @numba.njit(nogil=True, cache=True, inline="always")
-def _known(data, name, length, value, attributes):  # type: ignore[no-untyped-def]
+def _known(data: np.ndarray, name: Integer, length: Integer, value: np.uint64, attributes: Layout) -> int:
     """Which attribute has this name, -1 for none."""
     for index in range(len(attributes.hashes)):
         if attributes.hashes[index] == value and attributes.lengths[index] == length:
@@ -342,7 +354,9 @@ def _known(data, name, length, value, attributes):  # type: ignore[no-untyped-de
 
 
 @numba.njit(nogil=True, cache=True)
-def _skip_value(data, at, classes, marks, mark):  # type: ignore[no-untyped-def]
+def _skip_value(
+    data: np.ndarray, at: Integer, classes: np.ndarray, marks: np.ndarray, mark: int
+) -> tuple[Integer, int]:
     """Where the value that begins at `at`, behind its quote, ends, past its other quote; -1 if it is not plain.
 
     And the next mark: those before `at` are passed over.
@@ -375,13 +389,15 @@ def _skip_value(data, at, classes, marks, mark):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _text(data, at, texts, end, classes, marks, mark):  # type: ignore[no-untyped-def]
+def _text(
+    data: np.ndarray, at: Integer, texts: np.ndarray, end: Integer, classes: np.ndarray, marks: np.ndarray, mark: int
+) -> tuple[Integer, Integer, int]:
     """Decode the value at `at` to `texts` from `end` on; where both end, -1 if it is not plain; the next mark."""
     size, quote = len(data), data[_U(at - 1)]
     while True:
         while marks[_U(mark)] < at:
             mark += 1
-        length = np.int64(marks[_U(mark)]) - at
+        length: Integer = np.int64(marks[_U(mark)]) - at
         for place in range(length):
             texts[_U(end + place)] = data[_U(at + place)]
         end += length
@@ -418,7 +434,7 @@ def _text(data, at, texts, end, classes, marks, mark):  # type: ignore[no-untype
 
 
 @numba.njit(nogil=True, cache=True, inline="always")
-def _reference(data, at):  # type: ignore[no-untyped-def]
+def _reference(data: np.ndarray, at: Integer) -> tuple[Integer, Integer]:
     """The character of the reference at `at`, and where it ends; -1 if it is not plain."""
     if at + 6 >= len(data):
         return -1, 0
@@ -441,7 +457,7 @@ def _reference(data, at):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _character(data, at):  # type: ignore[no-untyped-def]
+def _character(data: np.ndarray, at: Integer) -> tuple[Integer, Integer]:
     """The code point of a reference by number, whose number (`10` or `xA`) begins at `at`."""
     is_hexadecimal = data[_U(at)] == 120
     base = 16 if is_hexadecimal else 10
@@ -463,7 +479,7 @@ def _character(data, at):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _is_allowed(code):  # type: ignore[no-untyped-def]
+def _is_allowed(code: Integer) -> bool | np.bool:
     """Whether XML allows the character."""
     if code < 0x20:
         return code == 9 or code == 10 or code == 13
@@ -471,7 +487,7 @@ def _is_allowed(code):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _encode(code, texts, end):  # type: ignore[no-untyped-def]
+def _encode(code: Integer, texts: np.ndarray, end: Integer) -> Integer:
     """Write the character as UTF-8; returns where it ends."""
     if code < 0x80:
         texts[_U(end)] = code
@@ -493,7 +509,7 @@ def _encode(code, texts, end):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _utf8_length(data, at):  # type: ignore[no-untyped-def]
+def _utf8_length(data: np.ndarray, at: Integer) -> int:
     """The bytes of the non-ASCII character at `at`; 0 if it is no valid UTF-8 or XML forbids it."""
     lead = data[_U(at)]
     length = 2 if 0xC2 <= lead <= 0xDF else 3 if 0xE0 <= lead <= 0xEF else 4 if 0xF0 <= lead <= 0xF4 else 0
@@ -510,7 +526,7 @@ def _utf8_length(data, at):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _integer(data, start, end):  # type: ignore[no-untyped-def]
+def _integer(data: np.ndarray, start: Integer, end: Integer) -> tuple[Integer, bool]:
     """The number between `start` and `end`, written in the one usual way."""
     is_negative = data[_U(start)] == 45
     first = start + is_negative
@@ -525,7 +541,7 @@ def _integer(data, start, end):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _digits(data, start, count):  # type: ignore[no-untyped-def]
+def _digits(data: np.ndarray, start: Integer, count: int) -> Integer:
     """The number in `count` digits; -1 if one of them is no digit."""
     number = np.int64(0)
     for at in range(start, start + count):
@@ -536,7 +552,7 @@ def _digits(data, start, count):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _date(data, start, end):  # type: ignore[no-untyped-def]
+def _date(data: np.ndarray, start: Integer, end: Integer) -> tuple[Integer, bool]:
     """The milliseconds since 1970 of `2012-03-06T19:06:05` or `2012-03-06T19:06:05.667`, in UTC."""
     if end - start != 19 and end - start != 23:
         return 0, False
@@ -549,7 +565,7 @@ def _date(data, start, end):  # type: ignore[no-untyped-def]
     )
     year, month, day = _digits(data, start, 4), _digits(data, start + 5, 2), _digits(data, start + 8, 2)
     hour, minute, second = _digits(data, start + 11, 2), _digits(data, start + 14, 2), _digits(data, start + 17, 2)
-    fraction = 0
+    fraction: Integer = 0
     if end - start == 23:
         has_marks = has_marks and data[_U(start + 19)] == 46
         fraction = _digits(data, start + 20, 3)
@@ -562,14 +578,14 @@ def _date(data, start, end):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _month_length(year, month):  # type: ignore[no-untyped-def]
+def _month_length(year: Integer, month: Integer) -> int:
     if month == 2:
         return 29 if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else 28
     return 30 if month == 4 or month == 6 or month == 9 or month == 11 else 31
 
 
 @numba.njit(nogil=True, cache=True)
-def _days(year, month, day):  # type: ignore[no-untyped-def]
+def _days(year: Integer, month: Integer, day: Integer) -> Integer:
     """Days since 1970-01-01 in the Gregorian calendar, counted in years that begin in March."""
     shifted = year - (month <= 2)
     since_march = (month + 9) % 12
