@@ -10,7 +10,7 @@ docs/python.md shows what they give. What they need is imported when they are fi
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dupq.api.duplicates import find_duplicates
@@ -29,7 +29,7 @@ _PLACES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Import a public name when it is first used."""
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,5 +1,7 @@
 """The exceptions that users see: one line that says what is wrong, where, and what to do."""
 
+from typing import Self
+
 
 class DupqError(Exception):
     """What is wrong, where (file, row or setting) and what to do, in one line.
@@ -13,7 +15,7 @@ class DupqError(Exception):
         super().__init__(message)
         self.exit_code = exit_code
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[type[Self], tuple[str, int]]:
         """Keep both fields when Ray carries the error from a worker to the driver."""
         return (type(self), (str(self), self.exit_code))
 

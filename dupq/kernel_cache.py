@@ -15,7 +15,7 @@ import hashlib
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numba
 import numpy as np
@@ -67,7 +67,7 @@ class _Locator:
     _py_file: str
 
     @classmethod
-    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> Any:
+    def from_function(cls, py_func: Callable[..., object], py_file: str) -> Self | None:
         """A locator for a function of dupq, None for others: numba then takes the next kind of locator."""
         is_ours = Path(py_file).resolve().is_relative_to(PACKAGE)
         return super().from_function(py_func, py_file) if is_ours else None  # type: ignore[misc]

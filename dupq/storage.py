@@ -12,7 +12,7 @@ import os
 import pathlib
 import uuid
 from collections.abc import Collection, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -21,6 +21,9 @@ import xxhash
 
 from dupq.errors import DupqError
 from dupq.tables import conform
+
+if TYPE_CHECKING:
+    from botocore.client import BaseClient
 
 _COUNTS = b"dupq.counts"
 
@@ -70,7 +73,7 @@ def _s3_filesystem(endpoint: str | None) -> pafs.S3FileSystem:
 
 
 @functools.cache
-def _s3_client(endpoint: str | None) -> Any:
+def _s3_client(endpoint: str | None) -> "BaseClient":
     import boto3
 
     return boto3.client("s3", endpoint_url=endpoint)
@@ -160,7 +163,7 @@ def write_bytes(uri: str, content: bytes) -> None:
         os.replace(temporary, uri)
 
 
-def _put(uri: str, content: Any) -> None:
+def _put(uri: str, content: bytes | IO[bytes]) -> None:
     """Write bytes, or a seekable file, to S3."""
     bucket, key = _s3_place(uri)
     with _s3_errors(uri):
@@ -293,12 +296,12 @@ def read_json(uri: str) -> Any:
         raise DupqError(f"{uri}: not valid JSON ({error})") from error
 
 
-def json_bytes(value: Any) -> bytes:
+def json_bytes(value: object) -> bytes:
     """JSON as in all of dupq's files: sorted keys, an indent of two spaces, a newline at the end."""
     return (json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
 
 
-def write_json(uri: str, value: Any) -> None:
+def write_json(uri: str, value: object) -> None:
     """Write `value` as JSON, whole or not at all."""
     write_bytes(uri, json_bytes(value))
 

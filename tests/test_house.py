@@ -1,5 +1,6 @@
 """What holds for the whole project: light imports, one version, presets that parse, the interface."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -69,6 +70,29 @@ def test_the_command_line_is_the_one_that_was_promised(job: str) -> None:
     ).stdout
     everywhere = {"--help"} if job == "report" else {"--help", "--ray", "--set"}
     assert set(re.findall(r"--[a-z]+(?:-[a-z]+)*", shown.partition("options:")[2])) == INTERFACE[job] | everywhere
+
+
+# Types that are left out, where a library has none or a value may be anything; fewer are welcome.
+SIGNATURES_WITH_ANY, TYPE_IGNORES = 28, 9
+
+
+def test_types_are_told_to_users_and_hardly_ever_left_out() -> None:
+    assert (ROOT / "dupq" / "py.typed").is_file()
+    sources = [file.read_text() for file in (ROOT / "dupq").rglob("*.py")]
+    assert sum(source.count("type: ignore") for source in sources) <= TYPE_IGNORES
+    nodes = [node for source in sources for node in ast.walk(ast.parse(source))]
+    functions = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    assert sum(any(map(_has_any, _annotations(function))) for function in functions) <= SIGNATURES_WITH_ANY
+
+
+def _annotations(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.expr]:
+    parameters = [node for node in ast.walk(function.args) if isinstance(node, ast.arg)]
+    return [found for found in (function.returns, *(node.annotation for node in parameters)) if found is not None]
+
+
+def _has_any(annotation: ast.expr) -> bool:
+    """Also in an annotation that is written as a text."""
+    return re.search(r"\bAny\b", ast.unparse(annotation)) is not None
 
 
 def test_lock_files_pin_every_dependency() -> None:

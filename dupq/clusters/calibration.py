@@ -13,8 +13,9 @@ Linked pairs are sampled more densely than others; as in case-control studies th
 added to the log-odds (King and Zeng 2001, section 4.1), so that they do not make pairs look likelier.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize
@@ -89,7 +90,7 @@ class Model:
         }
 
     @classmethod
-    def from_dict(cls, values: dict) -> "Model":
+    def from_dict(cls, values: Mapping[str, Any]) -> "Model":
         """What `to_dict` gave."""
         centres, scales, coefficients = (np.array(values[name]) for name in ("centres", "scales", "coefficients"))
         return cls(centres, scales, coefficients, float(values["linked_share"]))

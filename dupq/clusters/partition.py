@@ -287,7 +287,7 @@ def _root(parents: np.ndarray, cluster: int) -> int:
 
 
 @numba.njit(nogil=True, cache=True)
-def _join(graph: _Graph, edge: int, heap: list, absent: float) -> None:
+def _join(graph: _Graph, edge: int, heap: list[tuple[float, int]], absent: float) -> None:
     """Join the ends of an edge; the edges of the end that has fewer are handed to the other."""
     kept, lost = graph.ends[edge, 0], graph.ends[edge, 1]
     if graph.degrees[kept] < graph.degrees[lost]:
@@ -305,7 +305,7 @@ def _join(graph: _Graph, edge: int, heap: list, absent: float) -> None:
 
 
 @numba.njit(nogil=True, cache=True)
-def _hand_over(graph: _Graph, half: int, lost: int, kept: int, heap: list, absent: float) -> None:
+def _hand_over(graph: _Graph, half: int, lost: int, kept: int, heap: list[tuple[float, int]], absent: float) -> None:
     edge = half >> 1
     other = graph.ends[edge, 0] + graph.ends[edge, 1] - lost
     twin = graph.slots[_slot(graph, kept, other)]

@@ -6,7 +6,7 @@ CANDIDATES           ──shared──▶        rows of COMPARED (evidence.py)
 COMPARED             ──scored_table──▶  rows of SCORED
 """
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,9 @@ from dupq.neighbours.exact import rule_of
 from dupq.neighbours.measure import Measure
 from dupq.tables import CANDIDATES, COMPARED, NEIGHBOURS, SCORED
 from dupq.text.terms import Terms, numbers_of, terms_of
+
+if TYPE_CHECKING:
+    from dupq.neighbours.tiles import Nearest
 
 _NO_RANK = np.iinfo(np.int32).max  # after all others
 _NO_KEY = np.iinfo(np.int64).max
@@ -31,7 +34,7 @@ class Scale(NamedTuple):
     k: int
 
 
-def ranked(keys: np.ndarray, nearest: Any, measure: Measure) -> pa.Table:
+def ranked(keys: np.ndarray, nearest: "Nearest", measure: Measure) -> pa.Table:
     """The lists (search.Nearest) of the questions `keys` as rows for the clusters stage."""
     from dupq.neighbours.search import as_neighbours
 
@@ -52,7 +55,7 @@ def undirected(directed: pa.Table) -> pa.Table:
     left, right, ranks, queries = left[order], right[order], ranks[order], queries[order]
     first = np.r_[True, (left[1:] != left[:-1]) | (right[1:] != right[:-1])] if len(left) else np.zeros(0, bool)
     pairs = np.cumsum(first) - 1
-    columns: list[Any] = [left[first], right[first], directed["similarity"].to_numpy()[order][first]]
+    columns: list[np.ndarray] = [left[first], right[first], directed["similarity"].to_numpy()[order][first]]
     listed = ranks != _NO_RANK
     values = [ranks, directed["lift"].to_numpy()[order]]
     for is_mine in (queries == left, queries == right):

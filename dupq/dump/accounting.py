@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from dupq.errors import DupqError
 from dupq.settings.ingest import IngestSettings
@@ -52,7 +51,7 @@ class Account:
                 f"{posts['rejects']:,} unusable rows"
             )
 
-    def closed(self) -> dict[str, Any]:
+    def closed(self) -> dict[str, object]:
         """The sums of the site, and `files`, the counts of each. Raises DupqError if they do not add up."""
         for source, counts in zip(self._sources, self._files, strict=True):
             if counts["rows"] != sum(counts[end] for end in _ENDS):

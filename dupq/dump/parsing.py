@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -54,7 +54,7 @@ class Format:
     tables: tuple[str, ...]
     layout: Layout
     columns: Callable[[PlainRows], list[tuple[str, pa.Table, np.ndarray]]]  # tables, and where their rows begin
-    parse: Callable[[Mapping[str, str]], tuple[str, dict[str, Any]] | str]  # a table's row, or what to count it as
+    parse: Callable[[Mapping[str, str]], tuple[str, dict[str, object]] | str]  # a table's row, or what to count it as
     others: str | None  # what rows that the layout leaves out count as
 
 
@@ -212,9 +212,9 @@ class _Found:
 
     def __init__(self, file_format: Format) -> None:
         self._format = file_format
-        self._rows: dict[str, list[dict[str, Any]]] = {name: [] for name in file_format.tables}
+        self._rows: dict[str, list[dict[str, object]]] = {name: [] for name in file_format.tables}
         self._positions: dict[str, list[int]] = {name: [] for name in file_format.tables}
-        self.rejects: list[dict[str, Any]] = []
+        self.rejects: list[dict[str, object]] = []
         self.counts = Counter({"rows": 0})
 
     def add(self, row: Row | BrokenRow, source: str) -> None:
@@ -233,7 +233,7 @@ class _Found:
         """The rows of one table, and their positions."""
         return pa.Table.from_pylist(self._rows[name], KINDS[name].schema), np.array(self._positions[name], np.int64)
 
-    def _parsed(self, row: Row | BrokenRow) -> tuple[str, dict[str, Any]] | str | BrokenRow:
+    def _parsed(self, row: Row | BrokenRow) -> tuple[str, dict[str, object]] | str | BrokenRow:
         if isinstance(row, BrokenRow):
             return row
         try:

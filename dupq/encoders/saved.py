@@ -8,7 +8,6 @@ split.parquet       which questions the network was trained, tuned and tested on
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import safetensors
@@ -39,7 +38,7 @@ class SavedEncoder:
     settings: Settings
     pair_threshold: float | None  # score that tells duplicates from random pairs; None without links to choose it on
     fitness: Fitness  # on the archive that it was trained on
-    metrics: dict[str, Any]
+    metrics: dict[str, object]
 
     @property
     def reader(self) -> Reader:
@@ -103,7 +102,7 @@ def read_weights(content: bytes, place: str) -> dict[str, np.ndarray]:
         raise DupqError(f"{place}: not readable ({error})") from error
 
 
-def _fingerprint(model: bytes, words: bytes, description: dict[str, Any]) -> str:
+def _fingerprint(model: bytes, words: bytes, description: dict[str, object]) -> str:
     digest = hashlib.sha256()
     for part in (model, words, storage.json_bytes(description)):
         digest.update(len(part).to_bytes(8, "little"))

@@ -5,7 +5,6 @@ Links are incomplete: an unlinked pair may well be a duplicate, so every figure 
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import xxhash
@@ -14,6 +13,7 @@ from dupq.clusters.components import components
 from dupq.evaluation.labels import unseen
 from dupq.evaluation.measures import accuracy, best_threshold, pair_average_precision, retrieval_measures, roc_auc
 from dupq.evaluation.protocol import Ranker
+from dupq.evaluation.records import Known, Labelled
 from dupq.evaluation.tables import TABLES
 from dupq.links.split import Split, split_links
 from dupq.settings.config import Settings
@@ -42,7 +42,7 @@ def measure_known(
     settings: Settings,
     others: np.ndarray | None = None,
     tables: Collection[str] = tuple(TABLES),
-) -> dict[str, Any] | None:
+) -> Known | None:
     """The measures of `tables` for all systems on duplicate links (int64, shape (m, 2)); None without links.
 
     `keys` (int64) are those of the archive that `rankers` know. Measured are the links that the encoder never saw.
@@ -55,7 +55,7 @@ def measure_known(
         return None
     split = _split(links, seen, settings)
     left_out = {name: len(split.questions_of(name)) for name in ("train", "development")}
-    known: dict[str, Any] = {"left_out": left_out}
+    known: Known = {"left_out": left_out}
     if "retrieval" in tables:
         compared = {name: rankers[name] for name in _RANKED if name in rankers}
         known |= retrieval(compared, split, len(keys), settings.evaluation)
@@ -86,7 +86,7 @@ def unseen_split(links: np.ndarray, trained_on: np.ndarray, tuned_on: np.ndarray
 
 def retrieval(
     rankers: Mapping[str, Ranker], split: Split, archive_questions: int, settings: EvaluationSettings
-) -> dict[str, Any]:
+) -> Known:
     """Accuracy, recall and MAP of each system: every test question against the whole archive.
 
     What counts are the other questions of its set of known duplicates.
@@ -130,27 +130,27 @@ def pair_thresholds(
 
 def balanced_pairs(
     rankers: Mapping[str, Ranker], thresholds: dict[str, float], split: Split, links: np.ndarray, keys: np.ndarray
-) -> dict[str, Any]:
+) -> dict[str, float]:
     """Accuracy on as many linked test pairs as random ones (Bogdanova et al. 2015, section 5.1).
 
     A system without a threshold is left out.
     """
     test = _balanced(split, "test", links, keys)
-    measured: dict[str, Any] = {"pairs": len(test.labels)}
+    measured: dict[str, float] = {"pairs": len(test.labels)}
     for name, ranker in rankers.items():
         if name in thresholds and len(test.labels):
             measured[name] = accuracy(ranker.score(test.left, test.right), test.labels, thresholds[name])
     return measured
 
 
-def labelled_pairs(rankers: Mapping[str, Ranker], thresholds: dict[str, float], pairs: Pairs) -> dict[str, Any]:
+def labelled_pairs(rankers: Mapping[str, Ranker], thresholds: dict[str, float], pairs: Pairs) -> Labelled:
     """Accuracy, average precision and area under the ROC curve of each system on `pairs` of both labels.
 
     Negatives that people chose are alike, and harder than the random ones of `balanced_pairs`, which the thresholds
     come from; the last two measures need no threshold, and a system without one has them only.
     """
     duplicates = int(pairs.labels.sum())
-    systems: dict[str, Any] = {}
+    systems: dict[str, dict[str, float]] = {}
     for name, ranker in rankers.items():
         scores = ranker.score(pairs.left, pairs.right)
         systems[name] = {

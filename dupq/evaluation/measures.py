@@ -1,7 +1,6 @@
 """Measures of retrieval and of pair classification."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from scipy.stats import rankdata
@@ -20,7 +19,7 @@ def average_precision(ranked: Sequence[int], relevant: set[int], k: int) -> floa
     return total / min(k, len(relevant))
 
 
-def retrieval_measures(rankings: Sequence[Sequence[int]], relevant: list[set[int]], k: int) -> dict[str, Any]:
+def retrieval_measures(rankings: Sequence[Sequence[int]], relevant: list[set[int]], k: int) -> dict[str, float]:
     """Accuracy@n (a known duplicate among the first n), recall@n (the share of them there) and MAP@k.
 
     Means over the queries. Each has at least one question in `relevant`; `rankings` reach to k, so there is no

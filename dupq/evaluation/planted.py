@@ -1,7 +1,7 @@
 """Measures on the planted duplicates of a made-up archive, which are exact, as its truth is known."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,7 @@ def same_cluster(planted: Planted, keys: np.ndarray, clusters: np.ndarray) -> fl
     return float(np.mean(sides[0] == sides[1]))
 
 
-def found_at_10(planted: Planted, rankers: Mapping[str, Ranker], most: int) -> dict[str, Any]:
+def found_at_10(planted: Planted, rankers: Mapping[str, Ranker], most: int) -> dict[str, float]:
     """For each system the share of pairs whose original is among the ten best for the later question.
 
     Of at most `most` questions, chosen by a hash of their keys: over all their pairs, and over those that no training
@@ -33,7 +33,7 @@ def found_at_10(planted: Planted, rankers: Mapping[str, Ranker], most: int) -> d
     """
     asked = np.isin(planted.questions, chosen(np.unique(planted.questions), most))
     questions, originals, unseen = planted.questions[asked], planted.originals[asked], ~planted.trained_on[asked]
-    measured: dict[str, Any] = {"pairs_ranked": int(asked.sum()), "pairs_never_trained_on": int(unseen.sum())}
+    measured: dict[str, float] = {"pairs_ranked": int(asked.sum()), "pairs_never_trained_on": int(unseen.sum())}
     for name, ranker in rankers.items():
         ranked = ranker.rank(questions, _TOP)
         hits = np.array([original in found for original, found in zip(originals.tolist(), ranked, strict=True)])

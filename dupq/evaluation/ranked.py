@@ -6,7 +6,6 @@ questions alone (dupq/stages/evaluation/ranking.py), and what measures is run ag
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,7 @@ class Archive:
 
 
 # What is measured of an archive, as JSON has it. It is called twice, and asks the same both times.
-Measuring = Callable[[Archive], dict[str, Any]]
+Measuring = Callable[[Archive], Mapping[str, object]]
 
 
 class Noted:

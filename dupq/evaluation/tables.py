@@ -1,7 +1,8 @@
 """Printing the measures on known duplicates as text tables."""
 
 from collections.abc import Callable
-from typing import Any
+
+from dupq.evaluation.records import Known
 
 _RETRIEVAL = {
     "accuracy_at_1": "Acc@1",
@@ -16,13 +17,13 @@ _RETRIEVAL = {
 _LABELLED = {"accuracy": "Acc", "average_precision": "AP", "roc_auc": "AUC"}
 
 
-def retrieval_table(known: dict[str, Any]) -> str:
+def retrieval_table(known: Known) -> str:
     """One row a system: Accuracy@1, @5, @10, MAP and recall@k as far as the ranking goes, in per cent."""
     head = f"{known['test_queries']} test questions against {known['archive_questions']:,} questions"
     return "\n".join([head, *_rows(known["retrieval"], _RETRIEVAL)])
 
 
-def pairs_table(known: dict[str, Any]) -> str:
+def pairs_table(known: Known) -> str:
     """One row a system: accuracy on balanced pairs, and the measures on labelled ones if there are any; in per cent."""
     measures = dict(known["balanced_pairs"])
     head = f"{measures.pop('pairs')} test pairs, half of them linked, half random"
@@ -34,7 +35,7 @@ def pairs_table(known: dict[str, Any]) -> str:
     return "\n".join(rows)
 
 
-def left_out(known: dict[str, Any]) -> str:
+def left_out(known: Known) -> str:
     """What was not measured on, and why, in one or two lines."""
     seen = known["left_out"]
     lines = [
@@ -62,4 +63,4 @@ def _rows(systems: dict[str, dict[str, float]], columns: dict[str, str]) -> list
     return rows
 
 
-TABLES: dict[str, Callable[[dict[str, Any]], str]] = {"pairs": pairs_table, "retrieval": retrieval_table}
+TABLES: dict[str, Callable[[Known], str]] = {"pairs": pairs_table, "retrieval": retrieval_table}

@@ -34,7 +34,7 @@ def parse_verdicts(text: str, place: str) -> list[Verdict]:
     lines = text.removeprefix("\ufeff").split("\n")
     header = [name.strip() for name in lines[0].split("\t")]
     columns = _places_of_columns(header, f"{place}, line 1")
-    found: dict[tuple, tuple[Verdict, int]] = {}
+    found: dict[tuple[object, ...], tuple[Verdict, int]] = {}
     for number, line in enumerate(lines[1:], 2):
         if not line.strip():
             continue

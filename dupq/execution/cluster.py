@@ -13,6 +13,7 @@ import ray
 from dupq.errors import DupqError, SettingError
 
 _PATIENCE_SECONDS = 10
+_QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
 _OBJECT_STORE_BYTES = 300_000_000  # work is exchanged as files; objects are small
 
 
@@ -28,11 +29,10 @@ def connect(address: str | None = None) -> None:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # Ray's future default, without its warning
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     wanted = address or os.environ.get("RAY_ADDRESS") or "local"
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     _check_reachable(wanted)
     try:
         with _no_stderr():
-            _init(wanted, quiet)
+            _init(wanted)
     except ConnectionError as error:
         raise DupqError(
             f"no Ray cluster at {wanted} ({error}); start one, or leave out --ray and RAY_ADDRESS to use this machine"
@@ -55,11 +55,11 @@ def _check_reachable(address: str) -> None:
         ) from error
 
 
-def _init(address: str, quiet: dict[str, Any]) -> None:
+def _init(address: str) -> None:
     if address == "local":
-        ray.init(address="local", include_dashboard=False, object_store_memory=_OBJECT_STORE_BYTES, **quiet)
+        ray.init(address="local", include_dashboard=False, object_store_memory=_OBJECT_STORE_BYTES, **_QUIET)
     else:
-        ray.init(address=address, **quiet)
+        ray.init(address=address, **_QUIET)
 
 
 @contextlib.contextmanager

@@ -5,10 +5,11 @@ import ctypes
 import resource
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import pyarrow as pa
 
+Result = TypeVar("Result")
 _STATUS = Path("/proc/self/status")
 
 
@@ -38,7 +39,7 @@ def give_back() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def measured(work: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
+def measured(work: Callable[..., Result], *arguments: object) -> tuple[Result, float]:
     """The result of `work(*arguments)` and its peak memory in MB."""
     give_back()
     reset_peak()

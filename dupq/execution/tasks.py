@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeVar
 
 import ray
 
@@ -17,6 +17,7 @@ from dupq.execution.memory import measured
 Counts = dict[str, int]
 CAP = "cap: "
 
+Result = TypeVar("Result")
 _SECONDS_BETWEEN_LINES = 60
 RETRIES = 3  # of a task whose worker or node died; an error of the code is not retried
 
@@ -56,7 +57,7 @@ def summarise(outcomes: Sequence[tuple[Counts, float]]) -> Report:
 
 
 def run_tasks(
-    label: str, work: Callable[..., Counts], calls: Sequence[tuple], cpus: float = 1, gpus: int = 0
+    label: str, work: Callable[..., Counts], calls: Sequence[tuple[object, ...]], cpus: float = 1, gpus: int = 0
 ) -> Report:
     """Call `work` once for each tuple of arguments, in parallel, and sum up the counts.
 
@@ -74,7 +75,7 @@ def run_tasks(
     return summarise(outcomes)
 
 
-def result_of(reference: Any) -> Any:
+def result_of(reference: "ray.ObjectRef[Result]") -> Result:
     """The result of a task; raises its DupqError as it was raised there."""
     try:
         return ray.get(reference)

@@ -1,9 +1,10 @@
 """Compiled code that keeps the best candidates of each question so far, and merges lists of neighbours."""
 
 import mmap
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from dupq.kernel_cache import numba as nb
 from dupq.neighbours.exact import Rule, Side, exact_score
@@ -33,7 +34,7 @@ def no_candidates(questions: int, k: int) -> Candidates:
     return Candidates(values, others, np.zeros(questions, np.int32), bounds)
 
 
-def _pages(shape: tuple[int, int], kind: Any) -> np.ndarray:
+def _pages(shape: tuple[int, int], kind: npt.DTypeLike) -> np.ndarray:
     """An array whose memory returns to the system when it is freed; malloc would keep it, once for each thread."""
     count = shape[0] * shape[1]
     return np.frombuffer(mmap.mmap(-1, max(1, count * np.dtype(kind).itemsize)), kind, count).reshape(shape)

@@ -203,7 +203,7 @@ def _widened(embeddings: torch.Tensor, depth: int) -> torch.Tensor:
 
 if triton is not None:
 
-    @triton.jit(do_not_specialize=["m", "n", "diagonal", "room"])
+    @triton.jit(do_not_specialize=["m", "n", "diagonal", "room"])  # type: ignore[untyped-decorator]
     def _find(
         left: tl.tensor, right: tl.tensor, row_bounds: tl.tensor, column_bounds: tl.tensor,
         count: tl.tensor, found_rows: tl.tensor, found_columns: tl.tensor, found_values: tl.tensor,

@@ -29,7 +29,7 @@ class Measure:
         """The highest score that two embeddings can have."""
         return abs(self.dense) + abs(self.lexical)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """For encoder.json."""
         return asdict(self)
 

@@ -20,6 +20,7 @@ Each stage reads files and writes files; the driver holds none of their rows.
 import dataclasses
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from dupq import storage
 from dupq.clusters.prior import read_prior
@@ -31,6 +32,7 @@ from dupq.near_duplicates.band_choice import with_bands
 from dupq.report import page
 from dupq.runs import versions, writer
 from dupq.runs.layout import NeighbourFiles, RunLayout
+from dupq.runs.records import Metrics
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.shards import link_files, partitions, question_shards
@@ -154,7 +156,7 @@ def dedup(job: DedupJob) -> writer.Run:
     return run
 
 
-def check_gates(gates: Gates, metrics: dict, run: str) -> None:
+def check_gates(gates: Gates, metrics: Metrics, run: str) -> None:
     """Raise DupqError for the first gate that a run does not pass."""
     recall = (metrics["links"] or {}).get("in_one_cluster")
     change = (metrics["drift"] or {}).get("questions_of_clusters_changed")
@@ -170,7 +172,7 @@ def check_gates(gates: Gates, metrics: dict, run: str) -> None:
         raise DupqError(f"{failed}; the run is complete but not marked as succeeded, see {run}/report.html")
 
 
-def run_settings(description: dict, assignments: tuple[str, ...]) -> Settings:
+def run_settings(description: dict[str, Any], assignments: tuple[str, ...]) -> Settings:
     """The settings that the encoder was trained with, changed where a run is free to, and bands and rows chosen."""
     trained = config.from_dict(description["settings"])
     free = {section: getattr(Settings(), section) for section in FREE_SECTIONS}
@@ -184,7 +186,7 @@ def _inputs(job: DedupJob) -> dict[str, str | None]:
     return {name: storage.absolute(uri) if uri else None for name, uri in named.items()}
 
 
-def _made_from(job: DedupJob, description: dict, prior: str) -> dict:
+def _made_from(job: DedupJob, description: dict[str, Any], prior: str) -> dict[str, object]:
     return {
         "questions": writer.content_of(job.questions),
         "links": writer.content_of(job.links) if job.links else None,

@@ -2,7 +2,6 @@
 
 import functools
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from dupq.errors import DupqError, SettingError
 from dupq.evaluation.known_duplicates import measure_known
 from dupq.evaluation.labels import Labels, usable
 from dupq.evaluation.ranked import Archive
+from dupq.evaluation.records import Known
 from dupq.evaluation.tables import TABLES, left_out
 from dupq.links.pair_files import read_lines
 from dupq.links.tables import known_duplicates
@@ -85,7 +85,7 @@ def evaluate(job: EvaluationJob) -> str:
     return "\n\n".join([*(f"{name}: {TABLES[name](metrics)}" for name in job.tables), left_out(metrics)])
 
 
-def _measured(job: EvaluationJob, settings: Settings, site_names: list[str], archive: Archive) -> dict[str, Any]:
+def _measured(job: EvaluationJob, settings: Settings, site_names: list[str], archive: Archive) -> Known:
     sites = Sites(site_names)
     labels = _read_labels(job.links, sites, archive.keys) if _is_pair_file(job.links) else None
     links = known_duplicates(job.links, sites) if labels is None else labels.duplicates

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dupq import storage
 from dupq.dump.sites import Found, find_sites
@@ -61,7 +61,7 @@ def _own_files(output: str, dumps: Sequence[str]) -> list[str]:
     return [f"{output}/"]
 
 
-def ingest(job: IngestJob, checked: Checked | None = None) -> dict[str, dict[str, Any]]:
+def ingest(job: IngestJob, checked: Checked | None = None) -> dict[str, dict[str, object]]:
     """Write the tables of all sites; returns what was counted for each, as manifest.json has it for all in the output.
 
     `checked` is what `job.check()` gave, if it was called before. Raises DupqError if a dump is missing, damaged or

@@ -3,17 +3,19 @@
 A chart whose numbers the run does not have is empty markup, and the page leaves it out.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
+from dupq.evaluation.records import Known
 from dupq.near_duplicates.band_choice import collision_probability
 from dupq.report import charts
 from dupq.report.charts import Bar, Mark
 from dupq.report.formats import counted, number, score, share, words
 from dupq.report.streaming import Histogram
+from dupq.runs.records import LinkQuality, Metrics
 
 _FUNNEL = [
     ("questions", "Questions", "one"),
@@ -37,19 +39,19 @@ _SYSTEMS = {
 }
 
 
-def funnel(metrics: dict[str, Any]) -> Markup:
+def funnel(metrics: Metrics) -> Markup:
     """What is left of the questions, step by step."""
     questions = metrics.get("questions")
     records = []
     for name, label, tone in _FUNNEL:
         count = metrics.get(name)
-        if count is not None:
+        if isinstance(count, int):
             of_all = f" ({share(count / questions)})" if tone == "one" and questions else ""
             records.append(Bar(label, count, number(count) + of_all, tone))
     return _bars("From questions to clusters", "Counts after each step.", records)
 
 
-def retrieval(known: dict[str, Any]) -> Markup:
+def retrieval(known: Known) -> Markup:
     """How often the encoder and BM25 find a known duplicate."""
     systems = known.get("retrieval") or {}
     records = []
@@ -61,7 +63,7 @@ def retrieval(known: dict[str, Any]) -> Markup:
     return _bars("Known duplicates found", "Encoder and BM25 side by side.", records, 1)
 
 
-def balanced_pairs(known: dict[str, Any]) -> Markup:
+def balanced_pairs(known: Known) -> Markup:
     """How often each way of comparing tells known duplicates from random pairs."""
     accuracies = known.get("balanced_pairs") or {}
     records = [
@@ -72,7 +74,7 @@ def balanced_pairs(known: dict[str, Any]) -> Markup:
     return _bars("Duplicates told from random pairs", "Accuracy; a coin reaches 50 %.", records, 1)
 
 
-def reliability(links: dict[str, Any]) -> Markup:
+def reliability(links: LinkQuality) -> Markup:
     """What the model says of pairs with a test question, beside how many of them are linked."""
     bins = links.get("calibration") or {}
     records = []
@@ -86,7 +88,7 @@ def reliability(links: dict[str, Any]) -> Markup:
     return _bars("Probability and links", description, records, 1)
 
 
-def planted(kinds: dict[str, Any]) -> Markup:
+def planted(kinds: Mapping[str, Mapping[str, float]]) -> Markup:
     """What became of the pairs that were planted into the archive."""
     records = []
     for kind, measures in kinds.items():
@@ -153,7 +155,7 @@ def _histogram(title: str, counts: Histogram, threshold: float | None) -> Markup
     return charts.histogram(title, description, edges, occupied, mark)
 
 
-def _planted_rows(measures: dict[str, Any]) -> Iterator[tuple[str, float | None, str]]:
+def _planted_rows(measures: Mapping[str, float]) -> Iterator[tuple[str, float | None, str]]:
     """Shares found by each system, over the pairs that no training saw if the run told these apart."""
     yield "same cluster", measures.get("same_cluster"), "one"
     suffix = "_at_10_never_trained_on" if measures.get("pairs_never_trained_on") else "_at_10"

@@ -6,7 +6,7 @@ order ends in the key of its rows.
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -47,6 +47,13 @@ class Pair:
     similarity: float | None
     probability: float
     known_link: bool | None
+
+
+class _Member(NamedTuple):
+    """A question of a cluster."""
+
+    key: Key
+    is_canonical: bool
 
 
 @dataclass(frozen=True)
@@ -180,7 +187,7 @@ def gather(run: Run) -> Findings:
     members = _members(run, {row["cluster_id"] for row in largest + certain})
     evidence = _evidence(run, members, threshold)
     above, below = pairs.above(), pairs.below()
-    shown = {_key(row) for rows in members.values() for row in rows}
+    shown = {member.key for some in members.values() for member in some}
     shown |= {key for pair in above + below for key in (pair.left, pair.right)}
     return Findings(
         sources=list(pairs.counts.values()),
@@ -226,7 +233,7 @@ def _clusters_of(run: Run, pairs: list[Pair]) -> set[str]:
     return {cluster_by_key[pair.left] for pair in pairs if _together(pair, cluster_by_key)}
 
 
-def _members(run: Run, cluster_ids: set[str]) -> dict[str, list[dict[str, Any]]]:
+def _members(run: Run, cluster_ids: set[str]) -> dict[str, list[_Member]]:
     """The first questions of each cluster, the canonical one before all."""
     order: Order = [("is_canonical", "descending"), ("site", "ascending"), ("question_id", "ascending")]
     selections = {cluster_id: Selection(QUESTIONS_SHOWN, order) for cluster_id in sorted(cluster_ids)}
@@ -235,12 +242,15 @@ def _members(run: Run, cluster_ids: set[str]) -> dict[str, list[dict[str, Any]]]
         members = table.filter(pc.is_in(table["cluster_id"], wanted))
         for cluster_id in pc.unique(members["cluster_id"]).to_pylist():
             selections[cluster_id].add(members.filter(pc.equal(members["cluster_id"], cluster_id)))
-    return {cluster_id: selection.rows() for cluster_id, selection in selections.items()}
+    return {
+        cluster_id: [_Member(_key(row), row["is_canonical"]) for row in selection.rows()]
+        for cluster_id, selection in selections.items()
+    }
 
 
-def _evidence(run: Run, members: dict[str, list[dict[str, Any]]], threshold: float | None) -> dict[str, list[Pair]]:
+def _evidence(run: Run, members: dict[str, list[_Member]], threshold: float | None) -> dict[str, list[Pair]]:
     """The joining pairs between the questions shown of each cluster, the weakest first."""
-    cluster_by_key = {_key(row): cluster_id for cluster_id, rows in members.items() for row in rows}
+    cluster_by_key = {member.key: cluster_id for cluster_id, some in members.items() for member in some}
     ids = _id_set(set(cluster_by_key))
     found: dict[str, list[Pair]] = defaultdict(list)
     for table in run.pairs.files():
@@ -279,13 +289,11 @@ def _pair(row: dict[str, Any]) -> Pair:
     )
 
 
-def _cluster(
-    stats: dict[str, Any], members: dict[str, list[dict[str, Any]]], evidence: dict[str, list[Pair]]
-) -> Cluster:
-    rows = members[stats["cluster_id"]]
+def _cluster(stats: dict[str, Any], members: dict[str, list[_Member]], evidence: dict[str, list[Pair]]) -> Cluster:
+    some = members[stats["cluster_id"]]
     return Cluster(
         **stats,
-        canonical=next((_key(row) for row in rows if row["is_canonical"]), None),
-        questions=[_key(row) for row in rows],
+        canonical=next((member.key for member in some if member.is_canonical), None),
+        questions=[member.key for member in some],
         pairs=evidence.get(stats["cluster_id"], [])[:PAIRS_SHOWN],
     )

@@ -2,14 +2,15 @@
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import TypeVar
 
 ABSENT = "–"
+Shown = TypeVar("Shown")
 
 
-def _or_dash(show: Callable[[Any], str]) -> Callable[[Any], str]:
+def _or_dash(show: Callable[[Shown], str]) -> Callable[[Shown | None], str]:
     @wraps(show)
-    def shown(value: Any) -> str:
+    def shown(value: Shown | None) -> str:
         return ABSENT if value is None else show(value)
 
     return shown

@@ -1,9 +1,12 @@
 """The learning curve of a training as an SVG file of its own, with its colours in it."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from markupsafe import Markup
+
+if TYPE_CHECKING:
+    from dupq.training.checkpoints import Epoch
 
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _GAP = 720, 180, 70, 12, 64
 _LABELS = 12  # of epochs along the axis, at most
@@ -30,7 +33,7 @@ class _Panel(NamedTuple):
         return self.top + _HEIGHT - (value - self.low) / max(self.high - self.low, 1e-12) * _HEIGHT
 
 
-def picture(curve: Sequence[dict[str, Any]]) -> str:
+def picture(curve: Sequence["Epoch"]) -> str:
     """An SVG file: development MAP and loss of each epoch (`epoch`, `development_map`, `loss`), the best one marked."""
     losses = [float(row["loss"]) for row in curve]
     maps = [float(row["development_map"]) for row in curve if row["development_map"] is not None]

@@ -15,6 +15,7 @@ from dupq.report import charts, figures, findings, formats
 from dupq.report.findings import Findings
 from dupq.report.summary import decided_by
 from dupq.runs.reader import Key, Question, Run, open_run
+from dupq.runs.records import Metrics, StageRecord
 
 TITLE_LENGTH = 200  # characters of a title that are shown
 SITES_SHOWN = 12
@@ -98,7 +99,7 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
-def _context(run: Run, found: Findings) -> dict[str, Any]:
+def _context(run: Run, found: Findings) -> dict[str, object]:
     metrics, stages = run.metrics, run.manifest.get("stages") or []
     known, links = metrics.get("known_duplicates"), metrics.get("links")
     return {
@@ -153,7 +154,7 @@ def _clip(question: Question | None) -> tuple[str, str]:
     return title[:TITLE_LENGTH] + "…", f"shortened from {len(question.title):,} characters"
 
 
-def _caps(stages: list[dict[str, Any]]) -> list[Cap]:
+def _caps(stages: list[StageRecord]) -> list[Cap]:
     return [
         Cap(stage["name"], name, count)
         for stage in stages
@@ -162,7 +163,7 @@ def _caps(stages: list[dict[str, Any]]) -> list[Cap]:
     ]
 
 
-def _settings(config: dict[str, Any], metrics: dict[str, Any]) -> dict[str, Any]:
+def _settings(config: dict[str, Any], metrics: Metrics) -> dict[str, Any]:
     values = {path: _setting(config, path) for path in _SETTINGS}
     threshold = values["clusters.threshold"]
     if threshold is not None and threshold < 0:
@@ -175,5 +176,5 @@ def _setting(config: dict[str, Any], path: str) -> Any:
     return (config.get(section) or {}).get(name)
 
 
-def _sites(metrics: dict[str, Any]) -> list[tuple[str, int]]:
+def _sites(metrics: Metrics) -> list[tuple[str, int]]:
     return sorted((metrics.get("sites") or {}).items(), key=lambda site: (-site[1], site[0]))

@@ -1,13 +1,13 @@
 """The summary of a run in a few lines, for the terminal."""
 
-from typing import Any
-
 from dupq import storage
+from dupq.evaluation.records import Known
+from dupq.runs.records import Calibration, Metrics
 
 
 def summary(run_uri: str) -> str:
     """What was found in a finished run, how good it is, and where everything is."""
-    metrics = storage.read_json(storage.join(run_uri, "metrics.json"))
+    metrics: Metrics = storage.read_json(storage.join(run_uri, "metrics.json"))
     lines = [
         f"questions         {metrics['questions']:>12,} of {len(metrics['sites'])} site(s)",
         f"exact copies      {metrics['exact_copies']:>12,}",
@@ -24,7 +24,7 @@ def summary(run_uri: str) -> str:
     return "\n".join(lines)
 
 
-def _sure_pairs(metrics: dict[str, Any]) -> str:
+def _sure_pairs(metrics: Metrics) -> str:
     count, chosen = metrics["encoder_pairs_above_threshold"], metrics["thresholds"][0]
     if not count:
         return f"{0:>12} of {metrics['encoder_pairs']:,} candidate pairs: none is sure enough for {chosen['precision']}"
@@ -34,7 +34,7 @@ def _sure_pairs(metrics: dict[str, Any]) -> str:
     )
 
 
-def decided_by(calibration: dict[str, Any]) -> str:
+def decided_by(calibration: Calibration) -> str:
     """What the probabilities rest on, in words."""
     prior = f"the prior of {len(calibration['prior_sites'])} sites"
     own = [f"{calibration['development_sets']} sets of known duplicates"] if calibration["development_sets"] else []
@@ -44,7 +44,7 @@ def decided_by(calibration: dict[str, Any]) -> str:
     return f"{prior} and {' and '.join(own)} ({calibration['own_share']:.0%} this archive's own)"
 
 
-def _quality(known: dict[str, Any] | None) -> list[str]:
+def _quality(known: Known | None) -> list[str]:
     if not known or not known["retrieval"]:
         return []
     shown = [
@@ -54,7 +54,7 @@ def _quality(known: dict[str, Any] | None) -> list[str]:
     return [f"known duplicates  {known['test_queries']:>12,} never trained on: {', '.join(shown)}"]
 
 
-def _planted(planted: dict[str, Any] | None) -> list[str]:
+def _planted(planted: dict[str, dict[str, float]] | None) -> list[str]:
     if not planted:
         return []
     shown = [f"{100 * values['same_cluster']:.1f} % of {name}" for name, values in planted.items()]

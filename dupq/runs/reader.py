@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from dupq import storage, tables
 from dupq.errors import DupqError
+from dupq.runs.records import Metrics
 from dupq.runs.table_view import TableView, stored
 
 Key = tuple[str, int]
@@ -43,7 +44,7 @@ class Run:
         return storage.read_json(storage.join(self.uri, "config.json"))
 
     @cached_property
-    def metrics(self) -> dict[str, Any]:
+    def metrics(self) -> Metrics:
         """The counts and the measures of quality."""
         return storage.read_json(storage.join(self.uri, "metrics.json"))
 

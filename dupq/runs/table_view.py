@@ -1,9 +1,11 @@
 """A lazy view of a table for notebooks, as Arrow, pandas, Polars or DuckDB."""
 
+import functools
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,8 +16,14 @@ from dupq import storage
 from dupq.errors import DupqError
 from dupq.tables import conform
 
+if TYPE_CHECKING:
+    import duckdb
+    import pandas
+    import polars
+
 EXTRA = "tables"  # of pip
-Filter = Any  # pc.Expression | list[tuple[str, str, Any]]; pyarrow has no types
+Filter: TypeAlias = "pc.Expression | list[tuple[str, str, object]]"
+Rows = TypeVar("Rows")
 _UNREADABLE = (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError)
 
 
@@ -47,16 +55,21 @@ class TableView:
         table = self._read(lambda: self.dataset.to_table(columns=wanted.names, filter=rows))
         return conform(table, wanted, self.place)
 
-    def pandas(self, columns: list[str] | None = None, filter: Filter | None = None) -> Any:
+    def pandas(self, columns: list[str] | None = None, filter: Filter | None = None) -> "pandas.DataFrame":
         """A pandas DataFrame."""
         _optional("pandas")
         return self.arrow(columns, filter).to_pandas()
 
-    def polars(self, columns: list[str] | None = None, filter: Filter | None = None) -> Any:
+    def polars(self, columns: list[str] | None = None, filter: Filter | None = None) -> "polars.DataFrame":
         """A Polars DataFrame."""
         return _optional("polars").from_arrow(self.arrow(columns, filter))
 
-    def duckdb(self, columns: list[str] | None = None, filter: Filter | None = None, connection: Any = None) -> Any:
+    def duckdb(
+        self,
+        columns: list[str] | None = None,
+        filter: Filter | None = None,
+        connection: "duckdb.DuckDBPyConnection | None" = None,
+    ) -> "duckdb.DuckDBPyRelation":
         """A DuckDB relation, of `connection` or else of DuckDB's default one.
 
         Without columns and filter it is lazy: a query on it reads what it needs. With either, these rows are in memory.
@@ -69,7 +82,7 @@ class TableView:
         """The same as `arrow`, file by file, so that a reader needs the memory of one."""
         wanted = self._wanted(columns)
         for fragment in self.dataset.get_fragments():
-            table = self._read(lambda part=fragment: part.to_table(schema=self.schema, columns=wanted.names))
+            table = self._read(functools.partial(fragment.to_table, schema=self.schema, columns=wanted.names))
             yield conform(table, wanted, getattr(fragment, "path", self.place))
 
     def _wanted(self, columns: list[str] | None) -> pa.Schema:
@@ -80,7 +93,7 @@ class TableView:
                 raise DupqError(f"{self.place}: no column {name!r}; it has {', '.join(self.schema.names)}")
         return pa.schema([self.schema.field(name) for name in columns])
 
-    def _read(self, read: Any) -> Any:
+    def _read(self, read: Callable[[], Rows]) -> Rows:
         try:
             return read()
         except _UNREADABLE as error:
@@ -121,7 +134,7 @@ def _expression(filter: Filter | None) -> pc.Expression | None:
     return pq.filters_to_expression(filter) if isinstance(filter, list) else filter
 
 
-def _optional(name: str) -> Any:
+def _optional(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ImportError as error:

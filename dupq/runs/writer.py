@@ -12,12 +12,12 @@ import importlib.metadata
 import platform
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import asdict
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from dupq import __version__, storage
 from dupq.errors import DupqError
+from dupq.runs.records import StageRecord
 from dupq.settings.config import Settings, answer_settings, to_dict
 
 _LIBRARIES = (
@@ -27,7 +27,7 @@ _LIBRARIES = (
 
 
 class StageReport(Protocol):
-    """What a stage tells of itself: a dataclass with at least these fields."""
+    """What a stage tells of itself: at least these fields."""
 
     tasks: int
     rows_in: int
@@ -40,14 +40,14 @@ class StageReport(Protocol):
 class Run:
     """One run's folder."""
 
-    def __init__(self, uri: str, inputs: dict[str, Any], settings: Settings, algorithms: dict[str, int]) -> None:
+    def __init__(self, uri: str, inputs: Mapping[str, object], settings: Settings, algorithms: dict[str, int]) -> None:
         """Use `open_run`."""
         self.uri = uri
         self.run_id = storage.name(uri)
         self._inputs = inputs
         self._settings = settings
         self._algorithms = algorithms
-        self.records: list[dict[str, Any]] = []
+        self.records: list[StageRecord] = []
 
     def path(self, *parts: str) -> str:
         """The URI of something in the run."""
@@ -58,22 +58,30 @@ class Run:
         """Whether everything was written."""
         return storage.exists(self.path("_SUCCESS"))
 
-    def stage(self, name: str, work: Callable[[], Any]) -> dict[str, Any]:
-        """Do `work`, which returns a StageReport, unless an earlier attempt finished it; returns its record."""
+    def stage(self, name: str, work: Callable[[], StageReport]) -> StageRecord:
+        """Do `work`, unless an earlier attempt finished it; returns its record."""
         place = self.path("stages", f"{name}.json")
         if storage.exists(place):
-            record = storage.read_json(place)
+            record: StageRecord = storage.read_json(place)
             self._keep(record, "finished before")
             return record
         start = time.monotonic()
         report = work()
-        record = {"name": name, "seconds": round(time.monotonic() - start, 2), **asdict(report)}
-        record["peak_memory_mb"] = round(record["peak_memory_mb"], 1)
+        record = StageRecord(
+            name=name,
+            seconds=round(time.monotonic() - start, 2),
+            tasks=report.tasks,
+            rows_in=report.rows_in,
+            rows_out=report.rows_out,
+            peak_memory_mb=round(report.peak_memory_mb, 1),
+            counts=report.counts,
+            caps=report.caps,
+        )
         storage.create(place, storage.json_bytes(record))
         self._keep(record, f"{record['seconds']:.1f} s")
         return record
 
-    def _keep(self, record: dict[str, Any], how: str) -> None:
+    def _keep(self, record: StageRecord, how: str) -> None:
         self.records.append(record)
         counted = {**record["counts"], **record["caps"]}
         bitten = "".join(f", {value:,} {name}" for name, value in counted.items() if value)
@@ -83,7 +91,7 @@ class Run:
             flush=True,
         )
 
-    def manifest(self) -> dict[str, Any]:
+    def manifest(self) -> dict[str, object]:
         """What was run on what, and what each stage took."""
         return {
             "run_id": self.run_id,
@@ -107,7 +115,7 @@ class Run:
 
 
 def open_run(
-    output: str, inputs: dict[str, Any], made_from: Any, settings: Settings, algorithms: dict[str, int]
+    output: str, inputs: Mapping[str, object], made_from: object, settings: Settings, algorithms: dict[str, int]
 ) -> Run:
     """The run below `output` that belongs to these inputs and settings; new or begun before.
 

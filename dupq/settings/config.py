@@ -3,7 +3,6 @@
 import importlib.resources
 import tomllib
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from dupq.errors import SettingError
 from dupq.settings.dedup import (
@@ -82,12 +81,12 @@ def assign_free(trained: Settings, assignments: Iterable[str], free: tuple[str, 
     return assign(trained, assignments)
 
 
-def to_dict(settings: Settings) -> dict[str, Any]:
+def to_dict(settings: Settings) -> dict[str, dict[str, object]]:
     """Plain dictionaries, for JSON."""
     return settings.model_dump()
 
 
-def from_dict(values: Mapping[str, Any]) -> Settings:
+def from_dict(values: Mapping[str, Mapping[str, object]]) -> Settings:
     """The settings that `to_dict` or a preset file holds; what is not named keeps its default."""
     kept = {
         section: {name: value for name, value in entries.items() if f"{section}.{name}" not in _RETIRED}
@@ -96,7 +95,7 @@ def from_dict(values: Mapping[str, Any]) -> Settings:
     return Settings.read(kept)
 
 
-def answer_settings(settings: Settings) -> dict[str, Any]:
+def answer_settings(settings: Settings) -> dict[str, dict[str, object]]:
     """As `to_dict`, without the settings that change nothing of the answer."""
     return {
         name: section.model_dump(exclude={entry for entry in type(section).model_fields if is_only_how(section, entry)})

@@ -1,7 +1,7 @@
 """What all sections of settings share: they are frozen, know their ranges, and say what is wrong in one line."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
@@ -16,7 +16,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 MoreThanZero = Annotated[float, Field(gt=0)]
 
 
-def _split(value: Any) -> Any:
+def _split(value: object) -> object:
     return tuple(part for part in value.split(",") if part) if isinstance(value, str) else value
 
 
@@ -30,7 +30,7 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @classmethod
-    def read(cls, values: Mapping[str, Any], section: str = "") -> Self:
+    def read(cls, values: Mapping[str, object], section: str = "") -> Self:
         """The section with these values, which may be texts as on a command line.
 
         Raises SettingError that names the first wrong one; `section` is its name there.
@@ -40,7 +40,7 @@ class Section(BaseModel):
         except ValidationError as error:
             raise SettingError(_said(error.errors()[0], [section] if section else [])) from None
 
-    def changed(self, **values: Any) -> Self:
+    def changed(self, **values: object) -> Self:
         """A copy with other values, which are checked."""
         return type(self).read({**dict(self), **values}, type(self).__name__)
 

@@ -9,7 +9,7 @@ repeated exactly.
 
 import re
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import safetensors
@@ -22,11 +22,20 @@ from dupq.errors import DupqError
 _FILE = re.compile(r"epoch-(\d{5,})\.safetensors")
 
 
+class Epoch(TypedDict):
+    """A row of the learning curve."""
+
+    epoch: int
+    loss: float
+    development_map: float | None  # None where there are too few development questions
+    examples: int
+
+
 @dataclass
 class Progress:
     """How far training has come: the curve has one row an epoch."""
 
-    curve: list[dict[str, Any]] = field(default_factory=list)
+    curve: list[Epoch] = field(default_factory=list)
     mined: np.ndarray | None = None  # int64, the mined negatives of the last epoch
 
     @property
@@ -37,7 +46,7 @@ class Progress:
         """
         if self.curve and self.curve[-1]["development_map"] is None:
             return len(self.curve)
-        best = max((row["development_map"] for row in self.curve), default=0.0)
+        best = max((row["development_map"] or 0.0 for row in self.curve), default=0.0)
         return next((row["epoch"] for row in self.curve if row["development_map"] == best), 0)
 
     def is_over(self, epochs: int, patience: int, least: int = 0) -> bool:

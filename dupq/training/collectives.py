@@ -6,11 +6,10 @@ sum sparse tensors, and a dense one would be the table's size). Without a proces
 sent.
 """
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import distributed
+from torch.autograd.function import BackwardCFunction, FunctionCtx
 
 from dupq.encoders.protocol import Embedding
 from dupq.text.vocabulary import PADDING
@@ -68,15 +67,15 @@ def whole_batch(own: Embedding, places: np.ndarray, size: int) -> Embedding:
     own = own.rows(0, len(places))
     if not is_shared():
         return _scattered_alone(own, rows)
-    dense = _Scattered.apply(own.dense, rows, size)
+    dense = _Scattered.apply(own.dense, rows, size)  # type: ignore[no-untyped-call]
     if own.words is None:
         return Embedding(dense)
     own_words, own_weights = own.bag
     width = torch.tensor([own_words.shape[1]], device=rows.device)
     distributed.all_reduce(width, op=distributed.ReduceOp.MAX)
     front = (int(width) - own_words.shape[1], 0)  # padding comes first in a bag
-    words = _Scattered.apply(torch.nn.functional.pad(own_words, front, value=PADDING), rows, size)
-    weights = _Scattered.apply(torch.nn.functional.pad(own_weights, front), rows, size)
+    words = _Scattered.apply(torch.nn.functional.pad(own_words, front, value=PADDING), rows, size)  # type: ignore[no-untyped-call]
+    weights = _Scattered.apply(torch.nn.functional.pad(own_weights, front), rows, size)  # type: ignore[no-untyped-call]
     return Embedding(dense, words, weights)
 
 
@@ -88,7 +87,7 @@ class _Scattered(torch.autograd.Function):
     """Rows of all workers to one matrix: a sum of matrices that are zero but for a worker's own rows."""
 
     @staticmethod
-    def forward(ctx: Any, own: torch.Tensor, rows: torch.Tensor, size: int) -> torch.Tensor:
+    def forward(ctx: FunctionCtx, own: torch.Tensor, rows: torch.Tensor, size: int) -> torch.Tensor:
         ctx.save_for_backward(rows)
         whole = own.new_zeros((size, *own.shape[1:]))
         whole[rows] = own
@@ -96,7 +95,7 @@ class _Scattered(torch.autograd.Function):
         return whole
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+    def backward(ctx: BackwardCFunction, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         (rows,) = ctx.saved_tensors
         gradient = gradient.contiguous().clone()
         distributed.all_reduce(gradient)

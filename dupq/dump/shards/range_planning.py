@@ -18,7 +18,7 @@ import pyarrow as pa
 from dupq import storage
 from dupq.dump.parsing import Kind
 from dupq.dump.shards.parts import in_turn, keys_of, requests
-from dupq.dump.shards.planning import DistinctKeys, PartKeys, ShardLimits, ShardPlan, cut_shards, distinct
+from dupq.dump.shards.planning import DistinctKeys, KeyRange, PartKeys, ShardLimits, ShardPlan, cut_shards, distinct
 from dupq.errors import DupqError
 
 _RANGE_ROWS = 2_000_000  # some 55 bytes of memory each
@@ -84,7 +84,7 @@ def plan_spooled(
     return shards
 
 
-def _numbered(groups: Iterable[tuple], first_number: int) -> list[ShardPlan]:
+def _numbered(groups: Iterable[tuple[KeyRange, ...]], first_number: int) -> list[ShardPlan]:
     return [ShardPlan(number, keys) for number, keys in enumerate(groups, first_number)]
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,7 +34,7 @@ _BUFFER = 1 << 20  # bytes of a column that are read at a time
 _UNFOLDED = 128 << 20  # bytes that texts of a batch may unfold to where Arrow cannot keep them folded; it takes twice
 _MAXIMUM_TAGS = 64  # in a row, on average
 
-_NOT_TEXT = object()  # marks a value that is not UTF-8
+_NOT_TEXT: Any = object()  # marks a value that is not UTF-8
 
 
 def row_groups(uri: str) -> int:
@@ -182,7 +183,7 @@ def _rows(batch: pa.RecordBatch, position: int, layout: Layout) -> Iterator[Row 
         yield _row(values, place, layout)
 
 
-def _row(values: Sequence, position: int, layout: Layout) -> Row | BrokenRow:
+def _row(values: Sequence[str | None], position: int, layout: Layout) -> Row | BrokenRow:
     texts = [value for value in values if value]
     if _NOT_TEXT in texts:
         shown = " ".join(value for value in texts if value is not _NOT_TEXT)
@@ -206,7 +207,7 @@ def _text_bytes(array: pa.Array) -> int:
     return pc.sum(lengths).as_py() or 0
 
 
-def _texts(array: pa.Array) -> list:
+def _texts(array: pa.Array) -> list[str | None]:
     """The values of a column as text; None where there is none, _NOT_TEXT for one that is not UTF-8."""
     if pt.is_dictionary(array.type):
         array = array.dictionary_decode()
@@ -228,14 +229,14 @@ def _texts(array: pa.Array) -> list:
     return values if is_string else [_text(value) for value in values]
 
 
-def _text_of_scalar(scalar: pa.Scalar) -> object:
+def _text_of_scalar(scalar: pa.Scalar) -> str | None:
     try:
         return _text(scalar.as_py())
     except UnicodeDecodeError:
         return _NOT_TEXT
 
 
-def _text(value: str | bytes | list | None) -> object:
+def _text(value: str | bytes | list[str | bytes | None] | None) -> str | None:
     try:
         if isinstance(value, list):
             return tags_of([tag.decode() if isinstance(tag, bytes) else tag for tag in value])

@@ -1,7 +1,6 @@
 """Parsing rows of PostLinks.xml, by compiled code or one by one."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +24,7 @@ _QUESTION, _RELATED, _TYPE, _CREATED = range(4)  # in PlainRows.numbers
 _LINK_TYPES = {1: "linked", 3: "duplicate"}
 
 
-def link(attributes: Mapping[str, str]) -> dict[str, Any]:
+def link(attributes: Mapping[str, str]) -> dict[str, object]:
     """One row of LINKS, times in milliseconds. Raises BadField naming what makes it unusable."""
     return {
         "question_id": identifier(attributes, "PostId"),

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -48,7 +47,7 @@ def tags(written: str) -> list[str]:
     return [tag for tag in TAG_SEPARATORS.split(written) if tag]
 
 
-def post(attributes: Mapping[str, str], choice: PostChoice) -> tuple[str, dict[str, Any]] | str:
+def post(attributes: Mapping[str, str], choice: PostChoice) -> tuple[str, dict[str, object]] | str:
     """A row of the table named, times in milliseconds; or what else the post is, "other_posts" or "fabricated".
 
     Raises BadField naming what makes the row unusable.
@@ -63,7 +62,7 @@ def post(attributes: Mapping[str, str], choice: PostChoice) -> tuple[str, dict[s
     return "other_posts"
 
 
-def _question(attributes: Mapping[str, str], maximum_body: int) -> dict[str, Any]:
+def _question(attributes: Mapping[str, str], maximum_body: int) -> dict[str, object]:
     return {
         "question_id": identifier(attributes, "Id"),
         "title": text(attributes, "Title", MAXIMUM_TEXT),
@@ -85,7 +84,7 @@ def _owner(attributes: Mapping[str, str]) -> str | None:
     return number or name or None
 
 
-def _answer(attributes: Mapping[str, str], maximum_body: int) -> dict[str, Any]:
+def _answer(attributes: Mapping[str, str], maximum_body: int) -> dict[str, object]:
     return {
         "answer_id": identifier(attributes, "Id"),
         "question_id": identifier(attributes, "ParentId"),

@@ -7,7 +7,7 @@ at the same path on each. Only safetensors are read, and no code in the folder i
 import importlib.util
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -21,6 +21,9 @@ from dupq.encoders.protocol import Embedding, Encoder
 from dupq.encoders.words import word_table
 from dupq.errors import DupqError
 from dupq.text.vocabulary import FIRST_WORD
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
 
 _PIECE = 1 << 20
 
@@ -90,7 +93,7 @@ class Pretrained(Encoder):
         known = range(FIRST_WORD, FIRST_WORD + len(self._spelling))
         return " ".join(self._spelling[number - FIRST_WORD] for number in ids if number in known)
 
-    def _model(self, device: str) -> Any:
+    def _model(self, device: str) -> "SentenceTransformer":
         if device not in self._models:
             self._models = {device: next(iter(self._models.values())).to(device)}
         return self._models[device]
@@ -125,7 +128,7 @@ def model_fingerprint(folder: str) -> int:
     return (digest.intdigest() >> 1) or 1
 
 
-def _load(folder: str) -> Any:
+def _load(folder: str) -> "SentenceTransformer":
     check_model(folder)
     from sentence_transformers import SentenceTransformer
 

@@ -9,8 +9,6 @@
 Memory: 8 bytes a question where some are chosen; 22 lists and texts and 400 titles a sampled question in `fit`.
 """
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,7 +24,7 @@ from dupq.evaluation.verdict_files import read_verdicts
 from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
 from dupq.runs.layout import CalibrationFiles, NeighbourFiles
 from dupq.settings.dedup import CalibrationSettings
-from dupq.stages.calibration.sampled_pairs import read_lists, sampled_pairs
+from dupq.stages.calibration.sampled_pairs import SampledPairs, read_lists, sampled_pairs
 from dupq.stages.neighbours.plan import Plan
 from dupq.stages.neighbours.search_some import read_keys, search_some, write_keys
 from dupq.stages.neighbours.tables import SearchRequest, read_nearest
@@ -226,7 +224,9 @@ def _floor(scores: np.ndarray, probabilities: np.ndarray, counts: np.ndarray, re
     return float(np.ceil(scores[order][reached[-1]] / step) * step)
 
 
-def _write_pairs(files: CalibrationFiles, sites: Sites, found: Any, features: np.ndarray, p: np.ndarray) -> None:
+def _write_pairs(
+    files: CalibrationFiles, sites: Sites, found: SampledPairs, features: np.ndarray, p: np.ndarray
+) -> None:
     names, ids = zip(*(sites.unpack(side) for side in (found.left, found.right)), strict=True)
     columns = [
         pa.array(names[0], pa.string()),

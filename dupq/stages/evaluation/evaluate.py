@@ -27,7 +27,7 @@ from dupq.links.tables import known_duplicates
 from dupq.runs.layout import EvaluationFiles, QualityFiles
 from dupq.settings.config import Settings
 from dupq.stages.clusters.clusters import previous_clusters
-from dupq.stages.evaluation.quality import link_quality, partners_changed
+from dupq.stages.evaluation.quality import Decided, link_quality, partners_changed
 from dupq.stages.evaluation.ranking import Ranking, measure_ranked
 from dupq.stages.evaluation.review import estimated
 from dupq.tables import CLUSTER_STATS, CLUSTERS, MEMBERS, PAIRS
@@ -45,7 +45,7 @@ def evaluate_run(files: EvaluationFiles, sites: Sites, settings: Settings) -> Re
     return report
 
 
-def _compared(files: EvaluationFiles, site_names: list[str], settings: Settings, archive: Archive) -> dict[str, Any]:
+def _compared(files: EvaluationFiles, site_names: list[str], settings: Settings, archive: Archive) -> dict[str, object]:
     """What is measured by looking questions up in the archive; None of what the run was not given."""
     sites = Sites(site_names)
     known = planted = None
@@ -65,10 +65,7 @@ def _evaluate(files: EvaluationFiles, site_names: list[str]) -> Counts:
     if files.links or files.truth:
         metrics |= storage.read_json(files.ranking.measures)
     if files.links:
-        decided = {
-            "thresholds": metrics["thresholds"],
-            "linked_share": metrics["calibration"]["model"]["linked_share"],
-        }
+        decided = Decided(metrics["thresholds"], metrics["calibration"]["model"]["linked_share"])
         quality = QualityFiles(files.shards, files.encoder, files.links, files.pairs, files.members, files.texts)
         metrics["links"] = link_quality(quality, sites, decided)
     metrics["drift"] = _drift(files, sites, metrics)
@@ -79,7 +76,7 @@ def _evaluate(files: EvaluationFiles, site_names: list[str]) -> Counts:
 _DRIFTING = ("questions", "clusters", "questions_in_clusters", "largest_cluster", "threshold", "expected_precision")
 
 
-def _drift(files: EvaluationFiles, sites: Sites, metrics: dict[str, Any]) -> dict[str, Any] | None:
+def _drift(files: EvaluationFiles, sites: Sites, metrics: dict[str, Any]) -> dict[str, object] | None:
     """What an earlier run had of what this one has, and how many questions changed their cluster."""
     if files.previous is None:
         return None
@@ -151,14 +148,14 @@ def read_seen(encoder: str | None, sites: Sites) -> Seen | None:
     return Seen(parts["train"], parts["development"], links, read_description(encoder)["pair_threshold"])
 
 
-def _measure_planted(archive: Archive, files: EvaluationFiles, sites: Sites, most: int) -> dict[str, Any]:
+def _measure_planted(archive: Archive, files: EvaluationFiles, sites: Sites, most: int) -> dict[str, dict[str, float]]:
     parts = read_split(files.encoder, sites)
     seen = np.concatenate([parts["train"], parts["development"]])
     truth = _read_truth(str(files.truth), sites, seen, archive.keys)
     ends = [np.concatenate([planted.questions, planted.originals]) for planted in truth.values()]
     keys = np.unique(np.concatenate([np.zeros(0, np.int64), *ends]))
     clusters = _clusters_of(keys, files.clusters, sites)
-    measured: dict[str, Any] = {}
+    measured: dict[str, dict[str, float]] = {}
     for kind, planted in truth.items():
         measured[kind] = {
             "pairs": len(planted.questions),

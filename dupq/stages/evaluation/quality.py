@@ -4,7 +4,7 @@ One task. Links are far fewer than questions: it holds them, the questions of cl
 linked question. Links are incomplete, so every precision here is a lower bound.
 """
 
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,11 +26,15 @@ _TITLE_WORDS = (4, 8, 12)  # where groups of titles by length begin, beside 0
 _EDGES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
-def link_quality(files: QualityFiles, sites: Sites, decided: dict[str, Any]) -> dict[str, Any] | None:
-    """Recall, lower-bound precision and calibration on the links of the test part; None without any.
+class Decided(NamedTuple):
+    """What a run decided before it is compared with links."""
 
-    `decided` is the record of thresholds, and the share of duplicates that is linked.
-    """
+    thresholds: list[dict[str, float]]
+    linked_share: float  # of the duplicates, the share that is linked
+
+
+def link_quality(files: QualityFiles, sites: Sites, decided: Decided) -> dict[str, object] | None:
+    """Recall, lower-bound precision and calibration on the links of the test part; None without any."""
     links = known_duplicates(files.links, sites)
     links = links[np.isin(links, all_keys(files.texts)).all(axis=1)]  # dumps name questions that are deleted
     split = run_split(links, read_split(files.encoder, sites))
@@ -51,10 +55,10 @@ def link_quality(files: QualityFiles, sites: Sites, decided: dict[str, Any]) -> 
         "lower_bound_precision": _lower_bound(split, linked, keys, clusters),
         "b_cubed": measures.b_cubed(linked, split.set_of(linked), keys, clusters)._asdict(),
         "pairwise": measures.pairwise(linked, split.set_of(linked), keys, clusters)._asdict(),
-        "thresholds": [_at_threshold(row, tested, pairs, is_known) for row in decided["thresholds"]],
+        "thresholds": [_at_threshold(row, tested, pairs, is_known) for row in decided.thresholds],
         "calibration": {
             **{name: column.tolist() for name, column in bins._asdict().items()},
-            "share_of_duplicates_linked": decided["linked_share"],
+            "share_of_duplicates_linked": decided.linked_share,
             "error_on_links": measures.calibration_error(bins),
         },
         **_by_kind(files.shards, sites, tested, together),
@@ -98,7 +102,9 @@ def _lower_bound(split: Split, linked: np.ndarray, keys: np.ndarray, clusters: n
     return float(known.mean()) if len(known) else None
 
 
-def _at_threshold(row: dict[str, float], links: np.ndarray, pairs: dict[str, np.ndarray], known: np.ndarray) -> dict:
+def _at_threshold(
+    row: dict[str, float], links: np.ndarray, pairs: dict[str, np.ndarray], known: np.ndarray
+) -> dict[str, float | None]:
     """What pairs of that probability would find and be worth, before any partition."""
     above = pairs["probability"] >= np.float32(row["threshold"])
     found = np.isin(pair_codes(*links.T), pair_codes(pairs["left"][above], pairs["right"][above]))
@@ -109,7 +115,9 @@ def _at_threshold(row: dict[str, float], links: np.ndarray, pairs: dict[str, np.
     }
 
 
-def _by_kind(shards: tuple[Shard, ...], sites: Sites, links: np.ndarray, together: np.ndarray) -> dict[str, Any]:
+def _by_kind(
+    shards: tuple[Shard, ...], sites: Sites, links: np.ndarray, together: np.ndarray
+) -> dict[str, dict[str, dict[str, float]]]:
     """The recall of links by their left question's site, length of title and year."""
     keys = np.unique(links[:, 0])
     words, years = np.zeros(len(keys), np.int64), np.zeros(len(keys), np.int64)

@@ -5,8 +5,6 @@ draw    a task a file   the pairs that belong to the sample
 write   here            review.parquet with the strata, and review.tsv to be filled in
 """
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -116,7 +114,7 @@ def _titles(keys: np.ndarray, shards: list[Shard], sites: Sites) -> dict[int, st
     return found
 
 
-def estimated(uri: str, runs: str, sites: Sites) -> dict[str, Any] | None:
+def estimated(uri: str, runs: str, sites: Sites) -> dict[str, object] | None:
     """What the verdicts of a file say of the run whose sample they are on; None if no run below `runs` drew them."""
     run_id = _run_of(storage.read_bytes(uri).decode())
     place = storage.join(runs, run_id, "review.parquet") if run_id else ""

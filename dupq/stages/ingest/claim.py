@@ -2,7 +2,6 @@
 
 import hashlib
 import uuid
-from typing import Any
 
 from dupq import storage
 from dupq.errors import DupqError
@@ -21,7 +20,7 @@ class Claim:
         self._uri = storage.join(folder, "owner.json")
         self._run = uuid.uuid4().hex
 
-    def take(self, parts_from: Any) -> str:
+    def take(self, parts_from: object) -> str:
         """Claim the folder, and clear it of parts of anything else; returns where those from `parts_from` go."""
         work = hashlib.sha256(storage.json_bytes(parts_from)).hexdigest()[:16]
         if self._owner().get("work") != work:

@@ -13,9 +13,9 @@ are all there. One that was begun goes on: the parts and shards that are there a
 import threading
 import traceback
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import ray
 
@@ -39,6 +39,7 @@ from dupq.tables import REJECTS
 _AHEAD = 2  # units a CPU that are being read before their turn comes
 _MOVES = 16  # shards that are published at once; on S3 each waits for the network
 
+Result = TypeVar("Result")
 Failure = tuple[str, DupqError]  # a site, and why it failed
 
 
@@ -79,7 +80,7 @@ def _raise(errors: Sequence[Failure], sites: int) -> None:
         raise DupqError("\n  ".join([f"{len(errors)} of {sites} sites failed:", *lines]))
 
 
-def all_counts(output: str) -> dict[str, dict[str, Any]]:
+def all_counts(output: str) -> dict[str, dict[str, object]]:
     """The counts of each finished site of an archive: its sums, and `files` with those of each file."""
     marks = storage.list_files(storage.join(output, "ingest"), ".json")
     return {file.relative.removesuffix(".json"): storage.read_json(file.uri)["counts"] for file in marks}
@@ -142,7 +143,7 @@ class _SiteIngest:
             self._run.enter(-1)
         return self._peak
 
-    def _is_done(self, made_from: Any) -> bool:
+    def _is_done(self, made_from: dict[str, object]) -> bool:
         """Whether the site is finished already. Raises DupqError if it has more rejects than are allowed now."""
         if not storage.exists(self._mark):
             return False
@@ -212,7 +213,7 @@ class _SiteIngest:
             storage.write_table(rejects_uri(folder, "none"), REJECTS.empty_table(), REJECTS)
         storage.clear(folder, kept)
 
-    def _publish(self, made_from: Any) -> None:
+    def _publish(self, made_from: dict[str, object]) -> None:
         """Replace the site's earlier shards by the new ones, and mark the site as done."""
         counts = self._account.closed()
         self._claim.check()
@@ -275,13 +276,13 @@ class _SiteIngest:
                     self._account.leave_out(file, table, rows)
         self._writes = {}
 
-    def _start(self, work: Any, *arguments: Any) -> Any:
+    def _start(self, work: Callable[..., Result], *arguments: object) -> "ray.ObjectRef[tuple[Result, float]]":
         return ray.remote(measured).options(num_cpus=1, max_retries=RETRIES).remote(work, *arguments)
 
-    def _do(self, work: Any, *arguments: Any) -> Any:
+    def _do(self, work: Callable[..., Result], *arguments: object) -> Result:
         return self._result(self._start(work, *arguments))
 
-    def _result(self, reference: Any) -> Any:
+    def _result(self, reference: "ray.ObjectRef[tuple[Result, float]]") -> Result:
         """The result of a task, unless the whole ingest was aborted meanwhile."""
         if self._run.stop.is_set():
             raise DupqError("given up")

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -71,7 +71,7 @@ def shard_uri(folder: str, number: int) -> str:
     return storage.join(folder, f"part-{number:05d}.parquet")
 
 
-def made_from(site: DumpSite, job: Ingest) -> dict[str, Any]:
+def made_from(site: DumpSite, job: Ingest) -> dict[str, object]:
     """What the tables of a site depend on: the content of its files, settings, and the version of ingest.
 
     `parts` is what its parts depend on; how they are cut into shards can change without reading the dump again.

@@ -13,7 +13,7 @@ question's neighbours are what its own search found. A pair above the floor is f
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -33,9 +33,12 @@ from dupq.stages.neighbours.tables import SearchRequest, nearest_table, read_nea
 from dupq.tables import NEAREST, SIMILAR_PAIRS
 from dupq.text.keys import Sites
 
+if TYPE_CHECKING:
+    from dupq.neighbours.ivf import Centroids, Listed
+
 # questions that the centroids are made from; more than the second number only where there are more lists
 _SAMPLE_A_LIST, _MOST_SAMPLED = 64, 1 << 18
-_members: dict[tuple[str, str], Any] = {}  # those that this worker used last, by run and name
+_members: dict[tuple[str, str], "Listed"] = {}  # those that this worker used last, by run and name
 
 
 def find_approximately(files: NeighbourFiles, shards: Sequence[Shard], request: SearchRequest) -> Report:
@@ -114,7 +117,7 @@ def _centroids(files: NeighbourFiles, request: SearchRequest, plan: Plan, group:
     return skip_or(output, make)
 
 
-def _read_centroids(files: NeighbourFiles, group: list[int]) -> Any:
+def _read_centroids(files: NeighbourFiles, group: list[int]) -> "Centroids":
     from dupq.neighbours.ivf import Centroids
 
     table = storage.read_table(files.step("centres", group_name(group))).combine_chunks()
@@ -172,7 +175,7 @@ def _lists_in(table: pa.Table) -> np.ndarray:
     return column.flatten().to_numpy().reshape(len(table), column.type.list_size)
 
 
-def _ready_members(files: NeighbourFiles, request: SearchRequest, group: list[int], place: int) -> Any:
+def _ready_members(files: NeighbourFiles, request: SearchRequest, group: list[int], place: int) -> "Listed":
     """The members (ivf.Listed) of a span of a group's lists. Those used last are kept."""
     from dupq.neighbours.ivf import Listed
     from dupq.neighbours.tiles import block

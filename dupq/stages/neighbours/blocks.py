@@ -5,7 +5,7 @@ queries-FIRST-LAST     the questions of some blocks that are searched again (inc
 rest-NUMBER            the other questions of a block
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,8 +18,11 @@ from dupq.stages.neighbours.tables import SearchRequest, read_nearest
 from dupq.tables import CHANGES
 from dupq.text.keys import Sites
 
+if TYPE_CHECKING:
+    from dupq.neighbours.tiles import Block
+
 _KEPT_BYTES = 1 << 30
-_kept: dict[tuple[str, str], Any] = {}  # by run and name, the one used last at the end
+_kept: dict[tuple[str, str], "Block"] = {}  # by run and name, the one used last at the end
 
 
 def block_name(number: int) -> str:
@@ -27,7 +30,7 @@ def block_name(number: int) -> str:
     return f"block-{number:05d}"
 
 
-def ready_block(files: NeighbourFiles, request: SearchRequest, plan: Plan, name: str) -> Any:
+def ready_block(files: NeighbourFiles, request: SearchRequest, plan: Plan, name: str) -> "Block":
     """A block (tiles.Block), ready to be searched. Those used last are kept, at least two."""
     from dupq.neighbours.tiles import block
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,9 @@ from dupq.settings.dedup import NeighbourSettings
 from dupq.shards import partition_of
 from dupq.tables import NEAREST, NEIGHBOURS, SIMILAR_PAIRS
 
+if TYPE_CHECKING:
+    from dupq.neighbours.tiles import Nearest
+
 
 @dataclass(frozen=True)
 class SearchRequest:
@@ -27,7 +30,7 @@ class SearchRequest:
     threshold: float
     parts: int
 
-    def lasting(self) -> dict[str, Any]:
+    def lasting(self) -> dict[str, object]:
         """What must be equal in an earlier run for its neighbours to be valid."""
         settings = self.settings
         return {
@@ -40,7 +43,7 @@ class SearchRequest:
         }
 
 
-def nearest_table(keys: np.ndarray, nearest: Any) -> pa.Table:
+def nearest_table(keys: np.ndarray, nearest: "Nearest") -> pa.Table:
     """Lists of neighbours as rows."""
     inside = nearest.others >= 0
     offsets = pa.array(np.concatenate([[0], np.cumsum(inside.sum(axis=1))]).astype(np.int32))
@@ -48,7 +51,7 @@ def nearest_table(keys: np.ndarray, nearest: Any) -> pa.Table:
     return pa.table([pa.array(keys), *lists, pa.array(nearest.above)], schema=NEAREST)
 
 
-def read_nearest(uri: str, k: int) -> tuple[np.ndarray, Any]:
+def read_nearest(uri: str, k: int) -> tuple[np.ndarray, "Nearest"]:
     """The keys and lists (search.Nearest) of a file."""
     from dupq.neighbours.search import nobody
 
@@ -64,7 +67,7 @@ def read_nearest(uri: str, k: int) -> tuple[np.ndarray, Any]:
 
 
 def write_found(
-    files: NeighbourFiles, request: SearchRequest, name: str, lists: tuple[np.ndarray, Any], pairs: Sequence[str]
+    files: NeighbourFiles, request: SearchRequest, name: str, lists: tuple[np.ndarray, "Nearest"], pairs: Sequence[str]
 ) -> Counts:
     """Write some questions' lists, the pairs above the floor from the files `pairs`, and both for the clusters stage.
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import torch
 
     from dupq.encoders.protocol import Encoder
-    from dupq.training.checkpoints import Progress
+    from dupq.training.checkpoints import Checkpoints, Progress
     from dupq.training.loop import Losses, Sequences
     from dupq.training.pairs import Pairs, Rankings, Taught
     from dupq.training.title_body import TitlesAndBodies
@@ -333,7 +333,7 @@ def _log(files: TrainingFiles, epoch: int, losses: "Losses", development_map: fl
     storage.write_bytes(storage.join(files.tensorboard, file_name(epoch)), content)
 
 
-def _finish(task: _Task, network: "Encoder", checkpoints: Any, progress: "Progress") -> None:
+def _finish(task: _Task, network: "Encoder", checkpoints: "Checkpoints", progress: "Progress") -> None:
     """Leave the weights of the best epoch, and the curve, also where an earlier attempt did all epochs."""
     from dupq.encoders.saved import weights
 

@@ -4,9 +4,12 @@ import contextlib
 import sys
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dupq import storage
+
+if TYPE_CHECKING:
+    from dupq.training.checkpoints import Epoch
 
 POLL_SECONDS = 2.0
 
@@ -54,10 +57,10 @@ def _print_epochs(uri: str, told: int) -> int:
     return len(curve)
 
 
-def _measured(row: dict[str, Any], curve: list[dict[str, Any]]) -> str:
+def _measured(row: "Epoch", curve: list["Epoch"]) -> str:
     if row["development_map"] is None:
         return ""
-    before = [other["development_map"] for other in curve if other["epoch"] < row["epoch"]]
+    before = [other["development_map"] or 0.0 for other in curve if other["epoch"] < row["epoch"]]
     mark = "  best so far" if row["development_map"] > max(before, default=-1.0) else ""
     return f"  development MAP {row['development_map']:.3f}{mark}"
 
@@ -67,7 +70,7 @@ def _print_progress(uri: str) -> None:
         print("\r\033[K" + progress_line(storage.read_json(uri)), end="\r", file=sys.stderr, flush=True)
 
 
-def progress_line(progress: dict[str, Any]) -> str:
+def progress_line(progress: dict[str, float]) -> str:
     """The progress of the running epoch, in one line."""
     return (
         f"fit: epoch {progress['epoch']} of {progress['epochs']}, step {progress['step']:,} of "

@@ -4,7 +4,7 @@ One task. It holds the embeddings of a sample: to measure the fitness that later
 there are known duplicates, the score that best separates development pairs from random ones.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,9 @@ from dupq.runs.training_layout import TrainingFiles
 from dupq.settings.config import Settings
 from dupq.stages.training.prepare import Known, all_keys, read_known, texts_among
 from dupq.text.keys import Sites
+
+if TYPE_CHECKING:
+    from dupq.encoders.reader import Reader
 
 
 def save_encoder(files: TrainingFiles, sites: Sites, settings: Settings, run_id: str) -> Report:
@@ -63,7 +66,7 @@ def _texts(files: TrainingFiles, keys: np.ndarray) -> pa.Table:
 
 
 def _pair_threshold(
-    files: TrainingFiles, reader: Any, keys: np.ndarray, known: Known
+    files: TrainingFiles, reader: "Reader", keys: np.ndarray, known: Known
 ) -> tuple[float | None, float | None]:
     """The score that best tells development links from random pairs, and how well; None where there are no links."""
     from dupq.evaluation.measures import accuracy, best_threshold
