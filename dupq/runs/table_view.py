@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import polars
 
 EXTRA = "tables"  # of pip
-Filter: TypeAlias = "pc.Expression | list[tuple[str, str, object]]"
+Filter: TypeAlias = pc.Expression | list[tuple[str, str, object]]
 Rows = TypeVar("Rows")
 _UNREADABLE = (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError)
 
