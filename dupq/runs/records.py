@@ -35,6 +35,12 @@ class LinkQuality(TypedDict, total=False):
     calibration: dict[str, list[float]]  # columns of evaluation.clusters.Calibration, beside single numbers
 
 
+class Drift(TypedDict, total=False):
+    """What differs from an earlier run."""
+
+    questions_of_clusters_changed: float
+
+
 class Metrics(TypedDict, total=False):
     """metrics.json."""
 
@@ -53,4 +59,4 @@ class Metrics(TypedDict, total=False):
     known_duplicates: Known | None
     planted: dict[str, dict[str, float]] | None
     links: LinkQuality | None
-    drift: dict[str, float] | None
+    drift: Drift | None

@@ -65,7 +65,8 @@ def _evaluate(files: EvaluationFiles, site_names: list[str]) -> Counts:
     if files.links or files.truth:
         metrics |= storage.read_json(files.ranking.measures)
     if files.links:
-        decided = Decided(metrics["thresholds"], metrics["calibration"]["model"]["linked_share"])
+        linked_share = metrics["calibration"]["model"]["linked_share"]
+        decided = Decided(thresholds=metrics["thresholds"], linked_share=linked_share)
         quality = QualityFiles(files.shards, files.encoder, files.links, files.pairs, files.members, files.texts)
         metrics["links"] = link_quality(quality, sites, decided)
     metrics["drift"] = _drift(files, sites, metrics)

@@ -4,7 +4,7 @@ One task. Links are far fewer than questions: it holds them, the questions of cl
 linked question. Links are incomplete, so every precision here is a lower bound.
 """
 
-from typing import NamedTuple
+from typing import TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +26,7 @@ _TITLE_WORDS = (4, 8, 12)  # where groups of titles by length begin, beside 0
 _EDGES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
-class Decided(NamedTuple):
+class Decided(TypedDict):
     """What a run decided before it is compared with links."""
 
     thresholds: list[dict[str, float]]
@@ -55,10 +55,10 @@ def link_quality(files: QualityFiles, sites: Sites, decided: Decided) -> dict[st
         "lower_bound_precision": _lower_bound(split, linked, keys, clusters),
         "b_cubed": measures.b_cubed(linked, split.set_of(linked), keys, clusters)._asdict(),
         "pairwise": measures.pairwise(linked, split.set_of(linked), keys, clusters)._asdict(),
-        "thresholds": [_at_threshold(row, tested, pairs, is_known) for row in decided.thresholds],
+        "thresholds": [_at_threshold(row, tested, pairs, is_known) for row in decided["thresholds"]],
         "calibration": {
             **{name: column.tolist() for name, column in bins._asdict().items()},
-            "share_of_duplicates_linked": decided.linked_share,
+            "share_of_duplicates_linked": decided["linked_share"],
             "error_on_links": measures.calibration_error(bins),
         },
         **_by_kind(files.shards, sites, tested, together),
