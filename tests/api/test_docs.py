@@ -26,7 +26,7 @@ def test_the_examples_run(small_runs, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_example_that_reads_a_run_prints_clusters_and_pairs(
     small_runs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("sys.argv", ["read_run.py", small_runs.folder])
+    monkeypatch.setattr("sys.argv", ["read_run.py", small_runs.loose])
     runpy.run_path(str(ROOT / "examples" / "laptop" / "read_run.py"))
     clusters, _, pairs = capsys.readouterr().out.partition("the likeliest pairs")
     assert clusters.count("\ncluster ") == 5
