@@ -6,6 +6,7 @@ half a million words (`dupq/encoders/unpadded.py`). If no actor would get a seco
 Data's own processes take longer to start than a small archive takes to encode.
 """
 
+import logging
 import warnings
 from typing import Any
 
@@ -54,6 +55,7 @@ def _encode_alone(arguments: _EncodeArguments, row: dict[str, str]) -> Counts:
 def _encode_by_pool(arguments: _EncodeArguments, rows: list[dict[str, str]], actors: int) -> Report:
     from ray.data import ActorPoolStrategy, DataContext, from_items
 
+    logging.getLogger("ray.data").setLevel(logging.ERROR)  # its import sets another
     DataContext.get_current().enable_progress_bars = False
     with warnings.catch_warnings():
         # Ray plans to replace max_restarts in 2.64, but has no successor yet; its default is to restart without end
