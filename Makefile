@@ -4,15 +4,17 @@ DUMP ?=
 OUT ?= $(if $(DUMP),out/$(basename $(notdir $(patsubst %/,%,$(DUMP)))),out/sample)
 PRESET ?= dupq
 JOB = .venv/bin/python
-PARALLEL = -n 2 --dist loadfile # two processes of 4 GiB at most, each with a Ray of its own; a file stays in one
+PARALLEL = -n 2 --dist loadfile --no-loadscope-reorder # two processes of 4 GiB at most, each with a Ray of its own; a file stays in one
 
-.PHONY: help setup kernels dedup check test test-fast lint docs lock clean
+.PHONY: help setup kernels dedup check test test-fast chaos audit lint docs lock clean
 
 help:
 	@echo "make dedup [DUMP=path-to.7z-or-folder] [OUT=folder]   ingest, train, dedup and report"
 	@echo "make test                                             set up, then the whole test suite"
 	@echo "make check                                            lint, types, import rules, tests without whole jobs"
 	@echo "make test-fast                                        without real data and without the cluster test"
+	@echo "make chaos                                            disturb jobs at every moment, for hours; goes on where it was"
+	@echo "make audit                                            licences of what is installed, and known vulnerabilities"
 	@echo "make lint                                             ruff and mypy"
 	@echo "make docs                                             write docs/settings.md anew from the models"
 	@echo "make lock                                             write the lock files anew (needs uv)"
@@ -49,10 +51,25 @@ test: .venv/ready
 	.venv/bin/pytest $(PARALLEL)
 
 check: lint
-	.venv/bin/pytest $(PARALLEL) -q -m "not realdata and not cluster" --ignore tests/jobs --ignore tests/stages --ignore tests/golden
+	.venv/bin/pytest $(PARALLEL) -q -m "not realdata and not cluster" --ignore tests/jobs --ignore tests/stages --ignore tests/golden --ignore tests/chaos
 
 test-fast: .venv/ready
 	.venv/bin/pytest $(PARALLEL) -m "not realdata and not cluster"
+
+chaos: .venv/ready
+	DUPQ_CHAOS=0 DUPQ_CHAOS_TALLY=out/chaos .venv/bin/pytest $(PARALLEL) -q --timeout 50000 tests/chaos
+
+# its tools are not dupq's, and so have an environment of their own; the advisories are asked for where PyPI is reached
+audit: .venv/ready
+	$(PYTHON) -m venv .venv/audit
+	.venv/audit/bin/pip install --quiet pip-audit pip-licenses
+	.venv/audit/bin/pip-licenses --python .venv/bin/python --order license --format markdown
+	.venv/bin/pytest -q tests/test_licences.py
+	@if $(JOB) -c 'import urllib.request; urllib.request.urlopen("https://pypi.org/pypi/pip/json", timeout=10)' 2> /dev/null; then \
+	  .venv/audit/bin/pip-audit --disable-pip --requirement requirements-test.lock; \
+	else \
+	  echo "pypi.org cannot be reached: known vulnerabilities were not looked up"; \
+	fi
 
 lint: .venv/ready
 	.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy && .venv/bin/lint-imports --no-logo

@@ -2,10 +2,10 @@
 
     python benchmarks/decisions.py --run out/travel/runs [--pairs 50 100 200 500 1000] [--output FILE]
 
-Of a run's candidate pairs (`work/pairs/scored`) clusters are made four times: by the encoder's score alone or by the
-probability, and as whatever is connected (components) or as the best partition. "score, components" is what dupq did
-before it weighed evidence. For each wanted number the threshold is the lowest at which at most so many pairs of
-questions share a cluster.
+The run was made with `--set run.keep_work=true`. Of its candidate pairs (`work/pairs/scored`) clusters are made four
+times: by the encoder's score alone or by the probability, and as whatever is connected (components) or as the best
+partition. "score, components" is what dupq did before it weighed evidence. For each wanted number the threshold is the
+lowest at which at most so many pairs of questions share a cluster.
 
 Test links are the pairs of known duplicates of the test part, which neither the encoder nor the calibration has seen.
 Questions of the training part are left out altogether: their pairs would be found by heart.

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from dupq import storage
+from dupq.encoders.description import read_description
 from dupq.execution import cluster
 from dupq.pipelines.evaluate import EvaluationJob, evaluate
 from dupq.pipelines.ingest import IngestJob, ingest
@@ -170,7 +171,7 @@ def trained(archive: Archive, preset: str, assignments: list[str], work: Path) -
         **figures_of(known, "encoder"),
         "training_s": round(sum(seconds.values()), 1),
         "fit_s": round(seconds["fit"], 1),
-        "epochs": len(storage.read_json(f"{encoder}/encoder.json")["metrics"]["learning_curve"]),
+        "epochs": len(read_description(str(encoder))["metrics"]["learning_curve"]),
         "set": assignments,
     }
 

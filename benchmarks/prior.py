@@ -2,11 +2,11 @@
 
     python benchmarks/prior.py --run out/cs/runs --run out/travel/runs … [--leave-out SITE] [--output FILE]
 
-Each run is one of `jobs/dedup.py --set calibration.sample=1000000 --set calibration.links=1000000`, so that every
-question is sampled. benchmarks/verdicts/SITE.tsv holds the verdicts: pairs at the top of an early model's order, a
-random share of the others, and on some sites pairs whose titles differ in their numbers; judged by title and body as a
-moderator would ("a good answer to one serves the asker of the other"). Linked pairs of the development part count too;
-pairs of training and test questions are in no run's sample.
+Each run is one of `jobs/dedup.py --set calibration.sample=1000000 --set calibration.links=1000000 --set
+run.keep_work=true`, so that every question is sampled. benchmarks/verdicts/SITE.tsv holds the verdicts: pairs at the
+top of an early model's order, a random share of the others, and on some sites pairs whose titles differ in their
+numbers; judged by title and body as a moderator would ("a good answer to one serves the asker of the other"). Linked
+pairs of the development part count too; pairs of training and test questions are in no run's sample.
 
 Printed are for each site the log loss of the model that was learned without it, beside that of one constant for all,
 and how many of its judged pairs are right where that model expects so many.

@@ -1,19 +1,24 @@
-"""The exceptions that users see: one line that says what is wrong, where, and what to do."""
+"""The exceptions that users see: one line that says what is wrong, where, and what to do; and the exit codes."""
 
-from typing import Self
+from typing import ClassVar, Self
+
+FAULT = 70  # the exit code of a fault of dupq itself, which is shown with its traceback
+INTERRUPTED = 130  # the exit code after Ctrl-C
 
 
 class DupqError(Exception):
     """What is wrong, where (file, row or setting) and what to do, in one line.
 
-    Jobs print it without a traceback and end with `exit_code`: 2 for wrong arguments or settings, 1 for
-    everything else.
+    Jobs print it without a traceback and end with the exit code of its class; here 1: bad input, or anything that has
+    no code of its own. docs/operations.md says what to do for each.
     """
 
-    def __init__(self, message: str, exit_code: int = 1) -> None:
-        """`message` is shown as it is, so it names the file and the remedy."""
+    EXIT_CODE: ClassVar[int] = 1
+
+    def __init__(self, message: str, exit_code: int | None = None) -> None:
+        """`message` is shown as it is, so it names the file and the remedy; `exit_code` None: that of the class."""
         super().__init__(message)
-        self.exit_code = exit_code
+        self.exit_code = self.EXIT_CODE if exit_code is None else exit_code
 
     def __reduce__(self) -> tuple[type[Self], tuple[str, int]]:
         """Keep both fields when Ray carries the error from a worker to the driver."""
@@ -23,6 +28,34 @@ class DupqError(Exception):
 class SettingError(DupqError):
     """A wrong argument or setting."""
 
-    def __init__(self, message: str, exit_code: int = 2) -> None:
-        """Like DupqError, with exit code 2."""
-        super().__init__(message, exit_code)
+    EXIT_CODE = 2
+
+
+class RejectsError(DupqError):
+    """Too many rows of a dump were rejected."""
+
+    EXIT_CODE = 3
+
+
+class GateError(DupqError):
+    """The run is complete and misses a gate, so it is not marked as succeeded."""
+
+    EXIT_CODE = 4
+
+
+class StorageError(DupqError):
+    """Files cannot be read or written: no right, wrong key, not reachable, throttled, no space."""
+
+    EXIT_CODE = 5
+
+
+class ClusterError(DupqError):
+    """Ray: no cluster, a lost one, not enough memory, or work that it cannot schedule."""
+
+    EXIT_CODE = 6
+
+
+class LeaseError(DupqError):
+    """Another job is at work on the same output."""
+
+    EXIT_CODE = 7

@@ -28,6 +28,7 @@ __all__ = ["Integer", "numba"]
 Integer = int | np.int64  # in compiled code, where both are the same
 
 PACKAGE = Path(__file__).resolve().parent
+_FOR_TYPES = re.compile(rb"^if TYPE_CHECKING:\n(?:[ \t]+[^\n]*\n|\n)+", re.MULTILINE)
 _IMPORT = re.compile(
     rb"^[ \t]*(?:from|import)[ \t]+dupq((?:\.\w+)*)(?:[ \t]+import[ \t]+(\([^)]*\)|[^\n]*))?", re.MULTILINE
 )
@@ -47,9 +48,12 @@ def source_stamp(path: str) -> str:
 
 
 def imports(source: bytes) -> list[Path]:
-    """The files of dupq that a source imports, anywhere in it."""
-    found = {PACKAGE / "__init__.py"}
-    for module, names in _IMPORT.findall(source):
+    """The files of dupq that a source imports, anywhere in it but where only types are meant.
+
+    The package's own `__init__.py` counts only if it is imported by name: it leads to the API, and so to everything.
+    """
+    found: set[Path] = set()
+    for module, names in _IMPORT.findall(_FOR_TYPES.sub(b"", source)):
         place = PACKAGE.joinpath(*module.decode().split(".")[1:])
         for part in (place, *(place / name.decode() for name in re.findall(rb"\w+", names))):
             found |= {part.with_suffix(".py"), part / "__init__.py"}

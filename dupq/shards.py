@@ -1,16 +1,25 @@
 """The shards of the questions and links tables, and how a run partitions pairs by key."""
 
 import re
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from dupq import storage
+from dupq.archive import table_files
 from dupq.errors import DupqError
-from dupq.text.keys import Sites
+from dupq.tables import LINKS, QUESTIONS, conform
+from dupq.text.keys import MAXIMUM_ID, Sites
 
 _SITE = re.compile(r"(?:^|/)site=([^/]+)/")
 _QUESTIONS_PER_PARTITION = 200_000
+TEXT_COLUMNS = ("question_id", "title", "body_html")  # of questions: what every job reads
+_AT_A_TIME = 16  # files whose footer is read; on S3 each waits for the network
 
 
 class Shard(NamedTuple):
@@ -19,6 +28,7 @@ class Shard(NamedTuple):
     number: int
     uri: str
     site: str
+    version: str | None = None  # of the file when the run was opened; None: any
 
     @property
     def file(self) -> str:
@@ -26,22 +36,49 @@ class Shard(NamedTuple):
         return f"part-{self.number:05d}.parquet"
 
 
-def question_shards(uri: str) -> tuple[list[Shard], Sites]:
-    """The shards of a questions table in the order of their paths, and its sites.
+def question_shards(uri: str, skipped: Sequence[str] = ()) -> tuple[list[Shard], Sites]:
+    """The shards of a questions table in the order of their paths but for those `skipped`, and the sites of all.
 
-    Raises DupqError if there is nothing, or a file outside a `site=…` folder.
+    `skipped` are paths below `uri`. Raises DupqError if there is nothing, a file outside a `site=…` folder, or no file
+    at a path to skip.
     """
-    files = storage.list_files(uri, ".parquet")
-    if not files:
-        raise DupqError(f"{uri}: no question tables here (no .parquet file); make them with jobs/ingest.py")
-    shards = [Shard(index, file.uri, _site_of(file.uri)) for index, file in enumerate(files)]
-    return shards, Sites([shard.site for shard in shards])
+    files = _tables(uri, "question")
+    missing = sorted(set(skipped) - {file.relative for file in files})
+    if missing:
+        raise DupqError(f"--skip-shard {missing[0]}: no such file below {uri}; the first there is {files[0].relative}")
+    kept = [file for file in files if file.relative not in skipped]
+    if not kept:
+        raise DupqError(f"--skip-shard: no shard of {uri} is left")
+    shards = [Shard(index, file.uri, _site_of(file.uri)) for index, file in enumerate(kept)]
+    return shards, Sites([_site_of(file.uri) for file in files])
+
+
+def pinned(shards: Sequence[Shard]) -> list[Shard]:
+    """The shards as they are now: reading one that has changed since is an error."""
+    return [shard._replace(version=storage.version(shard.uri)) for shard in shards]
+
+
+def read_shard(shard: Shard, schema: pa.Schema, columns: list[str]) -> pa.Table:
+    """Columns of a shard. Raises DupqError for a damaged file, and one that has changed since it was pinned."""
+    with _as_pinned(shard):
+        return storage.read_table(shard.uri, schema, columns)
+
+
+def read_shard_pieces(shard: Shard, schema: pa.Schema, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
+    """Columns of a shard, at most `rows` rows at once; errors as of `read_shard`, the change's after the last piece."""
+    with _as_pinned(shard):
+        yield from storage.read_pieces(shard.uri, schema, columns, rows)
+
+
+def _as_pinned(shard: Shard) -> AbstractContextManager[None]:
+    """Raises DupqError, after reading, if the shard has changed: a file that is replaced later was read as it was."""
+    return storage.unchanged(shard.uri, lambda: shard.version is None or storage.version(shard.uri) == shard.version)
 
 
 def answer_shards(questions: str, sites: Sites) -> list[Shard]:
     """The shards of the answers that were ingested beside a questions table, of its sites only; none is fine."""
     folder = storage.join(storage.parent(storage.absolute(questions)), "answers")
-    files = [file.uri for file in storage.list_files(folder, ".parquet")]
+    files = [file.uri for file in table_files(folder)]
     known = [uri for uri in files if _site_of(uri) in sites.names]
     return [Shard(index, uri, _site_of(uri)) for index, uri in enumerate(known)]
 
@@ -55,10 +92,67 @@ def _site_of(uri: str) -> str:
 
 def link_files(uri: str) -> list[tuple[str, str]]:
     """The files of a links table and their sites. Raises DupqError if there are none."""
-    files = storage.list_files(uri, ".parquet")
+    return [(file.uri, _site_of(file.uri)) for file in _tables(uri, "link")]
+
+
+def check_questions(uri: str, columns: Sequence[str] = TEXT_COLUMNS, skipped: Sequence[str] = ()) -> tuple[Sites, int]:
+    """The sites and the number of questions of a table that has `columns`. Raises DupqError as `check_files` does."""
+    shards, sites = question_shards(uri, skipped)
+    return sites, check_files([shard.uri for shard in shards], QUESTIONS, columns)
+
+
+def check_links(uri: str) -> None:
+    """Raise DupqError, as `check_files` does, for a table of links that cannot be read."""
+    check_files([file for file, _ in link_files(uri)], LINKS, ["question_id", "related_id", "link_type"])
+
+
+def _tables(uri: str, kind: str) -> list[storage.File]:
+    if storage.kind(uri) == "file":
+        raise DupqError(f"{uri}: a file; the folder of the {kind} tables expected, with their site=NAME folders")
+    files = table_files(uri)
     if not files:
-        raise DupqError(f"{uri}: no link tables here (no .parquet file); make them with jobs/ingest.py")
-    return [(file.uri, _site_of(file.uri)) for file in files]
+        raise DupqError(f"{uri}: no {kind} tables here (no .parquet file); make them with jobs/ingest.py")
+    return files
+
+
+def check_files(uris: Sequence[str], schema: pa.Schema, columns: Sequence[str]) -> int:
+    """The number of rows of Parquet files that have the `columns` of `schema`; only their footers are read.
+
+    Raises DupqError naming the file that is damaged, lacks a column, or has an empty value or a wrong id.
+    """
+    wanted = pa.schema([schema.field(name) for name in columns])
+    with ThreadPoolExecutor(_AT_A_TIME) as pool:
+        return sum(pool.map(lambda uri: _check_file(uri, wanted), uris))
+
+
+def _check_file(uri: str, wanted: pa.Schema) -> int:
+    with storage.open_input(uri) as stream:
+        try:
+            footer = pq.read_metadata(stream)
+            there = footer.schema.to_arrow_schema()
+        except (pa.ArrowException, OSError) as error:
+            raise DupqError(f"{uri}: not a readable Parquet file ({' '.join(str(error).split())})") from error
+    conform(there.remove_metadata().empty_table(), wanted, uri)
+    for field in wanted:
+        if not field.nullable:
+            _check_values(footer, field.name, uri)
+    return int(footer.num_rows)
+
+
+def _check_values(footer: pq.FileMetaData, name: str, uri: str) -> None:
+    """Raise DupqError if the statistics of a column that must have values tell of empty ones, or of ids out of range.
+
+    A file without statistics is checked when its rows are read.
+    """
+    for group in map(footer.row_group, range(footer.num_row_groups)):
+        columns = map(group.column, range(group.num_columns))
+        found = next((column.statistics for column in columns if column.path_in_schema == name), None)
+        if found is not None and found.has_null_count and found.null_count:
+            raise DupqError(f"{uri}: column '{name}' has {found.null_count} empty values; it must have none")
+        if found is not None and found.has_min_max and isinstance(found.min, int):
+            wrong = [value for value in (found.min, found.max) if not 0 <= value <= MAXIMUM_ID]
+            if wrong:
+                raise DupqError(f"{uri}: {name} {wrong[0]} is out of range; 0 to 2**48 - 1 expected")
 
 
 def partitions(questions: int) -> int:

@@ -3,29 +3,38 @@
 A URI is a local path, `file://…` or `s3://bucket/key`. The endpoint and the keys of S3 come from the usual
 AWS environment (`AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID`, …). Every write is atomic: a reader sees the whole
 file or none. `create` is the conditional write that runs are marked with: one of many racers wins.
+
+Everything here, and the reading of an open file too, raises DupqError if there is no such file, and StorageError if
+the disk or S3 does not do what it should. S3 is tried again for minutes first (`dupq.s3.patience`).
 """
 
 import contextlib
-import functools
+import errno
 import json
 import os
 import pathlib
 import uuid
-from collections.abc import Collection, Iterable, Iterator
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import xxhash
 
-from dupq.errors import DupqError
+from dupq import recording
+from dupq.errors import DupqError, StorageError
+from dupq.recording import Written
+from dupq.s3 import objects
+from dupq.s3.stream import open_object
 from dupq.tables import conform
 
-if TYPE_CHECKING:
-    from botocore.client import BaseClient
-
 _COUNTS = b"dupq.counts"
+_SINCE = "since this run was opened; run the same command again, for a run over what is there now"
+CHANGED = f"has changed {_SINCE}"
+_NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EINVAL, errno.ENAMETOOLONG, errno.ELOOP)
 
 
 class File(NamedTuple):
@@ -37,10 +46,23 @@ class File(NamedTuple):
 
 
 def absolute(uri: str) -> str:
-    """`uri` in the one spelling used everywhere: `s3://…` as it is, local paths absolute."""
+    """`uri` in the one spelling used everywhere: `s3://…` as it is, local paths absolute.
+
+    Raises DupqError for what no file can be called.
+    """
+    if "\0" in uri or not _is_utf8(uri):
+        raise DupqError(f"{uri!r}: no name of a file or folder; UTF-8 without a zero byte expected")
     if uri.startswith("s3://"):
         return uri.rstrip("/")
     return os.path.abspath(os.path.expanduser(uri.removeprefix("file://")))
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def join(uri: str, *parts: str) -> str:
@@ -63,40 +85,43 @@ def is_s3(uri: str) -> bool:
     return uri.startswith("s3://")
 
 
-@functools.cache
-def _s3_filesystem(endpoint: str | None) -> pafs.S3FileSystem:
-    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
-    if endpoint is None:
-        return pafs.S3FileSystem(region=region)
-    scheme, _, address = endpoint.rpartition("://")
-    return pafs.S3FileSystem(endpoint_override=address, scheme=scheme or "https", region=region)
-
-
-@functools.cache
-def _s3_client(endpoint: str | None) -> "BaseClient":
-    import boto3
-
-    return boto3.client("s3", endpoint_url=endpoint)
-
-
-def _endpoint() -> str | None:
-    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-
-
 def filesystem(uri: str) -> tuple[pafs.FileSystem, str]:
-    """The pyarrow filesystem of `uri` and the path inside it."""
+    """The pyarrow filesystem of `uri` and the path inside it, for libraries that want one."""
     if is_s3(uri):
-        return _s3_filesystem(_endpoint()), uri.removeprefix("s3://")
+        return objects.filesystem(), uri.removeprefix("s3://")
     return pafs.LocalFileSystem(), absolute(uri)
+
+
+@contextlib.contextmanager
+def _local(uri: str, doing: Literal["read", "written"]) -> Iterator[None]:
+    """Errors of the local disk in the words of this project."""
+    try:
+        yield
+    except OSError as error:
+        raise _local_error(uri, error, doing) from error
+
+
+def _local_error(uri: str, error: OSError, doing: Literal["read", "written"]) -> DupqError:
+    said = os.strerror(error.errno) if error.errno else " ".join(str(error).split())
+    if error.errno in _NO_RIGHT:
+        return StorageError(f"{uri}: cannot be {doing}: no right to ({said}); give the user of this job that right")
+    if error.errno in _NO_SPACE:
+        return StorageError(f"{uri}: cannot be {doing}: no space left ({said}); make room and start again")
+    if error.errno == errno.ENOENT and doing == "read":
+        return DupqError(f"{uri}: no such file")
+    if not error.errno or error.errno in _NOT_THERE:
+        return DupqError(f"{uri}: cannot be {doing} ({said})")
+    return StorageError(f"{uri}: cannot be {doing} ({said})")
 
 
 def kind(uri: str) -> str:
     """`file`, `folder` or `missing`."""
-    files, path = filesystem(uri)
-    try:
-        info = files.get_file_info(path)
-    except OSError as error:
-        raise DupqError(f"{uri}: cannot be reached ({error})") from error
+    if is_s3(uri):
+        if objects.find(uri):
+            return "file"
+        return "folder" if objects.has_below(uri) else "missing"
+    with _local(uri, "read"):
+        info = pafs.LocalFileSystem().get_file_info(absolute(uri))
     kinds = {pafs.FileType.File: "file", pafs.FileType.Directory: "folder"}
     return kinds.get(info.type, "missing")
 
@@ -111,44 +136,60 @@ def list_files(uri: str, suffix: str = "") -> list[File]:
 
     Names that open with `.` or `_` are left out, the way Parquet readers do. Empty if there is no folder.
     """
-    files, path = filesystem(uri)
-    selector = pafs.FileSelector(path, recursive=True, allow_not_found=True)
-    found = []
-    for info in files.get_file_info(selector):
-        relative = info.path[len(path) :].lstrip("/")
-        hidden = any(part.startswith((".", "_")) for part in relative.split("/"))
-        if info.type == pafs.FileType.File and relative.endswith(suffix) and not hidden:
-            found.append(File(join(uri, relative), relative, info.size))
-    return sorted(found, key=lambda file: file.relative)
+    found = [
+        File(join(uri, relative), relative, size)
+        for relative, size in (objects.listed(uri) if is_s3(uri) else _local_files(uri))
+        if relative.endswith(suffix) and not any(part.startswith((".", "_")) for part in relative.split("/"))
+    ]
+    return sorted((file for file in found if not file.relative.endswith("/")), key=lambda file: file.relative)
+
+
+def names_in(uri: str) -> list[str]:
+    """The names of the files right in the folder `uri`, hidden ones too."""
+    if is_s3(uri):
+        return [file.relative for file in objects.listed(uri, is_deep=False) if file.relative]
+    with _local(uri, "read"):
+        infos = pafs.LocalFileSystem().get_file_info(pafs.FileSelector(absolute(uri)))
+    return [info.base_name for info in infos if info.type == pafs.FileType.File]
+
+
+def _local_files(uri: str) -> Iterator[tuple[str, int]]:
+    path = absolute(uri)
+    with _local(uri, "read"):
+        infos = pafs.LocalFileSystem().get_file_info(pafs.FileSelector(path, recursive=True, allow_not_found=True))
+    for info in infos:
+        if info.type == pafs.FileType.File:
+            yield info.path[len(path) :].lstrip("/"), info.size
 
 
 def read_bytes(uri: str) -> bytes:
     """The content of a file. Raises DupqError if it is not there."""
-    with open_input(uri) as stream:
+    if is_s3(uri):
+        return objects.read(uri)
+    with open_input(uri) as stream, _local(uri, "read"):
         return stream.read()
 
 
 def open_input(uri: str) -> pa.NativeFile:
     """A seekable binary file. Raises DupqError if it is not there."""
-    files, path = filesystem(uri)
-    try:
-        return files.open_input_file(path)
-    except OSError as error:
-        raise DupqError(f"{uri}: no such file, or it cannot be read ({error})") from error
+    if is_s3(uri):
+        return open_object(uri)
+    with _local(uri, "read"):
+        return pafs.LocalFileSystem().open_input_file(absolute(uri))
 
 
 def open_mapped(uri: str) -> pa.NativeFile:
     """Like `open_input`; a local file's pages are used in place, not copied."""
     if is_s3(uri):
-        return open_input(uri)
-    try:
+        return open_object(uri)
+    with _local(uri, "read"):
         return pa.memory_map(absolute(uri))
-    except OSError as error:
-        raise DupqError(f"{uri}: no such file, or it cannot be read ({error})") from error
 
 
 def size(uri: str) -> int:
     """The size of a file in bytes. Raises DupqError if it is not there."""
+    if is_s3(uri):
+        return objects.info(uri).size
     with open_input(uri) as stream:
         return stream.size()
 
@@ -156,58 +197,30 @@ def size(uri: str) -> int:
 def write_bytes(uri: str, content: bytes) -> None:
     """Write a file whole or not at all; an older file of that name is replaced."""
     if is_s3(uri):
-        _put(uri, content)
+        recording.note({uri: Written(len(content), objects.write(uri, content))})
         return
     with _local_temporary(uri) as temporary:
         _write_local(temporary, content)
         os.replace(temporary, uri)
-
-
-def _put(uri: str, content: bytes | IO[bytes]) -> None:
-    """Write bytes, or a seekable file, to S3."""
-    bucket, key = _s3_place(uri)
-    with _s3_errors(uri):
-        _s3_client(_endpoint()).put_object(Bucket=bucket, Key=key, Body=content)
-
-
-def _s3_place(uri: str) -> tuple[str, str]:
-    bucket, _, key = uri.removeprefix("s3://").partition("/")
-    return bucket, key
+    if recording.is_recording():
+        recording.note({uri: Written(len(content), xxhash.xxh3_128_hexdigest(content))})
 
 
 def move(source: str, target: str) -> None:
     """Give a file another name on the same disk or in the same S3; an older file of that name is replaced."""
     if is_s3(target):
-        (bucket, key), (to_bucket, to_key) = _s3_place(source), _s3_place(target)
-        client = _s3_client(_endpoint())
-        with _s3_errors(target):
-            client.copy_object(CopySource={"Bucket": bucket, "Key": key}, Bucket=to_bucket, Key=to_key)
-            client.delete_object(Bucket=bucket, Key=key)
+        objects.copy(source, target)
+        objects.delete(source)
         return
-    try:
+    with _local(target, "written"):
         os.makedirs(parent(target), exist_ok=True)
         os.replace(source, target)
-    except OSError as error:
-        raise DupqError(f"{target}: cannot be written ({error.strerror})") from error
 
 
 def create(uri: str, content: bytes) -> bool:
     """Write a file only if there is none of that name; True for the one writer that created it."""
     if is_s3(uri):
-        bucket, key = _s3_place(uri)
-        client = _s3_client(_endpoint())
-        with _s3_errors(uri):
-            try:
-                client.put_object(Bucket=bucket, Key=key, Body=content, IfNoneMatch="*")
-            except client.exceptions.ClientError as error:
-                if error.response["Error"]["Code"] in (
-                    "PreconditionFailed",
-                    "ConditionalRequestConflict",
-                    "412",
-                ):
-                    return False
-                raise
-        return True
+        return objects.create(uri, content)
     with _local_temporary(uri) as temporary:
         _write_local(temporary, content)
         try:
@@ -223,10 +236,9 @@ def _local_temporary(path: str) -> Iterator[str]:
     folder, file_name = os.path.split(path)
     temporary = os.path.join(folder, f".{file_name}.{uuid.uuid4().hex}.tmp")
     try:
-        os.makedirs(folder, exist_ok=True)
-        yield temporary
-    except OSError as error:
-        raise DupqError(f"{path}: cannot be written ({error.strerror})") from error
+        with _local(path, "written"):
+            os.makedirs(folder, exist_ok=True)
+            yield temporary
     finally:
         with contextlib.suppress(OSError):  # never made, or its name is too long: the first error says so
             os.unlink(temporary)
@@ -246,21 +258,14 @@ def _make_durable(path: str) -> None:
         os.close(descriptor)
 
 
-@contextlib.contextmanager
-def _s3_errors(uri: str) -> Iterator[None]:
-    from botocore.exceptions import BotoCoreError, ClientError
-
-    try:
-        yield
-    except (BotoCoreError, ClientError) as error:
-        raise DupqError(f"{uri}: cannot be written ({error})") from error
-
-
 def delete(uri: str) -> None:
     """Remove a file, if there is one."""
-    files, path = filesystem(uri)
-    with contextlib.suppress(FileNotFoundError):
-        files.delete_file(path)
+    recording.forget(uri)
+    if is_s3(uri):
+        objects.delete(uri)
+        return
+    with _local(uri, "written"), contextlib.suppress(FileNotFoundError):
+        os.unlink(absolute(uri))
 
 
 def clear(folder: str, kept: Collection[str] = ()) -> None:
@@ -269,7 +274,9 @@ def clear(folder: str, kept: Collection[str] = ()) -> None:
         for file in list_files(folder, suffix):
             if file.uri not in kept:
                 delete(file.uri)
-    if not is_s3(folder):
+    if is_s3(folder):
+        return
+    with _local(folder, "written"):
         for path in pathlib.Path(absolute(folder)).rglob(".*.tmp"):
             path.unlink(missing_ok=True)
 
@@ -283,16 +290,19 @@ def delete_if_empty(uri: str) -> None:
 
 def delete_folder(uri: str) -> None:
     """Remove a folder with all that is in it, if there is one."""
-    files, path = filesystem(uri)
-    if kind(uri) == "folder":
-        files.delete_dir(path)
+    recording.forget(uri)
+    if is_s3(uri):
+        objects.delete_below(uri)
+    elif kind(uri) == "folder":
+        with _local(uri, "written"):
+            pafs.LocalFileSystem().delete_dir(absolute(uri))
 
 
 def read_json(uri: str) -> Any:
     """The JSON in a file. Raises DupqError if it is missing or damaged."""
     try:
         return json.loads(read_bytes(uri))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DupqError(f"{uri}: not valid JSON ({error})") from error
 
 
@@ -306,13 +316,21 @@ def write_json(uri: str, value: object) -> None:
     write_bytes(uri, json_bytes(value))
 
 
+@contextlib.contextmanager
+def readable(uri: str, form: str) -> Iterator[None]:
+    """What Arrow raises for an open file of the form "Parquet" or "Arrow": DupqError, or the disk's StorageError."""
+    try:
+        yield
+    except (pa.ArrowInvalid, OSError) as error:
+        if isinstance(error, OSError) and error.errno:
+            raise _local_error(uri, error, "read") from error
+        raise DupqError(f"{uri}: not a readable {form} file ({' '.join(str(error).split())})") from error
+
+
 def read_table(uri: str, schema: pa.Schema | None = None, columns: list[str] | None = None) -> pa.Table:
     """One Parquet file; checked against `schema` if given. Raises DupqError for a missing or damaged file."""
-    with open_input(uri) as stream:
-        try:
-            table = pq.read_table(stream, columns=columns)
-        except (pa.ArrowInvalid, OSError) as error:
-            raise DupqError(f"{uri}: not a readable Parquet file ({error})") from error
+    with open_input(uri) as stream, readable(uri, "Parquet"):
+        table = pq.read_table(stream, columns=columns)
     if schema is None:
         return table
     wanted = schema if columns is None else pa.schema([schema.field(column) for column in columns])
@@ -321,11 +339,8 @@ def read_table(uri: str, schema: pa.Schema | None = None, columns: list[str] | N
 
 def read_schema(uri: str) -> pa.Schema:
     """The schema of a Parquet file; of its rows nothing is read. Raises DupqError for a missing or damaged file."""
-    with open_input(uri) as stream:
-        try:
-            return pq.read_schema(stream)
-        except (pa.ArrowInvalid, OSError) as error:
-            raise DupqError(f"{uri}: not a readable Parquet file ({error})") from error
+    with open_input(uri) as stream, readable(uri, "Parquet"):
+        return pq.read_schema(stream)
 
 
 def read_pieces(uri: str, schema: pa.Schema, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
@@ -334,13 +349,10 @@ def read_pieces(uri: str, schema: pa.Schema, columns: list[str], rows: int) -> I
     Raises DupqError for a missing or damaged file.
     """
     wanted = pa.schema([schema.field(column) for column in columns])
-    with open_input(uri) as stream:
-        try:
-            file = pq.ParquetFile(stream, buffer_size=1 << 20, pre_buffer=False)
-            for batch in file.iter_batches(rows, columns=columns, use_threads=False):
-                yield from conform(pa.table(batch), wanted, uri).to_batches()
-        except (pa.ArrowInvalid, OSError) as error:
-            raise DupqError(f"{uri}: not a readable Parquet file ({error})") from error
+    with open_input(uri) as stream, readable(uri, "Parquet"):
+        file = pq.ParquetFile(stream, buffer_size=1 << 20, pre_buffer=False)
+        for batch in file.iter_batches(rows, columns=columns, use_threads=False):
+            yield from conform(pa.table(batch), wanted, uri).to_batches()
 
 
 def write_table(uri: str, table: pa.Table, schema: pa.Schema, counts: dict[str, int] | None = None) -> None:
@@ -354,7 +366,7 @@ def write_table(uri: str, table: pa.Table, schema: pa.Schema, counts: dict[str, 
     checked = checked.replace_schema_metadata({_COUNTS: json.dumps(counts or {}, sort_keys=True)})
     fractions = [leaf for leaf, field in zip(_leaves(schema), schema, strict=True) if _is_list_of_fractions(field.type)]
     others = [leaf for leaf in _leaves(schema) if leaf not in fractions]
-    with open_output(uri) as sink:
+    with open_output(uri, rows=len(checked)) as sink:
         pq.write_table(
             checked,
             sink,
@@ -384,21 +396,24 @@ def write_row_groups(uri: str, groups: Iterable[pa.Table], schema: pa.Schema) ->
 
 
 @contextlib.contextmanager
-def open_output(uri: str, is_durable: bool = True) -> Iterator[pa.NativeFile]:
+def open_output(uri: str, is_durable: bool = True, rows: int | None = None) -> Iterator[pa.NativeFile]:
     """A sink whose content is the file `uri` once all went well; in memory on S3 until then.
 
-    With `is_durable`, it would survive a loss of power then, not only of the process.
+    With `is_durable`, it would survive a loss of power then, not only of the process. `rows` are for the record.
     """
     if is_s3(uri):
         buffer = pa.BufferOutputStream()
         yield buffer
-        _put(uri, pa.BufferReader(buffer.getvalue()))  # not a copy of it
+        content = buffer.getvalue()
+        recording.note({uri: Written(content.size, objects.write(uri, content), rows)})
         return
     with _local_temporary(uri) as temporary:
         with pa.OSFile(temporary, "wb") as sink:
             yield sink
         if is_durable:
             _make_durable(temporary)
+        if recording.is_recording():
+            recording.note({uri: Written(os.path.getsize(temporary), checksum(temporary), rows)})
         os.replace(temporary, uri)
 
 
@@ -417,23 +432,53 @@ def _is_list_of_fractions(kind: pa.DataType) -> bool:
 
 def read_counts(uri: str) -> dict[str, int]:
     """The counts that `write_table` kept with a file, and its number of rows as `rows_out`."""
-    with open_input(uri) as stream:
-        try:
-            footer = pq.read_metadata(stream)
-        except (pa.ArrowInvalid, OSError) as error:
-            raise DupqError(f"{uri}: not a readable Parquet file ({error})") from error
+    with open_input(uri) as stream, readable(uri, "Parquet"):
+        footer = pq.read_metadata(stream)
     kept = (footer.metadata or {}).get(_COUNTS, b"{}")
     return {**json.loads(kept), "rows_out": footer.num_rows}
+
+
+def is_unchanged(uri: str, written: Written) -> bool:
+    """Whether there is a file of that size and checksum."""
+    return kind(uri) == "file" and size(uri) == written.size and checksum(uri) == written.checksum
+
+
+@contextlib.contextmanager
+def unchanged(uri: str, now: Callable[[], bool]) -> Iterator[None]:
+    """Reading an input of a run: afterwards `now` says whether it is still as it was when the run was opened.
+
+    Raises DupqError if it is not, or is gone.
+    """
+    try:
+        yield
+        is_unchanged = now()
+    except StorageError:
+        raise
+    except DupqError:
+        if exists(uri):
+            raise
+        raise DupqError(f"{uri}: is gone {_SINCE}") from None
+    if not is_unchanged:
+        raise DupqError(f"{uri}: {CHANGED}")
+
+
+def version(uri: str) -> str:
+    """What differs once a file is replaced or written to, without reading it: S3's ETag, or size, time and place."""
+    if is_s3(uri):
+        return checksum(uri)
+    try:
+        status = os.stat(absolute(uri))
+    except OSError as error:
+        raise DupqError(f"{uri}: no such file, or it cannot be read ({error})") from error
+    return f"{status.st_size}-{status.st_ctime_ns}-{status.st_ino}"
 
 
 def checksum(uri: str) -> str:
     """What tells one version of a file from another: xxh3 of the content, or S3's ETag (nothing is read)."""
     if is_s3(uri):
-        bucket, key = _s3_place(uri)
-        with _s3_errors(uri):
-            return _s3_client(_endpoint()).head_object(Bucket=bucket, Key=key)["ETag"].strip('"')
+        return objects.info(uri).etag.strip('"')
     digest = xxhash.xxh3_128()
-    with open_input(uri) as stream:
+    with open_input(uri) as stream, _local(uri, "read"):
         while chunk := stream.read(1 << 20):
             digest.update(chunk)
     return digest.hexdigest()

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from filelock import FileLock
 from trained import TrainedSample
 
-os.environ.setdefault("RAY_AUTH_MODE", "disabled")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch's: tests run side by side, and threads would wait for each other
 
@@ -25,6 +25,15 @@ hypothesis.settings.load_profile("compiled")
 
 def pytest_report_header() -> str:
     return f"seed: {SEED} (DUPQ_TEST_SEED)"
+
+
+_LONGEST = ("cluster", "jobs", "chaos", "stages", "api")  # folders, whose files are the last to end if begun late
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest, so that no process waits for another at the end."""
+    ranks = {folder: rank for rank, folder in enumerate(_LONGEST)}
+    items.sort(key=lambda item: ranks.get(item.path.parent.name, len(_LONGEST)))
 
 
 @pytest.fixture
@@ -61,27 +70,36 @@ def fresh_workers(ray_started: None) -> None:
 
 
 @pytest.fixture(scope="session")
-def trained_sample(tmp_path_factory: pytest.TempPathFactory, ray_started: None) -> TrainedSample:
-    from dupq.pipelines.ingest import IngestJob, ingest
-    from dupq.pipelines.train import TrainingJob, train
+def of_all_processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of the whole test session, however many processes it has."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@pytest.fixture(scope="session")
+def trained_sample(of_all_processes: Path, ray_started: None) -> TrainedSample:
+    """One for all processes of a test session: the first that asks for it makes it."""
+    from dupq.encoders.description import encoder_at
     from dupq.sample.archive import write_sample
 
-    folder = tmp_path_factory.mktemp("sample")
-    sample = write_sample(folder / "dump", questions=2000)
-    archive, encoder = str(folder / "archive"), str(folder / "encoder")
-    ingest(IngestJob((str(sample.archive),), archive, assignments=("ingest.shard_rows=700",)))
-    train(
-        TrainingJob(
-            f"{archive}/questions",
-            f"{archive}/links",
-            encoder,
-            preset="bogdanova-max",
-            assignments=("training.epochs=6",),
-        )
-    )
-    return TrainedSample(
-        str(sample.archive), str(sample.truth), archive, f"{archive}/questions", f"{archive}/links", encoder
-    )
+    folder = of_all_processes / "trained-sample"
+    archive, done = folder / "archive", folder / "done"
+    with FileLock(folder.with_suffix(".lock")):
+        sample = write_sample(folder / "dump", questions=2000)
+        if not done.exists():
+            _train_on(str(sample.archive), archive, folder / "encoder")
+            done.touch()
+    tables = (str(archive), f"{archive}/questions", f"{archive}/links")
+    return TrainedSample(str(sample.archive), str(sample.truth), *tables, encoder_at(str(folder / "encoder")))
+
+
+def _train_on(dump: str, archive: Path, encoder: Path) -> None:
+    from dupq.pipelines.ingest import IngestJob, ingest
+    from dupq.pipelines.train import TrainingJob, train
+
+    ingest(IngestJob((dump,), str(archive), assignments=("ingest.shard_rows=700",)))
+    given = f"{archive}/questions", f"{archive}/links", str(encoder)
+    train(TrainingJob(*given, preset="bogdanova-max", assignments=("training.epochs=6",)))
 
 
 @pytest.fixture(scope="session")

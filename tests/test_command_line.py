@@ -32,6 +32,7 @@ def test_an_empty_dump_or_output_is_refused(arguments: tuple[str, ...]) -> None:
 
     assert ended.returncode == 2
     named = arguments[arguments.index("") - 1]
-    assert ended.stderr.splitlines()[-1].endswith(
-        f"argument {named}: '' names no file or folder; use '.' for the current directory"
+    assert ended.stderr == (
+        f"error: argument {named}: '' names no file or folder; use '.' for the current directory; "
+        "ingest.py --help shows all arguments\n"
     )

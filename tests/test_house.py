@@ -56,7 +56,16 @@ INTERFACE = {
     "ingest": {"--dump", "--output", "--site", "--columns", "--answers", "--max-reject-share"},
     "train": {"--questions", "--links", "--pairs", "--output", "--preset", "--workers"},
     "dedup": {"--questions", "--encoder", "--output", "--links", "--truth", "--previous"}
-    | {"--precision", "--known-links", "--verdicts", "--min-recall", "--max-cluster", "--max-change"},
+    | {
+        "--precision",
+        "--known-links",
+        "--verdicts",
+        "--min-recall",
+        "--max-cluster",
+        "--max-change",
+        "--min-rows-share",
+        "--skip-shard",
+    },
     "evaluate": {"--questions", "--links", "--output", "--encoder", "--table"},
     "report": {"--run"},
     "from_dump": {"--dump", "--output", "--preset", "--truth"},
@@ -68,7 +77,8 @@ def test_the_command_line_is_the_one_that_was_promised(job: str) -> None:
     shown = subprocess.run(
         [sys.executable, ROOT / "jobs" / f"{job}.py", "--help"], capture_output=True, text=True, check=True
     ).stdout
-    everywhere = {"--help"} if job == "report" else {"--help", "--ray", "--set"}
+    shared = {"--help", "--ray", "--set", "--log", "--on-failure", "--webhook"}
+    everywhere = {"--help"} if job == "report" else shared
     assert set(re.findall(r"--[a-z]+(?:-[a-z]+)*", shown.partition("options:")[2])) == INTERFACE[job] | everywhere
 
 

@@ -94,19 +94,44 @@ def sources() -> list[Path]:
     return sorted(PACKAGE.rglob("*.py"))
 
 
+class Imports(ast.NodeVisitor):
+    """The modules that a source imports, but for types."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def visit_If(self, node: ast.If) -> None:
+        if not (isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
+            self.generic_visit(node)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        assert node.level == 0  # no relative imports
+        self.names += [str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)]
+
+    def visit_Import(self, node: ast.Import) -> None:
+        self.names += [alias.name for alias in node.names]
+
+
 def imports_as_python_reads_them(source: bytes) -> set[Path]:
-    expected = {PACKAGE / "__init__.py"}
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.ImportFrom):
-            assert node.level == 0  # no relative imports
-            names = [str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)]
-        elif isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        else:
-            continue
-        places = [PACKAGE.joinpath(*name.split(".")[1:]) for name in names if name.split(".")[0] == "dupq"]
-        expected |= {path for place in places for path in (place.with_suffix(".py"), place / "__init__.py")}
+    found = Imports()
+    found.visit(ast.parse(source))
+    places = [PACKAGE.joinpath(*name.split(".")[1:]) for name in found.names if name.split(".")[0] == "dupq"]
+    expected = {path for place in places for path in (place.with_suffix(".py"), place / "__init__.py")}
     return {path for path in expected if path.is_file()}
+
+
+def test_kernels_depend_on_no_stage_no_report_and_no_storage() -> None:
+    """Else an edit of these would cost minutes of compiling."""
+    far = {"api", "cli", "execution", "pipelines", "report", "runs", "stages", "storage.py", "training"}
+    for place in sources():
+        if b"from dupq.kernel_cache import" in place.read_bytes():
+            waiting, reached = [place], set()
+            while waiting:
+                found = waiting.pop()
+                if found not in reached:
+                    reached.add(found)
+                    waiting += kernel_cache.imports(found.read_bytes())
+            assert not far & {path.relative_to(PACKAGE).parts[0] for path in reached}, place
 
 
 def test_no_import_of_any_file_is_missed() -> None:

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -7,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dupq import storage, tables
-from dupq.errors import DupqError
+from dupq.errors import DupqError, StorageError
 
 SCHEMA = tables.KEY_PAIRS
 
@@ -71,6 +73,8 @@ def test_a_checksum_tells_versions_apart(folder: str) -> None:
     first = storage.checksum(place)
     storage.write_bytes(place, b"two")
     assert storage.checksum(place) != first
+    storage.write_bytes(place, b"one")
+    assert storage.checksum(place) == first
 
 
 def test_a_missing_and_a_damaged_file_are_named(folder: str) -> None:
@@ -139,11 +143,6 @@ def test_lists_of_fractions_are_kept_to_the_bit_and_without_a_dictionary(folder:
     assert [name for name, has in has_dictionary.items() if not has] == ["embedding", "word_weights"]
 
 
-def test_a_bucket_that_is_not_there_is_one_clear_error(s3: str) -> None:
-    with pytest.raises(DupqError, match="cannot be written"):
-        storage.write_bytes("s3://no-such-bucket-here/x", b"")
-
-
 def test_a_table_is_read_in_pieces_of_the_columns_asked_for(folder: str) -> None:
     uri = storage.join(folder, "pieces.parquet")
     table = pa.table([range(100_000), ["t"] * 100_000, [str(number) for number in range(100_000)]], schema=tables.TEXTS)
@@ -172,3 +171,35 @@ def test_a_table_with_wrong_columns_is_refused_by_name() -> None:
         tables.conform(pa.table({"left": ["x"], "right": [1]}), SCHEMA, "place")
     with pytest.raises(DupqError, match="column 'right' has 1 empty values"):
         tables.conform(pa.table({"left": [1], "right": pa.array([None], pa.int64())}), SCHEMA, "place")
+
+
+def test_what_the_disk_does_not_allow_is_an_error_of_storage() -> None:
+    with pytest.raises(StorageError, match=r"^/sys/x: cannot be written: no right to \([^\n]*$"):
+        storage.write_bytes("/sys/x", b"")
+    with pytest.raises(StorageError, match=r"^/proc/self/mem: cannot be read \(Input/output error\)$"):
+        storage.checksum("/proc/self/mem")
+    with pytest.raises(DupqError, match=r"^/proc/self/nothing: no such file$"):
+        storage.read_bytes("/proc/self/nothing")
+
+
+def test_a_disk_without_space_is_an_error_of_storage_and_nothing_is_left(tmp_path: Path) -> None:
+    code = f"""
+import resource
+from dupq import storage
+from dupq.errors import StorageError
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+def write_stream():
+    with storage.open_output("{tmp_path}/b") as sink:
+        sink.write(bytes(2000))
+for write in (lambda: storage.write_bytes("{tmp_path}/a", bytes(2000)), write_stream):
+    try:
+        write()
+    except StorageError as error:
+        print(error)
+"""
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown == "".join(
+        f"{tmp_path}/{name}: cannot be written: no space left (File too large); make room and start again\n"
+        for name in "ab"
+    )
+    assert list(tmp_path.iterdir()) == []

@@ -156,14 +156,14 @@ class _Scorer:
     """The probability of pairs that no question lists, as the run would give it, from what it has left."""
 
     def __init__(self, run: Run, sites: Sites, pairs: _Pairs) -> None:
-        layout = RunLayout(run.uri, (), run.manifest["inputs"]["encoder"], None, None, None, None)
+        layout = RunLayout(run.uri, (), run.encoder_uri, None, None, None, None)
         self._calibration, self._rarities = layout.calibration.output, layout.terms.rarities
         self._run, self._sites, self._pairs = run, sites, pairs
         self.is_complete = True
 
     def score(self, pairs: np.ndarray) -> np.ndarray:
         """The probabilities (float32) of pairs of keys (int64, shape (m, 2)); 0 for all if something is gone."""
-        encoder, questions = (self._run.manifest["inputs"][name] for name in ("encoder", "questions"))
+        encoder, questions = self._run.encoder_uri, self._run.manifest["inputs"]["questions"]
         needed = [self._calibration, self._rarities, storage.join(encoder, "encoder.json"), questions]
         if not all(storage.exists(uri) for uri in needed):
             self.is_complete = False

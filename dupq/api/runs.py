@@ -48,7 +48,10 @@ class Run(reader.Run):
     @property
     def threshold(self) -> float:
         """The probability from which a pair may join its questions."""
-        return float(self.metrics["threshold"])
+        threshold = self.metrics.get("threshold")
+        if threshold is None:
+            raise DupqError(f"{self.uri}: the run's metrics.json tells of no threshold")
+        return threshold
 
     def cluster_of(self, question: str | Key) -> Cluster:
         """The cluster of a question, with titles, and what makes it one."""
@@ -84,7 +87,7 @@ class Run(reader.Run):
         """The encoder that the run was made with."""
         from dupq.api.encoders import load_encoder
 
-        return load_encoder(self.manifest["inputs"]["encoder"])
+        return load_encoder(self.encoder_uri)
 
     def similar(self, title: str, body_html: str = "", k: int = 10) -> TableView:
         """The questions of the run that are most like a new one.

@@ -1,10 +1,12 @@
 """Find the duplicate questions of an archive: the nightly job."""
 
 import argparse
+import logging
 
 from dupq.cli.options import add_shared, uri
 from dupq.settings.dedup import CalibrationSettings, ClusterSettings
 
+_log = logging.getLogger(__name__)
 DESCRIPTION = "Find the duplicate questions of an archive."
 
 
@@ -53,6 +55,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "on it too",
     )
     parser.add_argument(
+        "--skip-shard",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="leave out a file of the questions table, by its path below --questions (site=NAME/FILE); may be "
+        "repeated; manifest and report say so",
+    )
+    parser.add_argument(
         "--min-recall", type=float, metavar="R", help="fail if fewer of the known duplicates are in one cluster"
     )
     parser.add_argument("--max-cluster", type=int, metavar="N", help="fail if a cluster has more questions")
@@ -62,13 +72,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="fail if more of the questions of clusters have another cluster than in the --previous run",
     )
+    parser.add_argument(
+        "--min-rows-share",
+        metavar="SHARE",
+        type=float,
+        help="fail, before anything is searched, if the archive has fewer than this share of the --previous run's "
+        "questions",
+    )
     add_shared(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Connect, find the duplicates, and say what was found and where the report is."""
     from dupq.execution import cluster
-    from dupq.pipelines.dedup import DedupJob, Gates, dedup
+    from dupq.pipelines.dedup import DedupJob, dedup
+    from dupq.pipelines.gates import Gates
     from dupq.report.summary import summary
 
     job = DedupJob(
@@ -84,8 +102,14 @@ def run(arguments: argparse.Namespace) -> None:
             *arguments.set,
         ),
         arguments.verdicts,
-        Gates(arguments.min_recall, arguments.max_cluster, arguments.max_change),
+        Gates(arguments.min_recall, arguments.max_cluster, arguments.max_change, arguments.min_rows_share),
+        tuple(sorted({_below(path, arguments.questions) for path in arguments.skip_shard})),
     )
-    job.check()
+    checked = job.check()
     cluster.connect(arguments.ray)
-    print(summary(dedup(job).uri))
+    _log.info(summary(dedup(job, checked).uri))
+
+
+def _below(path: str, folder: str) -> str:
+    """A path below a folder, given as such or with the folder."""
+    return path.removeprefix(f"{folder.rstrip('/')}/")

@@ -1,10 +1,12 @@
 r"""Measure an encoder, BM25 and shingle-Jaccard on an archive's known duplicates."""
 
 import argparse
+import logging
 
 from dupq.cli.options import add_shared, uri
 from dupq.evaluation.tables import TABLES
 
+_log = logging.getLogger(__name__)
 DESCRIPTION = "Measure an encoder beside BM25 and shingle-Jaccard on known duplicates."
 
 
@@ -47,6 +49,6 @@ def run(arguments: argparse.Namespace) -> None:
         tuple(arguments.table or sorted(TABLES)),
         tuple(arguments.set),
     )
-    job.check()
+    checked = job.check()
     cluster.connect(arguments.ray)
-    print(evaluate(job))
+    _log.info(evaluate(job, checked))

@@ -1,9 +1,11 @@
 """From a dump to clusters: ingest, train and dedup, one after the other."""
 
 import argparse
+import logging
 
 from dupq.cli.options import add_preset, add_shared, uri
 
+_log = logging.getLogger(__name__)
 DESCRIPTION = "Ingest dumps, train an encoder on them, and find their duplicate questions."
 
 
@@ -36,4 +38,4 @@ def run(arguments: argparse.Namespace) -> None:
     job = FromDumpJob(tuple(arguments.dump), arguments.output, arguments.preset, arguments.truth, tuple(arguments.set))
     checked = job.check()
     cluster.connect(arguments.ray)
-    print(summary(from_dump(job, checked).uri))
+    _log.info(summary(from_dump(job, checked).uri))

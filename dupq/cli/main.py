@@ -1,20 +1,26 @@
 """Running a job from the command line: its arguments, its errors in one line, and its exit code."""
 
 import argparse
+import contextlib
 import importlib
+import logging
+import os
 import sys
-import traceback
-from collections.abc import Callable
+from collections.abc import Sequence
+from typing import NoReturn
 
 from dupq import __version__
+from dupq.cli import failure
 from dupq.cli.options import Parser
-from dupq.errors import DupqError
+from dupq.errors import FAULT, INTERRUPTED, ClusterError, DupqError
+from dupq.runs import log, progress
 
-JOBS = ("ingest", "train", "dedup", "evaluate", "report", "from_dump")
+JOBS = ("ingest", "train", "dedup", "evaluate", "report", "from_dump", "runs", "prune", "status")
+_log = logging.getLogger(__name__)
 
 
-def main() -> None:
-    """The command `dupq`."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command `dupq` with these arguments, by default those of the process; ends the process."""
     parser = Parser(prog="dupq", description="Find the duplicate questions of question-and-answer archives.")
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(metavar="JOB", required=True)
@@ -22,8 +28,7 @@ def main() -> None:
         command = importlib.import_module(f"dupq.cli.{name}")
         made = commands.add_parser(name.replace("_", "-"), help=command.DESCRIPTION, description=command.DESCRIPTION)
         _set_up(made, name)
-    arguments = parser.parse_args()
-    _end(lambda: arguments.do(arguments))
+    _end(parser, arguments)
 
 
 def job(name: str, script_version: str) -> None:
@@ -32,39 +37,62 @@ def job(name: str, script_version: str) -> None:
     `script_version` is the dupq that the script belongs to: `ray submit` copies only the script, so that script
     and installed package can drift apart.
     """
-
-    def run() -> None:
-        if script_version != __version__:
-            raise DupqError(
-                f"this script belongs to dupq {script_version}, but {__version__} is installed here; "
-                "refresh it with `ray up`"
-            )
-        parser = Parser(description=importlib.import_module(f"dupq.cli.{name}").DESCRIPTION)
-        _set_up(parser, name)
-        arguments = parser.parse_args()
-        arguments.do(arguments)
-
-    _end(run)
+    if script_version != __version__:
+        _log.error(
+            f"this script belongs to dupq {script_version}, but {__version__} is installed here; "
+            "refresh it with `ray up`"
+        )
+        sys.exit(DupqError.EXIT_CODE)
+    parser = Parser(description=importlib.import_module(f"dupq.cli.{name}").DESCRIPTION)
+    _set_up(parser, name)
+    _end(parser)
 
 
 def _set_up(parser: argparse.ArgumentParser, name: str) -> None:
     command = importlib.import_module(f"dupq.cli.{name}")
     command.add_options(parser)
-    parser.set_defaults(do=command.run)
+    parser.set_defaults(do=command.run, job=name)
 
 
-def _end(work: Callable[[], None]) -> None:
-    """Do `work` and end the process: 0 if all of it succeeded, 2 for wrong arguments, else 1."""
+def _end(parser: Parser, given: Sequence[str] | None = None) -> None:
+    """Do the job and end the process: 0 if all of it succeeded, else with the code of the error (errors.py)."""
     try:
-        work()
+        arguments = parser.parse_args(given)
     except DupqError as error:
-        print(f"error: {error}", file=sys.stderr)
+        _log.error(str(error))
         sys.exit(error.exit_code)
+    log.show_as(getattr(arguments, "log", "plain"))
+    code, wrong = _done(arguments)
+    if code in (0, INTERRUPTED):
+        with contextlib.suppress(DupqError):
+            log.write_kept()
+    else:
+        progress.end_failed()
+        hooks = failure.Hooks(getattr(arguments, "on_failure", None), getattr(arguments, "webhook", None))
+        failure.tell(hooks, failure.failure_of(arguments.job, code, wrong))
+    if code == ClusterError.EXIT_CODE:
+        _leave(code)
+    sys.exit(code)
+
+
+def _done(arguments: argparse.Namespace) -> tuple[int, str]:
+    """The exit code of a job that is done, and what was wrong; that is logged."""
+    try:
+        arguments.do(arguments)
+    except DupqError as error:
+        _log.error(str(error))
+        return error.exit_code, str(error)
     except KeyboardInterrupt:
         print("interrupted; run the same command again to go on", file=sys.stderr)
-        sys.exit(130)
-    except Exception:
-        traceback.print_exc()
-        print("error: this is a fault of dupq; please report it with the lines above", file=sys.stderr)
-        sys.exit(1)
-    sys.exit(0)
+        return INTERRUPTED, "interrupted"
+    except Exception as error:
+        _log.error("this is a fault of dupq; please report it with the lines above", exc_info=True)
+        return FAULT, f"{type(error).__name__}: {error}"
+    return 0, ""
+
+
+def _leave(exit_code: int) -> NoReturn:
+    """End the process at once: Python's own end waits for threads that wait for Ray, and Ray's for a lost head."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(exit_code)

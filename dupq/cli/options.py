@@ -1,9 +1,11 @@
 """Options that jobs share."""
 
 import argparse
-from typing import Any
+import urllib.parse
+from typing import Any, NoReturn
 
 from dupq import storage
+from dupq.errors import DupqError, SettingError
 from dupq.settings import config
 
 
@@ -20,6 +22,10 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **options: Any) -> None:
         """The options of argparse's parser."""
         super().__init__(formatter_class=_Formatter, allow_abbrev=False, **options)
+
+    def error(self, message: str) -> NoReturn:
+        """One line, like all errors; argparse would put its usage in front."""
+        raise SettingError(f"{' '.join(message.split())}; {self.prog} --help shows all arguments")
 
 
 def add_shared(parser: argparse.ArgumentParser) -> None:
@@ -38,6 +44,26 @@ def add_shared(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="change a setting (docs/settings.md); may be repeated",
     )
+    parser.add_argument(
+        "--log",
+        choices=["plain", "json"],
+        default="plain",
+        help="how lines are shown; json: each an object with time, level, run, stage and message",
+    )
+    parser.add_argument(
+        "--on-failure",
+        metavar="COMMAND",
+        help="called if the job fails, without a shell; its standard input is a JSON object of job, run, exit_code and "
+        "error",
+    )
+    parser.add_argument("--webhook", metavar="URL", type=_web, help="the same object is posted there")
+
+
+def _web(text: str) -> str:
+    """The type of an address on the web."""
+    if urllib.parse.urlsplit(text).scheme not in ("http", "https"):
+        raise argparse.ArgumentTypeError("an address that begins with http:// or https:// expected")
+    return text
 
 
 def add_preset(parser: argparse.ArgumentParser) -> None:
@@ -52,6 +78,11 @@ def add_preset(parser: argparse.ArgumentParser) -> None:
 
 def uri(text: str) -> str:
     """The type of an argument that names a file or folder; an empty one would be the folder that the job runs in."""
+    if not text.isprintable():
+        raise argparse.ArgumentTypeError(f"{text!r} holds a character that cannot be shown; no file or folder of a job")
     if text.strip().lower() in ("", "file://", "s3://"):
         raise argparse.ArgumentTypeError(f"'{text}' names no file or folder; use '.' for the current directory")
-    return storage.absolute(text)
+    try:
+        return storage.absolute(text)
+    except DupqError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error

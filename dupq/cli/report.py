@@ -21,6 +21,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Write the report, and say where it is. Needs no Ray."""
     from dupq.report.page import write
-    from dupq.runs.reader import open_run
+    from dupq.runs.reader import finished_run
 
-    print(write(open_run(arguments.run).uri))
+    print(write(finished_run(arguments.run).uri))

@@ -51,6 +51,6 @@ def run(arguments: argparse.Namespace) -> None:
         arguments.workers,
         tuple(arguments.pairs),
     )
-    job.check()
+    checked = job.check()
     cluster.connect(arguments.ray)
-    train(job)
+    train(job, checked)

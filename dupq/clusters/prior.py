@@ -1,23 +1,43 @@
 """The prior of a run's calibration, learned on other sites by benchmarks/prior.py."""
 
 import importlib.resources
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field, FiniteFloat
+from typing_extensions import TypedDict
 
-from dupq import storage
 from dupq.clusters.calibration import FEATURES, Prior
 from dupq.errors import DupqError
+from dupq.json_files import read_as
+
+_REMEDY = "make it anew with benchmarks/prior.py"
+_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class _Entries(TypedDict):
+    """The file."""
+
+    features: list[str]
+    centres: list[FiniteFloat]
+    scales: list[_Positive]
+    coefficients: list[FiniteFloat]
+    spreads: list[_Positive]
+    slope_spread: _Positive
+    linked: list[_Positive]
+    sites: list[str]
 
 
 def read_prior(uri: str = "") -> Prior:
     """The prior at `uri`, or the one that ships with dupq. Raises DupqError if it was made for other features."""
     place = uri or str(importlib.resources.files("dupq") / "clusters" / "prior.json")
-    values = storage.read_json(place)
+    values = read_as(place, _Entries, _REMEDY)
     if tuple(values["features"]) != FEATURES:
-        raise DupqError(f"{place}: made for other features; make it anew with benchmarks/prior.py")
-    centres, scales, coefficients, spreads = (
-        np.array(values[name], np.float64) for name in ("centres", "scales", "coefficients", "spreads")
-    )
-    a, b = values["linked"]
+        raise DupqError(f"{place}: made for other features; {_REMEDY}")
+    columns = [values["centres"], values["scales"], values["coefficients"], values["spreads"], values["linked"]]
+    features = len(FEATURES)
+    if [len(column) for column in columns] != [features, features, features + 1, features + 1, 2]:
+        raise DupqError(f"{place}: not as many numbers as there are features; {_REMEDY}")
+    centres, scales, coefficients, spreads, (a, b) = (np.array(column, np.float64) for column in columns)
     slope = float(values["slope_spread"])
-    return Prior(centres, scales, coefficients, spreads, slope, (a, b), tuple(values["sites"]))
+    return Prior(centres, scales, coefficients, spreads, slope, (float(a), float(b)), tuple(values["sites"]))

@@ -3,16 +3,16 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from dupq.errors import DupqError
+from dupq.errors import DupqError, RejectsError
 from dupq.settings.ingest import IngestSettings
 
 _ENDS = ("questions", "answers", "links", "other_posts", "fabricated", "duplicate_ids", "rejects")  # of a row
 
 
 def check_rejects(rows: int, rejects: int, settings: IngestSettings, folder: str) -> None:
-    """Raise DupqError naming `folder`, where the rejects are, if too many of a site's rows are."""
+    """Raise RejectsError naming `folder`, where the rejects are, if too many of a site's rows are."""
     if rejects > max(settings.rejects_allowed, settings.maximum_reject_share * rows):
-        raise DupqError(
+        raise RejectsError(
             f"{rejects:,} of {rows:,} rows are broken, more than the share of "
             f"{settings.maximum_reject_share:g} that --max-reject-share allows; see {folder} for their reasons"
         )
@@ -37,7 +37,7 @@ class Account:
         self._files[file]["duplicate_ids"] += rows
 
     def check_rejects(self, settings: IngestSettings, folder: str) -> None:
-        """Raise DupqError naming `folder`, where the rejects are, if there are too many."""
+        """Raise RejectsError naming `folder`, where the rejects are, if there are too many."""
         rows, rejects = (sum(counts[name] for counts in self._files) for name in ("rows", "rejects"))
         check_rejects(rows, rejects, settings, folder)
 

@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Literal, NamedTuple
 
 import pyarrow as pa
-import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from dupq import storage
@@ -185,12 +184,8 @@ def _links_beside(posts: str) -> list[str]:
     site = _site_by_name(posts, "posts")
     if site is None:
         return []
-    files, path = storage.filesystem(folder := storage.parent(posts))
-    try:
-        infos = files.get_file_info(pafs.FileSelector(path))
-    except OSError as error:
-        raise DupqError(f"{folder}: cannot be listed to look for links ({error})") from error
-    beside = (storage.join(folder, info.base_name) for info in infos if info.type == pafs.FileType.File)
+    folder = storage.parent(posts)
+    beside = (storage.join(folder, name) for name in storage.names_in(folder))
     return [uri for uri in beside if _site_by_name(uri, "links") == site]
 
 

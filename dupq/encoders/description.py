@@ -1,17 +1,23 @@
 """The description of a saved encoder (encoder.json). Separate from the networks, so that reading it needs no torch."""
 
-from typing import Any
+from typing import Annotated, Any, NotRequired
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import FiniteFloat, StringConstraints
+from typing_extensions import TypedDict
 
 from dupq import storage
-from dupq.errors import DupqError
-from dupq.neighbours.measure import Measure
+from dupq.errors import DupqError, SettingError
+from dupq.json_files import checked, read_as
+from dupq.neighbours.measure import Kind, Measure
+from dupq.settings import config
+from dupq.settings.config import Settings
 from dupq.text.keys import Sites
 
 FORMAT = 3
+FILES = ("encoder.json", "model.safetensors", "vocabulary.txt", "split.parquet")  # all that is read of an encoder
 PARTS = ("train", "development", "test")
 FITNESS_QUESTIONS = 1_000  # of an archive: the more there are, the harder a body is to find, so the same everywhere
 
@@ -25,26 +31,80 @@ SPLIT = pa.schema(
 )
 
 
-def read_description(uri: str) -> dict[str, Any]:
-    """encoder.json; raises DupqError if there is no encoder at `uri` or of another format."""
+_REMEDY = "train or copy the encoder anew"
+
+
+class MeasureEntry(TypedDict):
+    """How two embeddings are scored: neighbours/measure.py."""
+
+    kind: Kind
+    dense: FiniteFloat
+    lexical: FiniteFloat
+
+
+class FitnessEntry(TypedDict):
+    """What the encoder reached on the archive that it was trained on: encoders/fitness.py."""
+
+    questions: int
+    unknown_words: FiniteFloat
+    bodies_found: FiniteFloat | None
+
+
+class Description(TypedDict):
+    """encoder.json."""
+
+    format: int
+    settings: dict[str, dict[str, Any]]
+    measure: MeasureEntry
+    pair_threshold: FiniteFloat | None
+    fitness: FitnessEntry
+    fingerprint: str
+    metrics: dict[str, Any]
+    run_id: NotRequired[str]
+
+
+class _Pointer(TypedDict):
+    """latest.json of a training's output."""
+
+    encoder: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}-[0-9a-f]{8}$")]
+
+
+def encoder_at(uri: str) -> str:
+    """The folder of the encoder at `uri`: that folder, or the one that the latest.json of a training's output names.
+
+    The named folder never changes. Whoever reads an encoder file by file resolves it once.
+    """
+    place = storage.join(uri, "latest.json")
+    if storage.exists(storage.join(uri, "encoder.json")) or not storage.exists(place):
+        return storage.absolute(uri)
+    name = read_as(place, _Pointer, "train the encoder again with jobs/train.py, which writes the file anew")["encoder"]
+    return storage.absolute(storage.join(uri, name))
+
+
+def read_description(uri: str) -> Description:
+    """encoder.json; raises DupqError if there is no encoder at `uri`, of another format, or if it is damaged."""
+    uri = encoder_at(uri)
     place = storage.join(uri, "encoder.json")
     if not storage.exists(place):
         raise DupqError(f"{uri}: no encoder here (encoder.json is missing); train one with jobs/train.py")
     description = storage.read_json(place)
     if not isinstance(description, dict) or description.get("format") != FORMAT:
         raise DupqError(f"{place}: not an encoder of format {FORMAT}; train it anew with this version of dupq")
-    return description
+    return checked(description, Description, place, _REMEDY)
+
+
+def read_settings(uri: str) -> Settings:
+    """The settings that the encoder at `uri` was trained with; raises DupqError as `read_description` does."""
+    try:
+        return config.from_dict(read_description(uri)["settings"])
+    except SettingError as error:
+        raise DupqError(f"{storage.join(uri, 'encoder.json')}: {error}; {_REMEDY}") from error
 
 
 def read_measure(uri: str) -> Measure:
     """How the encoder at `uri` scores two embeddings."""
-    return Measure.from_dict(read_description(uri).get("measure"), storage.join(uri, "encoder.json"))
-
-
-def saved_by(uri: str) -> str | None:
-    """The name of the run that made the encoder at `uri`; None if there is none."""
-    place = storage.join(uri, "encoder.json")
-    return storage.read_json(place).get("run_id") if storage.exists(place) else None
+    entry = read_description(uri)["measure"]
+    return Measure(entry["kind"], entry["dense"], entry["lexical"])
 
 
 def read_split(uri: str, sites: Sites) -> dict[str, np.ndarray]:
@@ -52,7 +112,7 @@ def read_split(uri: str, sites: Sites) -> dict[str, np.ndarray]:
 
     Questions of sites that `sites` lacks are left out: they are not in this archive.
     """
-    table = storage.read_table(storage.join(uri, "split.parquet"), SPLIT)
+    table = storage.read_table(storage.join(encoder_at(uri), "split.parquet"), SPLIT)
     table = table.filter(pc.is_in(table["site"], pa.array(sites.names)))
     keys = sites.pack_columns(table["site"], table["question_id"], uri)
     parts = table["part"].to_numpy(zero_copy_only=False)
@@ -64,7 +124,7 @@ def read_development_links(uri: str, sites: Sites) -> np.ndarray:
 
     Each question of a set is paired with the next one: enough to connect the set, not all of its links.
     """
-    table = storage.read_table(storage.join(uri, "split.parquet"), SPLIT)
+    table = storage.read_table(storage.join(encoder_at(uri), "split.parquet"), SPLIT)
     is_wanted = pc.and_(pc.is_in(table["site"], pa.array(sites.names)), pc.equal(table["part"], "development"))
     table = table.filter(is_wanted)
     keys, sets = sites.pack_columns(table["site"], table["question_id"], uri), table["duplicates"].to_numpy()

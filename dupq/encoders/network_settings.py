@@ -19,7 +19,7 @@ def _odd(value: int) -> int:
     return value
 
 
-Window = Annotated[int, Field(ge=1), AfterValidator(_odd)]
+Window = Annotated[int, Field(ge=1, le=999), AfterValidator(_odd)]
 Dropout = Annotated[float, Field(ge=0, lt=1)]
 
 

@@ -16,12 +16,12 @@ import torch
 
 from dupq import storage
 from dupq.encoders.build import rebuild
-from dupq.encoders.description import FORMAT, read_description
+from dupq.encoders.description import FORMAT, encoder_at, read_description, read_settings
 from dupq.encoders.fitness import Fitness
 from dupq.encoders.kinds import read_by_its_kind
 from dupq.encoders.protocol import Encoder
 from dupq.encoders.reader import Reader
-from dupq.errors import DupqError
+from dupq.errors import DupqError, SettingError
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.text.vocabulary import Vocabulary
@@ -74,32 +74,46 @@ def save(uri: str, encoder: SavedEncoder, run_id: str) -> str:
 
 def load(uri: str) -> SavedEncoder:
     """Open an encoder. Raises DupqError if files are missing, damaged or do not belong together."""
+    uri = encoder_at(uri)
     description = read_description(uri)
     model = storage.read_bytes(storage.join(uri, "model.safetensors"))
     words = storage.read_bytes(storage.join(uri, "vocabulary.txt"))
-    described = {name: description[name] for name in DESCRIBED if name in description}
-    if _fingerprint(model, words, described) != description.get("fingerprint"):
+    described: dict[str, object] = {name: value for name, value in description.items() if name in DESCRIBED}
+    if _fingerprint(model, words, described) != description["fingerprint"]:
         raise DupqError(f"{uri}: the encoder's files are damaged or from different trainings; train or copy it anew")
-    settings = config.from_dict(description["settings"])
-    settings = settings.changed(encoder=read_by_its_kind(settings.encoder))
+    settings = read_settings(uri)
     place = storage.join(uri, "model.safetensors")
-    network = rebuild(settings.encoder, read_weights(model, place), place)
-    vocabulary = Vocabulary.from_bytes(words, settings.text, settings.word_vectors.hashed)
+    try:
+        settings = settings.changed(encoder=read_by_its_kind(settings.encoder))
+        network = rebuild(settings.encoder, read_weights(model, place), place)
+    except SettingError as error:
+        raise DupqError(f"{storage.join(uri, 'encoder.json')}: {error}; train the encoder anew") from error
+    vocabulary = _read_vocabulary(words, settings, storage.join(uri, "vocabulary.txt"))
     if network.words.num_embeddings != len(vocabulary):
         raise DupqError(
             f"{uri}: {network.words.num_embeddings} word vectors, but {len(vocabulary)} ids; train the encoder anew"
         )
     network.set_vocabulary(vocabulary.words)
-    found = Fitness(**description["fitness"])
+    known = description["fitness"]
+    found = Fitness(known["questions"], known["unknown_words"], known["bodies_found"])
     return SavedEncoder(network, vocabulary, settings, description["pair_threshold"], found, description["metrics"])
+
+
+def _read_vocabulary(content: bytes, settings: Settings, place: str) -> Vocabulary:
+    try:
+        return Vocabulary.from_bytes(content, settings.text, settings.word_vectors.hashed)
+    except (UnicodeDecodeError, DupqError) as error:
+        raise DupqError(
+            f"{place}: not a list of words in UTF-8, each once ({error}); train the encoder anew"
+        ) from error
 
 
 def read_weights(content: bytes, place: str) -> dict[str, np.ndarray]:
     """What `weights` wrote, by name; raises DupqError naming `place` if it is not readable."""
     try:
         return safetensors.numpy.load(content)
-    except safetensors.SafetensorError as error:
-        raise DupqError(f"{place}: not readable ({error})") from error
+    except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:  # of types that numpy lacks too
+        raise DupqError(f"{place}: not readable ({error}); train or copy the encoder anew") from error
 
 
 def _fingerprint(model: bytes, words: bytes, description: dict[str, object]) -> str:

@@ -143,13 +143,6 @@ def log_loss(probabilities: np.ndarray, labels: np.ndarray, weights: np.ndarray 
     return _ratio(float(np.sum(weight * costs)), float(np.sum(weight)))
 
 
-def expected_precision(probabilities: np.ndarray, weights: np.ndarray | None = None) -> float:
-    """The share of pairs that are right if their probabilities (m,) are calibrated: their mean; 0 without pairs."""
-    given = _checked(probabilities, 0.0, 1.0)
-    weight = _weights(given, weights)
-    return _ratio(float(np.sum(weight * given)), float(np.sum(weight)))
-
-
 def _places(questions: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Where each question is among `keys` (any place if it is not), and whether it is there."""
     if not len(keys):

@@ -1,6 +1,6 @@
 """What is measured on known duplicates, as JSON has it; only what was asked for is there."""
 
-from typing import TypedDict
+from typing_extensions import TypedDict
 
 
 class Labelled(TypedDict):

@@ -316,26 +316,6 @@ def _fitted_curve(features: np.ndarray, hits: np.ndarray, judged: np.ndarray) ->
             return curve, np.linalg.inv(curvature)
 
 
-class LabelledPairs(NamedTuple):
-    """Judged pairs as data to fit on."""
-
-    left: np.ndarray  # int64, keys
-    right: np.ndarray
-    labels: np.ndarray  # float32: 1 same, 0 different
-    weights: np.ndarray  # float64, mean 1: in proportion to the candidate pairs that each one is there for
-
-
-def verdict_rows(rows: Rows, verdicts: np.ndarray) -> LabelledPairs:
-    """The rows whose verdict (int8, (n,)) is same or different, weighted by the size of a stratum over its verdicts."""
-    sure = (verdicts == SAME) | (verdicts == DIFFERENT)
-    _, numbers = np.unique(rows.strata[sure], return_inverse=True)
-    weights = rows.sizes[sure] / np.bincount(numbers)[numbers]
-    labels = (verdicts[sure] == SAME).astype(np.float32)
-    return LabelledPairs(
-        rows.left[sure], rows.right[sure], labels, weights / weights.mean() if len(weights) else weights
-    )
-
-
 def verdicts_of(rows: Rows, left: np.ndarray, right: np.ndarray, verdicts: np.ndarray) -> tuple[np.ndarray, int]:
     """The verdict (int8, (n,)) on each row, UNJUDGED where there is none, and how many verdicts are on other pairs.
 

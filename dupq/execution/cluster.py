@@ -3,30 +3,39 @@
 import contextlib
 import logging
 import os
-import socket
+import secrets
 import sys
 from collections.abc import Iterator
 from typing import Any
 
 import ray
+from ray._private import ray_constants
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from dupq.errors import DupqError, SettingError
+from dupq.errors import ClusterError, SettingError
+from dupq.execution import head, metrics, nodes
 
 _PATIENCE_SECONDS = 10
 _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
 _OBJECT_STORE_BYTES = 300_000_000  # work is exchanged as files; objects are small
+_ENVIRONMENT = {
+    "RAY_BACKEND_LOG_LEVEL": "fatal",  # failures are raised as well
+    "RAY_IGNORE_UNHANDLED_ERRORS": "1",  # else Ray prints those of all other tasks behind the one that ends the job
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # Ray's future default, without its warning
+    "RAY_task_oom_retries": "3",  # of tasks that Ray itself starts again; its default is without end
+}
 
 
 def connect(address: str | None = None) -> None:
     """Join the Ray cluster at `address`, else at RAY_ADDRESS (`auto`: the one on this machine), else start one here.
 
-    If an address is given and no cluster is there, that is an error: no other one is started silently.
+    If an address is given and no cluster is there, that is an error: no other one is started silently. Raises
+    ClusterError then, and later on in the main thread if the cluster's head is lost.
     """
     if ray.is_initialized():
         return
-    os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # else Ray writes a token into the home folder
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # failures are raised as well
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # Ray's future default, without its warning
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     wanted = address or os.environ.get("RAY_ADDRESS") or "local"
     _check_reachable(wanted)
@@ -34,32 +43,64 @@ def connect(address: str | None = None) -> None:
         with _no_stderr():
             _init(wanted)
     except ConnectionError as error:
-        raise DupqError(
-            f"no Ray cluster at {wanted} ({error}); start one, or leave out --ray and RAY_ADDRESS to use this machine"
-        ) from error
+        raise ClusterError(_no_cluster(wanted, error)) from error
     except ValueError as error:
         raise SettingError(f"--ray {wanted}: {error}") from error
-    _check_nodes()
+    except Exception as error:
+        if type(error) is not Exception:  # Ray has no class of its own for a node that does not start in time
+            raise
+        raise ClusterError(f"Ray did not start ({error}); is this machine overloaded?") from error
+    head.watch()
+    metrics.export()
+    if may_grow():
+        _check_nodes()
 
 
 def _check_reachable(address: str) -> None:
-    """Raise DupqError if nothing listens at `address`; Ray itself would try for minutes."""
+    """Raise ClusterError if nothing listens at `address`; Ray itself would try for minutes."""
     host, separator, port = address.rpartition(":")
     if not separator or "/" in host or not port.isdigit():
         return
-    try:
-        socket.create_connection((host, int(port)), timeout=_PATIENCE_SECONDS).close()
-    except OSError as error:
-        raise DupqError(
-            f"no Ray cluster at {address} ({error}); start one, or leave out --ray and RAY_ADDRESS to use this machine"
-        ) from error
+    failure = head.failure_at(address, _PATIENCE_SECONDS)
+    if failure is not None:
+        raise ClusterError(_no_cluster(address, failure))
+
+
+def _no_cluster(address: str, error: Exception) -> str:
+    if isinstance(error.__cause__, ray.exceptions.AuthenticationError):
+        return (
+            f"the Ray cluster at {address} wants another token; set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN to the one "
+            "that it was started with"
+        )
+    return f"no Ray cluster at {address} ({error}); start one, or leave out --ray and RAY_ADDRESS to use this machine"
 
 
 def _init(address: str) -> None:
-    if address == "local":
-        ray.init(address="local", include_dashboard=False, object_store_memory=_OBJECT_STORE_BYTES, **_QUIET)
-    else:
+    if address != "local":
         ray.init(address=address, **_QUIET)
+        return
+    # With a token of the process Ray asks for one, unless RAY_AUTH_MODE says otherwise, and writes none into the home
+    # folder.
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    with _on_loopback():
+        ray.init(
+            address="local",
+            include_dashboard=False,
+            object_store_memory=_OBJECT_STORE_BYTES,
+            _node_ip_address="127.0.0.1",
+            **_QUIET,
+        )
+
+
+@contextlib.contextmanager
+def _on_loopback() -> Iterator[None]:
+    """Let Ray take 127.0.0.1 as it is: it would replace it by an outside address, so that other nodes could join."""
+    kept = ray_constants.ENABLE_RAY_CLUSTER
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = kept
 
 
 @contextlib.contextmanager
@@ -77,24 +118,29 @@ def _no_stderr() -> Iterator[None]:
 
 
 def _check_nodes() -> None:
-    from dupq import __version__
+    """Raise ClusterError if dupq or a library on a node is another one than here. Nodes that come later check it too.
 
-    if "CPU" not in ray.cluster_resources():
-        return
-    try:
-        found = ray.get(ray.remote(_worker_version).options(num_cpus=1).remote())
-    except (ray.exceptions.RayTaskError, ModuleNotFoundError) as error:
-        raise DupqError(
-            f"dupq is not installed on the nodes of the Ray cluster ({error.__class__.__name__}); run `ray up`"
-        ) from error
-    if found != __version__:
-        raise DupqError(f"the nodes have dupq {found}, this script {__version__}; refresh them with `ray up`")
+    A node that is lost meanwhile is no fault.
+    """
+    job = nodes.build()
+    there = ray.remote(nodes.build)
+    alive = [node for node in ray.nodes() if node["Alive"]]
+    asked = [there.options(num_cpus=0, scheduling_strategy=_only_on(node)).remote() for node in alive]
+    for node, answer in zip(alive, asked, strict=True):
+        name = node["NodeManagerAddress"]
+        try:
+            nodes.check_node(name, ray.get(answer), job)
+        except (ray.exceptions.RayTaskError, ModuleNotFoundError) as error:
+            raise ClusterError(
+                f"dupq is not installed on the node {name} of the Ray cluster, or is another one "
+                f"({error.__class__.__name__}); run `ray up`"
+            ) from error
+        except ray.exceptions.RayError:
+            continue
 
 
-def _worker_version() -> str:
-    import dupq
-
-    return dupq.__version__
+def _only_on(node: dict[str, Any]) -> NodeAffinitySchedulingStrategy:
+    return NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
 
 
 def gpus() -> int:
@@ -110,3 +156,40 @@ def cpus() -> int:
 def memory() -> int:
     """The memory of the cluster for tasks, in bytes."""
     return int(ray.cluster_resources().get("memory", 1 << 30))
+
+
+def widest(gpus: int = 0) -> float:
+    """The most CPUs of a node with so many GPUs; 0 if there is no such node."""
+    return max((node.get("CPU", 0.0) for node in _node_resources() if node.get("GPU", 0) >= gpus), default=0.0)
+
+
+def fits(cpus: float, gpus: float, workers: int = 1) -> bool:
+    """Whether the nodes hold so many workers side by side, each with these CPUs and GPUs, if nothing else runs."""
+    wanted = {"CPU": cpus, "GPU": gpus}
+    return workers <= sum(
+        min(int(node.get(name, 0) // amount) for name, amount in wanted.items() if amount) for node in _node_resources()
+    )
+
+
+def check_fits(label: str, cpus: float, gpus: float, workers: int = 1) -> None:
+    """Say what cannot be scheduled and what the cluster has.
+
+    Raises ClusterError if no node may join the cluster, else writes a line to stderr.
+    """
+    if fits(cpus, gpus, workers):
+        return
+    each = f"{cpus:g} CPU(s)" + (f" and {gpus:g} GPU(s)" if gpus else "")
+    has = ", ".join(f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in _node_resources())
+    said = f"{label} needs {f'{workers} times ' if workers > 1 else ''}{each}, each on one node; the nodes have {has}"
+    if not may_grow():
+        raise ClusterError(f"{said}; ask for less, or join a larger cluster with --ray")
+    print(f"waiting for nodes: {said}", file=sys.stderr, flush=True)
+
+
+def may_grow() -> bool:
+    """Whether nodes may join the cluster; none can where it is on loopback, as the one is that `connect` starts."""
+    return not ray.get_runtime_context().gcs_address.startswith("127.0.0.1:")
+
+
+def _node_resources() -> list[dict[str, float]]:
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]

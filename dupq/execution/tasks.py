@@ -1,25 +1,35 @@
 """Running a function over many shards as Ray tasks, with counts, retries and progress."""
 
+import logging
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 import ray
 
-from dupq import storage
-from dupq.errors import DupqError
+from dupq.errors import ClusterError, DupqError
+from dupq.execution import cluster, nodes
 from dupq.execution.memory import measured
+from dupq.execution.units import Counts
+from dupq.recording import Written, note, recording
+from dupq.runs import log, progress
+from dupq.shards import Shard
 
-# The counts of a task: rows_in, rows_out, anything else by its name, and with CAP in front of the name how often a
+# Counts of a task are rows_in, rows_out, anything else by its name, and with CAP in front of the name how often a
 # limit left something out.
-Counts = dict[str, int]
 CAP = "cap: "
 
 Result = TypeVar("Result")
+_log = logging.getLogger(__name__)
+Outcome = tuple[Counts, float, dict[str, Written]]  # counts, peak memory (MB), files
 _SECONDS_BETWEEN_LINES = 60
 RETRIES = 3  # of a task whose worker or node died; an error of the code is not retried
+_POLL_SECONDS = 5  # within a wait Ray does not let this process hear that the head is lost (head.py)
+_WIDER = 4  # times the CPUs of an attempt has the next one after a death, so that fewer tasks share a node's memory
+_AHEAD = 2  # tasks a CPU that wait at Ray, so that none is idle
 
 
 @dataclass
@@ -56,40 +66,139 @@ def summarise(outcomes: Sequence[tuple[Counts, float]]) -> Report:
     return report
 
 
+@dataclass
+class _Piece:
+    """A call of a stage's work."""
+
+    name: str  # what it works on, for errors
+    arguments: tuple[object, ...]
+    cpus: float
+    deaths: int = 0  # attempts that ended with their worker
+
+
 def run_tasks(
-    label: str, work: Callable[..., Counts], calls: Sequence[tuple[object, ...]], cpus: float = 1, gpus: int = 0
+    label: str,
+    work: Callable[..., Counts],
+    calls: Sequence[tuple[object, ...]],
+    cpus: float = 1,
+    gpus: int = 0,
+    names: Sequence[str] | None = None,
 ) -> Report:
     """Call `work` once for each tuple of arguments, in parallel, and sum up the counts.
 
-    The answer does not depend on their order. The first error ends the stage; a task whose worker died is
-    started again.
+    The answer does not depend on their order. The first error ends the stage. A task whose worker died is tried again
+    after the others, on more CPUs and so beside fewer tasks; after too little memory the others are too. Raises
+    ClusterError if the workers of a call die again and again, or if no node is large enough. `names` are what the
+    calls work on, for errors; None: their shards.
     """
-    task = ray.remote(measured).options(num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES)
-    waiting = [task.remote(work, *arguments) for arguments in calls]
+    if not cluster.may_grow():
+        cluster.check_fits(label, cpus, gpus)
+    names = names or [_name(call, place, len(calls)) for place, call in enumerate(calls, 1)]
+    waiting = deque(_Piece(name, call, cpus) for name, call in zip(names, calls, strict=True))
+    running: dict[ray.ObjectRef[Outcome], _Piece] = {}
     outcomes: list[tuple[Counts, float]] = []
-    progress = Progress(label, len(calls))
-    while waiting:
-        ready, waiting = ray.wait(waiting, num_returns=1)
-        outcomes.append(result_of(ready[0]))
-        progress.show(len(outcomes))
+    shown = Progress(label, len(calls))
+    window = len(calls) if cluster.may_grow() else _AHEAD * cluster.cpus()  # a cluster grows by what waits at Ray
+    idle = 0  # seconds in which no task ended
+    while waiting or running:
+        while waiting and len(running) < window:
+            piece = waiting.popleft()
+            running[start(recorded, work, *piece.arguments, cpus=piece.cpus, gpus=gpus)] = piece
+        ready, _ = ray.wait(list(running), num_returns=1, timeout=_POLL_SECONDS)
+        if not ready:
+            idle += _POLL_SECONDS
+            if idle % _SECONDS_BETWEEN_LINES == 0:
+                cluster.check_fits(label, cpus, gpus)
+            continue
+        piece = running.pop(ready[0])
+        try:
+            counts, peak, written = result_of(ready[0])
+            note(written)
+            outcomes.append((counts, peak))
+        except ray.exceptions.RayTaskError:
+            raise  # an error of the code: it would be the same again
+        except (ray.exceptions.RayError, MemoryError) as error:
+            _widen(label, piece, waiting, gpus, error)
+            waiting.append(piece)
+        shown.show(len(outcomes))
     return summarise(outcomes)
 
 
+def recorded(work: Callable[..., Counts], *arguments: object) -> Outcome:
+    """The counts of `work(*arguments)`, its peak memory in MB, and what it wrote."""
+    with recording() as written:
+        counts, peak = measured(work, *arguments)
+    return counts, peak, written
+
+
+def _name(call: tuple[object, ...], place: int, pieces: int) -> str:
+    """The file of the shard that a call works on, else which piece of the stage it is."""
+    shards = [argument.uri for argument in call if isinstance(argument, Shard)]
+    return shards[0] if shards else f"piece {place} of {pieces}"
+
+
+def _widen(label: str, piece: _Piece, waiting: Sequence[_Piece], gpus: int, error: BaseException) -> None:
+    """Give a piece whose worker died more CPUs, and those that wait if memory was short. At last ClusterError."""
+    piece.deaths += 1
+    if piece.deaths > RETRIES or isinstance(error, ray.exceptions.LocalRayletDiedError):
+        raise lost(f"{label}: {piece.name}", piece.deaths, error) from error
+    piece.cpus = max(piece.cpus, min(piece.cpus * _WIDER, cluster.widest(gpus)))
+    if _is_memory(error):
+        for other in waiting:
+            other.cpus = max(other.cpus, piece.cpus)
+    _log.warning(
+        f"{label}: {piece.name}: {_reason(error)}; attempt {piece.deaths + 1} of {RETRIES + 1} on {piece.cpus:g} CPUs"
+    )
+
+
+def lost(what: str, attempts: int, error: BaseException) -> ClusterError:
+    """The error of a piece of work whose workers died in that many attempts, the last one of `error`."""
+    remedy = (
+        "nodes with more memory for each CPU are needed, or smaller shards"
+        if _is_memory(error)
+        else "if a shard does this each time, dedup can leave it out with --skip-shard"
+    )
+    return ClusterError(f"{what}: given up after {attempts} attempt(s): {_reason(error)}; {remedy}")
+
+
+def _reason(error: BaseException) -> str:
+    if _is_memory(error):
+        return "not enough memory"
+    if isinstance(error, ray.exceptions.NodeDiedError | ray.exceptions.LocalRayletDiedError):
+        return "its node was lost"
+    if isinstance(error, ray.exceptions.WorkerCrashedError | ray.exceptions.ActorDiedError):
+        return "its worker died (a crash in native code, or killed from outside)"
+    return f"Ray lost it ({type(error).__name__})"
+
+
+def _is_memory(error: BaseException) -> bool:
+    return isinstance(error, ray.exceptions.OutOfMemoryError | MemoryError)
+
+
+def start(
+    work: Callable[..., Result], *arguments: object, cpus: float = 1, gpus: int = 0, retries: int = 0
+) -> "ray.ObjectRef[Result]":
+    """A task of `work(*arguments)` on a node that has the job's code; Ray repeats it if its worker dies."""
+    task = _ON_NODE.options(num_cpus=cpus, num_gpus=gpus, max_retries=retries)
+    return task.remote(nodes.build(), work, *arguments)
+
+
+def _on_node(job: nodes.Build, work: Callable[..., Result], *arguments: object) -> Result:
+    nodes.check_same(job)
+    return work(*arguments)
+
+
+_ON_NODE = ray.remote(_on_node)
+
+
 def result_of(reference: "ray.ObjectRef[Result]") -> Result:
-    """The result of a task; raises its DupqError as it was raised there."""
+    """The result of a task; raises its DupqError or MemoryError as it was raised there, and RayError if it was lost."""
     try:
         return ray.get(reference)
     except ray.exceptions.RayTaskError as error:
-        if isinstance(error.cause, DupqError):
+        if isinstance(error.cause, DupqError | MemoryError):
             raise error.cause from None
         raise
-
-
-def skip_or(output: str, work: Callable[[], Counts]) -> Counts:
-    """The counts of `output` if an earlier attempt at this run finished it, else those of making it."""
-    if storage.exists(output):
-        return storage.read_counts(output)
-    return work()
 
 
 class Progress:
@@ -101,13 +210,14 @@ class Progress:
         self._told = self._start
 
     def show(self, done: int) -> None:
-        """Draw the line for `done` pieces."""
+        """Draw the line for `done` pieces, and tell it to progress.json."""
+        progress.tell(self._label, done, self._total)
         now = time.monotonic()
         left = (now - self._start) / max(1, done) * (self._total - done)
-        if not sys.stderr.isatty():
+        if not log.is_live():
             if now - self._told >= _SECONDS_BETWEEN_LINES and done < self._total:
                 self._told = now
-                print(f"{self._label}: {done}/{self._total}, {left:.0f} s left", file=sys.stderr, flush=True)
+                log.progress_line(_log, f"{self._label}: {done}/{self._total}, {left:.0f} s left")
             return
         end = "\r" if done < self._total else "\r\033[K"
         print(f"\r\033[K{self._label}: {done}/{self._total}, {left:.0f} s left", end=end, file=sys.stderr, flush=True)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from dupq import storage
 from dupq.errors import DupqError
 from dupq.text.keys import MAXIMUM_ID, Sites
 
@@ -14,6 +15,14 @@ def read_pairs(content: bytes, sites: Sites, place: str) -> tuple[np.ndarray, np
     """The duplicates and the others (int64, shape (m, 2), left < right, sorted, each pair once) of `read_lines`."""
     pairs, labels = read_lines(content, sites, place)
     return np.unique(pairs[labels], axis=0), np.unique(pairs[~labels], axis=0)
+
+
+def check_pairs(uri: str, sites: Sites) -> bool:
+    """Whether any pair of the file `uri` is labelled 0; raises DupqError as `read_lines` does, and for no pairs."""
+    _, labels = read_lines(storage.read_bytes(uri), sites, uri)
+    if not len(labels):
+        raise DupqError(f"{uri}: no pairs in it; lines of two questions and 1 or 0 expected, with tabs between")
+    return not labels.all()
 
 
 def read_lines(content: bytes, sites: Sites, place: str) -> tuple[np.ndarray, np.ndarray]:

@@ -1,7 +1,6 @@
 """The exact Jaccard coefficient |A ∩ B| / |A ∪ B| of the shingle sets of candidate pairs."""
 
 import numpy as np
-import scipy.sparse as sparse
 
 from dupq.kernel_cache import numba
 from dupq.near_duplicates.shingles import Shingles
@@ -40,10 +39,3 @@ def _compare(hashes: np.ndarray, offsets: np.ndarray, left: np.ndarray, right: n
             i += a <= b
             j += b <= a
         result[pair] = common / (both - common) if both else 0.0
-
-
-def incidence_matrix(sets: Shingles) -> sparse.csr_matrix:
-    """Sets as rows of zeros and ones: shape (n, number of distinct shingles), float32."""
-    distinct, columns = np.unique(sets.hashes, return_inverse=True)
-    ones = np.ones(len(sets.hashes), np.float32)
-    return sparse.csr_matrix((ones, columns, sets.offsets), shape=(len(sets.offsets) - 1, len(distinct)))

@@ -1,9 +1,7 @@
 """How two embeddings are scored. Separate from the networks, so that importing it loads no torch."""
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
-
-from dupq.errors import DupqError
+from typing import Literal
 
 Kind = Literal["cosine", "manhattan", "euclidean"]
 
@@ -32,14 +30,3 @@ class Measure:
     def to_dict(self) -> dict[str, object]:
         """For encoder.json."""
         return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Any, place: str) -> "Measure":
-        """What `to_dict` gave; raises DupqError naming `place` if it is no measure."""
-        try:
-            measure = cls(values["kind"], float(values["dense"]), float(values["lexical"]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise DupqError(f"{place}: 'measure' is not kind, dense and lexical ({error!r}); train it anew") from error
-        if measure.kind not in get_args(Kind):
-            raise DupqError(f"{place}: measure {measure.kind!r} is unknown; there are {', '.join(get_args(Kind))}")
-        return measure

@@ -18,31 +18,38 @@ Each stage reads files and writes files; the driver holds none of their rows.
 """
 
 import dataclasses
+import functools
+import logging
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from dupq import storage
 from dupq.clusters.prior import read_prior
-from dupq.encoders.description import read_description, read_measure
-from dupq.errors import DupqError, SettingError
+from dupq.encoders import description
+from dupq.encoders.description import encoder_at, read_description, read_measure, read_settings
+from dupq.errors import DupqError
+from dupq.evaluation.truth_files import planted_keys
 from dupq.evaluation.verdict_files import read_verdicts
-from dupq.execution.tasks import run_tasks
+from dupq.execution.tasks import Report, run_tasks
 from dupq.near_duplicates.band_choice import with_bands
+from dupq.pipelines.gates import NO_GATES, Gates, check_gates, check_rows
 from dupq.report import page
-from dupq.runs import versions, writer
+from dupq.runs import progress, tidying, versions, writer
 from dupq.runs.layout import NeighbourFiles, RunLayout
-from dupq.runs.records import Metrics
+from dupq.runs.reader import check_earlier, read_metrics
 from dupq.settings import config
 from dupq.settings.config import Settings
-from dupq.shards import link_files, partitions, question_shards
+from dupq.settings.dedup import CalibrationSettings
+from dupq.shards import TEXT_COLUMNS, Shard, check_links, check_questions, partitions, pinned, question_shards
 from dupq.stages.calibration.calibrate import calibrate
 from dupq.stages.clusters.clusters import make_clusters
 from dupq.stages.clusters.pairs import choose_threshold, score_pairs
 from dupq.stages.clusters.partition import Cut, partition_pairs
-from dupq.stages.encode import encode_texts
+from dupq.stages.earlier import Earlier, earlier_texts, texts_made_as
+from dupq.stages.encode import check_encoder, encode_texts
 from dupq.stages.evaluation.evaluate import evaluate_run
 from dupq.stages.evaluation.review import make_review
+from dupq.stages.inputs import Input, copy_inputs, input_files
 from dupq.stages.near_duplicates.signatures import make_signatures
 from dupq.stages.near_duplicates.verify import find_near_duplicates
 from dupq.stages.neighbours.exact import planned
@@ -52,17 +59,14 @@ from dupq.stages.neighbours.tables import SearchRequest
 from dupq.stages.represented_links import write_links
 from dupq.stages.terms import make_terms
 from dupq.stages.texts import make_texts
+from dupq.text.keys import Sites
 
-FREE_SECTIONS = ("near_duplicates", "encode", "neighbours", "calibration", "clusters", "evaluation")
-
-
-@dataclass(frozen=True)
-class Gates:
-    """The gates of a run: if it misses one, it fails and `latest.json` is not moved. None: no such gate."""
-
-    min_recall: float | None = None  # of the known duplicates of the test part in one cluster
-    max_cluster: int | None = None  # questions
-    max_change: float | None = None  # share of the questions of clusters whose cluster differs from the earlier run's
+FREE_SECTIONS = ("near_duplicates", "encode", "neighbours", "calibration", "clusters", "evaluation", "run")
+_COLUMNS_READ = (
+    *TEXT_COLUMNS,
+    *("tags", "creation_date", "score", "view_count", "answer_count", "accepted_answer_id"),
+)
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -77,104 +81,145 @@ class DedupJob:
     previous: str | None = None  # an earlier run, or the folder of runs
     assignments: tuple[str, ...] = ()
     verdicts: str | None = None  # a filled-in review.tsv
-    gates: Gates = Gates()
+    gates: Gates = NO_GATES
+    skipped: tuple[str, ...] = ()  # paths of question shards below `questions` that are left out
 
     def check(self) -> Settings:
         """The settings; raises DupqError for what is wrong, before any work."""
-        question_shards(self.questions)
+        self.gates.check(self.previous is not None)
+        writer.check_output(self.output)
+        sites, _ = check_questions(self.questions, _COLUMNS_READ, self.skipped)
         if self.links is not None:
-            link_files(self.links)
-        writer.previous_run(self.previous)
-        for uri in (self.truth, self.verdicts):
-            if uri is not None and not storage.exists(uri):
-                raise DupqError(f"{uri}: no such file")
-        read_verdicts(self.verdicts, question_shards(self.questions)[1])
-        if self.gates.max_change is not None and self.previous is None:
-            raise SettingError("--max-change: --previous is needed, the run that is compared with")
-        settings = run_settings(read_description(self.encoder), self.assignments)
+            check_links(self.links)
+        if self.truth is not None:
+            planted_keys(self.truth, sites)
+        read_verdicts(self.verdicts, sites)
+        settings = self.settings(self.encoder)
         read_prior(settings.calibration.prior)
+        earlier = writer.previous_run(self.previous)
+        if earlier is not None:
+            check_earlier(earlier)
+        check_encoder(self.encoder, sites)
         return settings
 
+    def settings(self, encoder: str) -> Settings:
+        """The settings of a run with the encoder at `encoder`."""
+        return run_settings(read_settings(encoder), self.assignments)
 
-def dedup(job: DedupJob) -> writer.Run:
+
+def dedup(job: DedupJob, checked: Settings | None = None) -> writer.Run:
     """Find the duplicates of an archive; returns the finished run.
 
-    The same job over the same data gives the same run, and continues where an earlier attempt stopped. Raises
-    DupqError if an input is missing or wrong.
+    `checked` is what `job.check()` gave, if it was called before. The same job over the same data gives the same run,
+    and continues where an earlier attempt stopped. Raises DupqError if an input is missing or wrong.
     """
-    settings = job.check()
-    description = read_description(job.encoder)
-    shards, sites = question_shards(job.questions)
-    made_from = _made_from(job, description, settings.calibration.prior)
+    job = dataclasses.replace(job, encoder=encoder_at(job.encoder))
+    settings, fingerprint = checked or job.check(), read_description(job.encoder)["fingerprint"]
+    found, sites = question_shards(job.questions, job.skipped)
+    shards = pinned(found)
+    inputs = _copied_inputs(job, settings.calibration.prior)
+    made_from = _made_from(job, inputs, fingerprint)
     run = writer.open_run(job.output, _inputs(job), made_from, settings, versions.DEDUP)
     if run.finished:
-        print(f"run {run.run_id} is finished already")
-        check_gates(job.gates, storage.read_json(run.path("metrics.json")), run.uri)
+        _log.info(f"run {run.run_id} is finished already")
+        run.point_latest()
+        if not storage.exists(run.path("report.html")):
+            page.write(run.uri)
+        check_gates(job.gates, read_metrics(run.uri), run.uri)
+        if not settings.run.keep_work:
+            tidying.tidy_at_end(run.uri)
         return run
-    measure, k = read_measure(job.encoder), settings.neighbours.k
-    since = writer.previous_run(job.previous)
-    known = None if settings.clusters.known_links == "ignore" else job.links
-    files = RunLayout(run.uri, tuple(shards), job.encoder, known, job.truth, job.verdicts, since)
-    near = files.near
-
-    texts = run.stage("texts", lambda: make_texts(shards, sites, settings.text, near.texts))
-    files = dataclasses.replace(files, parts=partitions(texts["rows_out"]))
-    run.stage("signatures", lambda: make_signatures(near, sites, settings.near_duplicates, files.parts))
-    run.stage("near_duplicates", lambda: find_near_duplicates(near, settings.near_duplicates, files.parts))
-    storage.delete_folder(near.exchange)
-    run.stage(
-        "encode",
-        lambda: encode_texts(
-            near.texts, job.encoder, sites, near.representatives, settings.encode, run.path("embeddings")
-        ),
-    )
-    run.stage("terms", lambda: make_terms(files.terms, sites, settings.text.language))
-    request = SearchRequest(sites.names, settings.neighbours, measure, math.inf, files.parts)
-    plan = planned(files.neighbours, shards, request)
-    run.stage("calibrate", lambda: calibrate(files.calibration, request, plan, settings.calibration))
-    floor = storage.read_json(files.calibration.output)["floor"]
-    request = dataclasses.replace(request, threshold=math.inf if floor is None else floor)
-    if since is None:
-        run.stage("neighbours", lambda: find_neighbours(files.neighbours, shards, request))
-    else:
-        run.stage("neighbours", lambda: find_neighbours_since(files.neighbours, shards, request, NeighbourFiles(since)))
-    storage.delete_folder(files.neighbours.tiles)
-    run.stage("pairs", lambda: score_pairs(files.pairs, k))
-    threshold = choose_threshold(files.pairs, settings.calibration.precision, settings.clusters.threshold)
-    used = files.links if settings.clusters.known_links == "use" else None
-    run_tasks("links", write_links, [(files.partition.links, used, near, sites.names)])
-    cut = Cut(threshold, settings.clusters, measure, k)
-    run.stage("partition", lambda: partition_pairs(files.partition, shards, sites, cut))
-    run.stage("clusters", lambda: make_clusters(files.clusters, shards, sites, threshold, files.parts))
-    run.stage("evaluate", lambda: evaluate_run(files.evaluation, sites, settings))
-    storage.delete_folder(files.evaluation.work)
-    run.stage("review", lambda: make_review(files.review, shards, sites, settings.calibration.review, run.run_id))
-    run.describe()
-    page.write(run.uri)
-    check_gates(job.gates, storage.read_json(run.path("metrics.json")), run.uri)
-    run.succeed()
+    with run.held():
+        _make(run, job, settings, (shards, sites), inputs, fingerprint)
     return run
 
 
-def check_gates(gates: Gates, metrics: Metrics, run: str) -> None:
-    """Raise DupqError for the first gate that a run does not pass."""
-    recall = (metrics["links"] or {}).get("in_one_cluster")
-    change = (metrics["drift"] or {}).get("questions_of_clusters_changed")
-    failed = None
-    if gates.min_recall is not None and (recall is None or recall < gates.min_recall):
-        said = "not measured: there are no known duplicates to test on" if recall is None else f"{recall:.3f}"
-        failed = f"--min-recall {gates.min_recall}: the recall of known duplicates in one cluster is {said}"
-    elif gates.max_cluster is not None and metrics["largest_cluster"] > gates.max_cluster:
-        failed = f"--max-cluster {gates.max_cluster}: the largest cluster has {metrics['largest_cluster']:,} questions"
-    elif gates.max_change is not None and change is not None and change > gates.max_change:
-        failed = f"--max-change {gates.max_change}: {change:.3f} of the questions of clusters have another cluster"
-    if failed:
-        raise DupqError(f"{failed}; the run is complete but not marked as succeeded, see {run}/report.html")
+def _make(
+    run: writer.Run,
+    job: DedupJob,
+    settings: Settings,
+    archive: tuple[list[Shard], Sites],
+    inputs: dict[str, list[Input]],
+    fingerprint: str,
+) -> None:
+    """All stages of the run; `fingerprint` is the encoder's when the run was opened."""
+    shards, sites = archive
+    since = writer.previous_run(job.previous)
+    copies = run.path("work", "inputs")
+    copied = {name: storage.join(copies, name) for name in inputs}
+    encoder, links = copied["encoder"], copied.get("links")
+    known = None if settings.clusters.known_links == "ignore" else links
+    files = RunLayout(run.uri, tuple(shards), encoder, known, copied.get("truth"), copied.get("verdicts"), since)
+    near = files.near
+
+    run.stage("inputs", lambda: copy_inputs([file for of in inputs.values() for file in of], copies))
+    if read_description(encoder)["fingerprint"] != fingerprint or job.settings(encoder) != settings:
+        raise DupqError(f"{job.encoder}: {storage.CHANGED}")
+    measure, k = read_measure(encoder), settings.neighbours.k
+    calibration = settings.calibration.changed(prior=copied.get("prior", ""))
+    before = None if since is None else RunLayout(since, (), "", None, None, None, None)
+    earlier = functools.cache(lambda: earlier_texts(before, texts_made_as(settings.text)))
+    texts = run.stage("texts", lambda: _texts(files, sites, settings, len(job.skipped), earlier()))
+    check_rows(job.gates, texts["rows_out"], since, run.uri)
+    files = dataclasses.replace(files, parts=partitions(texts["rows_out"]))
+    run.stage("signatures", lambda: make_signatures(near, sites, settings.near_duplicates, files.parts))
+    run.stage(
+        "near_duplicates",
+        lambda: find_near_duplicates(near, settings.near_duplicates, files.parts),
+        dropped=near.exchange,
+    )
+    run.stage(
+        "encode",
+        lambda: encode_texts(files.encoding, sites, settings.encode, before, earlier()),
+    )
+    run.stage("terms", lambda: make_terms(files.terms, sites, settings.text.language))
+    request = SearchRequest(sites.names, settings.neighbours, measure, math.inf, files.parts)
+    run.stage("calibrate", lambda: _calibrate(files, shards, request, calibration))
+    floor = storage.read_json(files.calibration.output)["floor"]
+    request = dataclasses.replace(request, threshold=math.inf if floor is None else floor)
+    run.stage("neighbours", lambda: _search(files.neighbours, shards, request, since), dropped=files.neighbours.tiles)
+    run.stage("pairs", lambda: score_pairs(files.pairs, k))
+    threshold = choose_threshold(files.pairs, settings.calibration.precision, settings.clusters.threshold)
+    used = files.links if settings.clusters.known_links == "use" else None
+    cut = Cut(threshold, settings.clusters, measure, k)
+    run.stage("partition", lambda: _partition(files, shards, sites, cut, used))
+    run.stage("clusters", lambda: make_clusters(files.clusters, shards, sites, threshold, files.parts))
+    run.stage("evaluate", lambda: evaluate_run(files.evaluation, sites, settings), dropped=files.evaluation.work)
+    run.stage("review", lambda: make_review(files.review, shards, sites, settings.calibration.review, run.run_id))
+    run.describe()
+    page.write(run.uri)
+    check_gates(job.gates, read_metrics(run.uri), run.uri)
+    run.succeed()
+    if not settings.run.keep_work:
+        tidying.tidy_at_end(run.uri)
+    progress.end(run.uri, "finished")
 
 
-def run_settings(description: dict[str, Any], assignments: tuple[str, ...]) -> Settings:
+def _calibrate(files: RunLayout, shards: list[Shard], request: SearchRequest, settings: CalibrationSettings) -> Report:
+    return calibrate(files.calibration, request, planned(files.neighbours, shards, request), settings)
+
+
+def _search(files: NeighbourFiles, shards: list[Shard], request: SearchRequest, since: str | None) -> Report:
+    if since is None:
+        return find_neighbours(files, shards, request)
+    return find_neighbours_since(files, shards, request, NeighbourFiles(since))
+
+
+def _partition(files: RunLayout, shards: list[Shard], sites: Sites, cut: Cut, links: str | None) -> Report:
+    run_tasks("links", write_links, [(files.partition.links, links, files.near, sites.names)])
+    return partition_pairs(files.partition, shards, sites, cut)
+
+
+def _texts(files: RunLayout, sites: Sites, settings: Settings, skipped: int, earlier: Earlier | None) -> Report:
+    storage.write_json(files.texts_made_as, {**texts_made_as(settings.text), "sites": sites.names})
+    report = make_texts(list(files.shards), sites, settings.text, files.near.texts, files.contents, earlier)
+    if skipped:
+        report.caps["shards of questions left out by --skip-shard"] = skipped
+    return report
+
+
+def run_settings(trained: Settings, assignments: tuple[str, ...]) -> Settings:
     """The settings that the encoder was trained with, changed where a run is free to, and bands and rows chosen."""
-    trained = config.from_dict(description["settings"])
     free = {section: getattr(Settings(), section) for section in FREE_SECTIONS}
     settings = config.assign_to_trained(trained.changed(**free), assignments, FREE_SECTIONS)
     return settings.changed(near_duplicates=with_bands(settings.near_duplicates))
@@ -183,17 +228,27 @@ def run_settings(description: dict[str, Any], assignments: tuple[str, ...]) -> S
 def _inputs(job: DedupJob) -> dict[str, str | None]:
     named = {"questions": job.questions, "links": job.links, "encoder": job.encoder, "truth": job.truth}
     named |= {"previous": writer.previous_run(job.previous), "verdicts": job.verdicts}
-    return {name: storage.absolute(uri) if uri else None for name, uri in named.items()}
+    inputs = {name: storage.absolute(uri) if uri else None for name, uri in named.items()}
+    return inputs | ({"skipped_shards": ", ".join(job.skipped)} if job.skipped else {})
 
 
-def _made_from(job: DedupJob, description: dict[str, Any], prior: str) -> dict[str, object]:
+def _copied_inputs(job: DedupJob, prior: str) -> dict[str, list[Input]]:
+    """What is read more than once, and so from copies."""
+    given = {"links": job.links, "truth": job.truth, "verdicts": job.verdicts, "prior": prior}
+    encoder = {"encoder": input_files(job.encoder, "encoder", description.FILES)}
+    return encoder | {name: input_files(uri, name) for name, uri in given.items() if uri}
+
+
+def _made_from(job: DedupJob, inputs: dict[str, list[Input]], fingerprint: str) -> dict[str, object]:
+    """What tells this run's inputs from others'."""
+    copied = {name: [[file.path, file.checksum] for file in files] for name, files in inputs.items()}
+    split = next(file.checksum for file in inputs["encoder"] if file.path.endswith("split.parquet"))
+    skipped = {"skipped_shards": sorted(job.skipped)} if job.skipped else {}
     return {
-        "questions": writer.content_of(job.questions),
-        "links": writer.content_of(job.links) if job.links else None,
-        "encoder": description["fingerprint"],
-        "truth": storage.checksum(job.truth) if job.truth else None,
-        "verdicts": storage.checksum(job.verdicts) if job.verdicts else None,
-        "prior": storage.checksum(prior) if prior else None,
+        **copied,
+        **skipped,
+        "encoder": [fingerprint, split],  # the description also holds measures and times, which change no answer
+        "questions": writer.content_of(job.questions, job.skipped),
         # ids and changes are made from it
         "previous": storage.name(str(writer.previous_run(job.previous))) if job.previous else None,
     }

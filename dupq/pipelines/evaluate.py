@@ -1,29 +1,30 @@
 """The evaluation job: a whole archive ranked for its known duplicates, by an encoder and by the baselines."""
 
+import dataclasses
 import functools
 from dataclasses import dataclass
 
 import numpy as np
 
 from dupq import storage
-from dupq.encoders.description import read_description
+from dupq.encoders.description import encoder_at, read_description, read_settings
 from dupq.errors import DupqError, SettingError
 from dupq.evaluation.known_duplicates import measure_known
 from dupq.evaluation.labels import Labels, usable
 from dupq.evaluation.ranked import Archive
 from dupq.evaluation.records import Known
 from dupq.evaluation.tables import TABLES, left_out
-from dupq.links.pair_files import read_lines
+from dupq.links.pair_files import check_pairs, read_lines
 from dupq.links.tables import known_duplicates
-from dupq.runs import versions, writer
-from dupq.runs.layout import RankingFiles
+from dupq.runs import progress, versions, writer
+from dupq.runs.layout import Encoding, RankingFiles
 from dupq.settings import config
 from dupq.settings.config import Settings
-from dupq.shards import link_files, question_shards
-from dupq.stages.encode import encode_texts
+from dupq.shards import check_links, check_questions, pinned, question_shards
+from dupq.stages.encode import check_encoder, encode_texts
 from dupq.stages.evaluation.evaluate import read_seen
 from dupq.stages.evaluation.ranking import Ranking, measure_ranked
-from dupq.stages.texts import make_texts
+from dupq.stages.texts import make_distinct_texts
 from dupq.text.keys import Sites
 
 FREE_SECTIONS = ("encode", "evaluation")  # with an encoder: it reads the texts as it was trained to
@@ -46,24 +47,34 @@ class EvaluationJob:
 
     def check(self) -> Settings:
         """The settings; raises DupqError for what is wrong, before any work."""
+        writer.check_output(self.output)
         unknown = [name for name in self.tables if name not in TABLES]
         if unknown or not self.tables:
             raise SettingError(f"--table {', '.join(unknown)}: no such table; there are {', '.join(TABLES)}")
-        sites = question_shards(self.questions)[1]
+        sites, questions = check_questions(self.questions)
+        if not questions:
+            raise DupqError(f"{self.questions}: no questions in the tables; nothing to measure")
         if _is_pair_file(self.links):
-            read_lines(storage.read_bytes(self.links), sites, self.links)
+            check_pairs(self.links, sites)
         else:
-            link_files(self.links)
+            check_links(self.links)
         if self.encoder is None:
             return config.assign_free(config.load(), self.assignments, _BASELINES_READ, "not read without an encoder")
-        trained = config.from_dict(read_description(self.encoder)["settings"])
-        return config.assign_to_trained(trained, self.assignments, FREE_SECTIONS)
+        settings = config.assign_to_trained(read_settings(self.encoder), self.assignments, FREE_SECTIONS)
+        check_encoder(self.encoder, sites)
+        return settings
 
 
-def evaluate(job: EvaluationJob) -> str:
-    """Write metrics.json below `job.output`, with what `job.tables` name only; returns these tables as text."""
-    settings = job.check()
-    shards, sites = question_shards(job.questions)
+def evaluate(job: EvaluationJob, checked: Settings | None = None) -> str:
+    """Write metrics.json below `job.output`, with what `job.tables` name only; returns these tables as text.
+
+    `checked` is what `job.check()` gave, if it was called before.
+    """
+    if job.encoder is not None:
+        job = dataclasses.replace(job, encoder=encoder_at(job.encoder))
+    settings = checked or job.check()
+    found, sites = question_shards(job.questions)
+    shards = pinned(found)
     output = storage.absolute(job.output)
     inputs = {"questions": job.questions, "links": job.links, "encoder": job.encoder}
     made_from = {
@@ -71,18 +82,21 @@ def evaluate(job: EvaluationJob) -> str:
         "encoder": read_description(job.encoder)["fingerprint"] if job.encoder else None,
     }
     run = writer.open_run(storage.join(output, "work"), inputs, made_from, settings, versions.EVALUATION)
-    texts, embeddings = run.path("texts"), run.path("embeddings")
-    run.stage("texts", lambda: make_texts(shards, sites, settings.text, texts))
-    encoder = job.encoder
-    if encoder is not None:
-        run.stage("encode", lambda: encode_texts(texts, encoder, sites, None, settings.encode, embeddings))
-    files = RankingFiles(texts, embeddings, encoder, run.path("ranking"))
-    storage.delete_folder(files.folder)  # of other links
-    ranking = Ranking(files, sites.names, settings.text.language)
-    measure_ranked(ranking, functools.partial(_measured, job, settings, sites.names))
-    metrics = storage.read_json(files.measures)
-    storage.write_json(storage.join(output, "metrics.json"), metrics)
-    storage.delete_folder(files.folder)
+    with run.held():
+        texts, embeddings = run.path("texts"), run.path("embeddings")
+        run.stage("texts", lambda: make_distinct_texts(shards, sites, settings.text, texts))
+        encoder = job.encoder
+        if encoder is not None:
+            job_of = Encoding(texts, "", encoder, None, run.path("encoded_as.json"), embeddings)
+            run.stage("encode", lambda: encode_texts(job_of, sites, settings.encode))
+        files = RankingFiles(texts, embeddings, encoder, run.path("ranking"))
+        storage.delete_folder(files.folder)  # of other links
+        ranking = Ranking(files, sites.names, settings.text.language)
+        measure_ranked(ranking, functools.partial(_measured, job, settings, sites.names))
+        metrics = storage.read_json(files.measures)
+        storage.write_json(storage.join(output, "metrics.json"), metrics)
+        storage.delete_folder(files.folder)
+        progress.end(run.uri, "finished")
     return "\n\n".join([*(f"{name}: {TABLES[name](metrics)}" for name in job.tables), left_out(metrics)])
 
 

@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 
 from dupq import storage
-from dupq.encoders.kinds import network_settings
+from dupq.clusters.prior import read_prior
+from dupq.evaluation.truth_files import read_truth
+from dupq.near_duplicates.band_choice import with_bands
 from dupq.pipelines.dedup import FREE_SECTIONS, DedupJob, dedup
 from dupq.pipelines.ingest import Checked, IngestJob, ingest
-from dupq.pipelines.train import TrainingJob, train
+from dupq.pipelines.train import TrainingJob, train, training_settings
 from dupq.runs import writer
 from dupq.settings import config
 
@@ -23,7 +25,12 @@ class FromDumpJob:
 
     def check(self) -> Checked:
         """What there is to ingest; raises DupqError for what is wrong, before any work."""
-        network_settings(config.load(self.preset, self.assignments).encoder)
+        training_settings(self.preset, self.settings_of("train"))
+        settings = config.load(self.preset, self.assignments)
+        with_bands(settings.near_duplicates)
+        read_prior(settings.calibration.prior)
+        if self.truth is not None:
+            read_truth(self.truth)
         return self.ingest_job().check()
 
     def ingest_job(self) -> IngestJob:

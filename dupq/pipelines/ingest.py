@@ -1,5 +1,6 @@
 """The ingest job: dumps in, an archive's tables out."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from dupq.stages.ingest.ingest import all_counts
 from dupq.stages.ingest.ingest import ingest as ingest_sites
 from dupq.stages.ingest.tasks import Ingest
 
+_log = logging.getLogger(__name__)
 _WRITTEN = (
     *("questions/site=", "answers/site=", "links/site=", "rejects/site="),
     *("ingest/", "_parts/", "manifest.json"),
@@ -41,12 +43,14 @@ class IngestJob:
 
     def check(self) -> Checked:
         """What there is to do; raises DupqError for what is wrong, before any work."""
+        writer.check_output(self.output)
         settings = config.assign_free(Settings(), self.assignments, ("ingest",), "not read by this job").ingest
         columns: Columns | None = None
         if self.columns is not None:
             if self.site is None:
                 raise SettingError("--columns needs --site NAME: a table does not say which site it is of")
             columns = parse_columns(self.columns)
+        all_counts(storage.absolute(self.output))
         dumps, output = [storage.absolute(dump) for dump in self.dumps], storage.absolute(self.output)
         found = find_sites(dumps, self.site, columns is not None, _own_files(output, dumps))
         return Checked(found, Ingest(output, settings, self.answers, columns))
@@ -78,6 +82,7 @@ def ingest(job: IngestJob, checked: Checked | None = None) -> dict[str, dict[str
     counts = {site.site: everything[site.site] for site in sites}
     for site, counted in counts.items():
         sums = {name: value for name, value in counted.items() if name != "files" and value}
-        print(f"{site}: " + ", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in sums.items()))
-    print(f"archive: {stage.output}   peak memory of a task {peak:.0f} MB")
+        said = ", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in sums.items())
+        _log.info(f"{site}: {said}", extra={"told": {"site": site, **sums}})
+    _log.info(f"archive: {stage.output}   peak memory of a task {peak:.0f} MB")
     return counts

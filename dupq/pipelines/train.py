@@ -5,28 +5,31 @@ pair files    ──pairs──▶      labelled pairs, if there are any
 texts, links  ──prepare──▶    split by sets of known duplicates, word vectors
 questions     ──teach──▶      a teacher's embeddings of some, if there is one
 pairs         ──fit──▶        the network, by Ray Train
-network       ──save──▶       the encoder, with measures on its own archive
+network       ──save──▶       the encoder, with measures on its own archive; published once it is whole
 """
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from dupq import storage
-from dupq.encoders.description import read_description, saved_by
+from dupq.encoders.description import FILES, encoder_at, read_description, read_settings
 from dupq.encoders.kinds import learns_without_links, network_settings
+from dupq.encoders.saved import load
 from dupq.errors import DupqError, SettingError
-from dupq.links.pair_files import read_pairs
-from dupq.report import learning_curve
-from dupq.runs import versions, writer
+from dupq.execution.tasks import Report
+from dupq.links.pair_files import check_pairs
+from dupq.runs import progress, versions, writer
 from dupq.runs.training_layout import TrainingFiles
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.settings.training import TrainingSettings
-from dupq.shards import answer_shards, link_files, question_shards
-from dupq.stages.texts import make_answer_texts, make_texts
+from dupq.shards import answer_shards, check_links, check_questions, pinned, question_shards
+from dupq.stages.inputs import copy_inputs, input_files
+from dupq.stages.texts import make_answer_texts, make_distinct_texts
 from dupq.stages.training.fit import fit
 from dupq.stages.training.prepare import gather_pairs, prepare
-from dupq.stages.training.save_encoder import save_encoder
+from dupq.stages.training.save_encoder import publish, save_encoder
 from dupq.stages.training.teacher import teach
 
 
@@ -44,31 +47,44 @@ class TrainingJob:
 
     def check(self) -> Settings:
         """The settings; raises DupqError for what is wrong, before any work."""
-        sites = question_shards(self.questions)[1]
+        writer.check_output(self.output)
+        sites, questions = check_questions(self.questions)
+        if not questions:
+            raise DupqError(f"{self.questions}: no questions in the tables; nothing to learn from")
         if self.links is not None:
-            link_files(self.links)
-        labelled = [read_pairs(storage.read_bytes(uri), sites, uri) for uri in self.pairs]
+            check_links(self.links)
+        has_others = [check_pairs(uri, sites) for uri in self.pairs]
         if self.workers < 1:
             raise SettingError(f"--workers {self.workers}: at least 1 expected")
-        settings = config.load(self.preset, self.assignments)
-        network = network_settings(settings.encoder).found()
-        settings = settings.changed(encoder=network.given())
+        settings = training_settings(self.preset, self.assignments, any(has_others))
         if self.links is None and not self.pairs and not learns_without_links(settings):
             raise SettingError(f"neither --links nor --pairs: preset {self.preset} learns from known duplicates only")
-        _check_negatives(settings.training, any(len(others) for _, others in labelled))
-        if settings.word_vectors.algorithm == "teacher" and not settings.teacher.encoder:
-            raise SettingError("setting 'teacher.encoder' is ''; word_vectors.algorithm=teacher needs a saved encoder")
         if settings.teacher.encoder:
-            teacher = storage.absolute(settings.teacher.encoder)
-            read_description(teacher)
-            settings = settings.changed(teacher=settings.teacher.changed(encoder=teacher))
-        vectors = settings.word_vectors.file
-        if not vectors:
-            return settings
-        if storage.kind(vectors) != "file":
-            raise DupqError(f"word_vectors.file={vectors}: no such file")
-        there = settings.word_vectors.changed(file=storage.absolute(vectors))
-        return settings.changed(word_vectors=there)
+            load(settings.teacher.encoder)
+        return settings
+
+
+def training_settings(preset: str, assignments: tuple[str, ...], has_others: bool = False) -> Settings:
+    """A preset, changed by assignments, with absolute paths; `has_others`: there are pairs labelled 0.
+
+    Raises DupqError for what is wrong, also with the files that the settings name.
+    """
+    settings = config.load(preset, assignments)
+    settings = settings.changed(encoder=network_settings(settings.encoder).found().given())
+    _check_negatives(settings.training, has_others)
+    if settings.word_vectors.algorithm == "teacher" and not settings.teacher.encoder:
+        raise SettingError("setting 'teacher.encoder' is ''; word_vectors.algorithm=teacher needs a saved encoder")
+    if settings.teacher.encoder:
+        teacher = encoder_at(settings.teacher.encoder)
+        read_settings(teacher)
+        settings = settings.changed(teacher=settings.teacher.changed(encoder=teacher))
+    vectors = settings.word_vectors.file
+    if not vectors:
+        return settings
+    if storage.kind(vectors) != "file":
+        raise DupqError(f"word_vectors.file={vectors}: no such file")
+    there = settings.word_vectors.changed(file=storage.absolute(vectors))
+    return settings.changed(word_vectors=there)
 
 
 def _check_negatives(settings: TrainingSettings, has_labelled: bool) -> None:
@@ -80,18 +96,41 @@ def _check_negatives(settings: TrainingSettings, has_labelled: bool) -> None:
         )
 
 
-def train(job: TrainingJob) -> writer.Run:
+def _unchanged(settings: Settings) -> Callable[[Report], Report]:
+    """Passes a stage's report on; raises DupqError if a file of word vectors or the teacher has changed until then."""
+    uris = [settings.word_vectors.file] if settings.word_vectors.file else []
+    if settings.teacher.encoder:
+        uris += [storage.join(encoder_at(settings.teacher.encoder), name) for name in FILES]
+    versions_then = {uri: storage.version(uri) for uri in uris}
+
+    def check(report: Report) -> Report:
+        for uri, version in versions_then.items():
+            if storage.version(uri) != version:
+                raise DupqError(f"{uri}: {storage.CHANGED}")
+        return report
+
+    return check
+
+
+def train(job: TrainingJob, checked: Settings | None = None) -> writer.Run:
     """Train an encoder and save it at `job.output`; returns the run, whose records tell what was done.
+
+    `checked` is what `job.check()` gave, if it was called before.
 
     The same job over the same data goes on where an earlier attempt stopped. Raises DupqError if an input is
     missing or wrong.
     """
-    settings = job.check()
-    shards, sites = question_shards(job.questions)
+    settings = checked or job.check()
+    found, sites = question_shards(job.questions)
+    shards = pinned(found)
     output = storage.absolute(job.output)
     vectors = settings.word_vectors.file
     # answers are read for word vectors only, so not where there are vectors already
-    answers = [] if vectors or settings.word_vectors.answers == "ignored" else answer_shards(job.questions, sites)
+    ignores_answers = vectors or settings.word_vectors.answers == "ignored"
+    answers = [] if ignores_answers else pinned(answer_shards(job.questions, sites))
+    links = input_files(job.links, "links") if job.links is not None else None
+    pairs = [input_files(uri, f"pairs-{number}")[0] for number, uri in enumerate(job.pairs)]
+    unchanged = _unchanged(settings)
     inputs = {
         "questions": storage.absolute(job.questions),
         "links": storage.absolute(job.links) if job.links is not None else None,
@@ -99,30 +138,32 @@ def train(job: TrainingJob) -> writer.Run:
     }
     made_from = {
         "questions": writer.content_of(job.questions),
-        "links": writer.content_of(job.links) if job.links is not None else None,
-        "pairs": [storage.checksum(uri) for uri in job.pairs],
+        "links": [[file.path, file.checksum] for file in links] if links is not None else None,
+        "pairs": [file.checksum for file in pairs],
         "answers": [[shard.site, storage.checksum(shard.uri)] for shard in answers],
         "word_vectors": storage.checksum(vectors) if vectors else None,
         "teacher": read_description(settings.teacher.encoder)["fingerprint"] if settings.teacher.encoder else None,
     }
     run = writer.open_run(storage.join(output, "work"), inputs, made_from, settings, versions.TRAINING)
-    files = TrainingFiles(texts=run.path("texts"), links=job.links, work=run.uri, output=output)
-    run.stage("texts", lambda: make_texts(shards, sites, settings.text, files.texts))
-    if answers:
-        files = dataclasses.replace(files, answers=run.path("answer_texts"))
-        run.stage("answer_texts", lambda: make_answer_texts(answers, sites, settings.text, str(files.answers)))
-    if job.pairs:
-        files = dataclasses.replace(files, pairs=run.path("pairs.parquet"))
-        run.stage("pairs", lambda: gather_pairs(job.pairs, files, sites))
-    run.stage("prepare", lambda: prepare(files, sites, settings))
-    if settings.teacher.encoder:
-        run.stage("teach", lambda: teach(files, settings))
-    run.stage("fit", lambda: fit(files, sites, settings, job.workers))
-    if saved_by(output) != run.run_id:
-        storage.delete(run.path("stages", "save.json"))
-    run.stage("save", lambda: save_encoder(files, sites, settings, run.run_id))
-    picture = learning_curve.picture(storage.read_json(files.curve))
-    storage.write_bytes(storage.join(output, "learning_curve.svg"), picture.encode())
-    run.describe()
-    storage.create(run.path("_SUCCESS"), b"")
+    with run.held():
+        copied = None if links is None else run.path("inputs", "links")
+        files = TrainingFiles(texts=run.path("texts"), links=copied, work=run.uri)
+        run.stage("inputs", lambda: copy_inputs([*(links or []), *pairs], run.path("inputs")))
+        run.stage("texts", lambda: make_distinct_texts(shards, sites, settings.text, files.texts))
+        if answers:
+            files = dataclasses.replace(files, answers=run.path("answer_texts"))
+            run.stage("answer_texts", lambda: make_answer_texts(answers, sites, settings.text, str(files.answers)))
+        if job.pairs:
+            files = dataclasses.replace(files, pairs=run.path("pairs.parquet"))
+            pair_files = tuple(run.path("inputs", file.path) for file in pairs)
+            run.stage("pairs", lambda: gather_pairs(pair_files, files, sites))
+        run.stage("prepare", lambda: unchanged(prepare(files, sites, settings)))
+        if settings.teacher.encoder:
+            run.stage("teach", lambda: unchanged(teach(files, settings)))
+        run.stage("fit", lambda: fit(files, sites, settings, job.workers))
+        run.stage("save", lambda: save_encoder(files, sites, settings, run.run_id))
+        publish(files, output)
+        run.describe()
+        storage.create(run.path("_SUCCESS"), b"")
+        progress.end(run.uri, "finished")
     return run

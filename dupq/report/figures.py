@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from dupq.evaluation.records import Known
 from dupq.near_duplicates.band_choice import collision_probability
 from dupq.report import charts
 from dupq.report.charts import Bar, Mark
 from dupq.report.formats import counted, number, score, share, words
 from dupq.report.streaming import Histogram
-from dupq.runs.records import LinkQuality, Metrics
+from dupq.runs.records import KnownMeasures, LinkQuality, Metrics, PlantedMeasures
 
 _FUNNEL = [
     ("questions", "Questions", "one"),
@@ -51,7 +50,7 @@ def funnel(metrics: Metrics) -> Markup:
     return _bars("From questions to clusters", "Counts after each step.", records)
 
 
-def retrieval(known: Known) -> Markup:
+def retrieval(known: KnownMeasures) -> Markup:
     """How often the encoder and BM25 find a known duplicate."""
     systems = known.get("retrieval") or {}
     records = []
@@ -63,7 +62,7 @@ def retrieval(known: Known) -> Markup:
     return _bars("Known duplicates found", "Encoder and BM25 side by side.", records, 1)
 
 
-def balanced_pairs(known: Known) -> Markup:
+def balanced_pairs(known: KnownMeasures) -> Markup:
     """How often each way of comparing tells known duplicates from random pairs."""
     accuracies = known.get("balanced_pairs") or {}
     records = [
@@ -88,7 +87,7 @@ def reliability(links: LinkQuality) -> Markup:
     return _bars("Probability and links", description, records, 1)
 
 
-def planted(kinds: Mapping[str, Mapping[str, float]]) -> Markup:
+def planted(kinds: Mapping[str, PlantedMeasures | None]) -> Markup:
     """What became of the pairs that were planted into the archive."""
     records = []
     for kind, measures in kinds.items():
@@ -155,7 +154,7 @@ def _histogram(title: str, counts: Histogram, threshold: float | None) -> Markup
     return charts.histogram(title, description, edges, occupied, mark)
 
 
-def _planted_rows(measures: Mapping[str, float]) -> Iterator[tuple[str, float | None, str]]:
+def _planted_rows(measures: PlantedMeasures) -> Iterator[tuple[str, float | None, str]]:
     """Shares found by each system, over the pairs that no training saw if the run told these apart."""
     yield "same cluster", measures.get("same_cluster"), "one"
     suffix = "_at_10_never_trained_on" if measures.get("pairs_never_trained_on") else "_at_10"

@@ -15,7 +15,7 @@ from dupq.report import charts, figures, findings, formats
 from dupq.report.findings import Findings
 from dupq.report.summary import decided_by
 from dupq.runs.reader import Key, Question, Run, open_run
-from dupq.runs.records import Metrics, StageRecord
+from dupq.runs.records import ManifestStage, Metrics
 
 TITLE_LENGTH = 200  # characters of a title that are shown
 SITES_SHOWN = 12
@@ -154,7 +154,7 @@ def _clip(question: Question | None) -> tuple[str, str]:
     return title[:TITLE_LENGTH] + "…", f"shortened from {len(question.title):,} characters"
 
 
-def _caps(stages: list[StageRecord]) -> list[Cap]:
+def _caps(stages: list[ManifestStage]) -> list[Cap]:
     return [
         Cap(stage["name"], name, count)
         for stage in stages

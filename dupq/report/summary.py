@@ -1,13 +1,13 @@
 """The summary of a run in a few lines, for the terminal."""
 
 from dupq import storage
-from dupq.evaluation.records import Known
-from dupq.runs.records import Calibration, Metrics
+from dupq.runs.reader import read_metrics
+from dupq.runs.records import Calibration, KnownMeasures, Metrics, PlantedMeasures
 
 
 def summary(run_uri: str) -> str:
     """What was found in a finished run, how good it is, and where everything is."""
-    metrics: Metrics = storage.read_json(storage.join(run_uri, "metrics.json"))
+    metrics = read_metrics(run_uri)
     lines = [
         f"questions         {metrics['questions']:>12,} of {len(metrics['sites'])} site(s)",
         f"exact copies      {metrics['exact_copies']:>12,}",
@@ -44,18 +44,20 @@ def decided_by(calibration: Calibration) -> str:
     return f"{prior} and {' and '.join(own)} ({calibration['own_share']:.0%} this archive's own)"
 
 
-def _quality(known: Known | None) -> list[str]:
-    if not known or not known["retrieval"]:
+def _quality(known: KnownMeasures | None) -> list[str]:
+    retrieval = known.get("retrieval") if known else None
+    if not known or not retrieval:
         return []
     shown = [
         f"{name} Acc@10 {100 * values['accuracy_at_10']:.1f} % MAP {100 * values['map']:.1f} %"
-        for name, values in known["retrieval"].items()
+        for name, values in retrieval.items()
     ]
     return [f"known duplicates  {known['test_queries']:>12,} never trained on: {', '.join(shown)}"]
 
 
-def _planted(planted: dict[str, dict[str, float]] | None) -> list[str]:
+def _planted(planted: dict[str, PlantedMeasures | None] | None) -> list[str]:
     if not planted:
         return []
-    shown = [f"{100 * values['same_cluster']:.1f} % of {name}" for name, values in planted.items()]
+    shares = {name: (values or {}).get("same_cluster") for name, values in planted.items()}
+    shown = [f"{100 * share:.1f} % of {name}" for name, share in shares.items() if share is not None]
     return [f"planted           {'':>12} {', '.join(shown)} pairs in one cluster"]

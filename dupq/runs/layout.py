@@ -45,6 +45,11 @@ class NeighbourFiles:
         return self._place("plan.json")
 
     @property
+    def cut_by_plan(self) -> list[str]:
+        """The folders whose files mean nothing under another plan."""
+        return [storage.parent(self.plan), storage.join(self.run, "work", "calibration")]
+
+    @property
     def request(self) -> str:
         """The search request that was answered (JSON); written last."""
         return self._place("asked.json")
@@ -382,6 +387,18 @@ class ReviewFiles:
 
 
 @dataclass(frozen=True)
+class Encoding:
+    """What is encoded, by what, and where it goes."""
+
+    texts: str  # a folder
+    contents: str  # the folder of the hashes of what the questions say; read only if there is an earlier run
+    encoder: str
+    representatives: str | None  # the file of questions that others represent; None encodes all
+    made_as: str  # the file that says what the embeddings are made by
+    output: str  # a folder
+
+
+@dataclass(frozen=True)
 class RunLayout:
     """Where the stages of a run read and write."""
 
@@ -408,6 +425,23 @@ class RunLayout:
             verified=self.path("work", "verified"),
             representatives=self.path("work", "representatives.parquet"),
         )
+
+    @property
+    def contents(self) -> str:
+        """The hashes of what the questions say, a file a shard."""
+        return self.path("work", "contents")
+
+    @property
+    def texts_made_as(self) -> str:
+        """What the texts were made by (JSON)."""
+        return self.path("work", "texts_made_as.json")
+
+    @property
+    def encoding(self) -> Encoding:
+        """Of the embeddings."""
+        near, made_as = self.near, self.path("work", "encoded_as.json")
+        folders = near.texts, self.contents
+        return Encoding(*folders, self.encoder, near.representatives, made_as, self.path("embeddings"))
 
     @property
     def neighbours(self) -> NeighbourFiles:

@@ -12,12 +12,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dupq import storage, tables
+from dupq.archive import table_files
 from dupq.errors import DupqError
-from dupq.runs.records import Metrics
+from dupq.json_files import checked, read_as
+from dupq.runs.latest import run_at
+from dupq.runs.records import Config, Manifest, Metrics
 from dupq.runs.table_view import TableView, stored
+from dupq.shards import check_files
 
 Key = tuple[str, int]
 _SIDES = ("left", "right")
+_REMEDY = "the run is damaged; make it again in another --output"
 
 
 class Question(NamedTuple):
@@ -34,19 +39,30 @@ class Run:
     uri: str
 
     @cached_property
-    def manifest(self) -> dict[str, Any]:
+    def manifest(self) -> Manifest:
         """What was run on which inputs, and what each stage cost."""
-        return storage.read_json(storage.join(self.uri, "manifest.json"))
+        return read_as(storage.join(self.uri, "manifest.json"), Manifest, _REMEDY)
+
+    @property
+    def encoder_uri(self) -> str:
+        """Where the encoder is that the run was made with. Raises DupqError if its manifest does not say so."""
+        uri = self.manifest["inputs"].get("encoder")
+        if uri is None:
+            raise DupqError(f"{storage.join(self.uri, 'manifest.json')}: 'inputs.encoder' is missing; {_REMEDY}")
+        return uri
 
     @cached_property
-    def config(self) -> dict[str, Any]:
+    def config(self) -> dict[str, dict[str, Any]]:
         """The settings, as plain values: a run of another version may hold ones that are unknown here."""
-        return storage.read_json(storage.join(self.uri, "config.json"))
+        place = storage.join(self.uri, "config.json")
+        values = read_as(place, dict[str, dict[str, Any]], _REMEDY)
+        checked(values, Config, place, _REMEDY)
+        return values
 
     @cached_property
     def metrics(self) -> Metrics:
         """The counts and the measures of quality."""
-        return storage.read_json(storage.join(self.uri, "metrics.json"))
+        return read_metrics(self.uri)
 
     @cached_property
     def pairs(self) -> TableView:
@@ -79,7 +95,8 @@ class Run:
     @cached_property
     def questions(self) -> TableView:
         """The archive that the run was made from, as it is now. Raises DupqError if it is gone."""
-        return stored(self.manifest["inputs"]["questions"], tables.QUESTIONS)
+        place = self.manifest["inputs"]["questions"]
+        return stored(place, tables.QUESTIONS, table_files(place))
 
     def pairs_among(self, keys: Iterable[Key]) -> pa.Table:
         """The rows of `pairs` of which both questions are among `keys`."""
@@ -102,7 +119,7 @@ class Run:
         return found
 
     def _question_files(self) -> Iterator[tuple[str, str]]:
-        for file in storage.list_files(self.manifest["inputs"]["questions"], ".parquet"):
+        for file in table_files(self.manifest["inputs"]["questions"]):
             folder, _, _ = file.relative.rpartition("/")
             yield folder.removeprefix("site="), file.uri
 
@@ -113,6 +130,21 @@ def ends_of(row: dict[str, Any]) -> tuple[Key, Key]:
     return left, right
 
 
+def read_metrics(run: str) -> Metrics:
+    """The metrics.json of the run at `run`; raises DupqError if it is missing or damaged."""
+    return read_as(storage.join(run, "metrics.json"), Metrics, _REMEDY)
+
+
+def check_earlier(run: str) -> None:
+    """Raise DupqError for an earlier run that clusters cannot be compared with; of tables only footers are read."""
+    read_metrics(run)
+    place = storage.join(run, "clusters")
+    files = [file.uri for file in storage.list_files(place, ".parquet")]
+    if not files:
+        raise DupqError(f"{place}: no such table (no .parquet file is there); {_REMEDY}")
+    check_files(files, tables.CLUSTERS, ["site", "question_id", "cluster_id", "cluster_size"])
+
+
 def open_run(uri: str) -> Run:
     """The run at `uri`, or the last one that succeeded if `uri` is a folder of runs.
 
@@ -121,12 +153,17 @@ def open_run(uri: str) -> Run:
     return Run(place_of(uri))
 
 
+def finished_run(uri: str) -> Run:
+    """As `open_run`; raises DupqError for a run that has not ended, or that a gate has refused."""
+    run = open_run(uri)
+    if not storage.exists(storage.join(run.uri, "_SUCCESS")):
+        raise DupqError(f"{run.uri}: not finished (it has no _SUCCESS); run its job again, which says why")
+    return run
+
+
 def place_of(uri: str) -> str:
     """The folder of the run that `open_run` opens."""
-    place = storage.absolute(uri)
-    latest = storage.join(place, "latest.json")
-    if storage.exists(latest):
-        place = storage.join(place, storage.read_json(latest)["run_id"])
+    place = run_at(uri)
     if not storage.exists(storage.join(place, "manifest.json")):
         raise DupqError(f"{place}: no run is here; give a run's folder, or a folder of runs with its latest.json")
     return place

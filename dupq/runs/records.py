@@ -1,8 +1,16 @@
 """The JSON files of a run, as far as dupq itself reads them. A run of another version may lack some of it."""
 
-from typing import TypedDict
+from typing import NotRequired
 
-from dupq.evaluation.records import Known
+from typing_extensions import TypedDict
+
+
+class Output(TypedDict):
+    """A file as it was written."""
+
+    size: int  # bytes
+    checksum: str
+    rows: int | None  # of a table
 
 
 class StageRecord(TypedDict):
@@ -16,29 +24,128 @@ class StageRecord(TypedDict):
     peak_memory_mb: float
     counts: dict[str, int]
     caps: dict[str, int]
+    outputs: dict[str, Output]  # by path below the run
+    dropped: str | None  # a folder below the run that no later stage needs, and that is removed
 
 
-class Calibration(TypedDict, total=False):
+class Success(TypedDict):
+    """`_SUCCESS`: the run was whole then."""
+
+    outputs: dict[str, Output]  # what lasts of the run, by path below it
+    finished: str  # when (ISO 8601, UTC)
+
+
+class ManifestStage(TypedDict):
+    """What manifest.json says of a stage."""
+
+    name: str
+    seconds: NotRequired[float | None]
+    tasks: NotRequired[int | None]
+    rows_in: NotRequired[int | None]
+    rows_out: NotRequired[int | None]
+    peak_memory_mb: NotRequired[float | None]
+    caps: NotRequired[dict[str, int] | None]
+
+
+class Inputs(TypedDict):
+    """What a run was made from: URIs; None: it was not given."""
+
+    questions: str
+    links: NotRequired[str | None]
+    encoder: NotRequired[str | None]
+    truth: NotRequired[str | None]
+
+
+class Manifest(TypedDict):
+    """manifest.json."""
+
+    run_id: str
+    dupq: NotRequired[str | None]
+    versions: NotRequired[dict[str, str] | None]
+    inputs: Inputs
+    stages: NotRequired[list[ManifestStage] | None]
+
+
+class NearSettings(TypedDict, total=False):
+    """What the report draws from."""
+
+    bands: int
+    rows: int
+    threshold: float
+
+
+class ClusterSettings(TypedDict, total=False):
+    """What the report shows, and another decision reads."""
+
+    threshold: float
+    scored_size: int
+    known_links: str
+
+
+class Config(TypedDict, total=False):
+    """config.json: what is read of it without a model of its settings, which may be another version's."""
+
+    near_duplicates: NearSettings
+    clusters: ClusterSettings
+
+
+class Calibration(TypedDict):
     """What the probabilities of pairs rest on."""
 
     prior_sites: list[str]
     development_sets: int
-    judged_pairs: int
+    judged_pairs: NotRequired[int]
     own_share: float
+
+
+class Choice(TypedDict):
+    """A threshold, and what is expected and found from it on."""
+
+    precision: float | None  # that was wanted; None: the threshold was given
+    threshold: float
+    pairs: float
+    expected_precision: float | None
+    links_found: NotRequired[float | None]
+    lower_bound_precision: NotRequired[float | None]
+
+
+class Reliability(TypedDict, total=False):
+    """Columns of evaluation.clusters.Calibration, beside single numbers."""
+
+    lower: list[float]
+    upper: list[float]
+    pairs: list[float]
+    mean_probability: list[float]
+    share_right: list[float]
+    share_of_duplicates_linked: float | None
 
 
 class LinkQuality(TypedDict, total=False):
     """Quality on the known duplicates of the test part."""
 
+    test_links: int
     in_one_cluster: float
-    thresholds: list[dict[str, float]]
-    calibration: dict[str, list[float]]  # columns of evaluation.clusters.Calibration, beside single numbers
+    thresholds: list[Choice]
+    calibration: Reliability
+
+
+class KnownMeasures(TypedDict, total=False):
+    """evaluation.records.Known, as far as a run has it."""
+
+    test_queries: int
+    test_queries_available: int
+    archive_questions: int
+    retrieval: dict[str, dict[str, float]] | None
+    balanced_pairs: dict[str, float] | None
+
+
+PlantedMeasures = dict[str, float | None]  # of one kind of planted pairs, by name
 
 
 class Drift(TypedDict, total=False):
     """What differs from an earlier run."""
 
-    questions_of_clusters_changed: float
+    questions_of_clusters_changed: float | None
 
 
 class Metrics(TypedDict, total=False):
@@ -48,15 +155,16 @@ class Metrics(TypedDict, total=False):
     sites: dict[str, int]
     exact_copies: int
     near_duplicate_pairs: int
+    representatives: int
     encoder_pairs: int
     encoder_pairs_above_threshold: int
-    threshold: float
-    thresholds: list[dict[str, float]]
+    threshold: float | None
+    thresholds: list[Choice]
     calibration: Calibration
     clusters: int
     questions_in_clusters: int
     largest_cluster: int
-    known_duplicates: Known | None
-    planted: dict[str, dict[str, float]] | None
+    known_duplicates: KnownMeasures | None
+    planted: dict[str, PlantedMeasures | None] | None
     links: LinkQuality | None
     drift: Drift | None

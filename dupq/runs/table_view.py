@@ -2,7 +2,7 @@
 
 import functools
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -13,7 +13,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from dupq import storage
-from dupq.errors import DupqError
+from dupq.errors import DupqError, StorageError
 from dupq.tables import conform
 
 if TYPE_CHECKING:
@@ -97,16 +97,17 @@ class TableView:
         try:
             return read()
         except _UNREADABLE as error:
-            raise DupqError(f"{self.place}: cannot be read ({error})") from error
+            kind = StorageError if "AWS Error" in str(error) else DupqError  # how Arrow's S3 begins what it says
+            raise kind(f"{self.place}: cannot be read ({' '.join(str(error).split())})") from error
 
 
-def stored(uri: str, schema: pa.Schema | None = None) -> TableView:
-    """The Parquet files below the folder `uri`; `site=NAME` folders become a column.
+def stored(uri: str, schema: pa.Schema | None = None, files: Sequence[storage.File] | None = None) -> TableView:
+    """The Parquet files below the folder `uri`, all or only `files`; `site=NAME` folders become a column.
 
     Raises DupqError if there are none. Without a schema it is that of the first file. A column that is not required
     may be missing in a file: it is null.
     """
-    found = storage.list_files(uri, ".parquet")
+    found = storage.list_files(uri, ".parquet") if files is None else files
     if not found:
         raise DupqError(f"{uri}: no such table (no .parquet file is there)")
     filesystem, base = storage.filesystem(uri)

@@ -12,9 +12,13 @@ class TrainingFiles:
     texts: str
     links: str | None
     work: str
-    output: str
     answers: str | None = None  # texts that only word vectors are learnt from
     pairs: str | None = None  # what pair files held
+
+    @property
+    def encoder(self) -> str:
+        """The folder of the saved encoder, before it is published."""
+        return storage.join(self.work, "encoder")
 
     @property
     def vocabulary(self) -> str:
@@ -64,7 +68,7 @@ class TrainingFiles:
     @property
     def progress(self) -> str:
         """How far the epoch is that runs now."""
-        return storage.join(self.work, "progress.json")
+        return storage.join(self.work, "epoch.json")
 
     @property
     def tensorboard(self) -> str:

@@ -5,8 +5,9 @@ is no new answer. tests/golden/ fails where an answer changed and its number did
 """
 
 INGEST = {"ingest": 1}
-TRAINING = {"texts": 1, "answer_texts": 1, "pairs": 1, "prepare": 1, "teach": 1, "fit": 1, "save": 1}
+TRAINING = {"inputs": 1, "texts": 1, "answer_texts": 1, "pairs": 1, "prepare": 1, "teach": 1, "fit": 1, "save": 1}
 DEDUP = {
+    "inputs": 1,
     "texts": 1,
     "signatures": 1,
     "near_duplicates": 1,

@@ -3,27 +3,43 @@
 A run's name is a hash of what it is made from: the inputs' content, the encoder, the settings that change the answer
 and the versions of its stages. The same arguments over the same data therefore open the same run, and a rerun finishes
 what an earlier one left undone, also with other workers, GPUs or sizes of blocks. A stage is finished when its record
-is in `stages/`; within a stage, a file that exists is whole and is not made again. `_SUCCESS` is written last, and then
+is in `stages/` and all that it names is there as it was written (stage_records.py); within a stage, so is each unit of
+work by its mark (dupq/execution/units.py). `_SUCCESS` is written last and names what lasts of the run, and then
 `latest.json` beside the runs points here.
 """
 
+import contextlib
 import hashlib
 import importlib.metadata
+import logging
+import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Protocol
 
 from dupq import __version__, storage
-from dupq.errors import DupqError
-from dupq.runs.records import StageRecord
+from dupq.archive import table_files
+from dupq.errors import DupqError, StorageError
+from dupq.json_files import read_whole
+from dupq.recording import Written, recording
+from dupq.runs import lease, progress, stage_records
+from dupq.runs.latest import latest_run, run_at
+from dupq.runs.lease import Lease
+from dupq.runs.records import Output, StageRecord, Success
 from dupq.settings.config import Settings, answer_settings, to_dict
 
 _LIBRARIES = (
     *("ray", "torch", "pyarrow", "numpy", "gensim", "datasketch", "numba", "boto3", "scipy", "selectolax"),
     *("pystemmer", "simplemma", "textblob"),
 )
+
+
+_log = logging.getLogger(__name__)
+EDITED = "review.tsv"  # people fill it in where it is
+_READ_LATER = ("clusters/", "metrics.json", "embeddings/")  # by a run that this one is the earlier run of
 
 
 class StageReport(Protocol):
@@ -48,6 +64,9 @@ class Run:
         self._settings = settings
         self._algorithms = algorithms
         self.records: list[StageRecord] = []
+        self._finished_before: dict[str, StageRecord] | None = None
+        self._lease: Lease | None = None
+        self._described: dict[str, Output] = {}
 
     def path(self, *parts: str) -> str:
         """The URI of something in the run."""
@@ -55,18 +74,52 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether everything was written."""
-        return storage.exists(self.path("_SUCCESS"))
+        """Whether everything was written, and is there as it was written; if not so, it is to be made again."""
+        success = read_success(self.uri)
+        if success is None:
+            return False
+        lost = stage_records.damaged(self.uri, success["outputs"])
+        if lost:
+            _log.warning(f"{self.uri}: {lost[0]} is damaged or gone since the run succeeded; it is made again")
+            storage.delete(self.path("_SUCCESS"))
+        return not lost
 
-    def stage(self, name: str, work: Callable[[], StageReport]) -> StageRecord:
-        """Do `work`, unless an earlier attempt finished it; returns its record."""
-        place = self.path("stages", f"{name}.json")
-        if storage.exists(place):
-            record: StageRecord = storage.read_json(place)
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Be the only job at work on this run. Raises LeaseError if another one is, or takes it over meanwhile."""
+        with lease.held(self.uri) as self._lease:
+            yield
+        self._lease = None
+
+    def stage(self, name: str, work: Callable[[], StageReport], dropped: str | None = None) -> StageRecord:
+        """Do `work`, unless an earlier attempt finished it; returns its record.
+
+        `dropped` is a folder of the run that no later stage needs; it is removed.
+        """
+        if self._finished_before is None:
+            self._finished_before = stage_records.recover(self.uri)
+        if self._lease is not None:
+            self._lease.check()
+        with progress.of_stage(self.uri, name, self._inputs):
+            return self._record_of(name, work, dropped)
+
+    def _record_of(self, name: str, work: Callable[[], StageReport], dropped: str | None) -> StageRecord:
+        finished = self._finished_before or {}
+        record = finished.get(name)
+        if record is None:
+            self._finished_before = {}  # what comes after may have been made from what is made anew now
+            record = self._do(name, work, dropped)
+            self._keep(record, f"{record['seconds']:.1f} s")
+        else:
             self._keep(record, "finished before")
-            return record
+        if dropped:
+            storage.delete_folder(dropped)
+        return record
+
+    def _do(self, name: str, work: Callable[[], StageReport], dropped: str | None) -> StageRecord:
         start = time.monotonic()
-        report = work()
+        with recording() as written:
+            report = work()
         record = StageRecord(
             name=name,
             seconds=round(time.monotonic() - start, 2),
@@ -76,19 +129,29 @@ class Run:
             peak_memory_mb=round(report.peak_memory_mb, 1),
             counts=report.counts,
             caps=report.caps,
+            outputs=self._outputs(written, dropped),
+            dropped=dropped and dropped.removeprefix(f"{self.uri}/"),
         )
-        storage.create(place, storage.json_bytes(record))
-        self._keep(record, f"{record['seconds']:.1f} s")
+        storage.write_json(stage_records.place_of(self.uri, name), record)
         return record
+
+    def _outputs(self, written: Mapping[str, Written], dropped: str | None = None) -> dict[str, Output]:
+        inside = {uri: file for uri, file in written.items() if uri.startswith(f"{self.uri}/")}
+        kept = {uri: file for uri, file in inside.items() if not dropped or not uri.startswith(f"{dropped}/")}
+        paths = {
+            uri.removeprefix(f"{self.uri}/"): Output(size=file.size, checksum=file.checksum, rows=file.rows)
+            for uri, file in kept.items()
+        }
+        return {path: output for path, output in paths.items() if path != EDITED}
 
     def _keep(self, record: StageRecord, how: str) -> None:
         self.records.append(record)
         counted = {**record["counts"], **record["caps"]}
         bitten = "".join(f", {value:,} {name}" for name, value in counted.items() if value)
-        print(
+        _log.info(
             f"{record['name']:16} {record['rows_in']:>12,} in {record['rows_out']:>12,} out  {how:>16}  "
             f"{record['peak_memory_mb']:6.0f} MB{bitten}",
-            flush=True,
+            extra={"told": record, "stage_record": record},
         )
 
     def manifest(self) -> dict[str, object]:
@@ -104,14 +167,25 @@ class Run:
 
     def describe(self) -> None:
         """Write config.json and manifest.json, as far as the run has come."""
-        storage.write_json(self.path("config.json"), to_dict(self._settings))
-        storage.write_json(self.path("manifest.json"), self.manifest())
+        with recording() as written:
+            storage.write_json(self.path("config.json"), to_dict(self._settings))
+            storage.write_json(self.path("manifest.json"), self.manifest())
+        self._described = self._outputs(written)
 
     def succeed(self) -> None:
-        """Mark the run as whole, and point latest.json at it."""
-        storage.create(self.path("_SUCCESS"), b"")
-        pointer = {"run_id": self.run_id, "run": self.uri}
-        storage.write_json(storage.join(storage.parent(self.uri), "latest.json"), pointer)
+        """Mark the run, which was described, as whole, and point latest.json at it."""
+        outputs = {path: output for record in self.records for path, output in record["outputs"].items()}
+        lasting = {path: output for path, output in outputs.items() if not path.startswith("work/")}
+        success = Success(outputs={**lasting, **self._described}, finished=datetime.now(UTC).isoformat())
+        storage.write_json(self.path("_SUCCESS"), success)
+        self.point_latest()
+
+    def point_latest(self) -> None:
+        """Point latest.json at this run, which succeeded, unless it names one that succeeded later."""
+        place = storage.join(storage.parent(self.uri), "latest.json")
+        mine, other = read_success(self.uri), read_success(latest_run(storage.parent(self.uri)) or "")
+        if other is None or mine is None or other["finished"] < mine["finished"]:
+            storage.write_json(place, {"run_id": self.run_id, "run": self.uri})
 
 
 def open_run(
@@ -131,16 +205,42 @@ def previous_run(uri: str | None) -> str | None:
     """The run at `uri`, or the latest of the runs there; None without a `uri`. Raises DupqError if there is none."""
     if uri is None:
         return None
-    if storage.exists(storage.join(uri, "latest.json")):
-        uri = storage.join(uri, storage.read_json(storage.join(uri, "latest.json"))["run_id"])
-    if not storage.exists(storage.join(uri, "_SUCCESS")):
-        raise DupqError(f"--previous {uri}: no finished run, and no folder of runs with a latest.json")
-    return storage.absolute(uri)
+    place = run_at(uri)
+    success = read_success(place)
+    if success is None:
+        raise DupqError(f"--previous {place}: no finished run, and no folder of runs with a latest.json")
+    tables = {path: output for path, output in success["outputs"].items() if path.startswith(_READ_LATER)}
+    lost = stage_records.damaged(place, tables)
+    if lost:
+        raise DupqError(
+            f"--previous {place}: {lost[0]} is damaged or gone since that run succeeded; run its job again, or give "
+            "another earlier run"
+        )
+    return place
 
 
-def content_of(uri: str) -> list[list[str]]:
-    """What identifies the tables below a folder: each file's path and checksum."""
-    return [[file.relative, storage.checksum(file.uri)] for file in storage.list_files(uri, ".parquet")]
+def read_success(run: str) -> Success | None:
+    """The `_SUCCESS` of a run; None if it has not succeeded, or only with a version of dupq that wrote none like it."""
+    return read_whole(storage.join(run, "_SUCCESS"), Success)
+
+
+def check_output(uri: str) -> None:
+    """Raise StorageError for an output on the local disk that no folder can be made at."""
+    if storage.is_s3(uri):
+        return
+    folder = storage.absolute(uri)
+    while not os.path.lexists(folder):
+        folder = os.path.dirname(folder)
+    if not os.path.isdir(folder):
+        raise StorageError(f"{folder}: a file; a folder expected, for the output {uri}")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise StorageError(f"{folder}: nothing may be written here, so the output {uri} cannot be; give another")
+
+
+def content_of(uri: str, skipped: Sequence[str] = ()) -> list[list[str]]:
+    """What identifies the tables below a folder, but for the paths `skipped`: each file's path and checksum."""
+    files = [file for file in table_files(uri) if file.relative not in skipped]
+    return [[file.relative, storage.checksum(file.uri)] for file in files]
 
 
 def versions() -> dict[str, str]:

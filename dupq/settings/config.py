@@ -11,6 +11,7 @@ from dupq.settings.dedup import (
     EncodeSettings,
     EvaluationSettings,
     NeighbourSettings,
+    RunSettings,
 )
 from dupq.settings.encoder import EncoderSettings
 from dupq.settings.ingest import IngestSettings
@@ -38,6 +39,7 @@ class Settings(Section):
     calibration: CalibrationSettings = CalibrationSettings()
     clusters: ClusterSettings = ClusterSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
+    run: RunSettings = RunSettings()
     ingest: IngestSettings = IngestSettings()
 
 
@@ -103,10 +105,11 @@ def from_dict(values: Mapping[str, Mapping[str, object]]) -> Settings:
 
 def answer_settings(settings: Settings) -> dict[str, dict[str, object]]:
     """As `to_dict`, without the settings that change nothing of the answer."""
-    return {
+    kept = {
         name: section.model_dump(exclude={entry for entry in type(section).model_fields if is_only_how(section, entry)})
         for name, section in settings
     }
+    return {name: entries for name, entries in kept.items() if entries}
 
 
 def is_only_how(section: Section | type[Section], name: str) -> bool:

@@ -4,18 +4,21 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from dupq.settings.section import ONLY_HOW, Count, CountOrZero, Names, Section, Share
+from dupq.settings.section import ONLY_HOW, Batch, Count, CountOrZero, Names, Section, Share
+
+Neighbours = Annotated[int, Field(ge=1, le=1_000)]
+Workers = Annotated[int, Field(ge=0, le=10_000)]  # 0: as many as fit
 
 
 class EncodeSettings(Section):
     """The pool of encoding actors."""
 
-    actors: Annotated[CountOrZero, ONLY_HOW] = Field(0, description="Actors; 0: one a GPU, or one for every two CPUs.")
-    gpus: Annotated[CountOrZero, ONLY_HOW] = Field(
+    actors: Annotated[Workers, ONLY_HOW] = Field(0, description="Actors; 0: one a GPU, or one for every two CPUs.")
+    gpus: Annotated[Workers, ONLY_HOW] = Field(
         0,
         description="GPUs, one an actor; 0: those of the cluster now. More make an autoscaling cluster start them.",
     )
-    batch_size: Count = Field(
+    batch_size: Batch = Field(
         64, description="Questions of a batch on a GPU, and of bags of words; a CPU does the rest without batches."
     )
 
@@ -23,10 +26,10 @@ class EncodeSettings(Section):
 class NeighbourSettings(Section):
     """All pairs: exactly, or for archives beyond that only among questions in lists near each other."""
 
-    k: Count = Field(10, description="Neighbours kept of each question.")
+    k: Neighbours = Field(10, description="Neighbours kept of each question.")
     scope: Literal["all", "site"] = Field("all", description="site: only questions of one site are compared.")
     sites: Names = Field((), description="Only questions of these sites are searched; none named: of all.")
-    block_rows: Annotated[CountOrZero, ONLY_HOW] = Field(
+    block_rows: Annotated[int, Field(ge=0, le=1 << 20), ONLY_HOW] = Field(
         0, description="Questions of a block of a tile; 0: as memory allows."
     )
     pairs_per_question: Count = Field(
@@ -38,7 +41,7 @@ class NeighbourSettings(Section):
     ivf_lists: Annotated[int, Field(ge=0, le=1 << 20)] = Field(
         0, description="Lists of all questions, or of each site's if scope is site; 0: the root of their number."
     )
-    ivf_probes: Count = Field(32, description="Lists that a question is searched for in.")
+    ivf_probes: Neighbours = Field(32, description="Lists that a question is searched for in.")
     ivf_sample: Count = Field(1_000, description="Questions, about so many, that the recall is measured on.")
 
 
@@ -50,7 +53,9 @@ class CalibrationSettings(Section):
     )
     links: CountOrZero = Field(1_000, description="Questions with known duplicates that are searched for it, at most.")
     sample: Count = Field(1_000, description="Other questions, at most, chosen by a hash of their key.")
-    review: Count = Field(200, description="Pairs of the sample that people may judge.")
+    review: Annotated[int, Field(ge=4, le=1_000_000)] = Field(
+        200, description="Pairs of the sample that people may judge."
+    )
     prior: str = Field("", description="URI of another prior than dupq's own; benchmarks/prior.py makes them.")
     unfit: Literal["stop", "continue"] = Field(
         "stop", description="What to do where the encoder does not know the archive."
@@ -69,7 +74,7 @@ class ClusterSettings(Section):
     threshold: Annotated[float, Field(le=1)] = Field(
         -1.0, description="Probability from which a pair may join; below 0: as calibration.precision wants it."
     )
-    scored_size: Count = Field(
+    scored_size: Annotated[int, Field(ge=1, le=100_000)] = Field(
         1_000, description="Questions of a component of which every pair is scored; beyond it, only candidates."
     )
     known_links: Literal["use", "ignore", "check"] = Field(
@@ -80,8 +85,16 @@ class ClusterSettings(Section):
 class EvaluationSettings(Section):
     """Measures on known duplicates."""
 
-    k: Count = Field(100, description="The rank at which MAP is cut.")
+    k: Annotated[int, Field(ge=1, le=10_000)] = Field(100, description="The rank at which MAP is cut.")
     queries: Count = Field(
         2_000,
         description="Test questions at most, chosen by a hash of their key; the metrics say how many of how many.",
+    )
+
+
+class RunSettings(Section):
+    """What is left of a finished run."""
+
+    keep_work: Annotated[bool, ONLY_HOW] = Field(
+        False, description="Whether all of work/ is kept; else only what a later run or a reader needs."
     )

@@ -1,10 +1,10 @@
 """The network's kind, and what all kinds read."""
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, model_validator
 
-from dupq.settings.section import Count, Section
+from dupq.settings.section import Section
 
 
 class EncoderSettings(Section):
@@ -17,7 +17,9 @@ class EncoderSettings(Section):
     model_config = ConfigDict(extra="allow")
 
     kind: str = Field("cnn", description="The network.")
-    maximum_tokens: Count = Field(512, description="Tokens read of a question; longer ones are cut, and counted.")
+    maximum_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        512, description="Tokens read of a question; longer ones are cut, and counted."
+    )
 
     @model_validator(mode="before")
     @classmethod

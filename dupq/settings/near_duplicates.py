@@ -5,23 +5,28 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from dupq.errors import SettingError
-from dupq.settings.section import Count, CountOrZero, Section
+from dupq.settings.section import Count, Section, Seed, Words
+
+Permutations = Annotated[int, Field(ge=1, le=4_096)]
+PermutationsOrZero = Annotated[int, Field(ge=0, le=4_096)]
 
 
 class NearDuplicateSettings(Section):
     """The lexical filter: MinHash-LSH over word shingles, every candidate verified."""
 
-    shingle_size: Count = Field(3, description="Words of a shingle.")
-    permutations: Count = Field(128, description="Values of a signature.")
+    shingle_size: Words = Field(3, description="Words of a shingle.")
+    permutations: Permutations = Field(128, description="Values of a signature.")
     threshold: Annotated[float, Field(gt=0, le=1)] = Field(
         0.8, description="Jaccard coefficient from which a pair is a near duplicate."
     )
     false_negative_weight: Annotated[float, Field(gt=0, lt=1)] = Field(
         0.999, description="What a lost pair costs, where one compared in vain costs the rest to 1."
     )
-    bands: CountOrZero = Field(0, description="Bands of a signature; 0: bands and rows are chosen for the threshold.")
-    rows: CountOrZero = Field(0, description="Rows of a band; 0 with bands 0.")
-    seed: int = Field(1, description="Seed of the permutations, as in datasketch.")
+    bands: PermutationsOrZero = Field(
+        0, description="Bands of a signature; 0: bands and rows are chosen for the threshold."
+    )
+    rows: PermutationsOrZero = Field(0, description="Rows of a band; 0 with bands 0.")
+    seed: Seed = Field(1, description="Seed of the permutations, as in datasketch.")
     same_numbers: bool = Field(
         True, description="Whether titles with other numbers are other questions, however alike the texts."
     )

@@ -10,10 +10,19 @@ from dupq.errors import SettingError
 
 ONLY_HOW = "only how"  # marks a setting that says how a run is made and changes nothing of its answer
 
-Count = Annotated[int, Field(ge=1)]
-CountOrZero = Annotated[int, Field(ge=0)]
+_MOST = 1_000_000_000  # more than any archive has of anything that is counted
+Count = Annotated[int, Field(ge=1, le=_MOST)]
+CountOrZero = Annotated[int, Field(ge=0, le=_MOST)]
+Length = Annotated[int, Field(ge=1, le=16_384)]  # of a vector
+Components = Annotated[int, Field(ge=0, le=1_000)]  # principal ones
+Words = Annotated[int, Field(ge=1, le=1_000)]  # in a row
+Batch = Annotated[int, Field(ge=1, le=1_000_000)]
+Passes = Annotated[int, Field(ge=1, le=10_000)]
+PassesOrNone = Annotated[int, Field(ge=0, le=10_000)]
+Threads = Annotated[int, Field(ge=1, le=1_024)]
+Seed = Annotated[int, Field(ge=0, le=(1 << 32) - 1)]
 Share = Annotated[float, Field(ge=0, le=1)]
-MoreThanZero = Annotated[float, Field(gt=0)]
+MoreThanZero = Annotated[float, Field(gt=0, le=1e9)]
 
 
 def _split(value: object) -> object:
@@ -21,7 +30,7 @@ def _split(value: object) -> object:
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
-Counts = Annotated[tuple[Count, ...], BeforeValidator(_split), Field(min_length=1)]
+Widths = Annotated[tuple[Words, ...], BeforeValidator(_split), Field(min_length=1, max_length=100)]
 
 
 class Section(BaseModel):
@@ -57,11 +66,12 @@ _RULES = {
     "string_type": "text expected",
     "tuple_type": "a list expected",
     "too_short": "one or more expected",
+    "too_long": "at most {max_length} expected",
     "literal_error": "allowed: {expected}",
-    "greater_than": "more than {gt:g} expected",
-    "greater_than_equal": "at least {ge:g} expected",
-    "less_than": "less than {lt:g} expected",
-    "less_than_equal": "at most {le:g} expected",
+    "greater_than": "more than {gt:,.15g} expected",
+    "greater_than_equal": "at least {ge:,.15g} expected",
+    "less_than": "less than {lt:,.15g} expected",
+    "less_than_equal": "at most {le:,.15g} expected",
     "extra_forbidden": "there is no such setting",
 }
 

@@ -1,11 +1,11 @@
 """How a question becomes tokens."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from dupq.errors import SettingError
-from dupq.settings.section import Count, Section
+from dupq.settings.section import Section
 
 Language = Literal["arabic", "english", "french", "german", "italian", "portuguese", "russian", "spanish"]
 
@@ -19,7 +19,9 @@ class TextSettings(Section):
 
     code: Literal["removed", "kept", "prefixed"] = Field("removed", description="What becomes of code.")
     fields: Literal["title+body", "title"] = Field("title+body", description="What of a question is read.")
-    title_times: Count = Field(1, description="How often the title is repeated before the body.")
+    title_times: Annotated[int, Field(ge=1, le=100)] = Field(
+        1, description="How often the title is repeated before the body."
+    )
     language: Language = Field("english", description="The language of stop words, stems and lemmas.")
     word_form: Literal["written", "stems", "lemmas"] = Field("written", description="The form of words.")
     stop_words: Literal["kept", "removed"] = Field("kept", description="What becomes of stop words.")

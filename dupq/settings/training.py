@@ -5,7 +5,23 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from dupq.errors import SettingError
-from dupq.settings.section import ONLY_HOW, Count, CountOrZero, MoreThanZero, Section
+from dupq.settings.section import (
+    ONLY_HOW,
+    Batch,
+    Count,
+    CountOrZero,
+    Length,
+    MoreThanZero,
+    Passes,
+    PassesOrNone,
+    Section,
+    Seed,
+    Share,
+    Threads,
+    Words,
+)
+
+Negatives = Annotated[int, Field(ge=0, le=10_000)]
 
 
 class WordVectorSettings(Section):
@@ -14,24 +30,26 @@ class WordVectorSettings(Section):
     algorithm: Literal["skip-gram", "cbow", "random", "teacher"] = Field(
         "skip-gram", description="random: normal, of length 1 on average; teacher: its embeddings of single words."
     )
-    dimensions: Count = Field(200, description="Length of a vector.")
-    window: Count = Field(5, description="Words on either side that a word is learned from.")
-    epochs: Count = Field(5, description="Passes over the text.")
+    dimensions: Length = Field(200, description="Length of a vector.")
+    window: Words = Field(5, description="Words on either side that a word is learned from.")
+    epochs: Passes = Field(5, description="Passes over the text.")
     minimum_count: Count = Field(3, description="Words that occur less often are unknown.")
     objective: Literal["negative-sampling", "hierarchical-softmax", "both"] = Field(
         "negative-sampling", description="What word2vec learns by."
     )
-    negative: Count = Field(5, description="Noise words a word, unless the objective is hierarchical softmax alone.")
-    sample: Annotated[float, Field(ge=0)] = Field(
-        1e-3, description="Share of the text from which a word is down-sampled; 0: none is."
+    negative: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        5, description="Noise words a word, unless the objective is hierarchical softmax alone."
     )
-    workers: Count = Field(1, description="Threads; with more than one, gensim gives other vectors at each run.")
+    sample: Share = Field(1e-3, description="Share of the text from which a word is down-sampled; 0: none is.")
+    workers: Threads = Field(1, description="Threads; with more than one, gensim gives other vectors at each run.")
     answers: Literal["read", "ignored"] = Field("read", description="What becomes of answers, if they were ingested.")
     sentences: CountOrZero = Field(
         0, description="Questions read at most, chosen by a hash of their key, and as many answers; 0: all."
     )
     words: Count = Field(1_000_000, description="The most frequent words kept; the others are unknown, and counted.")
-    hashed: CountOrZero = Field(0, description="Ids that all other words share by a hash; 0: one for all.")
+    hashed: Annotated[int, Field(ge=0, le=100_000_000)] = Field(
+        0, description="Ids that all other words share by a hash; 0: one for all."
+    )
     counted_words: Count = Field(
         10_000_000,
         description="Words counted at a time; beyond that the rarest are dropped, 100 bytes each, and counted.",
@@ -45,10 +63,10 @@ class WordVectorSettings(Section):
 class TitleBodySettings(Section):
     """A first training phase: which body belongs to which title. Every archive has such pairs."""
 
-    epochs: CountOrZero = Field(0, description="Passes over the questions; 0: no such phase.")
+    epochs: PassesOrNone = Field(0, description="Passes over the questions; 0: no such phase.")
     questions: Count = Field(200_000, description="Questions at most, chosen by a hash of their key.")
-    batch_size: Count = Field(512, description="Pairs of a batch, of one site as far as there are enough.")
-    span: Count = Field(12, description="Words of the spans that are dealt out to the two halves of a body.")
+    batch_size: Batch = Field(512, description="Pairs of a batch, of one site as far as there are enough.")
+    span: Words = Field(12, description="Words of the spans that are dealt out to the two halves of a body.")
     learning_rate: MoreThanZero = Field(0.002, description="At the first step; it falls to 0.")
     temperature: MoreThanZero = Field(0.05, description="What scores are divided by.")
 
@@ -61,8 +79,8 @@ class TeacherSettings(Section):
     held_out: bool = Field(
         False, description="Whether it reads the texts of the development and test parts too, not their duplicates."
     )
-    epochs: CountOrZero = Field(12, description="Passes over the questions.")
-    batch_size: Count = Field(768, description="Questions of a batch.")
+    epochs: PassesOrNone = Field(12, description="Passes over the questions.")
+    batch_size: Batch = Field(768, description="Questions of a batch.")
     learning_rate: MoreThanZero = Field(0.0005, description="At the first step; it falls to 0.")
     temperature: MoreThanZero = Field(0.05, description="Of both distributions over the other questions of a batch.")
     alike_batches: bool = Field(
@@ -73,11 +91,11 @@ class TeacherSettings(Section):
 class TrainingSettings(Section):
     """Training on known duplicates: pairs, the split, and gradient descent."""
 
-    epochs: Count = Field(10, description="Passes over the positive pairs.")
-    patience: CountOrZero = Field(
+    epochs: Passes = Field(10, description="Passes over the positive pairs.")
+    patience: PassesOrNone = Field(
         0, description="Epochs without a better development MAP after which training stops; 0: it never does."
     )
-    batch_size: Count = Field(
+    batch_size: Batch = Field(
         16, description="Pairs of a batch, of all workers together; logistic_ranking, softmax: positive pairs."
     )
     loss: Literal["squared_error", "mean_squared_error", "logistic_ranking", "softmax"] = Field(
@@ -88,7 +106,7 @@ class TrainingSettings(Section):
     optimizer: Literal["sgd", "adagrad", "adadelta", "adam"] = Field("sgd", description="The optimizer.")
     learning_rate: MoreThanZero = Field(0.005, description="Of the optimizer.")
     decay: Literal["none", "linear"] = Field("none", description="linear: the rate falls to 0 at the last step.")
-    gradient_clipping: Annotated[float, Field(ge=0)] = Field(
+    gradient_clipping: Annotated[float, Field(ge=0, le=1e9)] = Field(
         0.0, description="Greatest length of the gradient of all parameters together; 0: not clipped."
     )
     positives: Literal["closed", "links"] = Field("closed", description="closed: every pair of a set of duplicates.")
@@ -96,16 +114,16 @@ class TrainingSettings(Section):
         1_000, description="Pairs of one set at most; of a larger one some are drawn, the others counted."
     )
     pairs: CountOrZero = Field(0, description="Positive pairs at most, chosen by a hash of their keys; 0: all.")
-    negatives: CountOrZero = Field(
+    negatives: Negatives = Field(
         1, description="Random questions per positive pair; logistic_ranking uses the hardest; 0 if there are others."
     )
     negatives_drawn: Literal["each-epoch", "once"] = Field("each-epoch", description="When negatives are drawn.")
-    mined_negatives: CountOrZero = Field(
+    mined_negatives: Negatives = Field(
         0, description="Hard negatives per positive pair: the encoder's nearest questions that are no known duplicates."
     )
-    mined_epochs: Count = Field(1, description="Epochs after which they are mined anew.")
+    mined_epochs: Passes = Field(1, description="Epochs after which they are mined anew.")
     development_share: MoreThanZero = Field(0.2, description="Share of the sets of duplicates that is tuned on.")
-    test_share: Annotated[float, Field(ge=0)] = Field(0.2, description="Share of the sets that is kept for measuring.")
+    test_share: Share = Field(0.2, description="Share of the sets that is kept for measuring.")
     development_pool: Count = Field(2_000, description="Questions that an epoch's development MAP is measured over.")
     negative_pool: Count = Field(
         100_000, description="Questions that negatives are drawn from, of the training part or of none."
@@ -113,7 +131,7 @@ class TrainingSettings(Section):
     gpu: Annotated[Literal["auto", "always", "never"], ONLY_HOW] = Field(
         "auto", description="auto: if the cluster has one for each worker now."
     )
-    seed: int = Field(1, description="Of all that training draws.")
+    seed: Seed = Field(1, description="Of all that training draws.")
 
     @model_validator(mode="after")
     def _leaves_some_to_train(self) -> Self:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from dupq import storage
 from dupq.clusters.components import represented
 from dupq.encoders.description import read_split
-from dupq.execution.tasks import Counts, skip_or
+from dupq.execution.units import Counts, skip_or
 from dupq.links.parts import Represent, represented_split
 from dupq.links.split import Split
 from dupq.links.tables import known_duplicates

@@ -14,9 +14,10 @@ import pyarrow as pa
 from dupq import storage
 from dupq.clusters.evidence import Words
 from dupq.execution import exchange
-from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
+from dupq.execution.tasks import Report, run_tasks
+from dupq.execution.units import Counts, skip_or
 from dupq.runs.layout import TermFiles
-from dupq.shards import Shard, partition_of
+from dupq.shards import Shard, partition_of, read_shard
 from dupq.tables import QUESTIONS, RARITIES, TERM_COUNTS, TERMS, TEXTS
 from dupq.text.keys import Sites
 from dupq.text.terms import BUCKETS, Terms, document_counts, numbers_of, rarities, tags_of, terms_of
@@ -48,10 +49,10 @@ def _terms_of_shard(files: TermFiles, sites: list[str], language: str, shard: Sh
         batches = (
             _batch(keys[row], Words(*(terms.take(row) for terms in (titles, texts, tags, numbers)))) for row in rows
         )
-        exchange.write_parts(output, batches, TERMS, counts)
+        exchange.write_parts(output, batches, TERMS)
         return counts
 
-    return exchange.skip_or(output, make)
+    return skip_or(output, make)
 
 
 def _spread(parts: np.ndarray, count: int) -> Iterator[np.ndarray]:
@@ -62,7 +63,7 @@ def _spread(parts: np.ndarray, count: int) -> Iterator[np.ndarray]:
 
 def _tags_of(keys: np.ndarray, shard: Shard, sites: Sites) -> Terms:
     """The tags of the questions `keys`, in their order."""
-    table = storage.read_table(shard.uri, QUESTIONS, ["question_id", "tags"])
+    table = read_shard(shard, QUESTIONS, ["question_id", "tags"])
     found = sites.pack(shard.site, table["question_id"].to_numpy(), shard.uri)
     places = np.argsort(found, kind="stable")
     tags = table["tags"].combine_chunks().take(pa.array(places[np.searchsorted(found[places], keys)]))

@@ -9,15 +9,17 @@ repeated exactly.
 
 import re
 from dataclasses import dataclass, field
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 import safetensors
 import safetensors.numpy
 import torch
+from typing_extensions import TypedDict
 
 from dupq import storage
 from dupq.errors import DupqError
+from dupq.json_files import read_as
 
 _FILE = re.compile(r"epoch-(\d{5,})\.safetensors")
 
@@ -29,6 +31,12 @@ class Epoch(TypedDict):
     loss: float
     development_map: float | None  # None where there are too few development questions
     examples: int
+
+
+class _Pointer(TypedDict):
+    """latest.json."""
+
+    curve: list[Epoch]
 
 
 @dataclass
@@ -85,7 +93,8 @@ class Checkpoints:
         pointer = storage.join(self._folder, "latest.json")
         if not storage.exists(pointer):
             return Progress()
-        progress = Progress(storage.read_json(pointer)["curve"])
+        remedy = "remove the folder that it is in to start the training anew"
+        progress = Progress(read_as(pointer, _Pointer, remedy)["curve"])
         if not all(storage.exists(self._file(epoch)) for epoch in (len(progress.curve), progress.best)):
             return Progress()  # removed by a later attempt whose pointer an older one has overwritten
         tensors = self._read(len(progress.curve))

@@ -19,7 +19,7 @@ LINKS=() # dumps without PostLinks.xml have none
 if compgen -G "$OUT/links/*/*.parquet" > /dev/null; then
     LINKS=(--links "$OUT/links")
 fi
-if [ ! -f "$OUT/encoder/encoder.json" ]; then # kept: with another encoder no embedding and no score would be the same
+if [ ! -f "$OUT/encoder/latest.json" ]; then # kept: with another encoder no embedding and no score would be the same
     dupq train --questions "$OUT/questions" "${LINKS[@]}" --output "$OUT/encoder" --preset "$PRESET" \
         --workers "$WORKERS" --set training.gpu=auto --set title_body.questions=1000000
 fi

@@ -8,7 +8,6 @@ import pytest
 from fabricated_run import CS, PAIR, THRESHOLD, TRAVEL, TRIPLE, build_run
 
 import dupq
-from dupq import storage
 from dupq.errors import SettingError
 from dupq.runs.table_view import TableView
 
@@ -50,7 +49,7 @@ def test_what_became_of_the_clusters_is_told(small_runs) -> None:
 
 def test_for_a_precision_the_threshold_is_the_one_that_the_run_would_choose(small_runs) -> None:
     run = dupq.open_run(small_runs.strict)
-    for known in storage.read_json(f"{run.uri}/work/pairs/threshold.json")["others"]:
+    for known in run.metrics["thresholds"][1:]:
         decision = run.at(precision=known["precision"])
         assert decision.threshold == known["threshold"]
         assert decision.pairs == known["pairs"]

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import os
 import pwd
+import secrets
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+import swift
 
 CLUSTER_FILE = "cluster-local.yaml"
 
@@ -53,7 +55,8 @@ SetEnv HOME={scratch}/head
 
 BASH_PROFILE = """
 export PATH=~/environment/bin:$PATH
-export RAY_ADDRESS=auto RAY_AUTH_MODE=disabled
+export RAY_ADDRESS=auto RAY_AUTH_MODE=token
+export {settings}
 """
 
 
@@ -84,9 +87,24 @@ class Launcher:
         done = self.ray("up", "-y", CLUSTER_FILE)
         assert done.returncode == 0, done.stdout
 
+    def take_kernels(self, repository: Path) -> None:
+        """Give the head what numba has compiled here; by itself it would compile for minutes. Other code is unused."""
+        (installed,) = self.head.glob("environment/lib/python*/site-packages/dupq")
+        for kernel in (repository / "dupq").rglob("__pycache__/*-dupq_*.nb[ic]"):
+            place = installed / kernel.relative_to(repository / "dupq")
+            place.parent.mkdir(exist_ok=True)
+            shutil.copy(kernel, place)
+
     def submit(self, script: str | Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
         """`ray submit` a script with its arguments."""
         return self.ray("submit", CLUSTER_FILE, script, "--", *arguments)
+
+    def python(self, code: str, *arguments: str) -> str:
+        """What `code` prints that is run on the head, as its jobs are."""
+        words = [*self.enter, "env", f"--chdir={self.checkout}", sys.executable, "-c", code, *arguments]
+        done = subprocess.run(words, env=self.environment | swift.SETTINGS, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     def down(self) -> None:
         """`ray down`."""
@@ -118,7 +136,7 @@ def booted(repository: Path, scratch: Path) -> Iterator[Launcher]:
         "HOME": str(scratch / "launcher"),
         "TMPDIR": str(scratch),  # the launcher caches its configuration here
         "LOGNAME": user,  # and names its ssh sockets after this: two test sessions at once need two
-        "RAY_AUTH_MODE": "disabled",
+        "RAY_AUTH_MODE": "token",
         "RAY_USAGE_STATS_ENABLED": "0",
     }
     log = scratch / "boot.log"
@@ -153,8 +171,11 @@ def _make_homes(scratch: Path) -> None:
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], check=True)
     shutil.copy(f"{key}.pub", scratch / "authorized_keys")
     (scratch / "sshd_config").write_text(SSHD_CONFIG.format(scratch=scratch))
-    (scratch / "head/.bash_profile").write_text(BASH_PROFILE)
+    settings = " ".join(f"{name}={value}" for name, value in swift.SETTINGS.items())
+    (scratch / "head/.bash_profile").write_text(BASH_PROFILE.format(settings=settings))
     (scratch / "head/.bashrc").touch()  # the launcher sources it
+    (scratch / "launcher/.ray").mkdir()
+    (scratch / "launcher/.ray/auth_token").write_text(secrets.token_hex(32))
     _make_environment(scratch / "head/environment")
 
 

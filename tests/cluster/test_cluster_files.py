@@ -15,7 +15,7 @@ from jsonschema import ValidationError
 from ray.autoscaler._private.util import prepare_config, validate_config
 
 REPOSITORY = Path(__file__).parents[2]
-FILES = ["cluster.yaml", "cluster-local.yaml"]
+FILES = ["cluster.yaml", "cluster-local.yaml", "cluster-onprem.yaml"]
 
 # (cores, GiB, GPUs) as EC2 lists them; an instance type that cluster.yaml begins to use is added here.
 INSTANCES = {"m7i.xlarge": (4, 16, 0), "r6id.4xlarge": (16, 128, 0), "g6e.xlarge": (4, 32, 1)}
@@ -76,8 +76,26 @@ def test_node_counts_fit_together(config: dict) -> None:
         assert node["min_workers"] <= node["max_workers"] <= config["max_workers"], name
 
 
+@pytest.mark.parametrize("file", FILES[1:])
+def test_of_machines_that_are_there_each_is_a_node(file: str) -> None:
+    written = yaml.safe_load((REPOSITORY / file).read_text())
+    workers = written["provider"]["worker_ips"]
+    assert written["max_workers"] == len(set(workers) - {written["provider"]["head_ip"]})
+    assert len(workers) >= 2 or file == "cluster-local.yaml"
+
+
+def test_every_machine_on_premise_installs_both_lock_files_and_the_head_takes_no_tasks() -> None:
+    config = prepared("cluster-onprem.yaml")
+    commands = " ".join(config["setup_commands"])
+    assert "requirements.lock" in commands
+    assert "requirements-torch.lock" in commands
+    assert "--num-cpus=0" in " ".join(config["head_start_ray_commands"])
+
+
 def test_mounted_folders_exist(config: dict) -> None:
-    for local in config["file_mounts"].values():
+    mounts = dict(config["file_mounts"])
+    assert mounts.pop("~/.ray/auth_token") == "~/.ray/auth_token"  # made by `ray get-auth-token --generate`
+    for local in mounts.values():
         assert (REPOSITORY / local).exists(), local
 
 
@@ -141,7 +159,9 @@ def test_workers_without_a_type_of_their_own_fit_the_smallest_machine(aws: dict)
 def test_images_hold_the_locked_ray_and_a_gpu_where_there_is_one(aws: dict) -> None:
     for name, image in images(aws).items():
         kind = "gpu" if "GPU" in aws["available_node_types"][name]["resources"] else "cpu"
-        assert image == f"rayproject/ray:{locked('ray')}-py311-{kind}", name
+        tag, _, digest = image.partition("@")
+        assert tag == f"rayproject/ray:{locked('ray')}-py311-{kind}", name
+        assert re.fullmatch(r"(sha256:[0-9a-f]{64})?", digest), name
 
 
 def test_jobs_on_the_head_never_start_a_ray_of_their_own(aws: dict) -> None:
@@ -151,6 +171,7 @@ def test_jobs_on_the_head_never_start_a_ray_of_their_own(aws: dict) -> None:
 def test_nodes_read_s3_in_the_region_they_run_in_and_with_a_role(aws: dict) -> None:
     for name, node in aws["available_node_types"].items():
         assert f"--env AWS_REGION={aws['provider']['region']}" in run_options(aws, name), name
+        assert "--env RAY_AUTH_MODE=token" in run_options(aws, name), name
         assert node["node_config"]["IamInstanceProfile"]["Name"].startswith("dupq-"), name
     assert not re.search(r"AKIA|aws_secret|AWS_SECRET", (REPOSITORY / "cluster.yaml").read_text())
 

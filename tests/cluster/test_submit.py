@@ -36,24 +36,54 @@ def which_package(tmp_path: Path) -> Path:
     return script
 
 
-def test_the_nightly_job_runs_on_the_cluster(cluster: Launcher, trained_sample: Any, tmp_path: Path) -> None:
-    runs = tmp_path / "runs"
-    done = cluster.submit(
-        "jobs/dedup.py",
-        *("--questions", trained_sample.questions, "--links", trained_sample.links),
-        *("--encoder", trained_sample.encoder, "--output", runs),
-    )
+UPLOAD = """
+import sys
+
+from dupq import storage
+
+for source, target in zip(sys.argv[1::2], sys.argv[2::2]):
+    for file in storage.list_files(source):
+        storage.write_bytes(f"{target}/{file.relative}", storage.read_bytes(file.uri))
+"""
+LOOK = """
+import json
+import sys
+
+import dupq
+from dupq import storage
+
+run = dupq.open_run(sys.argv[1])
+rows = {name: len(getattr(run, name)) for name in ("questions", "clusters", "pairs", "cluster_stats")}
+print(json.dumps({**rows, "uri": run.uri, "success": storage.exists(f"{run.uri}/_SUCCESS")}))
+"""
+
+
+def test_the_nightly_job_runs_on_the_cluster_with_all_data_on_s3(
+    cluster: Launcher, bucket: str, trained_sample: Any
+) -> None:
+    given = {name: getattr(trained_sample, name) for name in ("questions", "links", "encoder")}
+    cluster.python(UPLOAD, *(place for name, folder in given.items() for place in (folder, f"{bucket}/{name}")))
+    options = [word for name in given for word in (f"--{name}", f"{bucket}/{name}")]
+    done = cluster.submit("jobs/dedup.py", *options, "--output", f"{bucket}/runs")
     assert done.returncode == 0, done.stdout
     assert "starting Ray" not in done.stdout
-    run = Path(json.loads((runs / "latest.json").read_text())["run"])
-    assert run.parent == runs
-    for name in ("_SUCCESS", "manifest.json", "config.json", "metrics.json", "report.html"):
-        assert (run / name).is_file(), name
-    questions = pq.read_table(trained_sample.questions).num_rows
-    assert pq.read_table(run / "clusters").num_rows == questions
-    assert pq.read_table(run / "pairs").num_rows > 0
-    assert pq.read_table(run / "cluster_stats").num_rows > 0
-    assert f"report            {run}/report.html" in done.stdout
+    found = json.loads(cluster.python(LOOK, f"{bucket}/runs"))
+    assert found["uri"].startswith(f"{bucket}/runs/")
+    assert found["success"]
+    assert found["clusters"] == found["questions"] == pq.read_table(trained_sample.questions).num_rows
+    assert found["pairs"] > 0
+    assert found["cluster_stats"] > 0
+    assert f"report            {found['uri']}/report.html" in done.stdout
+
+
+def test_a_wrong_key_is_one_line_of_what_is_wrong(cluster: Launcher, bucket: str, tmp_path: Path) -> None:
+    script, job = tmp_path / "wrong_key.py", (cluster.checkout / "jobs/dedup.py").read_text()
+    script.write_text(f"import os\n\nos.environ['AWS_SECRET_ACCESS_KEY'] = 'wrong'\n{job}")
+    given = [word for name in ("questions", "encoder", "output") for word in (f"--{name}", f"{bucket}/{name}")]
+    done = cluster.submit(script, *given)
+    assert done.returncode != 0
+    (error,) = [line for line in done.stdout.splitlines() if line.startswith("error: ")]
+    assert "wrong key (SignatureDoesNotMatch)" in error
 
 
 def test_a_failing_job_fails_ray_submit_and_says_why_in_one_line(

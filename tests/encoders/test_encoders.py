@@ -64,11 +64,11 @@ def test_a_damaged_encoder_is_refused(saved: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("changed", ["measure", "settings", "pair_threshold", "fitness"])
-def test_an_encoder_whose_description_was_changed_is_refused(saved: str, tmp_path: Path, changed: str) -> None:
+def test_an_encoder_whose_description_lacks_an_entry_is_refused(saved: str, tmp_path: Path, changed: str) -> None:
     description = json.loads((tmp_path / "encoder.json").read_text())
     del description[changed]
     (tmp_path / "encoder.json").write_text(json.dumps(description))
-    with pytest.raises(DupqError, match="damaged"):
+    with pytest.raises(DupqError, match=f"encoder.json: '{changed}' is missing"):
         load(saved)
 
 

@@ -201,11 +201,6 @@ def test_the_estimates_are_those_of_a_slow_twin() -> None:
         assert (found.unsure, found.unjudged) == ((verdicts == UNSURE).sum(), (verdicts == UNJUDGED).sum())
         assert found.strata_without_verdicts == 0
         assert found == review.estimate(rows, verdicts)
-        labelled = review.verdict_rows(rows, verdicts)
-        assert len(labelled.left) == found.judged
-        assert labelled.weights.mean() == pytest.approx(1)
-        share = np.average(labelled.labels, weights=labelled.weights)
-        assert share * len(made.left) == pytest.approx(found.duplicates.value)
 
 
 def test_a_population_judged_to_its_last_pair_is_certain() -> None:

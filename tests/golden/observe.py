@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from dupq import storage
 from dupq.encoders.build import build
-from dupq.encoders.description import SPLIT
+from dupq.encoders.description import SPLIT, encoder_at
 from dupq.encoders.fitness import fitness
 from dupq.encoders.reader import Reader
 from dupq.encoders.saved import SavedEncoder, load, read_weights, save
@@ -49,7 +49,7 @@ def observe(folder: Path) -> Answers:
     job = TrainingJob(f"{archive}/questions", f"{archive}/links", str(folder / "trained"), "bogdanova-max", trained)
     training = train(job)
     encoder = put_together(f"{archive}/questions", str(folder / "encoder"))
-    joining = ("clusters.threshold=0.05",)  # hardly a pair is sure by random vectors
+    joining = ("clusters.threshold=0.05", "run.keep_work=true")  # hardly a pair is sure by random vectors
     asked = DedupJob(f"{archive}/questions", encoder, str(folder / "runs"), f"{archive}/links", assignments=joining)
     run = dedup(asked)
     return {"ingest": {"ingest": of_ingest(archive)}, "training": of_training(training, job), "dedup": of_run(run)}
@@ -88,7 +88,7 @@ def of_ingest(archive: str) -> dict[str, Any]:
 
 def of_training(run: Run, job: TrainingJob) -> Answers:
     """Words, the split, and the learning curve."""
-    split = pq.read_table(f"{job.output}/split.parquet").sort_by("question_id")
+    split = pq.read_table(f"{encoder_at(job.output)}/split.parquet").sort_by("question_id")
     saved = load(job.output)
     start = read_weights(storage.read_bytes(run.path("start.safetensors")), run.uri)
     return {

@@ -20,6 +20,7 @@ from dupq.report.summary import summary
 from dupq.runs.writer import Run
 from dupq.settings.dedup import CalibrationSettings
 
+WORK = "run.keep_work=true"  # some tests look at it
 TABLES = ("pairs", "clusters", "cluster_stats")
 
 
@@ -30,7 +31,7 @@ def job(sample: TrainedSample, output: Path, **changes: object) -> DedupJob:
 
 @pytest.fixture(scope="module")
 def run(trained_sample: TrainedSample, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return dedup(job(trained_sample, tmp_path_factory.mktemp("runs")))
+    return dedup(job(trained_sample, tmp_path_factory.mktemp("runs"), assignments=(WORK,)))
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +41,7 @@ def joining(run: Run, trained_sample: TrainedSample) -> Run:
     probabilities = pairs.filter(pc.equal(pairs["source"], "encoder"))["probability"].to_numpy()
     threshold = float(np.quantile(probabilities, 0.985))
     output = Path(storage.parent(run.uri)).parent / "joining"
-    return dedup(job(trained_sample, output, assignments=(f"clusters.threshold={threshold}",)))
+    return dedup(job(trained_sample, output, assignments=(WORK, f"clusters.threshold={threshold}")))
 
 
 def threshold_of(run: Run) -> str:
@@ -222,8 +223,8 @@ def test_known_links_are_marked_and_test_questions_were_never_trained_on(
 
 def test_the_manifest_tells_rows_seconds_memory_versions_and_limits(joining: Run) -> None:
     manifest = storage.read_json(joining.path("manifest.json"))
-    names = ["texts", "signatures", "near_duplicates", "encode", "terms", "calibrate", "neighbours", "pairs"]
-    names += ["partition", "clusters", "evaluate", "review"]
+    names = ["inputs", "texts", "signatures", "near_duplicates", "encode", "terms", "calibrate", "neighbours"]
+    names += ["pairs", "partition", "clusters", "evaluate", "review"]
     assert [stage["name"] for stage in manifest["stages"]] == names
     for stage in manifest["stages"]:
         assert stage["rows_in"] > 0
@@ -231,7 +232,7 @@ def test_the_manifest_tells_rows_seconds_memory_versions_and_limits(joining: Run
         assert stage["seconds"] > 0
         assert stage["peak_memory_mb"] > 50
     assert set(manifest["versions"]) >= {"python", "ray", "torch", "pyarrow"}
-    assert "near_duplicates.bucket_limit" in str(manifest["stages"][2]["caps"])
+    assert "near_duplicates.bucket_limit" in str(manifest["stages"][3]["caps"])
 
 
 def test_the_run_is_marked_and_latest_points_at_it(run: Run) -> None:
@@ -243,9 +244,36 @@ def test_the_run_is_marked_and_latest_points_at_it(run: Run) -> None:
 
 def test_a_rerun_does_nothing_twice(run: Run, trained_sample: TrainedSample) -> None:
     before = {file.relative: Path(file.uri).stat().st_mtime_ns for file in storage.list_files(run.uri)}
-    again = dedup(job(trained_sample, Path(storage.parent(run.uri))))
+    again = dedup(job(trained_sample, Path(storage.parent(run.uri)), assignments=(WORK,)))
     assert again.uri == run.uri
     assert {file.relative: Path(file.uri).stat().st_mtime_ns for file in storage.list_files(run.uri)} == before
+
+
+def test_a_finished_run_is_rid_of_the_work_that_nothing_needs(
+    run: Run, trained_sample: TrainedSample, tmp_path: Path
+) -> None:
+    import shutil
+
+    shutil.copytree(run.uri, tmp_path / run.run_id)
+    again = dedup(job(trained_sample, tmp_path))
+    assert again.uri == str(tmp_path / run.run_id)  # what is kept is no part of its identity
+    assert {path.name for path in (tmp_path / run.run_id / "work").iterdir()} == {
+        *("calibration", "contents", "encoded_as.json", "neighbours", "signatures", "terms", "texts"),
+        "texts_made_as.json",
+    }
+    kept = {path.name for path in (tmp_path / run.run_id / "work" / "neighbours").iterdir()}
+    assert kept == {"asked.json", "nearest", "plan.json", "similar"}
+    assert contents(again) == contents(run)
+
+
+def test_a_run_tells_what_it_did_beside_its_tables(run: Run) -> None:
+    told = storage.read_json(run.path("progress.json"))
+    assert (told["state"], told["stage"]) == ("finished", "review")
+    lines = [json.loads(line) for line in Path(run.path("run.log")).read_text().splitlines()]
+    stages = [line for line in lines if "rows_out" in line]
+    assert [line["stage"] for line in stages] == [record["name"] for record in run.records]
+    assert {line["run"] for line in lines} == {run.run_id}
+    assert [line["seconds"] for line in stages] == [record["seconds"] for record in run.records]
 
 
 def contents(run: Run) -> dict[str, bytes]:
@@ -434,5 +462,18 @@ def test_the_truth_table_names_a_wrong_line(trained_sample: TrainedSample, tmp_p
     header = Path(trained_sample.truth).read_text().splitlines()[0]
     wrong = tmp_path / "truth.tsv"
     wrong.write_text(f"{header}\nsample.stackexchange.com\tx\t1\tcopy\t0\n")
-    with pytest.raises(DupqError, match=r"truth\.tsv: line 2"):
+    with pytest.raises(DupqError, match=r"truth\.tsv, line 2"):
         dedup(job(trained_sample, tmp_path, truth=str(wrong)))
+
+
+def test_a_shard_that_is_skipped_is_counted_and_makes_another_run(run: Run, trained_sample: TrainedSample) -> None:
+    skipped = storage.list_files(trained_sample.questions, ".parquet")[0].relative
+    other = dedup(job(trained_sample, Path(storage.parent(run.uri)), skipped=(skipped,)))
+    manifest = storage.read_json(other.path("manifest.json"))
+    assert manifest["inputs"]["skipped_shards"] == skipped
+    [texts] = [stage for stage in manifest["stages"] if stage["name"] == "texts"]
+    assert texts["caps"]["shards of questions left out by --skip-shard"] == 1
+    assert "left out by --skip-shard" in storage.read_bytes(other.path("report.html")).decode()
+    left = pq.read_table(f"{trained_sample.questions}/{skipped}", columns=["question_id"])["question_id"].to_pylist()
+    assert table(other, "clusters").num_rows == table(run, "clusters").num_rows - len(left)
+    assert other.run_id != run.run_id

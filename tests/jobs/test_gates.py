@@ -1,11 +1,13 @@
 """What a run must reach to be the latest one."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dupq.errors import DupqError
-from dupq.pipelines.dedup import Gates, check_gates
+from dupq import storage
+from dupq.errors import DupqError, GateError, SettingError
+from dupq.pipelines.gates import Gates, check_gates, check_rows
 
 METRICS: dict[str, Any] = {
     "links": {"in_one_cluster": 0.625},
@@ -75,6 +77,37 @@ def test_without_gates_nothing_need_be_measured() -> None:
 )
 def test_the_first_gate_that_a_run_does_not_pass_is_named(gates: Gates, named: str) -> None:
     assert refusal(gates, METRICS).startswith(named)
+
+
+def rows_refusal(tmp_path: Path, share: float | None, questions: int) -> str:
+    """Why an archive of so many questions is refused after a run of 1,000; "" if it is not."""
+    storage.write_json(f"{tmp_path}/metrics.json", {"questions": 1_000})
+    try:
+        check_rows(Gates(min_rows_share=share), questions, str(tmp_path), "/runs/7")
+    except GateError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("share", "questions"), [(None, 0), (0.5, 500), (0.5, 501), (0.5, 2_000), (0.0, 0), (1.0, 1_000)]
+)
+def test_an_archive_that_has_lost_few_questions_passes(share: float | None, questions: int, tmp_path: Path) -> None:
+    assert rows_refusal(tmp_path, share, questions) == ""
+
+
+def test_a_halved_archive_is_refused_with_both_numbers(tmp_path: Path) -> None:
+    said = rows_refusal(tmp_path, 0.9, 499)
+    assert said.startswith(
+        f"--min-rows-share 0.9: the archive has 499 questions, the earlier run {tmp_path} had 1,000;"
+    )
+
+
+@pytest.mark.parametrize("gates", [Gates(max_change=0.1), Gates(min_rows_share=0.9)])
+def test_a_gate_that_compares_needs_an_earlier_run(gates: Gates) -> None:
+    with pytest.raises(SettingError, match="--previous is needed"):
+        gates.check(has_previous=False)
+    gates.check(has_previous=True)
 
 
 def test_a_run_without_clusters_passes_all_but_the_recall() -> None:

@@ -1,9 +1,14 @@
 """Ingest again, twice at once, interrupted, on a dump that broke: no good table is lost, nothing is done twice."""
 
+import contextlib
+import functools
+import itertools
 import json
-import os
 import shutil
 import signal
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,10 +18,12 @@ import pytest
 from ingest_jobs import SHARD_ROWS, SITE, start, tables
 
 from benchmarks import big_archive
-from dupq.errors import DupqError
+from dupq import storage
+from dupq.errors import DupqError, LeaseError
 from dupq.pipelines.ingest import IngestJob, ingest
+from dupq.shards import question_shards
 from dupq.stages.ingest import ingest as stage
-from dupq.stages.ingest.claim import Claim
+from dupq.stages.ingest import unfinished
 
 
 @pytest.fixture(scope="module")
@@ -63,11 +70,11 @@ def wait_for(there: Callable[[], object], process: object) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("lost", ["questions", "links", "rejects", "questions/site=a.example.com/part-00001.parquet"])
+@pytest.mark.parametrize("lost", ["questions", "links", "rejects", "questions/site=a.example.com/part-00001*.parquet"])
 def test_tables_that_were_deleted_are_made_again(small: Callable[..., dict], tmp_path: Path, lost: str) -> None:
     small("ingest.shard_rows=100")
     before = tables(tmp_path / "out")
-    place = tmp_path / "out" / lost
+    (place,) = (tmp_path / "out").glob(lost)
     if place.is_dir():
         shutil.rmtree(place)
     else:
@@ -169,6 +176,48 @@ def test_other_shards_replace_all_of_the_old_ones(small: Callable[..., dict], tm
     assert ds.dataset(tmp_path / "out" / "questions").count_rows() == 300
 
 
+def test_killed_while_it_is_published_a_site_is_the_old_or_the_new_one(
+    small: Callable[..., dict], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At each change of the archive while a later dump takes the place of an earlier one."""
+    changes = ("move", "delete", "delete_folder", "write_json")
+    place, out = f"{tmp_path}/out", tmp_path / "out"
+    small("ingest.shard_rows=100")
+    old, kept, seen = read_questions(place), tmp_path / "kept", set()
+    shutil.copytree(out, kept)
+    for number in itertools.count(1):
+        shutil.rmtree(out)
+        shutil.copytree(kept, out)
+        left = [number]
+
+        def cut(change: Callable, left: list[int], *arguments: object) -> object:
+            if threading.current_thread() is not threading.main_thread():  # not the job's own manifest
+                left[0] -= 1
+                if left[0] == 0:
+                    raise DupqError("cut off")
+            return change(*arguments)
+
+        with monkeypatch.context() as patch:
+            for name in changes:
+                patch.setattr(storage, name, functools.partial(cut, getattr(storage, name), left))
+            with contextlib.suppress(DupqError):
+                small("ingest.shard_rows=70")
+        found = read_questions(place)
+        seen.add(len(question_shards(f"{place}/questions")[0]))
+        assert found == old
+        small("ingest.shard_rows=70")
+        assert len(list((out / "questions" / "site=a.example.com").iterdir())) == 5
+        if left[0] > 0:
+            break
+    assert seen == {3, 5}
+
+
+def read_questions(archive: str) -> list[dict]:
+    """The rows that a job reads."""
+    shards, _ = question_shards(f"{archive}/questions")
+    return [row for shard in shards for row in storage.read_table(shard.uri).to_pylist()]
+
+
 def test_what_a_kill_left_half_written_is_removed(small: Callable[..., dict], tmp_path: Path) -> None:
     half = [
         tmp_path / "out" / table / "site=a.example.com" / ".part-00000.parquet.0af.tmp"
@@ -181,34 +230,50 @@ def test_what_a_kill_left_half_written_is_removed(small: Callable[..., dict], tm
     assert not any(path.exists() for path in half)
 
 
+_INTERRUPTED = """
+import os, signal
+from dupq.cli.main import main
+from dupq.stages.ingest import ingest
+
+collect = ingest._SiteIngest._collect
+
+def interrupt(site):
+    collect(site)  # the shards are written, and not yet in their place
+    os.kill(os.getpid(), signal.SIGINT)
+    site._run.stop.wait()
+
+ingest._SiteIngest._collect = interrupt
+main()
+"""
+
+
 def test_interrupted_it_keeps_the_shards_that_were_finished(dump: Path, archive: Path, tmp_path: Path) -> None:
-    for attempt in range(5):  # on a busy machine the job may end before this process looks again
-        output = tmp_path / f"out{attempt}"
-        process = start(str(dump), output)
-        os.setpriority(os.PRIO_PGRP, process.pid, 10)
-        wait_for(lambda: [*(output / "_parts").rglob("shards-of-*/questions/part-00000.json")], process)  # noqa: B023
-        process.send_signal(signal.SIGINT)
-        process.communicate()
-        if process.returncode:
-            break
+    output = tmp_path / "out"
+    command = [sys.executable, "-c", _INTERRUPTED, "ingest", "--dump", str(dump), "--output", str(output)]
+    ended = subprocess.run([*command, "--answers", "--set", SHARD_ROWS, "--ray", "local"], check=False)
+    assert ended.returncode == 130
     finished = [path.with_suffix(".parquet") for path in (output / "_parts").rglob("shards-of-*/*/part-*.json")]
     assert finished
     kept = {f"{path.parent.name}/{path.name}": path.stat().st_mtime_ns for path in finished}
     assert start(str(dump), output).wait() == 0
     assert tables(output) == tables(archive)
     for name, time_ns in kept.items():
-        table, shard = name.split("/")
-        assert (output / table / f"site={SITE}" / shard).stat().st_mtime_ns == time_ns
+        table, shard = name.removesuffix(".parquet").split("/")
+        (moved,) = (output / table / f"site={SITE}").glob(f"{shard}-*.parquet")
+        assert moved.stat().st_mtime_ns == time_ns
 
 
-def test_of_two_runs_at_once_the_later_one_finishes_the_site(dump: Path, archive: Path, tmp_path: Path) -> None:
+def test_of_two_jobs_at_once_the_later_one_says_who_is_at_work_on_the_site(
+    dump: Path, archive: Path, tmp_path: Path
+) -> None:
     output = tmp_path / "out"
     first = start(str(dump), output)
-    wait_for((output / "_parts" / SITE / "owner.json").exists, first)
-    second = start(str(dump), output)
-    errors = [process.communicate()[1].decode() for process in (first, second)]
-    assert second.returncode == 0, errors[1]
-    assert first.returncode == 0 or "a later run into the same output has taken this site over" in errors[0]
+    wait_for(lambda: list((output / "ingest" / "_at_work" / SITE).rglob("*.json")), first)
+    first.send_signal(signal.SIGSTOP)
+    with pytest.raises(LeaseError, match=rf"{SITE}.json: process {first.pid} on \S+ is at work on it since 2"):
+        ingest(IngestJob((str(dump),), str(output), answers=True, assignments=(SHARD_ROWS,)))
+    first.send_signal(signal.SIGCONT)
+    assert first.wait() == 0
     assert tables(output) == tables(archive)
 
 
@@ -224,19 +289,32 @@ def test_runs_on_different_sites_leave_each_others_parts(dump: Path, archive: Pa
     assert not (output / "_parts").exists()
 
 
-def test_a_claim_is_lost_to_the_next_one_and_parts_of_something_else_go(tmp_path: Path) -> None:
-    first, second = Claim(str(tmp_path / "site")), Claim(str(tmp_path / "site"))
-    part = Path(first.take({"files": ["a"]})) / "part.arrow"
+def test_parts_of_the_same_are_gone_on_with_and_those_of_something_else_removed(tmp_path: Path) -> None:
+    folder = str(tmp_path / "site")
+    assert not unfinished.is_there(folder)
+    part = Path(unfinished.begin(folder, {"files": ["a"]})) / "part.arrow"
     part.parent.mkdir()
     part.touch()
-    assert first.is_held()
-    assert second.take({"files": ["a"]}) == str(part.parent)
+    assert unfinished.begin(folder, {"files": ["a"]}) == str(part.parent)
     assert part.exists()
-    with pytest.raises(DupqError, match="taken this site over"):
-        first.check()
-    second.check()
-    assert first.take({"files": ["b"]}) != str(part.parent)
+    assert unfinished.begin(folder, {"files": ["b"]}) != str(part.parent)
     assert not part.exists()
-    first.give_up()
-    assert not first.is_held()
-    assert not (tmp_path / "site").exists()
+    assert unfinished.is_there(folder)
+
+
+def test_a_job_whose_site_another_one_took_over_replaces_no_table(
+    tmp_path: Path, small: Callable[..., dict], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small()
+    old = tables(tmp_path / "out")
+    write_site(tmp_path, "a.example.com", seed=2)
+    (leases,) = (tmp_path / "out" / "ingest" / "_at_work").rglob("leases")
+
+    def taken_over(folder: str, parts_from: object) -> str:
+        storage.write_json(f"{leases}/999999.json", {})
+        return f"{folder}/work"
+
+    monkeypatch.setattr(unfinished, "begin", taken_over)
+    with pytest.raises(LeaseError, match="took this one for dead"):
+        small()
+    assert tables(tmp_path / "out") == old

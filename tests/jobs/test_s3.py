@@ -9,6 +9,7 @@ import pytest
 from trained import TrainedSample
 
 from dupq import storage
+from dupq.encoders.description import encoder_at
 from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.runs.writer import Run
 
@@ -42,8 +43,8 @@ def test_ingest_and_dedup_on_s3_give_the_tables_of_the_local_disk(
     upload(trained_sample.encoder, f"{s3}/encoder")
     start("ingest", "--dump", dump, "--output", f"{s3}/archive", "--set", "ingest.shard_rows=700")
     for name in ("questions", "links", "rejects"):
-        for file in storage.list_files(f"{trained_sample.archive}/{name}"):
-            assert storage.read_bytes(f"{s3}/archive/{name}/{file.relative}") == storage.read_bytes(file.uri)
+        there, here = (storage.list_files(f"{archive}/{name}") for archive in (f"{s3}/archive", trained_sample.archive))
+        assert [storage.read_bytes(file.uri) for file in there] == [storage.read_bytes(file.uri) for file in here]
 
     arguments = ["--questions", f"{s3}/archive/questions", "--links", f"{s3}/archive/links"]
     arguments += ["--encoder", f"{s3}/encoder", "--output", f"{s3}/runs"]
@@ -74,4 +75,5 @@ def test_training_on_s3_gives_the_encoder_of_the_local_disk(trained_sample: Trai
     arguments = ["--questions", f"{s3}/train/questions", "--links", f"{s3}/train/links"]
     start("train", *arguments, "--output", f"{s3}/trained", "--preset", "bogdanova-max", "--set", "training.epochs=6")
     for name in ("model.safetensors", "vocabulary.txt", "split.parquet"):
-        assert storage.read_bytes(f"{s3}/trained/{name}") == storage.read_bytes(f"{trained_sample.encoder}/{name}")
+        here = storage.read_bytes(f"{trained_sample.encoder}/{name}")
+        assert storage.read_bytes(storage.join(encoder_at(f"{s3}/trained"), name)) == here

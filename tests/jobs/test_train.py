@@ -9,6 +9,7 @@ import safetensors.numpy
 from trained import TrainedSample
 
 from dupq import storage
+from dupq.encoders.description import encoder_at, read_description
 from dupq.encoders.saved import load
 from dupq.errors import DupqError
 from dupq.pipelines.dedup import DedupJob, dedup
@@ -27,7 +28,7 @@ def train_sample(sample: TrainedSample, output: Path, workers: int) -> dict[str,
     """
     settings = (*QUICK, "training.batch_size=16", "encoder.word_vectors=learned", "encoder.maximum_tokens=30")
     train(TrainingJob(sample.questions, sample.links, str(output), "othman-gru", settings, workers))
-    return safetensors.numpy.load((output / "model.safetensors").read_bytes())
+    return safetensors.numpy.load((Path(encoder_at(str(output))) / "model.safetensors").read_bytes())
 
 
 def test_two_workers_learn_what_one_learns_and_a_rerun_does_nothing(
@@ -35,16 +36,14 @@ def test_two_workers_learn_what_one_learns_and_a_rerun_does_nothing(
 ) -> None:
     one = train_sample(trained_sample, tmp_path / "one", workers=1)
     two = train_sample(trained_sample, tmp_path / "two", workers=2)
-    curves = [
-        storage.read_json(f"{tmp_path}/{name}/encoder.json")["metrics"]["learning_curve"] for name in ("one", "two")
-    ]
+    curves = [read_description(f"{tmp_path}/{name}")["metrics"]["learning_curve"] for name in ("one", "two")]
     assert [row["loss"] for row in curves[0]] == pytest.approx([row["loss"] for row in curves[1]], rel=1e-4)
     # 46 steps, whose gradients are summed over 16 pairs in another order: 46 * 16 roundings of 2^-24 are 4e-5
     for name, values in one.items():
         assert values == pytest.approx(two[name], abs=1e-4), name
-    before = (tmp_path / "one" / "encoder.json").stat().st_mtime_ns
+    before = Path(encoder_at(str(tmp_path / "one")), "encoder.json").stat().st_mtime_ns
     train_sample(trained_sample, tmp_path / "one", workers=1)
-    assert (tmp_path / "one" / "encoder.json").stat().st_mtime_ns == before
+    assert Path(encoder_at(str(tmp_path / "one")), "encoder.json").stat().st_mtime_ns == before
 
 
 def test_the_encoder_tells_how_good_each_epoch_was_and_which_questions_it_saw(trained_sample: TrainedSample) -> None:

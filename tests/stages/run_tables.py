@@ -56,7 +56,7 @@ def write_terms(files: TermFiles, keys: np.ndarray, words: Words, rarities: np.n
         rows = np.flatnonzero(np.arange(len(keys)) % len(files.shards) == shard.number)
         spread = [rows[partition_of(keys[rows], files.parts) == part] for part in range(files.parts)]
         batches = (_batch(keys[some], Words(*(column.take(some) for column in words))) for some in spread)
-        exchange.write_parts(files.terms(shard), batches, TERMS, {})
+        exchange.write_parts(files.terms(shard), batches, TERMS)
 
 
 def contents(folder: str) -> dict[str, bytes]:
@@ -72,10 +72,10 @@ def cut_off(outputs: int, work: Callable, *arguments: Any) -> None:
     """An attempt that ends when it would write one file more than so many, wherever that is."""
     left, open_output = iter(range(outputs)), storage.open_output
 
-    def limited(*given: Any) -> Any:
+    def limited(*given: Any, **more: Any) -> Any:
         if next(left, None) is None:
             raise CutOffError
-        return open_output(*given)
+        return open_output(*given, **more)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(storage, "open_output", limited)

@@ -13,11 +13,11 @@ from run_tables import contents, cut_off
 
 from dupq import storage
 from dupq.encoders.build import build
+from dupq.encoders.description import read_measure
 from dupq.encoders.fitness import Fitness
 from dupq.encoders.saved import SavedEncoder, save
 from dupq.evaluation.ranked import Archive
 from dupq.neighbours.exact import pair_scores
-from dupq.neighbours.measure import Measure
 from dupq.runs.embeddings import read_embeddings
 from dupq.runs.layout import RankingFiles
 from dupq.settings import config
@@ -70,8 +70,8 @@ def ranking_of(folder: Path, encoder: str | None, cuts: list[int], kept: slice =
         columns = [pa.array(np.arange(start, stop)), pa.array(titles[start:stop]), pa.array(whole[start:stop])]
         storage.write_table(str(folder / "texts" / name), pa.table(columns, schema=TEXTS), TEXTS)
         if encoder is not None:
-            shard, made = EncodeShard(encoder, SITES.names, None, 64, gpu=False), folder / "embeddings" / name
-            shard({"texts": np.array([str(folder / "texts" / name)]), "output": np.array([str(made)])})
+            encoding, made = EncodeShard(encoder, SITES.names, None, 64, gpu=False), folder / "embeddings" / name
+            encoding.shard(str(folder / "texts" / name), str(made))
             pq.write_table(pq.read_table(made)[kept], made)
     files = RankingFiles(str(folder / "texts"), str(folder / "embeddings"), encoder, str(folder / "work"))
     return Ranking(files, SITES.names, "english")
@@ -96,7 +96,7 @@ def test_the_encoder_ranks_the_whole_archive_as_a_sort_of_all_scores_does(tmp_pa
     found = measured(ranking)["encoder"]
     ranking_of(tmp_path / "whole", encoder, [])
     embedded = read_embeddings(str(tmp_path / "whole" / "embeddings" / "part-00000.parquet"), SITES)
-    measure = Measure.from_dict(storage.read_json(f"{encoder}/encoder.json")["measure"], "")
+    measure = read_measure(encoder)
     left, right = (axis.ravel() for axis in np.indices((QUESTIONS, QUESTIONS)))
     scores = pair_scores(measure, embedded.take(left), embedded.take(right)).reshape(QUESTIONS, QUESTIONS)
     others = [key for key in range(QUESTIONS) if key != EMPTY]

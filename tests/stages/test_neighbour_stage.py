@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,15 @@ from dupq.execution.tasks import Report, run_tasks
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.exact import exact_scores, rule_of, side_of
 from dupq.neighbours.measure import Measure
+from dupq.runs import writer
 from dupq.runs.embeddings import embeddings_table
 from dupq.runs.layout import NeighbourFiles
+from dupq.settings.config import Settings
 from dupq.settings.dedup import NeighbourSettings
 from dupq.shards import Shard
 from dupq.stages.neighbours import exact
 from dupq.stages.neighbours.changes import to_sites
-from dupq.stages.neighbours.exact import ABOVE_FLOOR, LEFT_OUT
+from dupq.stages.neighbours.exact import ABOVE_FLOOR, LEFT_OUT, planned
 from dupq.stages.neighbours.increment import find_neighbours_since
 from dupq.stages.neighbours.plan import block_rows
 from dupq.stages.neighbours.search import find_neighbours
@@ -88,7 +90,24 @@ def search_request(
 
 def search(archive: Embeddings, run: Path, wanted: SearchRequest, shards: int = 2) -> tuple[NeighbourFiles, Report]:
     files, made = write(archive, run, wanted.sites, shards)
-    return files, find_neighbours(files, made, wanted)
+    return files, recorded(files, made, wanted, lambda: find_neighbours(files, made, wanted))
+
+
+def recorded(files: NeighbourFiles, shards: list[Shard], wanted: SearchRequest, search: Callable[[], Report]) -> Report:
+    """What `search` reports, with the records by which a later run believes what it wrote."""
+    run, reports = writer.Run(files.run, {}, Settings(), {}), []
+
+    def plan() -> Report:
+        planned(files, shards, wanted)
+        return Report()
+
+    def find() -> Report:
+        reports.append(search())
+        return reports[0]
+
+    run.stage("calibrate", plan)
+    run.stage("neighbours", find)
+    return reports[0]
 
 
 def lists(files: NeighbourFiles) -> dict[int, tuple]:
@@ -263,7 +282,8 @@ def test_night_after_night_the_increment_finds_what_a_full_search_finds(scope: s
         wanted = search_request(scope=scope, block_rows=[0, 60, 100, 33][night])
         full, whole = search(archive, tmp_path / f"full{night}", wanted)
         files, made = write(archive, tmp_path / f"night{night}", SITES, shards=night)
-        report = find_neighbours_since(files, made, wanted, before)
+        since = functools.partial(find_neighbours_since, files, made, wanted, before)
+        report = recorded(files, made, wanted, since)
         assert 0 < report.counts["questions searched"] < 0.3 * len(archive.keys)
         assert lists(files) == lists(full)
         assert pairs(files) == pairs(full)
@@ -320,6 +340,37 @@ def test_a_run_without_fingerprints_is_no_help(tmp_path: Path, capsys: pytest.Ca
     find_neighbours_since(files, made, search_request(), before)
     assert "has no embeddings with fingerprints" in capsys.readouterr().out
     assert lists(files) == lists(before)
+
+
+@pytest.mark.parametrize("damaged", ["asked.json", "plan.json"])
+@pytest.mark.parametrize("content", ["[]", "{}", "7", "{", '{"blocks": 3, "sites": []}'])
+def test_rubbish_in_an_earlier_run_searches_everything(
+    damaged: str, content: str, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    archive = made_up([40, 0, 0])
+    before, _ = search(archive, tmp_path / "before", search_request())
+    found = lists(before)
+    storage.write_bytes(storage.join(storage.parent(before.plan), damaged), content.encode())
+    files, made = write(archive, tmp_path / "since", SITES)
+    find_neighbours_since(files, made, search_request(), before)
+    told = capsys.readouterr().out
+    assert "everything is searched" in told
+    assert damaged in told
+    assert lists(files) == found
+
+
+@pytest.mark.parametrize("lost", ["nearest", "similar"])
+def test_an_earlier_run_that_lost_a_file_is_not_believed(
+    lost: str, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    archive = made_up([90, 0, 0])
+    before, _ = search(archive, tmp_path / "before", search_request())
+    found = lists(before), pairs(before)
+    Path(storage.list_files(getattr(before, lost), ".parquet")[0].uri).unlink()
+    files, made = write(archive, tmp_path / "since", SITES)
+    find_neighbours_since(files, made, search_request(), before)
+    assert "has lost some of its neighbours" in capsys.readouterr().out
+    assert (lists(files), pairs(files)) == found
 
 
 def contents(files: NeighbourFiles) -> dict[str, bytes]:

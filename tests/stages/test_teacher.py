@@ -8,6 +8,7 @@ import pytest
 from trained import TrainedSample
 
 from dupq import storage
+from dupq.encoders.description import encoder_at
 from dupq.encoders.saved import load
 from dupq.errors import DupqError, SettingError
 from dupq.pipelines.train import TrainingJob, train
@@ -39,24 +40,24 @@ def test_a_teacher_gives_words_and_questions_but_none_that_are_kept_for_later(
     run = train(job(trained_sample, tmp_path / "encoder"))
 
     made, teacher = load(str(tmp_path / "encoder")), load(trained_sample.encoder)
-    assert [record["name"] for record in run.records] == ["texts", "prepare", "teach", "fit", "save"]
+    assert [record["name"] for record in run.records] == ["inputs", "texts", "prepare", "teach", "fit", "save"]
     curve = made.metrics["learning_curve"]
     assert [row["epoch"] for row in curve] == [1, 2, 3, 4, 5, 6, 7]
     assert curve[5]["loss"] < curve[1]["loss"]
     assert made.network.dimensions == teacher.network.dimensions
-    files = TrainingFiles("", None, run.uri, "")
+    files = TrainingFiles("", None, run.uri)
     taught = read_targets(files)
     assert np.linalg.norm(taught.vectors, axis=1) == pytest.approx(1, abs=1e-4)  # 300 roundings of 2^-24 are 2e-5
-    split = pq.read_table(tmp_path / "encoder" / "split.parquet").to_pylist()
+    split = pq.read_table(Path(encoder_at(str(tmp_path / "encoder")), "split.parquet")).to_pylist()
     later = {row["question_id"] for row in split if row["part"] in ("development", "test")}
     assert 400 < len(taught.left) <= 700
     assert [row["examples"] for row in curve[1:6]] == [len(taught.left)] * 5
     assert len(taught.left) not in (curve[0]["examples"], curve[6]["examples"])
     assert not later & set((taught.left & ((1 << 48) - 1)).tolist())
 
-    before = (tmp_path / "encoder" / "encoder.json").stat().st_mtime_ns
+    before = Path(encoder_at(str(tmp_path / "encoder")), "encoder.json").stat().st_mtime_ns
     train(job(trained_sample, tmp_path / "encoder"))
-    assert (tmp_path / "encoder" / "encoder.json").stat().st_mtime_ns == before
+    assert Path(encoder_at(str(tmp_path / "encoder")), "encoder.json").stat().st_mtime_ns == before
 
 
 def test_a_teacher_may_read_the_texts_of_questions_that_are_kept_for_later(
@@ -64,7 +65,7 @@ def test_a_teacher_may_read_the_texts_of_questions_that_are_kept_for_later(
 ) -> None:
     settings = ("teacher.held_out=true", "teacher.questions=100000", "teacher.epochs=1", "training.mined_negatives=1")
     run = train(job(trained_sample, tmp_path / "encoder", *settings))
-    taught = set(read_targets(TrainingFiles("", None, run.uri, "")).left.tolist())
+    taught = set(read_targets(TrainingFiles("", None, run.uri)).left.tolist())
     assert taught == set(all_keys(f"{run.uri}/texts").tolist())
 
 
@@ -101,4 +102,4 @@ def test_a_teacher_that_is_none_and_one_that_reads_other_texts_are_clear_errors(
         job(trained_sample, tmp_path, "teacher.encoder=").check()
     with pytest.raises(DupqError, match=r"the teacher reads text\.code=removed.*kept, title\+body; set them alike"):
         train(job(trained_sample, tmp_path / "x", "text.code=kept"))
-    assert not storage.exists(str(tmp_path / "x" / "encoder.json"))
+    assert not storage.exists(str(tmp_path / "x" / "latest.json"))

@@ -22,7 +22,7 @@ from dupq.report.learning_curve import picture
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.stages.training.progress import progress_line
-from dupq.training.checkpoints import Checkpoints, Progress
+from dupq.training.checkpoints import Checkpoints, Epoch, Progress
 from dupq.training.loop import Losses, epoch_examples, train_epoch
 from dupq.training.optimizers import optimizer_for
 from dupq.training.tensorboard import epoch_scalars, event_file, file_name
@@ -62,7 +62,8 @@ def go_on(
         progress.mined = np.full((20, 1), epoch)
         examples = epoch_examples(DUPLICATES, np.arange(40), split, chosen.training, epoch)
         loss = train_epoch(network, rule, sequences, examples, chosen.training).mean
-        progress.curve.append({"epoch": epoch, "loss": loss, "development_map": maps[epoch - 1]})
+        row: Epoch = {"epoch": epoch, "loss": loss, "development_map": maps[epoch - 1], "examples": len(examples)}
+        progress.curve.append(row)
         checkpoints.save(network, rule, progress)
     assert progress.mined is not None
     assert (progress.mined == epochs).all()

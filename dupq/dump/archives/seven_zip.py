@@ -21,7 +21,7 @@ from py7zr.exceptions import PasswordRequired
 from py7zr.io import Py7zIO, WriterFactory
 
 from dupq import storage
-from dupq.errors import DupqError
+from dupq.errors import DupqError, StorageError
 
 PROGRAMS = ("7zz", "7z", "7za")
 BUFFER = 8 << 20  # bytes; from S3 each refill is a request
@@ -47,6 +47,8 @@ def read_header(uri: str) -> list[File]:
                 entries = archive.list()
         except PasswordRequired:
             has_password = True
+        except StorageError:
+            raise
         except Exception as error:  # damaged headers make py7zr fail in every way there is
             raise _damaged(uri, error) from error
     if has_password:
@@ -114,7 +116,7 @@ def _from_py7zr(archive: IO[bytes], name: str, source: str) -> Iterator[io.FileI
         stream.close()
         thread.join()
         if failures and drained:
-            raise _damaged(source, failures[0]) from failures[0]
+            raise _failure(source, failures[0]) from failures[0]
 
 
 def _unpack(packed: IO[bytes], name: str, sender: int, failures: list[Exception]) -> None:
@@ -177,6 +179,10 @@ def _last_line(messages: IO[bytes]) -> str:
     messages.seek(0)
     lines = messages.read().decode("utf-8", "replace").split("\n")
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+def _failure(source: str, error: Exception) -> DupqError:
+    return error if isinstance(error, StorageError) else _damaged(source, error)
 
 
 def _damaged(source: str, reason: Exception | str) -> DupqError:

@@ -20,7 +20,7 @@ import xxhash
 from dupq import storage
 from dupq.dump.parsing import KINDS, Contents
 from dupq.dump.shards.planning import PartKeys
-from dupq.errors import DupqError
+from dupq.errors import DupqError, StorageError
 from dupq.tables import REJECTS
 
 _COUNTS, _DIGEST = b"counts", b"digest"
@@ -181,6 +181,8 @@ def _is_whole(part: str) -> bool:
         if xxhash.xxh3_128_digest(content[:-_DIGEST_BYTES]) != content[-_DIGEST_BYTES:].to_pybytes():
             return False
         return _open_keys(part).schema.metadata[_DIGEST].decode() == _digest(part)
+    except StorageError:
+        raise
     except (DupqError, pa.ArrowInvalid, OSError):  # one of them is missing or empty
         return False
 

@@ -12,7 +12,7 @@ from dupq.encoders.network_settings import LearnedSettings, Window
 from dupq.encoders.protocol import Embedding, Encoder
 from dupq.encoders.unpadded import highest_windows
 from dupq.encoders.words import highest, inside, window_products
-from dupq.settings.section import Count
+from dupq.settings.section import Length
 from dupq.text.token_ids import TokenIds
 from dupq.text.vocabulary import FIRST_WORD, PADDING
 
@@ -23,7 +23,7 @@ class MaxCNNSettings(LearnedSettings):
     """Of MaxCNN."""
 
     kind: Literal["max_cnn"] = "max_cnn"
-    units: Count = Field(300, description="Length of an embedding.")
+    units: Length = Field(300, description="Length of an embedding.")
     window: Window = Field(3, description="Words of a window, odd.")
 
     def network(self, word_vectors: np.ndarray) -> "MaxCNN":
@@ -35,7 +35,7 @@ class BowCNNSettings(LearnedSettings):
     """Of BowCNN."""
 
     kind: Literal["bow_cnn"] = "bow_cnn"
-    units: Count = Field(300, description="Length of an embedding.")
+    units: Length = Field(300, description="Length of an embedding.")
     window: Window = Field(3, description="Words of a window, odd.")
     first_word_weights: Literal["idf", "ones"] = Field("idf", description="The weights that words start with.")
     word_weights: Literal["learned", "fixed"] = Field("learned", description="What becomes of them in training.")

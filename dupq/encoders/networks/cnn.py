@@ -11,7 +11,7 @@ from dupq.encoders.network_settings import LearnedSettings, Window
 from dupq.encoders.protocol import Embedding, Encoder
 from dupq.encoders.unpadded import highest_windows, sums_of_rows, window_sums
 from dupq.encoders.words import convolve, highest, inside, window_products
-from dupq.settings.section import Count
+from dupq.settings.section import Length
 from dupq.text.token_ids import TokenIds
 
 
@@ -19,7 +19,7 @@ class CNNSettings(LearnedSettings):
     """Of CNN."""
 
     kind: Literal["cnn"] = "cnn"
-    units: Count = Field(300, description="Length of an embedding.")
+    units: Length = Field(300, description="Length of an embedding.")
     window: Window = Field(3, description="Words of a window, odd.")
     pooling: Literal["sum", "max"] = Field("max", description="Over the windows of a text.")
 

@@ -23,7 +23,7 @@ from dupq.encoders.word_sums import (
     without_components,
 )
 from dupq.encoders.words import word_table
-from dupq.settings.section import CountOrZero
+from dupq.settings.section import Components
 from dupq.text.token_ids import TokenIds
 
 
@@ -32,7 +32,7 @@ class MappSentSettings(NetworkSettings):
 
     kind: Literal["mappsent"] = "mappsent"
     mapping: Literal["orthogonal", "none"] = Field("orthogonal", description="none: the paper's MappSent-.")
-    removed_components: CountOrZero = Field(0, description="First principal components that are removed.")
+    removed_components: Components = Field(0, description="First principal components that are removed.")
 
     def network(self, word_vectors: np.ndarray) -> "MappSent":
         """See NetworkSettings."""

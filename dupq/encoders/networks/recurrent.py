@@ -13,7 +13,7 @@ from dupq.encoders.protocol import Embedding, Encoder
 from dupq.encoders.unpadded import word_products
 from dupq.encoders.words import inside
 from dupq.neighbours.measure import Kind
-from dupq.settings.section import Count
+from dupq.settings.section import Length
 from dupq.text.token_ids import TokenIds
 
 _ROWS = 256  # texts that are stepped through together
@@ -23,7 +23,7 @@ class RecurrentSettings(LearnedSettings):
     """Of Recurrent."""
 
     kind: Literal["lstm", "gru"] = "lstm"
-    units: Count = Field(300, description="Length of an embedding.")
+    units: Length = Field(300, description="Length of an embedding.")
     pooling: Literal["final", "attention"] = Field(
         "final", description="The state after the last word, or a mean of all by attention."
     )

@@ -24,7 +24,7 @@ from dupq.encoders.word_sums import (
     without_components,
 )
 from dupq.encoders.words import word_table
-from dupq.settings.section import CountOrZero, MoreThanZero
+from dupq.settings.section import Components, MoreThanZero
 from dupq.text.token_ids import TokenIds
 
 
@@ -34,7 +34,7 @@ class SIFSettings(NetworkSettings):
     needs_links: ClassVar[bool] = False
     kind: Literal["sif"] = "sif"
     smoothing: MoreThanZero = Field(1e-3, description="a of the weight a / (a + p(w)) of a word.")
-    removed_components: CountOrZero = Field(0, description="First principal components that are removed.")
+    removed_components: Components = Field(0, description="First principal components that are removed.")
 
     def network(self, word_vectors: np.ndarray) -> "SIF":
         """See NetworkSettings."""

@@ -13,7 +13,7 @@ from dupq.encoders.protocol import Embedding, Encoder
 from dupq.encoders.unpadded import highest_windows, in_blocks, word_products
 from dupq.encoders.words import inside
 from dupq.neighbours.measure import Kind
-from dupq.settings.section import Count, Counts
+from dupq.settings.section import Length, Widths
 from dupq.text.token_ids import TokenIds
 
 
@@ -21,9 +21,9 @@ class WidthCNNSettings(LearnedSettings):
     """Of WidthCNN."""
 
     kind: Literal["width_cnn"] = "width_cnn"
-    units: Count = Field(300, description="Length of an embedding.")
-    widths: Counts = Field((2, 3, 4), description="Words of the windows of each layer.")
-    filters: Count = Field(32, description="Filters of each width.")
+    units: Length = Field(300, description="Length of an embedding.")
+    widths: Widths = Field((2, 3, 4), description="Words of the windows of each layer.")
+    filters: Length = Field(32, description="Filters of each width.")
     dropout: Dropout = Field(0.5, description="Share of the pooled features left out of a training step.")
     similarity: Kind = Field("cosine", description="Of two embeddings; manhattan is exp(-L1), euclidean exp(-L2).")
 

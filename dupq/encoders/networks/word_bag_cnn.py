@@ -13,7 +13,7 @@ from dupq.encoders.protocol import Embedding
 from dupq.encoders.unpadded import frequencies, in_blocks, sums_of_rows, window_sums
 from dupq.encoders.word_sums import known
 from dupq.encoders.words import convolve, inside, window_products
-from dupq.settings.section import Count
+from dupq.settings.section import Length
 from dupq.text.token_ids import TokenIds
 from dupq.text.vocabulary import FIRST_WORD
 
@@ -22,7 +22,7 @@ class WordBagCNNSettings(LearnedSettings):
     """Of WordBagCNN."""
 
     kind: Literal["word_bag_cnn"] = "word_bag_cnn"
-    units: Count = Field(300, description="Features of a window.")
+    units: Length = Field(300, description="Features of a window.")
     window: Window = Field(3, description="Words of a window, odd.")
     dropout: Dropout = Field(0.5, description="Share of the words left out of the bag in a training step.")
 

@@ -9,6 +9,8 @@
 Memory: 8 bytes a question where some are chosen; 22 lists and texts and 400 titles a sampled question in `fit`.
 """
 
+import logging
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,7 +23,8 @@ from dupq.encoders.description import FITNESS_QUESTIONS, read_description
 from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import chosen
 from dupq.evaluation.verdict_files import read_verdicts
-from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
+from dupq.execution.tasks import Report, run_tasks
+from dupq.execution.units import Counts, skip_or
 from dupq.runs.layout import CalibrationFiles, NeighbourFiles
 from dupq.settings.dedup import CalibrationSettings
 from dupq.stages.calibration.sampled_pairs import SampledPairs, read_lists, sampled_pairs
@@ -34,6 +37,7 @@ from dupq.stages.training.prepare import all_keys, texts_among
 from dupq.tables import CALIBRATION_PAIRS, SAMPLE, TERMS, TEXTS
 from dupq.text.keys import Sites
 
+_log = logging.getLogger(__name__)
 _FLOOR_PRECISION = 0.5  # of pairs that are kept although neither question lists the other
 _FLOOR_STEPS = 100  # of the highest possible score: so that nights with nearly the same archive have the same floor
 
@@ -58,9 +62,12 @@ def calibrate(files: CalibrationFiles, request: SearchRequest, plan: Plan, setti
 
 def _fitness_keys(files: CalibrationFiles) -> Counts:
     """Choose the questions that fitness is measured on. Memory: 8 bytes a question."""
-    if not storage.exists(files.fitness_keys):
+
+    def make() -> Counts:
         write_keys(files.fitness_keys, chosen(all_keys(files.terms.texts), FITNESS_QUESTIONS))
-    return {}
+        return {}
+
+    return skip_or(files.fitness_keys, make)
 
 
 def _fitness_texts(files: CalibrationFiles, file: str) -> Counts:
@@ -75,7 +82,7 @@ def _fitness_texts(files: CalibrationFiles, file: str) -> Counts:
 
 
 def _fitness(files: CalibrationFiles, names: list[str]) -> Counts:
-    def make() -> None:
+    def make() -> Counts:
         import torch
 
         from dupq.encoders.fitness import fitness
@@ -85,10 +92,9 @@ def _fitness(files: CalibrationFiles, names: list[str]) -> Counts:
         reader = load(files.encoder).reader
         table = pa.concat_tables([storage.read_table(files.fitness_texts(name), TEXTS) for name in names])
         storage.write_json(files.fitness, vars(fitness(reader, table.sort_by("key").combine_chunks())))
+        return {}
 
-    if not storage.exists(files.fitness):
-        make()
-    return {}
+    return skip_or(files.fitness, make)
 
 
 def _check_fitness(files: CalibrationFiles, settings: CalibrationSettings) -> None:
@@ -101,7 +107,7 @@ def _check_fitness(files: CalibrationFiles, settings: CalibrationSettings) -> No
             "trained)"
         )
     found, found_then = here["bodies_found"], trained["bodies_found"]
-    if None not in (found, found_then) and found < settings.bodies_found * found_then:
+    if found is not None and found_then is not None and found < settings.bodies_found * found_then:
         faults.append(f"it finds {found:.0%} of the bodies by their titles ({found_then:.0%} where it was trained)")
     if not faults:
         return
@@ -110,7 +116,7 @@ def _check_fitness(files: CalibrationFiles, settings: CalibrationSettings) -> No
         raise DupqError(
             f"{said}. Train one on this archive, or go on all the same with --set calibration.unfit=continue"
         )
-    print(f"warning: {said}", flush=True)
+    _log.warning(said)
 
 
 def _sample(files: CalibrationFiles, request: SearchRequest, plan: Plan, settings: CalibrationSettings) -> Counts:
@@ -151,11 +157,14 @@ def _embedded(files: NeighbourFiles, plan: Plan, sites: Sites) -> np.ndarray:
 
 def _second_wanted(files: CalibrationFiles, request: SearchRequest) -> Counts:
     wanted = files.search(2).wanted
-    if not storage.exists(wanted):
+
+    def make() -> Counts:
         keys, lists = read_nearest(files.search(1).lists, request.settings.k)
         others = lists.others[lists.others >= 0]
         write_keys(wanted, np.setdiff1d(others, keys))
-    return {}
+        return {}
+
+    return skip_or(wanted, make)
 
 
 def _words_of_part(files: CalibrationFiles, request: SearchRequest, part: int) -> Counts:

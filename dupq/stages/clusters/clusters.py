@@ -18,10 +18,11 @@ from dupq.clusters import identity
 from dupq.clusters.canonical import REASONS, CanonicalCriteria, canonical_questions
 from dupq.clusters.components import represented, with_represented
 from dupq.clusters.statistics import cluster_statistics
-from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
+from dupq.execution.tasks import Report, run_tasks
+from dupq.execution.units import Counts, skip_or
 from dupq.links.tables import known_duplicates, link_targets
 from dupq.runs.layout import ClusterFiles
-from dupq.shards import Shard
+from dupq.shards import Shard, read_shard
 from dupq.stages.near_duplicates.verify import verified_part
 from dupq.tables import (
     CHANGED_CLUSTERS,
@@ -93,7 +94,7 @@ def _criteria(files: ClusterFiles, members: np.ndarray, shards: list[Shard], sit
     scores, answers, views, ages = (np.full(len(members), _LOWEST) for _ in range(4))
     for shard in shards:
         names = ["question_id", "score", "answer_count", "view_count", "accepted_answer_id", "creation_date"]
-        table = storage.read_table(shard.uri, QUESTIONS, names)
+        table = read_shard(shard, QUESTIONS, names)
         keys = sites.pack(shard.site, table["question_id"].to_numpy(), shard.uri)
         rows = np.flatnonzero(np.isin(keys, members))
         indices, found = np.searchsorted(members, keys[rows]), table.take(pa.array(rows))

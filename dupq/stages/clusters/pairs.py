@@ -18,7 +18,8 @@ from dupq.clusters.evidence import around, shared
 from dupq.clusters.scoring import arounds, read_scale, scored_table, undirected
 from dupq.clusters.thresholds import Spread, spread_of
 from dupq.execution import exchange
-from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
+from dupq.execution.tasks import Report, run_tasks
+from dupq.execution.units import Counts, skip_or
 from dupq.runs.layout import PairFiles
 from dupq.shards import partition_of
 from dupq.stages.neighbours.tables import directed_rows
@@ -51,7 +52,7 @@ def _candidates(files: PairFiles, part: int) -> Counts:
         keys = np.unique(np.concatenate([table["left"].to_numpy(), table["right"].to_numpy()]))
         homes = partition_of(keys, files.terms.parts)
         batches = exchange.split([keys], KEYS, homes, files.terms.parts)
-        exchange.write_parts(files.wanted(part), batches, KEYS, {})
+        exchange.write_parts(files.wanted(part), batches, KEYS)
         counts = {"rows_in": len(directed)}
         storage.write_table(output, table, CANDIDATES, counts)
         return {**counts, "rows_out": len(table)}
@@ -69,10 +70,10 @@ def _terms_of_home(files: PairFiles, home: int) -> Counts:
         wanted = (exchange.read_part([files.wanted(part)], home)[0] for part in range(files.terms.parts))
         rows = (order[np.searchsorted(keys[order], some["key"].to_numpy())] for some in wanted)
         batches = (exchange.one_batch(table.take(pa.array(some))) for some in rows)
-        exchange.write_parts(output, batches, TERMS, {})
+        exchange.write_parts(output, batches, TERMS)
         return {}
 
-    return exchange.skip_or(output, make)
+    return skip_or(output, make)
 
 
 def _compare_part(files: PairFiles, part: int) -> Counts:
@@ -89,7 +90,7 @@ def _compare_part(files: PairFiles, part: int) -> Counts:
         found = around(rows, np.concatenate([common.title_cosine[some] for some in listed]), len(keys))
         homes = partition_of(keys, files.terms.parts)
         batches_out = exchange.split([keys, *found], AROUND, homes, files.terms.parts)
-        exchange.write_parts(files.listed(part), batches_out, AROUND, {})
+        exchange.write_parts(files.listed(part), batches_out, AROUND)
         table = pa.table([*pairs.columns, *map(pa.array, common)], schema=COMPARED)
         storage.write_table(output, table, COMPARED)  # last: it marks the rest
         return {}
@@ -111,10 +112,10 @@ def _around_home(files: PairFiles, home: int) -> Counts:
         storage.write_table(files.around(home), table, AROUND)
         bounds = np.cumsum([0, *(len(batch) for batch in batches)])
         wanted = (rows[bounds[part] : bounds[part + 1]] for part in range(files.terms.parts))
-        exchange.write_parts(output, (exchange.one_batch(table.take(pa.array(some))) for some in wanted), AROUND, {})
+        exchange.write_parts(output, (exchange.one_batch(table.take(pa.array(some))) for some in wanted), AROUND)
         return {}
 
-    return exchange.skip_or(output, make)
+    return skip_or(output, make)
 
 
 def _score_part(files: PairFiles, k: int, part: int) -> Counts:
@@ -138,11 +139,15 @@ def choose_threshold(files: PairFiles, precision: float, given: float) -> float:
 
     Chosen over all candidate pairs of the archive, in steps of .001, and stored with those for other precisions.
     """
-    if not storage.exists(files.threshold):
+
+    def make() -> Counts:
         spread = _histogram(files)
         chosen = spread.choose(precision) if given < 0 else {"precision": precision, **spread.above(given)}
         others = [spread.choose(wanted) for wanted in _PRECISIONS]
         storage.write_json(files.threshold, {"chosen": chosen, "others": others})
+        return {}
+
+    skip_or(files.threshold, make)
     return float(storage.read_json(files.threshold)["chosen"]["threshold"])
 
 

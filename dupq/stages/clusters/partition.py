@@ -21,7 +21,8 @@ from dupq.clusters.decision import best_partition, linked_sets, missing_pairs
 from dupq.clusters.evidence import shared
 from dupq.clusters.scoring import arounds, read_scale, scored_table, unlisted
 from dupq.execution import exchange
-from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
+from dupq.execution.tasks import Report, run_tasks
+from dupq.execution.units import Counts, skip_or
 from dupq.neighbours.measure import Measure
 from dupq.runs.embeddings import embeddings_of
 from dupq.runs.layout import PartitionFiles
@@ -106,10 +107,10 @@ def _inside_of_part(files: PartitionFiles, groups: int, part: int) -> Counts:
         inside[inside] = owners[rows[0][inside]] == owners[rows[1][inside]]
         columns = [table[name].to_numpy()[inside] for name in _INSIDE.names]
         of_groups = nodes["group"].to_numpy()[rows[0][inside]]
-        exchange.write_parts(output, exchange.split(columns, _INSIDE, of_groups, groups), _INSIDE, {})
+        exchange.write_parts(output, exchange.split(columns, _INSIDE, of_groups, groups), _INSIDE)
         return {}
 
-    return exchange.skip_or(output, make) if groups else {}
+    return skip_or(output, make) if groups else {}
 
 
 def _rows(keys: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -137,10 +138,10 @@ def _embeddings_of_shard(files: PartitionFiles, sites: list[str], groups: int, s
         table = storage.read_table(uri)
         keys = Sites(sites).pack_columns(table["site"], table["question_id"], uri)
         batches = (exchange.one_batch(table.take(pa.array(rows))) for rows in _wanted(files, keys, groups))
-        exchange.write_parts(output, batches, table.schema.remove_metadata(), {})
+        exchange.write_parts(output, batches, table.schema.remove_metadata())
         return {}
 
-    return exchange.skip_or(output, make) if groups else {}
+    return skip_or(output, make) if groups else {}
 
 
 def _terms_of_part(files: PartitionFiles, groups: int, part: int) -> Counts:
@@ -151,12 +152,12 @@ def _terms_of_part(files: PartitionFiles, groups: int, part: int) -> Counts:
         around = storage.read_table(files.pairs.around(part), AROUND)
         wanted = _wanted(files, around["key"].to_numpy(), groups)
         batches = (exchange.one_batch(around.take(pa.array(rows))) for rows in wanted)
-        exchange.write_parts(files.step("around", part), batches, AROUND, {})
+        exchange.write_parts(files.step("around", part), batches, AROUND)
         wanted = _wanted(files, table["key"].to_numpy(), groups)
-        exchange.write_parts(output, (exchange.one_batch(table.take(pa.array(rows))) for rows in wanted), TERMS, {})
+        exchange.write_parts(output, (exchange.one_batch(table.take(pa.array(rows))) for rows in wanted), TERMS)
         return {}
 
-    return exchange.skip_or(output, make) if groups else {}
+    return skip_or(output, make) if groups else {}
 
 
 def _partition_group(files: PartitionFiles, shards: list[Shard], sites: list[str], cut: Cut, group: int) -> Counts:

@@ -6,10 +6,9 @@
 Neither holds more than a shard and what it is measured on.
 """
 
-import csv
 import functools
-import io
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,13 +17,15 @@ import pyarrow.compute as pc
 
 from dupq import storage
 from dupq.encoders.description import read_description, read_development_links, read_split
-from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import Seen, measure_known
 from dupq.evaluation.planted import Planted, found_at_10, same_cluster
 from dupq.evaluation.ranked import Archive
-from dupq.execution.tasks import Counts, Report, run_tasks
+from dupq.evaluation.truth_files import planted_keys
+from dupq.execution.tasks import Report, run_tasks
+from dupq.execution.units import Counts
 from dupq.links.tables import known_duplicates
 from dupq.runs.layout import EvaluationFiles, QualityFiles
+from dupq.runs.reader import read_metrics
 from dupq.settings.config import Settings
 from dupq.stages.clusters.clusters import previous_clusters
 from dupq.stages.evaluation.quality import Decided, link_quality, partners_changed
@@ -81,22 +82,22 @@ def _drift(files: EvaluationFiles, sites: Sites, metrics: dict[str, Any]) -> dic
     """What an earlier run had of what this one has, and how many questions changed their cluster."""
     if files.previous is None:
         return None
-    then = storage.read_json(storage.join(files.previous, "metrics.json"))
+    then = read_metrics(files.previous)
     members = storage.read_table(files.members, MEMBERS)
     earlier = previous_clusters(storage.join(files.previous, "clusters"), sites)
     order = np.argsort(earlier.keys)
     return {
         "previous": files.previous,
         **{name: {"now": metrics[name], "then": then.get(name)} for name in _DRIFTING},
-        "recall": {"now": _recall(metrics), "then": _recall(then)},
+        "recall": {"now": _recall(metrics["links"]), "then": _recall(then.get("links"))},
         "questions_of_clusters_changed": partners_changed(
             (members["key"].to_numpy(), members["id"].to_numpy()), (earlier.keys[order], earlier.clusters[order])
         ),
     }
 
 
-def _recall(metrics: dict[str, Any]) -> float | None:
-    return (metrics.get("links") or {}).get("in_one_cluster")
+def _recall(links: Mapping[str, Any] | None) -> float | None:
+    return (links or {}).get("in_one_cluster")
 
 
 def _counted(files: EvaluationFiles) -> dict[str, Any]:
@@ -152,7 +153,7 @@ def read_seen(encoder: str | None, sites: Sites) -> Seen | None:
 def _measure_planted(archive: Archive, files: EvaluationFiles, sites: Sites, most: int) -> dict[str, dict[str, float]]:
     parts = read_split(files.encoder, sites)
     seen = np.concatenate([parts["train"], parts["development"]])
-    truth = _read_truth(str(files.truth), sites, seen, archive.keys)
+    truth = _planted_by_kind(str(files.truth), sites, seen, archive.keys)
     ends = [np.concatenate([planted.questions, planted.originals]) for planted in truth.values()]
     keys = np.unique(np.concatenate([np.zeros(0, np.int64), *ends]))
     clusters = _clusters_of(keys, files.clusters, sites)
@@ -178,20 +179,9 @@ def _clusters_of(keys: np.ndarray, folder: str, sites: Sites) -> np.ndarray:
     return pc.dictionary_encode(pa.concat_arrays(names)).indices.to_numpy()[np.argsort(np.concatenate(found))]
 
 
-def _read_truth(uri: str, sites: Sites, seen: np.ndarray, keys: np.ndarray) -> dict[str, Planted]:
+def _planted_by_kind(uri: str, sites: Sites, seen: np.ndarray, keys: np.ndarray) -> dict[str, Planted]:
     """The planted pairs by their kind, of questions that are in the archive."""
-    text = storage.read_bytes(uri).decode()
-    rows: dict[str, list[tuple[int, int]]] = {}
-    for number, row in enumerate(csv.DictReader(io.StringIO(text), delimiter="\t"), start=2):
-        try:
-            ends = [
-                sites.pack(row["site"], np.array([int(row[name])]), uri)[0] for name in ("question_id", "related_id")
-            ]
-            rows.setdefault(row["kind"], []).append((int(ends[0]), int(ends[1])))
-        except (KeyError, TypeError, ValueError) as error:
-            raise DupqError(f"{uri}: line {number} is not 'site, question_id, related_id, kind' ({error})") from error
-    planted = {kind: np.array(pairs) for kind, pairs in rows.items()}
-    there = {kind: pairs[np.isin(pairs, keys).all(axis=1)] for kind, pairs in planted.items()}
+    there = {kind: pairs[np.isin(pairs, keys).all(axis=1)] for kind, pairs in planted_keys(uri, sites).items()}
     return {kind: _planted(pairs, seen) for kind, pairs in there.items() if len(pairs)}
 
 

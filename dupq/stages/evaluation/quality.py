@@ -17,7 +17,7 @@ from dupq.links.parts import run_split
 from dupq.links.split import Split
 from dupq.links.tables import known_duplicates
 from dupq.runs.layout import QualityFiles
-from dupq.shards import Shard
+from dupq.shards import Shard, read_shard
 from dupq.stages.training.prepare import all_keys
 from dupq.tables import MEMBERS, PAIRS, QUESTIONS
 from dupq.text.keys import ID_BITS, Sites, pair_codes
@@ -122,7 +122,7 @@ def _by_kind(
     keys = np.unique(links[:, 0])
     words, years = np.zeros(len(keys), np.int64), np.zeros(len(keys), np.int64)
     for shard in shards:
-        table = storage.read_table(shard.uri, QUESTIONS, ["question_id", "title", "creation_date"])
+        table = read_shard(shard, QUESTIONS, ["question_id", "title", "creation_date"])
         mine = sites.pack(shard.site, table["question_id"].to_numpy(), shard.uri)
         rows = np.flatnonzero(np.isin(mine, keys))
         places, found = np.searchsorted(keys, mine[rows]), table.take(pa.array(rows))

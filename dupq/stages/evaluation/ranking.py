@@ -20,7 +20,8 @@ from dupq import storage
 from dupq.encoders.description import read_measure
 from dupq.evaluation import bm25, shingle_jaccard
 from dupq.evaluation.ranked import Archive, Measuring, Noted, Ranked
-from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
+from dupq.execution.tasks import Report, run_tasks
+from dupq.execution.units import Counts, skip_or
 from dupq.neighbours.embeddings import Embeddings, gathered
 from dupq.neighbours.nearest import Nearest, empty_nearest, merge_rows
 from dupq.runs.embeddings import read_embeddings, write_embeddings

@@ -13,9 +13,10 @@ from dupq import storage
 from dupq.evaluation import review
 from dupq.evaluation.verdict_files import read_verdicts
 from dupq.evaluation.verdicts import Verdict, format_verdicts
-from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
+from dupq.execution.tasks import Report, run_tasks
+from dupq.execution.units import Counts, skip_or
 from dupq.runs.layout import ReviewFiles
-from dupq.shards import Shard
+from dupq.shards import Shard, read_shard
 from dupq.tables import PAIRS, QUESTIONS, REVIEW, REVIEW_COUNTS
 from dupq.text.keys import Sites
 
@@ -107,7 +108,7 @@ def _sheet(rows: review.Rows, shards: list[Shard], sites: Sites, run_id: str) ->
 def _titles(keys: np.ndarray, shards: list[Shard], sites: Sites) -> dict[int, str]:
     found: dict[int, str] = {}
     for shard in shards:
-        ids = storage.read_table(shard.uri, QUESTIONS, ["question_id", "title"])
+        ids = read_shard(shard, QUESTIONS, ["question_id", "title"])
         mine = sites.pack(shard.site, ids["question_id"].to_numpy(), shard.uri)
         rows = np.flatnonzero(np.isin(mine, keys))
         found |= dict(zip(mine[rows].tolist(), ids["title"].take(pa.array(rows)).to_pylist(), strict=True))

@@ -4,22 +4,24 @@ Each site is read unit by unit, each unit in a task of its own, into parts (`dup
 come in, tasks merge them into sorted shards. Many sites go side by side. Each has a thread on the driver, which holds
 the ids of those parts that are not in a planned shard yet, and no texts.
 
-All this is done in `_parts/SITE`. Only when a site is whole and all its rows are accounted for do its shards take
-the place of what was there before, so a dump that is broken costs no tables. What a site was made from is kept in
-`ingest/SITE.json`, written last: a rerun skips a site whose dump, settings and code are the same and whose tables
-are all there. One that was begun goes on: the parts and shards that are there are kept.
+All this is done in `_parts/SITE`. Only when a site is whole and all its rows are accounted for do its shards put
+beside what was there before, under names of their own; then its record, `ingest/SITE.json`, names them, in one step;
+then the earlier ones go (`dupq/archive.py`). So a dump that is broken costs no tables, and no reader sees half a site.
+A rerun skips a site whose dump, settings and code are those of its record and whose tables are all there. One that was
+begun goes on: the parts and shards that are there are kept.
 """
 
+import hashlib
+import logging
 import threading
-import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import ray
 
-from dupq import storage
+from dupq import archive, storage
 from dupq.dump.accounting import Account, check_rejects
 from dupq.dump.files import DumpSite
 from dupq.dump.parsing import KINDS
@@ -29,13 +31,14 @@ from dupq.dump.units import Unit, units
 from dupq.errors import DupqError
 from dupq.execution import cluster
 from dupq.execution.memory import measured
-from dupq.execution.tasks import RETRIES, result_of
-from dupq.stages.ingest import tasks
-from dupq.stages.ingest.claim import Claim
+from dupq.execution.tasks import RETRIES, lost, result_of, start
+from dupq.runs import lease
+from dupq.stages.ingest import tasks, unfinished
 from dupq.stages.ingest.progress import IngestProgress
 from dupq.stages.ingest.tasks import Ingest, ReadPart
 from dupq.tables import REJECTS
 
+_log = logging.getLogger(__name__)
 _AHEAD = 2  # units a CPU that are being read before their turn comes
 _MOVES = 16  # shards that are published at once; on S3 each waits for the network
 
@@ -60,14 +63,14 @@ def ingest(sites: Sequence[DumpSite], job: Ingest, failed: Sequence[Failure] = (
             except DupqError as error:
                 errors.append((name, error))
             except Exception as error:  # a worker out of memory, or a bug: the other sites go on
-                traceback.print_exception(error)
+                _log.warning(f"{name} failed", exc_info=error)
                 first_line = next(iter(str(error).splitlines()), "")
                 errors.append((name, DupqError(f"{type(error).__name__}: {first_line} (the traceback is above)")))
     finally:
         run.stop.set()
         pool.shutdown(wait=False, cancel_futures=True)
         run.progress.end()
-    storage.delete_if_empty(storage.join(job.output, "_parts"))
+    storage.delete_if_empty(storage.join(job.output, archive.UNFINISHED))
     _raise(errors, len(sites) + len(failed))
     return peak
 
@@ -77,13 +80,16 @@ def _raise(errors: Sequence[Failure], sites: int) -> None:
         raise errors[0][1]
     if errors:
         lines = [f"{name}: {error}" for name, error in sorted(errors, key=lambda failure: failure[0])]
-        raise DupqError("\n  ".join([f"{len(errors)} of {sites} sites failed:", *lines]))
+        codes = {error.exit_code for _, error in errors}
+        raise DupqError(
+            "\n  ".join([f"{len(errors)} of {sites} sites failed:", *lines]), *(codes if len(codes) == 1 else ())
+        )
 
 
 def all_counts(output: str) -> dict[str, dict[str, object]]:
     """The counts of each finished site of an archive: its sums, and `files` with those of each file."""
     marks = storage.list_files(storage.join(output, "ingest"), ".json")
-    return {file.relative.removesuffix(".json"): storage.read_json(file.uri)["counts"] for file in marks}
+    return {file.relative.removesuffix(".json"): dict(archive.read_record(file.uri)["counts"]) for file in marks}
 
 
 def packed_bytes(site: DumpSite) -> int:
@@ -123,8 +129,9 @@ class _SiteIngest:
         self._shards: dict[str, int] = dict.fromkeys(job.tables, 0)
         self._rejects: set[str] = set()
         self._writes: dict[tuple[str, int], Any] = {}  # the task that writes a table's shard
-        self._mark = tasks.mark(job.output, site.site)
-        self._claim = Claim(storage.join(job.output, "_parts", site.site))
+        self._record = archive.record_of(job.output, site.site)
+        self._unfinished = storage.join(job.output, archive.UNFINISHED, site.site)
+        self._lease: lease.Lease | None = None
         self._work = ""
         self._peak = 0.0
         self._read = 0  # bytes of the site's files
@@ -133,11 +140,12 @@ class _SiteIngest:
         """Read, write, account, and mark as done; returns the peak memory (MB) of a task."""
         self._run.enter(1)
         try:
-            made_from = self._do(tasks.made_from, self._site, self._job)
-            if not self._is_done(made_from):
-                self._work = self._claim.take(made_from["parts"])
-                self._make()
-                self._publish(made_from)
+            with lease.held(archive.lease_of(self._job.output, self._site.site), self._record) as self._lease:
+                made_from = self._do(tasks.made_from, self._site, self._job)
+                if not self._is_done(made_from):
+                    self._work = unfinished.begin(self._unfinished, made_from["parts"])
+                    self._make()
+                    self._publish(made_from)
             self._run.progress.add(packed_bytes(self._site) - self._read, 0, 0)
         finally:
             self._run.enter(-1)
@@ -145,12 +153,14 @@ class _SiteIngest:
 
     def _is_done(self, made_from: dict[str, object]) -> bool:
         """Whether the site is finished already. Raises DupqError if it has more rejects than are allowed now."""
-        if not storage.exists(self._mark):
+        if not storage.exists(self._record):
             return False
-        mark = storage.read_json(self._mark)
-        if mark["made_from"] != made_from or mark["tables"] != self._tables():
+        record, there = archive.read_record(self._record), self._tables()
+        if record["made_from"] != made_from or not record["tables"].items() <= there.items():
             return False
-        counts = mark["counts"]
+        if len(there) > len(record["tables"]) or unfinished.is_there(self._unfinished):
+            self._clear({self._uri(path) for path in record["tables"]})
+        counts = record["counts"]
         rows, rejects = counts["rows"] + counts["link_rows"], counts["rejects"] + counts["link_rejects"]
         check_rejects(rows, rejects, self._job.settings, self._folder("rejects"))
         return True
@@ -168,8 +178,13 @@ class _SiteIngest:
         """Where finished shards of a table are kept until all are there."""
         return storage.join(self._work, f"shards-of-{self._limits.shard_rows}", table)
 
-    def _shard_uris(self, folder: str, table: str) -> list[str]:
-        return [tasks.shard_uri(folder, number) for number in range(self._shards.get(table, 0))]
+    def _uri(self, path: str) -> str:
+        """The file that a record calls TABLE/NAME."""
+        table, _, name = path.partition("/")
+        return storage.join(self._folder(table), name)
+
+    def _shard_uris(self, folder: str, table: str, made: str = "") -> list[str]:
+        return [tasks.shard_uri(folder, number, made) for number in range(self._shards.get(table, 0))]
 
     def _make(self) -> None:
         answers: list[ShardPlan] = []
@@ -202,8 +217,9 @@ class _SiteIngest:
 
     def _publish_rejects(self) -> None:
         """Publish the rejects, also those of a site that fails."""
-        if self._run.stop.is_set() or not self._claim.is_held():
+        if self._run.stop.is_set():
             return
+        self._check_held()
         folder = self._folder("rejects")
         kept = {storage.join(folder, storage.name(uri)): uri for uri in self._rejects}
         for target, uri in kept.items():
@@ -216,17 +232,31 @@ class _SiteIngest:
     def _publish(self, made_from: dict[str, object]) -> None:
         """Replace the site's earlier shards by the new ones, and mark the site as done."""
         counts = self._account.closed()
-        self._claim.check()
-        storage.delete(self._mark)
+        self._check_held()
+        made = "-" + hashlib.sha256(storage.json_bytes(made_from)).hexdigest()[:12]
+        named = {file.uri for file in storage.list_files(self._folder("rejects"), ".parquet")}
         for table in tasks.SCHEMAS:
-            made, shards = (self._shard_uris(folder, table) for folder in (self._made(table), self._folder(table)))
+            shards = self._shard_uris(self._folder(table), table, made)
             with ThreadPoolExecutor(_MOVES) as pool:
-                list(pool.map(storage.move, made, shards))
-            storage.clear(self._folder(table), shards)
-        self._claim.check()
-        mark = {"made_from": made_from, "counts": counts, "tables": self._tables()}
-        storage.create(self._mark, storage.json_bytes(mark))
-        self._claim.give_up()
+                list(pool.map(storage.move, self._shard_uris(self._made(table), table), shards))
+            named.update(shards)
+        self._check_held()
+        sizes = {path: size for path, size in self._tables().items() if self._uri(path) in named}
+        storage.write_json(self._record, {"made_from": made_from, "counts": counts, "tables": sizes})
+        self._clear(named)
+
+    def _clear(self, named: Collection[str]) -> None:
+        """Remove what the site's record, which is written, does not name."""
+        self._check_held()
+        for table in tasks.SCHEMAS:
+            storage.clear(self._folder(table), named)
+        storage.delete_folder(self._unfinished)
+
+    def _check_held(self) -> None:
+        """Raise LeaseError if another run has taken the site over since the last heartbeat, too."""
+        if self._lease is not None:
+            self._lease.beat()
+            self._lease.check()
 
     def _read_parts(self) -> Iterator[tuple[Unit, ReadPart]]:
         """The parts of all units in order, while some units ahead are being read."""
@@ -239,7 +269,7 @@ class _SiteIngest:
                     begun.append((unit, read.remote(unit, self._job, self._work)))
                 unit, parts = begun[0]
                 for reference in parts:
-                    part: ReadPart = self._result(reference)
+                    part: ReadPart = self._result(reference, unit.member.source)
                     self._read += part.packed
                     self._run.progress.add(part.packed, part.info.counts["rows"], part.info.counts["rejects"])
                     yield unit, part
@@ -277,15 +307,20 @@ class _SiteIngest:
         self._writes = {}
 
     def _start(self, work: Callable[..., Result], *arguments: object) -> "ray.ObjectRef[tuple[Result, float]]":
-        return ray.remote(measured).options(num_cpus=1, max_retries=RETRIES).remote(work, *arguments)
+        return start(measured, work, *arguments, retries=RETRIES)
 
     def _do(self, work: Callable[..., Result], *arguments: object) -> Result:
         return self._result(self._start(work, *arguments))
 
-    def _result(self, reference: "ray.ObjectRef[tuple[Result, float]]") -> Result:
-        """The result of a task, unless the whole ingest was aborted meanwhile."""
+    def _result(self, reference: "ray.ObjectRef[tuple[Result, float]]", source: str | None = None) -> Result:
+        """The result of a task that reads `source`, unless the whole ingest was aborted meanwhile."""
         if self._run.stop.is_set():
             raise DupqError("given up")
-        value, peak = result_of(reference)
+        try:
+            value, peak = result_of(reference)
+        except ray.exceptions.RayTaskError:
+            raise  # a bug
+        except (ray.exceptions.RayError, MemoryError) as error:
+            raise lost(f"ingest: {source or self._site.site}", RETRIES + 1, error) from error
         self._peak = max(self._peak, peak)
         return value

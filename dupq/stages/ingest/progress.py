@@ -1,9 +1,13 @@
 """Printing the progress of ingest: one live line on a terminal, else a line every now and then."""
 
+import logging
 import sys
 import threading
 import time
 
+from dupq.runs import log
+
+_log = logging.getLogger(__name__)
 _LIVE_SECONDS = 0.2
 _PLAIN_SECONDS = 10.0
 
@@ -15,7 +19,7 @@ class IngestProgress:
         """`total` is the size in bytes of all files, as they are, packed or not."""
         self._total = total
         self._read = self._rows = self._rejects = 0
-        self._is_live = sys.stderr.isatty()
+        self._is_live = log.is_live()
         self._start = self._shown = time.monotonic()
         self._lock = threading.Lock()
 
@@ -45,8 +49,10 @@ class IngestProgress:
         )
 
     def _print(self, line: str) -> None:
-        start, end = ("\r\033[K", "") if self._is_live else ("", "\n")
-        print(start + line, end=end, file=sys.stderr, flush=True)
+        if self._is_live:
+            print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
+        else:
+            log.progress_line(_log, line)
 
 
 def _size(count: float) -> str:

@@ -61,14 +61,9 @@ class ReadPart(NamedTuple):
     rejects: str | None  # the file of its rejects
 
 
-def mark(output: str, site: str) -> str:
-    """The file that says that a site is done, from what, and what was counted."""
-    return storage.join(output, "ingest", f"{site}.json")
-
-
-def shard_uri(folder: str, number: int) -> str:
-    """The file of a shard."""
-    return storage.join(folder, f"part-{number:05d}.parquet")
+def shard_uri(folder: str, number: int, made: str = "") -> str:
+    """The file of a shard; `made` tells those of one dump and settings from those of another."""
+    return storage.join(folder, f"part-{number:05d}{made}.parquet")
 
 
 def made_from(site: DumpSite, job: Ingest) -> dict[str, object]:

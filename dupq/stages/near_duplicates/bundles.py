@@ -22,6 +22,11 @@ class Bundle(NamedTuple):
     texts: tuple[str, ...]
     questions: int
 
+    @property
+    def name(self) -> str:
+        """Its files, for errors."""
+        return self.texts[0] if len(self.texts) == 1 else f"{self.texts[0]} to {storage.name(self.texts[-1])}"
+
 
 class Cuts(NamedTuple):
     """The numbers of parts that exchanged rows are spread over."""

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dupq import storage
-from dupq.errors import DupqError
 from dupq.execution import exchange
-from dupq.execution.tasks import Counts, Report, run_tasks
+from dupq.execution.tasks import Report, run_tasks
+from dupq.execution.units import Counts, skip_or
 from dupq.near_duplicates.bands import band_keys
 from dupq.near_duplicates.exact import Hashed, copies
 from dupq.near_duplicates.pairing import next_band
@@ -26,6 +26,7 @@ from dupq.runs.layout import NearFiles
 from dupq.settings.near_duplicates import NearDuplicateSettings
 from dupq.shards import partition_of
 from dupq.stages.near_duplicates.bundles import Bundle, Cuts, bundles_of, cuts_of
+from dupq.stages.texts import check_distinct
 from dupq.tables import BAND_KEYS, KEY_PAIRS, KEYS, TEXT_HASHES, TEXTS, signatures
 from dupq.text.keys import Sites
 
@@ -36,14 +37,15 @@ def make_signatures(files: NearFiles, sites: Sites, settings: NearDuplicateSetti
     """texts → exact copies and band keys. `settings` with bands and rows chosen."""
     bundles = bundles_of(files.texts)
     cuts = cuts_of(bundles, parts)
-    report = run_tasks("text hashes", _hash_bundle, [(files, bundle, cuts) for bundle in bundles])
+    names = [bundle.name for bundle in bundles]
+    report = run_tasks("text hashes", _hash_bundle, [(files, bundle, cuts) for bundle in bundles], names=names)
     report.add(
         run_tasks(
             "exact copies", _copies_of_part, [(files, sites.names, part, cuts) for part in range(cuts.hash_parts)]
         )
     )
     calls = [(files, sites.names, bundle, settings, cuts) for bundle in bundles]
-    report.add(run_tasks("signatures", _sign_bundle, calls))
+    report.add(run_tasks("signatures", _sign_bundle, calls, names=names))
     return report
 
 
@@ -55,13 +57,13 @@ def _hash_bundle(files: NearFiles, bundle: Bundle, cuts: Cuts) -> Counts:
         keys, *columns = (np.concatenate(column) for column in zip(*pieces, strict=True))
         counts = {"rows_in": len(keys), "rows_out": len(keys)}
         everyone = exchange.split([keys], KEYS, partition_of(keys, cuts.hash_parts), cuts.hash_parts)
-        exchange.write_parts(files.step("keys", bundle.number), everyone, KEYS, counts)
+        exchange.write_parts(files.step("keys", bundle.number), everyone, KEYS)
         parts = partition_of(columns[0], cuts.hash_parts)
         hashes = exchange.split(columns, TEXT_HASHES, parts, cuts.hash_parts)
-        exchange.write_parts(output, hashes, TEXT_HASHES, counts)
+        exchange.write_parts(output, hashes, TEXT_HASHES)
         return counts
 
-    return exchange.skip_or(output, make)
+    return skip_or(output, make)
 
 
 def text_pieces(bundle: Bundle) -> Iterator[tuple[np.ndarray, pa.StringArray]]:
@@ -90,23 +92,17 @@ def _copies_of_part(files: NearFiles, sites: list[str], part: int, cuts: Cuts) -
         left, right = texts.keys[originals], texts.keys[places]
         counts = {"rows_in": len(homes), "rows_out": len(places), "exact copies": len(places)}
         by_home = exchange.split([right], KEYS, homes[places], cuts.bundles)
-        exchange.write_parts(files.step("copies", part), by_home, KEYS, counts)
+        exchange.write_parts(files.step("copies", part), by_home, KEYS)
         by_slice = exchange.split([left, right], KEY_PAIRS, partition_of(left, cuts.slices), cuts.slices)
-        exchange.write_parts(output, by_slice, KEY_PAIRS, counts)
+        exchange.write_parts(output, by_slice, KEY_PAIRS)
         return counts
 
-    return exchange.skip_or(output, make)
+    return skip_or(output, make)
 
 
 def _check_unique(files: NearFiles, sites: Sites, part: int, cuts: Cuts) -> None:
     batches = exchange.read_part(files.steps("keys", cuts.bundles), part)
-    ordered = np.sort(exchange.columns_of(batches, KEYS)[0])
-    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
-    if len(repeated):
-        raise DupqError(
-            f"questions: {sites.label(int(repeated[0]))} appears more than once ({len(repeated)} or more rows too "
-            "many in all); ingest the dump anew into an empty folder"
-        )
+    check_distinct(np.sort(exchange.columns_of(batches, KEYS)[0]), sites)
 
 
 def _sign_bundle(
@@ -131,10 +127,10 @@ def _sign_bundle(
         _write_signatures(files, bundle, settings, signed())
         keys, columns = np.concatenate(members), np.concatenate(bands, axis=1)
         counts = {"rows_in": sum(sizes), "rows_out": len(keys)}
-        exchange.write_parts(output, _band_batches(columns, keys, cuts.band_parts), BAND_KEYS, counts)
+        exchange.write_parts(output, _band_batches(columns, keys, cuts.band_parts), BAND_KEYS)
         return counts
 
-    return exchange.skip_or(output, make)
+    return skip_or(output, make)
 
 
 def _signature_table(keys: np.ndarray, values: np.ndarray, sites: Sites) -> pa.Table:

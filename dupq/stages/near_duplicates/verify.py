@@ -14,7 +14,8 @@ import pyarrow as pa
 from dupq import storage
 from dupq.clusters.components import components
 from dupq.execution import exchange
-from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
+from dupq.execution.tasks import Report, run_tasks
+from dupq.execution.units import Counts, skip_or
 from dupq.near_duplicates.pairing import Bucketed, ChainRule, bucket_pairs, distinct_pairs
 from dupq.near_duplicates.shingles import Shingles, shingle_sets
 from dupq.near_duplicates.verification import have_other_numbers, jaccard
@@ -35,7 +36,9 @@ def find_near_duplicates(files: NearFiles, settings: NearDuplicateSettings, part
     cuts = cuts_of(bundles, parts)
     tasks = band_tasks(settings.bands, cuts)
     report = run_tasks("candidates", _candidates, [(files, settings, task, cuts) for task in enumerate(tasks)])
-    report.add(run_tasks("shingle sets", _sets_of_bundle, [(files, settings, b, (len(tasks), cuts)) for b in bundles]))
+    sets_of = [(files, settings, bundle, (len(tasks), cuts)) for bundle in bundles]
+    names = [bundle.name for bundle in bundles]
+    report.add(run_tasks("shingle sets", _sets_of_bundle, sets_of, names=names))
     calls = [(files, settings, number, (len(tasks), cuts)) for number in range(cuts.slices)]
     verified = run_tasks("verification", _verify_slice, calls)
     report.add(verified)
@@ -70,10 +73,10 @@ def _candidates(
         _write_wanted(files.step("wanted", number), np.concatenate(wanted), cuts)
         left, right = distinct_pairs(np.concatenate(pairs)).T
         by_slice = exchange.split([left, right], KEY_PAIRS, partition_of(left, cuts.slices), cuts.slices)
-        exchange.write_parts(output, by_slice, KEY_PAIRS, counts)
+        exchange.write_parts(output, by_slice, KEY_PAIRS)
         return counts
 
-    return exchange.skip_or(output, make)
+    return skip_or(output, make)
 
 
 def _band_part(files: NearFiles, batch: int, cuts: Cuts) -> tuple[Bucketed, np.ndarray]:
@@ -92,7 +95,7 @@ def _wanted(pairs: np.ndarray, homes: np.ndarray, slices: int) -> np.ndarray:
 def _write_wanted(uri: str, wanted: np.ndarray, cuts: Cuts) -> None:
     where, keys = distinct_pairs(wanted).T
     homes, by_slice = np.divmod(where, cuts.slices)
-    exchange.write_parts(uri, exchange.split([by_slice, keys], WANTED, homes, cuts.bundles), WANTED, {})
+    exchange.write_parts(uri, exchange.split([by_slice, keys], WANTED, homes, cuts.bundles), WANTED)
 
 
 def _sets_of_bundle(
@@ -113,10 +116,10 @@ def _sets_of_bundle(
         counts = {"rows_in": len(wanted), "rows_out": len(wanted)}
         taken = ([pa.array(keys[some]), *(column.take(pa.array(some)) for column in lists)] for some in chosen)
         parts = (pa.record_batch(columns, schema=SHINGLE_SETS) for columns in taken)
-        exchange.write_parts(output, parts, SHINGLE_SETS, counts)
+        exchange.write_parts(output, parts, SHINGLE_SETS)
         return counts
 
-    return exchange.skip_or(output, make)
+    return skip_or(output, make)
 
 
 def _texts_of(bundle: Bundle, wanted: np.ndarray) -> tuple[np.ndarray, pa.StringArray, pa.StringArray]:
@@ -202,7 +205,7 @@ def _write_forest(uri: str, edges: np.ndarray) -> None:
     members, smallest = components(edges)
     joined = members != smallest
     columns = [pa.array(smallest[joined]), pa.array(members[joined])]
-    exchange.write_parts(uri, iter([pa.record_batch(columns, schema=KEY_PAIRS)]), KEY_PAIRS, {})
+    exchange.write_parts(uri, iter([pa.record_batch(columns, schema=KEY_PAIRS)]), KEY_PAIRS)
 
 
 def _representatives(files: NearFiles, slices: int) -> Counts:

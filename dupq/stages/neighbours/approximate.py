@@ -20,7 +20,8 @@ import pyarrow as pa
 
 from dupq import storage, tables
 from dupq.execution import exchange
-from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
+from dupq.execution.tasks import Report, run_tasks
+from dupq.execution.units import Counts, skip_or
 from dupq.neighbours.embeddings import Embeddings, gathered
 from dupq.neighbours.nearest import empty_nearest
 from dupq.runs.embeddings import embeddings_of, embeddings_table, read_embeddings, write_embeddings
@@ -146,10 +147,10 @@ def _lists(files: NeighbourFiles, request: SearchRequest, plan: Plan, group: lis
         whole = tables.embeddings(block.vectors.shape[1], block.words is not None).append(schema.field("lists"))
         table = embeddings_table(block, Sites(request.sites)).append_column(schema.field("lists"), _list_column(lists))
         batches = _batches(table.cast(whole), lists[:, 0], _spans(files, group))
-        exchange.write_parts(output, batches, whole, {})
+        exchange.write_parts(output, batches, whole)
         return {}
 
-    return exchange.skip_or(output, make)
+    return skip_or(output, make)
 
 
 def _members_of(files: NeighbourFiles, number: int) -> str:

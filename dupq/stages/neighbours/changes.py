@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 
 from dupq import storage
-from dupq.execution.tasks import Counts, skip_or
+from dupq.execution.units import Counts, skip_or
 from dupq.neighbours.fingerprints import EMPTY
 from dupq.runs.layout import NeighbourFiles
 from dupq.stages.neighbours.plan import Plan, Span, read_plan
-from dupq.stages.neighbours.tables import SearchRequest, read_nearest
+from dupq.stages.neighbours.tables import SearchRequest, read_answered, read_nearest
 from dupq.tables import CHANGES
 from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites
 
@@ -65,7 +65,7 @@ def keys_of(files: NeighbourFiles, spans: Sequence[Span], sites: list[str]) -> t
 
 def _keys_then(previous: NeighbourFiles, request: SearchRequest) -> tuple[np.ndarray, np.ndarray]:
     """The questions that the earlier run searched, as keys of this run (see `to_sites`), ascending."""
-    sites = storage.read_json(previous.request)["sites_of_keys"]
+    sites = read_answered(previous.request)["sites_of_keys"]
     plan = read_plan(previous.plan, request.settings)
     keys, hashes = keys_of(previous, [span for spans in plan.blocks for span in spans], sites)
     keys = to_sites(keys, sites, request.sites)
@@ -75,7 +75,7 @@ def _keys_then(previous: NeighbourFiles, request: SearchRequest) -> tuple[np.nda
 
 def _affected(previous: NeighbourFiles, request: SearchRequest, uri: str, gone: np.ndarray) -> np.ndarray:
     """The questions of a file of lists that had one of `gone` among their neighbours."""
-    sites = storage.read_json(previous.request)["sites_of_keys"]
+    sites = read_answered(previous.request)["sites_of_keys"]
     keys, nearest = read_nearest(uri, request.settings.k)
     others = to_sites(nearest.others, sites, request.sites)
     is_lost = (nearest.others >= 0) & ((others < 0) | np.isin(others, gone))

@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from dupq import storage
 from dupq.execution import cluster
-from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
+from dupq.execution.tasks import Report, run_tasks
+from dupq.execution.units import Counts, skip_or
 from dupq.neighbours.nearest import merge
 from dupq.runs.layout import NeighbourFiles
 from dupq.shards import Shard
@@ -58,7 +59,7 @@ def pair_limit(plan: Plan, request: SearchRequest) -> int:
 
 def planned(files: NeighbourFiles, shards: Sequence[Shard], request: SearchRequest) -> Plan:
     """The plan of this run's blocks."""
-    return plan_of(files.plan, shards, files.embeddings, request.settings, _rows_at_hand(files, shards, request))
+    return plan_of(files, shards, request.settings, _rows_at_hand(files, shards, request))
 
 
 def _rows_at_hand(files: NeighbourFiles, shards: Sequence[Shard], request: SearchRequest) -> int:

@@ -12,25 +12,30 @@ who comes next in its list is not known. All others keep their lists, which only
 pair of which neither question is searched again was compared by the earlier run, with the same embeddings.
 """
 
+import logging
 from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from dupq import storage
-from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
+from dupq.errors import DupqError
+from dupq.execution.tasks import Report, run_tasks
+from dupq.execution.units import Counts, skip_or
 from dupq.neighbours.nearest import empty_nearest, merge
 from dupq.runs.embeddings import write_embeddings
 from dupq.runs.layout import NeighbourFiles
+from dupq.runs.stage_records import is_intact
 from dupq.shards import Shard
 from dupq.stages.neighbours.blocks import block_name, forget_blocks, read_block, rest_name, searched_again
 from dupq.stages.neighbours.changes import find_changes, keys_of, to_sites
 from dupq.stages.neighbours.exact import ABOVE_FLOOR, finish, pair_limit, planned, search_tiles
-from dupq.stages.neighbours.plan import Plan
+from dupq.stages.neighbours.plan import Plan, read_plan
 from dupq.stages.neighbours.search import find_neighbours
 from dupq.stages.neighbours.tables import (
     SearchRequest,
     nearest_table,
+    read_answered,
     read_nearest,
     unranked,
     write_directed,
@@ -39,6 +44,7 @@ from dupq.stages.neighbours.tables import (
 from dupq.tables import CHANGES, LOST_PAIRS, NEAREST, SIMILAR_PAIRS
 from dupq.text.keys import Sites
 
+_log = logging.getLogger(__name__)
 _PAIRS_AT_ONCE = 2_000_000
 _LARGEST_SHARE = 0.3  # of the questions: if more are searched again, searching everything is as fast
 
@@ -49,13 +55,13 @@ def find_neighbours_since(
     """The same as `find_neighbours`; only what differs from an earlier run is searched, if that run is of use."""
     why_not = _unusable(previous, request)
     if why_not:
-        print(f"everything is searched: {why_not}", flush=True)
+        _log.info(f"everything is searched: {why_not}")
         return find_neighbours(files, shards, request)
     plan = planned(files, shards, request)
     numbers = range(len(plan.blocks))
     changes = run_tasks("changes", find_changes, [(files, previous, request, plan)])
     if changes.counts["questions searched"] > _LARGEST_SHARE * plan.questions:
-        print(f"everything is searched: {changes.counts['questions searched']:,} questions changed", flush=True)
+        _log.info(f"everything is searched: {changes.counts['questions searched']:,} questions changed")
         return find_neighbours(files, shards, request)
     run_tasks("queries", _queries_of_block, [(files, request, plan, number) for number in numbers])
     groups = _groups(files, plan)
@@ -85,13 +91,22 @@ def _unusable(previous: NeighbourFiles, request: SearchRequest) -> str | None:
         return f"neighbours.method={request.settings.method} builds on no earlier run"
     if not storage.exists(previous.request):
         return f"{previous.run} has no finished neighbours"
-    then = storage.read_json(previous.request)
-    if not _has_fingerprints(previous):
-        return f"{previous.run} has no embeddings with fingerprints"
-    different = [name for name, value in request.lasting().items() if then.get(name) != value]
+    try:
+        then = read_answered(previous.request)
+        read_plan(previous.plan, request.settings)
+        if not _has_fingerprints(previous):
+            return f"{previous.run} has no embeddings with fingerprints"
+    except DupqError as error:
+        return str(error)
+    different = [name for name, value in request.lasting().items() if dict(then).get(name) != value]
     if different:
         return f"{previous.run} was made with another {', '.join(different)}"
-    return None if then["has_all_pairs"] else f"{previous.run} has not all pairs above the floor"
+    if not then["has_all_pairs"]:
+        return f"{previous.run} has not all pairs above the floor"
+    lists = (previous.nearest, previous.similar, previous.request)
+    if is_intact(previous.run, "neighbours", lists) and is_intact(previous.run, "calibrate", (previous.plan,)):
+        return None
+    return f"{previous.run} has lost some of its neighbours"
 
 
 def _has_fingerprints(previous: NeighbourFiles) -> bool:
@@ -173,7 +188,7 @@ def _kept_pairs(
     def make() -> Counts:
         changes = storage.read_table(files.step("changes", "changes"), CHANGES)
         gone = changes.filter(changes["is_gone"])["key"].to_numpy()
-        sites = storage.read_json(previous.request)["sites_of_keys"]
+        sites = read_answered(previous.request)["sites_of_keys"]
         pairs = pa.concat_tables([storage.read_table(uri, SIMILAR_PAIRS) for uri in uris])
         left, right = (to_sites(pairs[side].to_numpy(), sites, request.sites) for side in ("left", "right"))
         left_gone, right_gone = ((side < 0) | np.isin(side, gone) for side in (left, right))
@@ -238,7 +253,7 @@ def _earlier_lists(
     def make() -> Counts:
         keys = keys_of(files, plan.blocks[number], request.sites)[0]
         keys = keys[~np.isin(keys, searched_again(files))]
-        sites = storage.read_json(previous.request)["sites_of_keys"]
+        sites = read_answered(previous.request)["sites_of_keys"]
         result = empty_nearest(len(keys), request.settings.k)
         for file in storage.list_files(previous.nearest, ".parquet"):
             then = to_sites(storage.read_table(file.uri, columns=["key"])["key"].to_numpy(), sites, request.sites)

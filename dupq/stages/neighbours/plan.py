@@ -9,8 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from typing_extensions import TypedDict
+
 from dupq import storage
 from dupq.errors import SettingError
+from dupq.execution.units import Counts, skip_or
+from dupq.json_files import read_as
+from dupq.runs.layout import NeighbourFiles
 from dupq.settings.dedup import NeighbourSettings
 from dupq.shards import Shard
 
@@ -78,16 +83,29 @@ class Plan:
         return {"blocks": [[list(span) for span in spans] for spans in self.blocks], "sites": self.sites}
 
 
-def plan_of(place: str, shards: Sequence[Shard], embeddings: str, settings: NeighbourSettings, rows: int) -> Plan:
-    """The plan at `place` (a JSON file); made first if there is none, with blocks of at most `rows` questions."""
-    if not storage.exists(place):
-        storage.create(place, storage.json_bytes(make_plan(shards, embeddings, settings, rows).to_json()))
-    return read_plan(place, settings)
+class _Kept(TypedDict):
+    """`Plan.to_json`."""
+
+    blocks: list[list[tuple[str, int, int]]]
+    sites: list[str]
+
+
+def plan_of(files: NeighbourFiles, shards: Sequence[Shard], settings: NeighbourSettings, rows: int) -> Plan:
+    """The plan of a run; made first if there is none, with blocks of at most `rows` questions."""
+
+    def make() -> Counts:
+        for folder in files.cut_by_plan:
+            storage.delete_folder(folder)
+        storage.write_json(files.plan, make_plan(shards, files.embeddings, settings, rows).to_json())
+        return {}
+
+    skip_or(files.plan, make)
+    return read_plan(files.plan, settings)
 
 
 def read_plan(place: str, settings: NeighbourSettings) -> Plan:
     """The plan stored at `place`."""
-    kept = storage.read_json(place)
+    kept = read_as(place, _Kept, "remove it, and the search is cut anew")
     return Plan([[Span(*span) for span in spans] for spans in kept["blocks"]], kept["sites"], settings.scope)
 
 

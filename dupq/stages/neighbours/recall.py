@@ -6,12 +6,14 @@
 The sample is the questions with the highest hashes of their keys, so it does not depend on the machines.
 """
 
+import logging
 from collections.abc import Sequence
 
 import numpy as np
 
 from dupq import storage
-from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
+from dupq.execution.tasks import Report, run_tasks
+from dupq.execution.units import Counts, skip_or
 from dupq.neighbours.embeddings import gathered
 from dupq.neighbours.nearest import merge
 from dupq.runs.embeddings import read_embeddings
@@ -22,6 +24,7 @@ from dupq.stages.neighbours.tables import SearchRequest, nearest_table, read_nea
 from dupq.tables import NEAREST
 from dupq.text.keys import Sites
 
+_log = logging.getLogger(__name__)
 SAMPLED = "questions that recall is measured on"
 EXACT = "exact neighbours of these"
 FOUND = "exact neighbours of these that were found"
@@ -33,14 +36,14 @@ def group_name(group: Sequence[int]) -> str:
 
 
 def measure_recall(files: NeighbourFiles, request: SearchRequest, plan: Plan) -> Report:
-    """Count how many of the sampled questions' k nearest are in the lists that were written, and print it."""
+    """Count how many of the sampled questions' k nearest are in the lists that were written, and say it."""
     calls = [(files, request, plan, group, number) for group in plan.groups for number in group]
     run_tasks("exact neighbours of a sample", _exact_in_block, calls)
     report = run_tasks("recall", _recall_of_group, [(files, request, group) for group in plan.groups])
     exact, found = (report.counts.get(name, 0) for name in (EXACT, FOUND))
     if exact:
         sampled = report.counts[SAMPLED]
-        print(f"recall@{request.settings.k} of the lists: {found / exact:.4f}, of {sampled:,} questions", flush=True)
+        _log.info(f"recall@{request.settings.k} of the lists: {found / exact:.4f}, of {sampled:,} questions")
     return report
 
 

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from dupq import storage
-from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
+from dupq.execution.tasks import Report, run_tasks
+from dupq.execution.units import Counts, skip_or
 from dupq.neighbours.embeddings import gathered
 from dupq.neighbours.nearest import empty_nearest, merge_rows
 from dupq.runs.embeddings import embeddings_of, read_embeddings, write_embeddings

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from typing_extensions import TypedDict
 
 from dupq import storage
 from dupq.clusters.scoring import ranked
-from dupq.execution.tasks import Counts
+from dupq.execution.units import Counts
+from dupq.json_files import read_as
 from dupq.neighbours.measure import Measure
 from dupq.neighbours.nearest import Nearest, empty_nearest
 from dupq.runs.layout import NeighbourFiles
@@ -38,6 +40,18 @@ class SearchRequest:
             "scope": settings.scope,
             "sites": list(settings.sites),
         }
+
+
+class Answered(TypedDict):
+    """The search request that a run has answered: `SearchRequest.lasting`, and what a later run needs to know."""
+
+    sites_of_keys: list[str]
+    has_all_pairs: bool
+
+
+def read_answered(uri: str) -> Answered:
+    """What was asked of a finished search, a JSON file; raises DupqError if it is damaged."""
+    return read_as(uri, Answered, "its run is damaged")
 
 
 def nearest_table(keys: np.ndarray, nearest: Nearest) -> pa.Table:

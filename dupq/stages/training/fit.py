@@ -9,7 +9,6 @@ taken.
 """
 
 import os
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -20,9 +19,12 @@ import numpy as np
 from dupq import storage
 from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import chosen
-from dupq.execution.tasks import RETRIES, Counts, Report, run_tasks
+from dupq.execution import cluster
+from dupq.execution.tasks import RETRIES, Report, lost, run_tasks
+from dupq.execution.units import Counts
 from dupq.links.known import Known
 from dupq.links.split import Split
+from dupq.runs import log
 from dupq.runs.training_layout import TrainingFiles
 from dupq.settings import config
 from dupq.settings.config import Settings
@@ -58,9 +60,10 @@ def fit(files: TrainingFiles, sites: Sites, settings: Settings, workers: int) ->
         "files": asdict(files),
         "sites": sites.names,
         "settings": config.to_dict(settings),
-        "is_watched": sys.stderr.isatty(),
+        "is_watched": log.is_live(),
     }
     use_gpu = _use_gpu(settings.training.gpu, workers)
+    cluster.check_fits("fit", 1, int(use_gpu), workers)
     with shown(files.curve, files.progress):
         if workers == 1:
             run_tasks("fit", _train_alone, [(loop_config, use_gpu)], gpus=int(use_gpu))
@@ -77,6 +80,7 @@ def fit(files: TrainingFiles, sites: Sites, settings: Settings, workers: int) ->
 
 def _train_together(loop_config: dict[str, Any], folder: str, workers: int, use_gpu: bool) -> None:
     """Train with Ray Train, whose own files are below `folder`."""
+    from ray.exceptions import RayError, RayTaskError
     from ray.train import FailureConfig, RunConfig, ScalingConfig, WorkerGroupError
     from ray.train.torch import TorchTrainer
 
@@ -96,13 +100,15 @@ def _train_together(loop_config: dict[str, Any], folder: str, workers: int, use_
     try:
         trainer.fit()
     except WorkerGroupError as error:
-        causes = [cause for cause in error.worker_failures.values() if isinstance(cause, DupqError)]
+        failures = list(error.worker_failures.values())
+        causes = [cause for cause in failures if isinstance(cause, DupqError)]
+        deaths = [cause for cause in failures if isinstance(cause, RayError) and not isinstance(cause, RayTaskError)]
+        if deaths and not causes:
+            raise lost(f"fit: one of {workers} workers", RETRIES + 1, deaths[0]) from error
         raise causes[0] if causes else error from error
 
 
 def _use_gpu(wish: str, workers: int) -> bool:
-    from dupq.execution import cluster
-
     return wish == "always" or (wish == "auto" and cluster.gpus() >= workers)
 
 

@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 from dupq import storage
 from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import chosen
-from dupq.execution.tasks import Counts, Report, run_tasks
+from dupq.execution.tasks import Report, run_tasks
+from dupq.execution.units import Counts
 from dupq.links.known import Known, LabelledPairs, known_pairs
 from dupq.links.pair_files import read_pairs
 from dupq.links.split import FEWEST_SETS, Split

@@ -1,16 +1,19 @@
 """Printing the progress of training: each epoch as it ends, and on a terminal the running one."""
 
 import contextlib
+import logging
 import sys
 import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from dupq import storage
+from dupq.runs import log
 
 if TYPE_CHECKING:
     from dupq.training.checkpoints import Epoch
 
+_log = logging.getLogger(__name__)
 POLL_SECONDS = 2.0
 
 
@@ -44,7 +47,7 @@ def _epochs_before(uri: str) -> int:
     """The epochs of an earlier attempt."""
     done = len(storage.read_json(uri)) if storage.exists(uri) else 0
     if done:
-        print(f"  going on after epoch {done}", flush=True)
+        _log.info(f"  going on after epoch {done}")
     return done
 
 
@@ -52,8 +55,9 @@ def _print_epochs(uri: str, told: int) -> int:
     """Print the epochs after the first `told`; returns how many there are."""
     curve = storage.read_json(uri) if storage.exists(uri) else []
     for row in curve[told:]:
-        start = "\r\033[K" if sys.stderr.isatty() else ""
-        print(f"{start}  epoch {row['epoch']:3}  loss {row['loss']:.4f}{_measured(row, curve)}", flush=True)
+        if log.is_live():
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+        _log.info(f"  epoch {row['epoch']:3}  loss {row['loss']:.4f}{_measured(row, curve)}", extra={"told": row})
     return len(curve)
 
 
@@ -66,7 +70,7 @@ def _measured(row: "Epoch", curve: list["Epoch"]) -> str:
 
 
 def _print_progress(uri: str) -> None:
-    if sys.stderr.isatty() and storage.exists(uri):
+    if log.is_live() and storage.exists(uri):
         print("\r\033[K" + progress_line(storage.read_json(uri)), end="\r", file=sys.stderr, flush=True)
 
 

@@ -10,11 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from dupq import storage
-from dupq.encoders.description import FITNESS_QUESTIONS, SPLIT
+from dupq.encoders.description import FILES, FITNESS_QUESTIONS, SPLIT, read_description
 from dupq.evaluation.known_duplicates import chosen
-from dupq.execution.tasks import Counts, Report, run_tasks
+from dupq.execution.tasks import Report, run_tasks
+from dupq.execution.units import Counts
 from dupq.links.known import Known
 from dupq.links.split import Split
+from dupq.report import learning_curve
 from dupq.runs.training_layout import TrainingFiles
 from dupq.settings.config import Settings
 from dupq.stages.training.prepare import all_keys, read_known, texts_among
@@ -22,6 +24,8 @@ from dupq.text.keys import Sites
 
 if TYPE_CHECKING:
     from dupq.encoders.reader import Reader
+
+PICTURE = "learning_curve.svg"
 
 
 def save_encoder(files: TrainingFiles, sites: Sites, settings: Settings, run_id: str) -> Report:
@@ -56,8 +60,10 @@ def _save(files: TrainingFiles, site_names: list[str], settings: Settings, run_i
         "development_pair_accuracy": accuracy,
         "learning_curve": storage.read_json(files.curve),
     }
-    _write_split(files.output, known.split, known.wrong, sites)
-    save(files.output, SavedEncoder(network, vocabulary, settings, threshold, found, metrics), run_id)
+    _write_split(files.encoder, known.split, known.wrong, sites)
+    save(files.encoder, SavedEncoder(network, vocabulary, settings, threshold, found, metrics), run_id)
+    picture = learning_curve.picture(storage.read_json(files.curve))
+    storage.write_bytes(storage.join(files.encoder, PICTURE), picture.encode())
     return {"rows_in": len(keys), "rows_out": 1}
 
 
@@ -86,6 +92,28 @@ def _pair_threshold(
     scores = EncoderRanker(embedded, reader.network.measure).score(pairs.left, pairs.right)
     threshold = best_threshold(scores, pairs.labels)
     return threshold, accuracy(scores, pairs.labels, threshold)
+
+
+def publish(files: TrainingFiles, output: str) -> str:
+    """Copy the saved encoder to a folder of its own in `output`, and point latest.json there; returns the folder.
+
+    A folder is named by its encoder's fingerprint and its training, and is never changed: whoever reads an older
+    encoder goes on reading it. What is damaged in it is written again.
+    """
+    description = read_description(files.encoder)
+    name = f"{description['fingerprint'][:16]}-{description['run_id'][:8]}"
+    folder = storage.join(output, name)
+    run_tasks("publish", _publish, [(files.encoder, folder)])
+    storage.write_json(storage.join(output, "latest.json"), {"encoder": name})
+    return folder
+
+
+def _publish(source: str, folder: str) -> Counts:
+    for file in (*reversed(FILES), PICTURE):  # the description, which readers look for first, after what it describes
+        content, place = storage.read_bytes(storage.join(source, file)), storage.join(folder, file)
+        if not storage.exists(place) or storage.read_bytes(place) != content:
+            storage.write_bytes(place, content)
+    return {}
 
 
 def _write_split(output: str, split: Split, wrong: np.ndarray, sites: Sites) -> None:

@@ -14,7 +14,8 @@ from scipy import sparse
 
 from dupq import storage
 from dupq.errors import DupqError
-from dupq.execution.tasks import Counts, Report, run_tasks, skip_or
+from dupq.execution.tasks import Report, run_tasks
+from dupq.execution.units import Counts, skip_or
 from dupq.runs.training_layout import TrainingFiles
 from dupq.settings.config import Settings
 from dupq.settings.text import TextSettings

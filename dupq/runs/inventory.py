@@ -1,0 +1,133 @@
+"""The runs below an output folder, with what is known of them, and what they left that nothing needs."""
+
+import contextlib
+import re
+from collections import defaultdict
+from collections.abc import Collection
+from datetime import datetime
+from typing import Any
+
+import pyarrow.fs as pafs
+
+from dupq import storage
+from dupq.encoders.description import encoder_at
+from dupq.errors import DupqError, StorageError
+from dupq.runs.progress import Progress, is_alive, read_progress, time_of
+from dupq.runs.retention import YOUNG, KnownRun, State
+
+_RUN_ID = re.compile(r"[0-9a-f]{16}")
+_Files = dict[str, pafs.FileInfo]  # by their paths in a folder
+_SIGNS = ("stages/", "manifest.json", "progress.json", "_SUCCESS")  # a folder of such a name with one of these is a run
+
+
+def known_runs(output: str, now: datetime) -> list[KnownRun]:
+    """The runs below `output`, by when they were touched last. Empty if there is none."""
+    by_run: dict[str, _Files] = defaultdict(dict)
+    for relative, info in _files(output):
+        run_id, _, path = relative.partition("/")
+        if path:
+            by_run[run_id][path] = info
+    latest = _latest(output)
+    found = [_known(storage.join(output, run_id), files, latest, now) for run_id, files in by_run.items()]
+    return sorted((run for run in found if run is not None), key=lambda run: (run.touched, run.run_id))
+
+
+def known_run(output: str, run_id: str, now: datetime) -> KnownRun | None:
+    """What is known of one of the runs below `output`; None if there is no such run."""
+    uri = storage.join(output, run_id)
+    return _known(uri, dict(_files(uri)), _latest(output), now)
+
+
+def _latest(output: str) -> str | None:
+    return json_of(storage.join(output, "latest.json")).get("run_id")
+
+
+def _known(uri: str, files: _Files, latest: str | None, now: datetime) -> KnownRun | None:
+    run_id = storage.name(uri)
+    if not _RUN_ID.fullmatch(run_id) or not any(path.startswith(_SIGNS) for path in files):
+        return None
+    told = read_progress(uri) if "progress.json" in files else None
+    if "_SUCCESS" in files:
+        state = State.LATEST if run_id == latest else State.FINISHED
+        is_told = told is not None and told["state"] == "finished"  # a copy of the run has a newer _SUCCESS
+        touched = time_of(told) if told and is_told else files["_SUCCESS"].mtime
+    else:
+        state = _state_of(told, now)
+        touched = max(info.mtime for info in files.values())
+    manifest = json_of(storage.join(uri, "manifest.json"))  # that is there when all stages are done
+    inputs = manifest.get("inputs") or (told["inputs"] if told else {})
+    previous = inputs.get("previous")
+    size = sum(info.size for info in files.values())
+    return KnownRun(run_id, state, touched, size, storage.name(previous) if previous else None)
+
+
+def _state_of(told: Progress | None, now: datetime) -> State:
+    if told is None:
+        return State.UNFINISHED
+    if told["state"] == "gate missed":
+        return State.GATE_MISSED
+    return State.RUNNING if is_alive(told, now) else State.UNFINISHED
+
+
+def json_of(uri: str) -> dict[str, Any]:
+    """The JSON object in a file; empty if there is none."""
+    if not storage.exists(uri):
+        return {}
+    with contextlib.suppress(DupqError):
+        found = storage.read_json(uri)
+        if isinstance(found, dict):
+            return found
+    return {}
+
+
+def _files(folder: str) -> list[tuple[str, pafs.FileInfo]]:
+    """All files at any depth below a folder, hidden ones too, by their paths in it."""
+    return [(path, info) for path, info in _entries(folder, recursive=True) if info.type == pafs.FileType.File]
+
+
+def _entries(folder: str, recursive: bool) -> list[tuple[str, pafs.FileInfo]]:
+    files, path = storage.filesystem(folder)
+    try:
+        found = files.get_file_info(pafs.FileSelector(path, recursive=recursive, allow_not_found=True))
+    except OSError as error:
+        raise StorageError(f"{folder}: cannot be listed ({error})") from error
+    return [(info.path[len(path) :].lstrip("/"), info) for info in found]
+
+
+def remove(run: str) -> None:
+    """Remove a run, first what makes it look whole."""
+    storage.delete(storage.join(run, "_SUCCESS"))
+    storage.delete_folder(run)
+
+
+def clear(folder: str, kept: Collection[str], really: bool = True) -> int:
+    """Remove all below a folder but the files and folders `kept` (URIs); returns their bytes.
+
+    Without `really`, they are counted only.
+    """
+    size = 0
+    for name, info in _entries(folder, recursive=False):
+        uri = storage.join(folder, name)
+        if uri in kept:
+            continue
+        if info.type == pafs.FileType.File:
+            size += info.size
+            if really:
+                storage.delete(uri)
+        elif any(other.startswith(f"{uri}/") for other in kept):
+            size += clear(uri, kept, really)
+        else:
+            size += sum(found.size for _, found in _files(uri))
+            if really:
+                storage.delete_folder(uri)
+    return size
+
+
+def encoder_leftovers(encoder: str, now: datetime) -> list[KnownRun]:
+    """The work of trainings into this folder that did not make the encoder there, and that nobody is at now."""
+    runs = known_runs(storage.join(encoder, "work"), now)
+    place = storage.join(encoder_at(encoder), "encoder.json")
+    made_it = json_of(place).get("run_id")
+    return [
+        run for run in runs if run.run_id != made_it and run.state is not State.RUNNING and now - run.touched >= YOUNG
+    ]

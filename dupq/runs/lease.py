@@ -1,0 +1,162 @@
+"""One job at a time is at work on a run, or on a site of an archive: it holds a lease, and a heartbeat keeps it alive.
+
+Leases are numbered, and each is made by a conditional write: of several jobs that would take the next one, one gets it.
+A lease is over once its job gave it up, or its process is gone, which a job on the same machine sees at once. From
+another machine it is over when its heartbeat is older than LIFE. A job that was taken for dead, and is not, finds the
+later lease and stops. Tables are not at risk: files are put in their place whole, and both jobs would write the same.
+"""
+
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from typing_extensions import TypedDict
+
+from dupq import storage
+from dupq.errors import DupqError, LeaseError
+from dupq.json_files import read_whole
+
+BEAT_SECONDS = 15.0
+LIFE = timedelta(seconds=90)
+_ours: set[str] = set()  # the files of leases that this process holds
+_lock = threading.Lock()  # of `_ours`
+
+
+class Holder(TypedDict):
+    """A lease: who holds it. Times are UTC, in ISO 8601."""
+
+    machine: str
+    process: int
+    started: str  # when the process did, as the machine counts: numbers of processes come again
+    since: str
+    seen: str
+    is_over: bool
+
+
+class Lease:
+    """The lease of this process on a run or a site."""
+
+    def __init__(self, place: str, holder: Holder, name: str) -> None:
+        """Use `held`."""
+        self.place, self._holder, self._name = place, holder, name
+        self._is_lost = False
+
+    def check(self) -> None:
+        """Raise LeaseError if, at the last beat, a later job had taken over."""
+        if self._is_lost:
+            raise LeaseError(f"{self._name}: another job took this one for dead and has taken it over; this one stops")
+
+    def beat(self) -> None:
+        """Say that this job is alive, or notice that it was taken for dead."""
+        newest = _newest(storage.parent(self.place))
+        self._is_lost = newest is not None and newest > storage.name(self.place)
+        if not self._is_lost:
+            self._holder["seen"] = _now()
+            storage.write_json(self.place, self._holder)
+
+    def give_up(self) -> None:
+        """The job has ended."""
+        if not self._is_lost:
+            storage.write_json(self.place, {**self._holder, "is_over": True})
+
+
+@contextlib.contextmanager
+def held(folder: str, name: str = "") -> Iterator[Lease]:
+    """The lease on what is made in `folder`, called `name` in errors. Raises LeaseError if another job holds it."""
+    lease = _take(folder, name or folder)
+    ended = threading.Event()
+    thread = threading.Thread(target=_beat, args=(lease, ended), daemon=True)
+    thread.start()
+    try:
+        yield lease
+    finally:
+        ended.set()
+        thread.join()
+        _ours.discard(lease.place)
+        with contextlib.suppress(DupqError):  # it runs out by itself
+            lease.give_up()
+
+
+def _take(place: str, name: str) -> Lease:
+    folder = storage.join(place, "leases")
+    while True:
+        newest = _newest(folder)
+        if newest is not None:
+            _check_over(name, storage.join(folder, newest))
+        number = int(newest.removesuffix(".json")) + 1 if newest else 1
+        now = _now()
+        machine, process = _machine(), os.getpid()
+        holder = Holder(
+            machine=machine, process=process, started=_started(process) or "", since=now, seen=now, is_over=False
+        )
+        file = storage.join(folder, f"{number:06d}.json")
+        with _lock:
+            is_ours = storage.create(file, storage.json_bytes(holder))
+            if is_ours:
+                _ours.add(file)
+        if is_ours:
+            if newest is not None:
+                with contextlib.suppress(DupqError):  # the later one counts
+                    storage.delete(storage.join(folder, newest))
+            return Lease(file, holder, name)
+
+
+def _check_over(name: str, place: str) -> None:
+    holder = read_whole(place, Holder)
+    if holder is None or holder["is_over"]:
+        return
+    seen = datetime.fromisoformat(holder["seen"])
+    if holder["machine"] == _machine():
+        is_alive = _started(holder["process"]) == holder["started"]
+        if holder["process"] == os.getpid():  # which may have failed to give it up
+            with _lock:
+                is_alive = is_alive and place in _ours
+    else:
+        is_alive = datetime.now(UTC) - seen < LIFE
+    if is_alive:
+        raise LeaseError(
+            f"{name}: process {holder['process']} on {holder['machine'].partition('/')[0]} is at work on it since "
+            f"{holder['since']}, last seen {holder['seen']}; wait for its end, or if it is dead, until "
+            f"{(seen + LIFE).isoformat(timespec='seconds')}"
+        )
+
+
+def _beat(lease: Lease, ended: threading.Event) -> None:
+    while not ended.wait(BEAT_SECONDS):
+        with contextlib.suppress(DupqError):  # a storage that is away for a while; the next beat tries again
+            lease.beat()
+
+
+def _newest(folder: str) -> str | None:
+    names = [file.relative for file in storage.list_files(folder, ".json")]
+    return max(names, default=None)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _machine() -> str:
+    """The name of this machine, and which of its sets of processes this is (containers have their own)."""
+    try:
+        return f"{socket.gethostname()}/{os.readlink('/proc/self/ns/pid')}"
+    except OSError:  # no Linux
+        return socket.gethostname()
+
+
+def _started(process: int) -> str | None:
+    """When a process of this machine started; "" where that cannot be known, None if there is no such process."""
+    with contextlib.suppress(OSError):
+        status = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        return None if status[0] == "Z" else status[19]
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return None
+    except PermissionError:
+        return ""
+    return ""

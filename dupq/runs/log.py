@@ -1,0 +1,118 @@
+"""Lines for operators: shown as text or as JSON, and kept as JSON in `run.log` beside the run.
+
+All of dupq logs to children of the logger `dupq`. With the default, a line is shown as its message alone, an error
+behind `error: `; as JSON it has the time (UTC), the level, the stage, the run, and what else the record tells.
+"""
+
+import json
+import logging
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Literal
+
+from dupq import storage
+
+NAME = "run.log"
+Kind = Literal["plain", "json"]
+_logger = logging.getLogger("dupq")
+
+
+class _Place:
+    """What this process is at work on."""
+
+    run: str | None = None  # its id
+    stage: str | None = None
+
+
+place = _Place()
+
+
+class _Plain(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        prefix = {logging.WARNING: "warning: ", logging.ERROR: "error: "}.get(record.levelno, "")
+        trace = f"{self.formatException(record.exc_info)}\n" if record.exc_info else ""
+        return f"{trace}{prefix}{record.getMessage()}"
+
+
+class _Json(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        told: Mapping[str, object] = getattr(record, "told", {})
+        line = {
+            **told,
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "run": place.run,
+            "stage": place.stage,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False)
+
+
+class _Shown(logging.Handler):
+    """Shows results on stdout; errors, tracebacks and progress on stderr."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        is_aside = record.levelno >= logging.ERROR or record.exc_info or getattr(record, "is_progress", False)
+        print(self.format(record), file=sys.stderr if is_aside else sys.stdout, flush=True)
+
+
+class _Kept(logging.Handler):
+    """Keeps the lines of a run; `write` writes all of them, after those of earlier attempts."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__()
+        self.setFormatter(_Json())
+        self._uri = uri
+        self._content = storage.read_bytes(uri) if storage.exists(uri) else b""
+        self._is_new = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._content += self.format(record).encode() + b"\n"
+        self._is_new = True
+
+    def write(self) -> None:
+        if self._is_new:
+            self._is_new = False  # a line that comes now is written the next time
+            storage.write_bytes(self._uri, self._content)
+
+
+_shown = _Shown()
+_shown.setFormatter(_Plain())
+_logger.addHandler(_shown)
+_logger.setLevel(logging.INFO)
+_logger.propagate = False
+_kept: _Kept | None = None
+
+
+def show_as(kind: Kind) -> None:
+    """Show lines as text or as JSON from now on."""
+    _shown.setFormatter(_Json() if kind == "json" else _Plain())
+
+
+def is_live() -> bool:
+    """Whether a line that is drawn over and over is wanted: only on a terminal."""
+    return isinstance(_shown.formatter, _Plain) and sys.stderr.isatty()
+
+
+def progress_line(logger: logging.Logger, message: str) -> None:
+    """A line that says how far something is."""
+    logger.info(message, extra={"is_progress": True})
+
+
+def keep(uri: str) -> None:
+    """Keep the lines that follow in the file `uri`, and no longer in the one before. Raises DupqError."""
+    global _kept
+    if _kept is not None:
+        write_kept()
+        _logger.removeHandler(_kept)
+    _kept = _Kept(uri)
+    _logger.addHandler(_kept)
+
+
+def write_kept() -> None:
+    """Write the file that lines are kept in, if there is one and there are new lines. Raises DupqError."""
+    if _kept is not None:
+        _kept.write()

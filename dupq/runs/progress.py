@@ -1,0 +1,144 @@
+"""How far a run is: `progress.json` in its folder, for `dupq status` and whoever watches.
+
+While a stage works, a thread writes the file every few seconds, also if nothing new is done: so a reader knows that the
+job is alive. What tells progress changes memory only. A file that cannot be written never fails the run.
+"""
+
+import contextlib
+import threading
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypedDict, cast
+
+from dupq import storage
+from dupq.errors import DupqError
+from dupq.runs import log
+
+SECONDS_BETWEEN = 10.0
+ALIVE = timedelta(minutes=5)  # since it was written last: then its job may still be at work; clocks differ a little
+_NAME = "progress.json"
+
+
+class Progress(TypedDict):
+    """progress.json. Times are UTC, in ISO 8601."""
+
+    state: str  # running, failed, gate missed, finished
+    stage: str
+    step: str  # of the stage
+    done: int  # pieces of the step
+    total: int  # 0: not known yet
+    since: str  # when the stage began
+    began: str  # when this attempt at the run began
+    inputs: dict[str, Any]  # as in manifest.json
+    updated: str
+
+
+class _Watched:
+    """The run that this process is at work on."""
+
+    uri: str | None = None
+    progress: Progress
+
+
+_watched = _Watched()
+_lock = threading.Lock()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+@contextlib.contextmanager
+def of_stage(run: str, stage: str, inputs: Mapping[str, object]) -> Iterator[None]:
+    """Keep progress.json and run.log of the run at `run` up to date while its stage works."""
+    _enter(run, stage, inputs)
+    ended = threading.Event()
+    thread = threading.Thread(target=_follow, args=(ended,), daemon=True)
+    thread.start()
+    try:
+        yield
+    except BaseException:
+        _watched.progress["state"] = "failed"
+        raise
+    finally:
+        ended.set()
+        thread.join()
+        _write()
+
+
+def _enter(run: str, stage: str, inputs: Mapping[str, object]) -> None:
+    is_new = run != _watched.uri
+    now = _now()
+    began = now if is_new else _watched.progress["began"]
+    _watched.uri = run
+    _watched.progress = Progress(
+        state="running",
+        stage=stage,
+        step="",
+        done=0,
+        total=0,
+        since=now,
+        began=began,
+        inputs=dict(inputs),
+        updated=now,
+    )
+    log.place.run, log.place.stage = storage.name(run), stage
+    if is_new:
+        with contextlib.suppress(DupqError):
+            log.keep(storage.join(run, log.NAME))
+        _write()
+
+
+def _follow(ended: threading.Event) -> None:
+    while not ended.wait(SECONDS_BETWEEN):
+        _write()
+
+
+def _write() -> None:
+    with _lock, contextlib.suppress(DupqError, OSError):
+        _watched.progress["updated"] = _now()
+        storage.write_json(storage.join(str(_watched.uri), _NAME), _watched.progress)
+        log.write_kept()
+
+
+def tell(step: str, done: int, total: int) -> None:
+    """So many of the pieces of a step are done; of no effect outside a stage. Nothing is written yet."""
+    if _watched.uri is not None:
+        _watched.progress.update({"step": step, "done": done, "total": total})
+
+
+def end(run: str, state: str) -> None:
+    """The run at `run` is finished, or failed; of no effect if this process has done nothing for it."""
+    if run == _watched.uri:
+        _watched.progress["state"] = state
+        _write()
+        log.place.stage = None
+        _watched.uri = None
+
+
+def end_failed() -> None:
+    """What this process is at work on failed, if it is at work on a run."""
+    if _watched.uri is not None:
+        end(_watched.uri, "failed")
+
+
+def read_progress(run: str) -> Progress | None:
+    """How far the run at `run` is; None if nothing, or nothing readable, tells it."""
+    place = storage.join(run, _NAME)
+    if not storage.exists(place):
+        return None
+    with contextlib.suppress(DupqError):
+        found: Any = storage.read_json(place)
+        if isinstance(found, dict) and Progress.__annotations__.keys() <= found.keys():
+            return cast(Progress, found)
+    return None
+
+
+def is_alive(progress: Progress, now: datetime) -> bool:
+    """Whether the job that wrote this is at work, as far as one can see."""
+    return progress["state"] == "running" and now - time_of(progress) < ALIVE
+
+
+def time_of(progress: Progress) -> datetime:
+    """When it was written."""
+    return datetime.fromisoformat(progress["updated"])

@@ -1,0 +1,75 @@
+"""The records of a run's finished stages, and whether what they name is still there as it was written.
+
+A stage is finished if its record is in `stages/` and each file that the record names has its size and checksum. What
+was deleted, cut or replaced since makes the stage unfinished again: the record and the damaged files are removed, and
+the stage makes them anew, byte for byte, and so do those after it; of their units only what is missing is made again.
+"""
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from dupq import storage
+from dupq.json_files import read_whole
+from dupq.runs.records import Output, StageRecord
+
+_AT_ONCE = 32  # files that are checked side by side: on S3 each is a request, on a disk it is read
+
+
+def place_of(run: str, name: str) -> str:
+    """The file of a stage's record."""
+    return storage.join(run, "stages", f"{name}.json")
+
+
+def recover(run: str) -> dict[str, StageRecord]:
+    """The records of the stages of `run` (URI) that are finished; damaged files and records are removed."""
+    records = _records(run)
+    lost = set(damaged(run, {path: output for record in records for path, output in record["outputs"].items()}))
+    for path in lost:
+        storage.delete(storage.join(run, path))
+    finished = {record["name"]: record for record in records}
+    while broken := [record for record in finished.values() if lost & _needed(record, finished.values())]:
+        for record in broken:
+            storage.delete(place_of(run, record["name"]))
+            del finished[record["name"]]
+    return finished
+
+
+def is_intact(run: str, name: str, places: Sequence[str]) -> bool:
+    """Whether a stage of `run` finished, and all that it wrote at `places` (files and folders) is there as written."""
+    record = read_whole(place_of(run, name), StageRecord)
+    if record is None:
+        return False
+    below = tuple(place.removeprefix(f"{run}/") for place in places)
+    outputs = {path: output for path, output in record["outputs"].items() if _is_below(path, below)}
+    return all(any(_is_below(path, (place,)) for path in outputs) for place in below) and not damaged(run, outputs)
+
+
+def _is_below(path: str, places: tuple[str, ...]) -> bool:
+    return path in places or path.startswith(tuple(f"{place}/" for place in places))
+
+
+def _records(run: str) -> list[StageRecord]:
+    found = []
+    for file in storage.list_files(storage.join(run, "stages"), ".json"):
+        record = read_whole(file.uri, StageRecord)
+        if record is None:
+            storage.delete(file.uri)
+        else:
+            found.append(record)
+    return found
+
+
+def _needed(record: StageRecord, finished: Iterable[StageRecord]) -> set[str]:
+    """The paths of a stage without those that a finished stage was the last to need."""
+    dropped = [other["dropped"] for other in finished if other["dropped"]]
+    return {path for path in record["outputs"] if not any(path.startswith(f"{folder}/") for folder in dropped)}
+
+
+def damaged(run: str, outputs: dict[str, Output]) -> list[str]:
+    """Those paths of `outputs`, below `run`, whose file is not there as it was written."""
+    there = {file.relative: file.size for file in storage.list_files(run)}
+    lost = [path for path, output in outputs.items() if there.get(path) != output["size"]]
+    others = sorted(outputs.keys() - set(lost))
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        checksums = list(pool.map(lambda path: storage.checksum(storage.join(run, path)), others))
+    return lost + [path for path, found in zip(others, checksums, strict=True) if found != outputs[path]["checksum"]]

@@ -1,0 +1,38 @@
+"""The end of a finished run: of `work/`, only what a later run or a reader needs is kept."""
+
+import logging
+
+from dupq import storage
+from dupq.errors import DupqError
+from dupq.runs import inventory
+from dupq.runs.layout import RunLayout
+
+_log = logging.getLogger(__name__)
+
+
+def needed_later(run: str) -> frozenset[str]:
+    """The files and folders of the work of a finished run that are still read.
+
+    By a later run with --previous: the texts, the lists, the pairs above the floor, and what these were made by. By
+    `Run.at`: the calibration and the rarities. By `Run.similar` and look-ups with datasketch: the signatures, if they
+    were wanted.
+    """
+    files = RunLayout(run, (), "", None, None, None, None)
+    neighbours = files.neighbours
+    texts = (files.near.texts, files.contents, files.texts_made_as, files.encoding.made_as)
+    lists = (neighbours.plan, neighbours.request, neighbours.nearest, neighbours.similar)
+    others = (files.calibration.output, files.terms.rarities, files.near.signatures)
+    return frozenset((*texts, *lists, *others))
+
+
+def tidy(run: str, really: bool = True) -> int:
+    """Remove what nothing needs of the work of a finished run; returns its bytes. Without `really`, count only."""
+    return inventory.clear(storage.join(run, "work"), needed_later(run), really)
+
+
+def tidy_at_end(run: str) -> None:
+    """The same, where a failure is only told: the run is whole, and the next attempt or `dupq prune` tidies again."""
+    try:
+        tidy(run)
+    except DupqError as error:
+        _log.warning(f"{run}: what is left of the work could not be removed ({error})")

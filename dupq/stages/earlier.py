@@ -1,0 +1,187 @@
+"""What a run takes from an earlier one: the texts and embeddings of questions that say what they said then.
+
+A shard's questions are looked for in the earlier files whose span of ids its own meets: both are sorted, or nearly so.
+What is not found there is made anew. The answer is that of a run without an earlier one, byte for byte; so nothing is
+taken that was made in another way or is damaged, nor embeddings from a GPU, which depend on the others of their batch.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from typing_extensions import TypedDict
+
+from dupq import storage
+from dupq.json_files import read_whole
+from dupq.runs import versions
+from dupq.runs.layout import RunLayout
+from dupq.runs.stage_records import is_intact
+from dupq.settings.text import TextSettings
+from dupq.tables import CONTENTS, TEXTS
+from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites
+
+_log = logging.getLogger(__name__)
+_AT_A_TIME = 16  # footers that are read; on S3 each waits for the network
+_FILES = 8  # of the earlier run that are read for a shard
+_ROWS_AT_ONCE = 8_192
+
+
+class _TextsMadeAs(TypedDict):
+    """What is kept beside texts: `texts_made_as`, and whose keys they have."""
+
+    settings: dict[str, object]
+    algorithm: int
+    sites: list[str]
+
+
+class Span(NamedTuple):
+    """The name of a file of the earlier run, its site, and the ids in it."""
+
+    name: str
+    site: str
+    low: int
+    high: int
+
+
+class Earlier(NamedTuple):
+    """The files of an earlier run that may be used; each shard has one of that name in each folder."""
+
+    texts: str
+    contents: str
+    embeddings: str
+    spans: list[Span]
+
+    def names_for(self, site: str, ids: np.ndarray) -> list[str]:
+        """The files that may hold questions of `site` with these ids."""
+        if not len(ids):
+            return []
+        low, high = int(ids.min()), int(ids.max())
+        met = [span.name for span in self.spans if span.site == site and span.low <= high and low <= span.high]
+        return met[:_FILES]
+
+
+class Contents(NamedTuple):
+    """The hashes of what questions of one site say, by their sorted ids."""
+
+    ids: np.ndarray  # int64, (n,)
+    hashes: np.ndarray  # int64, (n, 2)
+
+    def are_same(self, ids: np.ndarray, hashes: np.ndarray) -> np.ndarray:
+        """Whether each of the questions `ids` is here with the same hash (bool)."""
+        if not len(self.ids):
+            return np.zeros(len(ids), bool)
+        places = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
+        return (self.ids[places] == ids) & (self.hashes[places] == hashes).all(axis=1)
+
+
+def texts_made_as(settings: TextSettings) -> dict[str, object]:
+    """What texts are made by."""
+    return {"settings": settings.model_dump(mode="json"), "algorithm": versions.DEDUP["texts"]}
+
+
+def earlier_texts(since: RunLayout | None, made_as: Mapping[str, object]) -> Earlier | None:
+    """The texts of the run `since`; None, and why is said, if they are damaged or not made as `made_as` says."""
+    if since is None:
+        return None
+    then = read_whole(since.texts_made_as, _TextsMadeAs)
+    why_not = _why_not(since, "texts", then, made_as, (since.near.texts, since.contents, since.texts_made_as))
+    if then is None or why_not:
+        _log.info(f"all texts are made anew: {why_not}")
+        return None
+    return Earlier(since.near.texts, since.contents, since.path("embeddings"), _spans(since.contents, then["sites"]))
+
+
+def earlier_embeddings(since: RunLayout | None, made_as: Mapping[str, object], texts: Earlier | None) -> Earlier | None:
+    """`texts`, if the embeddings of the run `since` may be used too; else None, and why is said."""
+    if since is None or texts is None:
+        return None
+    then = read_whole(since.encoding.made_as, dict[str, object])
+    why_not = _why_not(since, "encode", then, made_as, (texts.embeddings, since.encoding.made_as))
+    if made_as["device"] != "cpu":
+        why_not = "on GPUs they depend on the others of their batch"
+    if why_not:
+        _log.info(f"all embeddings are made anew: {why_not}")
+    return None if why_not else texts
+
+
+def _why_not(
+    since: RunLayout,
+    stage: str,
+    then: Mapping[str, object] | None,
+    now: Mapping[str, object],
+    places: tuple[str, ...],
+) -> str | None:
+    if then is None:
+        return f"{since.uri} has not kept them"
+    different = sorted(name for name, value in now.items() if then.get(name) != value)
+    if different:
+        return f"{since.uri} was made with another {', '.join(different)}"
+    if not is_intact(since.uri, stage, places):
+        return f"{since.uri} has lost some of them"
+    return None
+
+
+def _spans(folder: str, sites: Sequence[str]) -> list[Span]:
+    """The spans of the files of contents that are not empty."""
+    with ThreadPoolExecutor(_AT_A_TIME) as pool:
+        found = pool.map(lambda file: (file.relative, _ends(file.uri)), storage.list_files(folder, ".parquet"))
+        return [
+            Span(name, sites[ends[0] >> ID_BITS], ends[0] & MAXIMUM_ID, ends[1] & MAXIMUM_ID)
+            for name, ends in found
+            if ends is not None
+        ]
+
+
+def _ends(uri: str) -> tuple[int, int] | None:
+    """The smallest and the largest key of a file; None if it is empty."""
+    with storage.open_input(uri) as stream, storage.readable(uri, "Parquet"):
+        footer = pq.read_metadata(stream)
+    columns = [footer.row_group(number).column(0).statistics for number in range(footer.num_row_groups)]
+    if not footer.num_rows:
+        return None
+    return min(column.min for column in columns), max(column.max for column in columns)
+
+
+def read_contents(earlier: Earlier, site: str, ids: np.ndarray) -> tuple[list[str], Contents]:
+    """The names of the files that may hold the questions `ids` of `site`, and the hashes that are in them."""
+    names = earlier.names_for(site, ids)
+    return names, hashes_in([storage.join(earlier.contents, name) for name in names])
+
+
+def hashes_in(uris: Sequence[str]) -> Contents:
+    """What files of contents hold; all are of one site."""
+    found = [(np.zeros(0, np.int64), np.zeros((0, 2), np.int64))]
+    for uri in uris:
+        table = storage.read_table(uri, CONTENTS)
+        hashes = np.stack([table[half].to_numpy() for half in ("high", "low")], axis=1)
+        found.append((table["key"].to_numpy() & MAXIMUM_ID, hashes))
+    ids, hashes = (np.concatenate(column) for column in zip(*found, strict=True))
+    order = np.argsort(ids, kind="stable")
+    return Contents(ids[order], hashes[order])
+
+
+def read_texts(earlier: Earlier, names: Sequence[str], site: str, ids: np.ndarray, sites: Sites) -> pa.Table:
+    """The texts of the questions `ids` of `site` that are in these files (rows of TEXTS), by the keys of `sites`."""
+    found = [TEXTS.empty_table()]
+    for name in names:
+        uri = storage.join(earlier.texts, name)
+        for batch in storage.read_pieces(uri, TEXTS, TEXTS.names, _ROWS_AT_ONCE):
+            own = batch["key"].to_numpy() & MAXIMUM_ID
+            rows = np.isin(own, ids)
+            kept = pa.Table.from_batches([batch]).filter(pa.array(rows))
+            found.append(kept.set_column(0, TEXTS.field("key"), pa.array(sites.pack(site, own[rows], uri))))
+    return pa.concat_tables(found)
+
+
+def read_embeddings(earlier: Earlier, names: Sequence[str], ids: np.ndarray) -> pa.Table | None:
+    """The rows of embeddings of the questions `ids` that are in these files; None without files."""
+    found = []
+    for name in names:
+        table = storage.read_table(storage.join(earlier.embeddings, name)).replace_schema_metadata(None)
+        found.append(table.filter(pc.is_in(table["question_id"], pa.array(ids))))
+    return pa.concat_tables(found) if found else None

@@ -1,0 +1,45 @@
+"""The inputs stage: what a run reads more than once is copied into it, as it was when the run was opened.
+
+Links, truth, verdicts, prior and encoder may be replaced while a run is at work, and two stages would then read two
+versions. They are small beside the questions, which are read in place and checked instead (dupq/shards.py).
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from dupq import storage
+from dupq.archive import table_files
+from dupq.execution.tasks import Report, run_tasks
+from dupq.execution.units import Counts, skip_or
+
+
+class Input(NamedTuple):
+    """A file of the inputs, as it was when the run was opened."""
+
+    uri: str
+    path: str  # of its copy, below the run's inputs
+    checksum: str
+
+
+def input_files(uri: str, path: str, names: Sequence[str] = ()) -> list[Input]:
+    """The file `uri`, or the Parquet files below that folder, or those of its files that have these names."""
+    if storage.kind(uri) == "file":
+        return [Input(uri, path, storage.checksum(uri))]
+    found = names or [file.relative for file in table_files(uri)]
+    places = [(storage.join(uri, name), storage.join(path, name)) for name in found]
+    return [Input(place, copy, storage.checksum(place)) for place, copy in places]
+
+
+def copy_inputs(inputs: Sequence[Input], folder: str) -> Report:
+    """Copy the files to `folder`. Raises DupqError if one has changed since the run was opened. A task holds one."""
+    return run_tasks("inputs", _copy, [(file, storage.join(folder, file.path)) for file in inputs])
+
+
+def _copy(file: Input, copy: str) -> Counts:
+    def make() -> Counts:
+        with storage.unchanged(file.uri, lambda: storage.checksum(file.uri) == file.checksum):
+            content = storage.read_bytes(file.uri)
+        storage.write_bytes(copy, content)
+        return {"rows_in": 1, "rows_out": 1}
+
+    return skip_or(copy, make)

@@ -1,0 +1,555 @@
+"""The table of bad inputs: the job, what is damaged or given, the exit code, and words of the one line that says so."""
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from fabricated_run import CS
+from world import (
+    DELETE,
+    PAIRS,
+    REVIEW,
+    REVIEW_HEADING,
+    TRUTH,
+    Damage,
+    content,
+    cut,
+    entry,
+    removed,
+    table,
+    weights,
+    with_values,
+    without,
+    words,
+)
+
+
+class Case(NamedTuple):
+    """`arguments` go behind those of `JOBS`, and of two the last one counts; {world} is the world's folder."""
+
+    job: str
+    name: str
+    said: str | tuple[str, ...]
+    arguments: str | tuple[str, ...] = ()
+    damage: Damage | None = None
+    code: int = 1
+
+
+OUT = ("--output", "{world}/out")
+QUESTIONS = ("--questions", "{world}/questions")
+JOBS = {
+    "ingest": ("--dump", "{world}/dump", *OUT),
+    "train": (*QUESTIONS, "--links", "{world}/links", *OUT, "--preset", "bogdanova-max"),
+    "dedup": (*QUESTIONS, "--encoder", "{world}/encoder", *OUT),
+    "evaluate": (*QUESTIONS, "--links", "{world}/links", *OUT),
+    "report": ("--run", "{world}/runs"),
+    "from-dump": ("--dump", "{world}/dump", *OUT),
+}
+
+ON_RAY = "ingest train dedup evaluate from-dump"
+SHARD = f"questions/site={CS}/part-00000.parquet"
+SITE = ("--site", "a")
+LINKS = f"links/site={CS}/part-00000.parquet"
+CLUSTERS = "runs/fabricated/clusters/part-00000.parquet"
+MARK = "out/ingest/bread.example.com.json"
+NESTED = "[" * 100_000 + "]" * 100_000
+LONG = "x" * 300
+
+
+def _everywhere(jobs: str, name: str, said: str, arguments: tuple[str, ...], code: int = 1) -> list[Case]:
+    return [Case(job, name, said, arguments, code=code) for job in jobs.split()]
+
+
+def _damaged(jobs: str, damages: list[tuple[str, str | tuple[str, ...], Damage]], *arguments: str) -> list[Case]:
+    return [Case(job, name, said, arguments, damage) for job in jobs.split() for name, said, damage in damages]
+
+
+def _settings(job: str, assignments: list[tuple[str, str]], *arguments: str) -> list[Case]:
+    found = []
+    for assignment, said in assignments:
+        name = assignment.partition("=")[0]
+        found.append(Case(job, assignment[:60], (name, said), (*arguments, "--set", assignment), code=2))
+    return found
+
+
+ARGUMENTS = [
+    *_everywhere(ON_RAY, "an unknown option", "--nothing", ("--nothing",), 2),
+    *_everywhere("ingest train dedup evaluate report from-dump", "a stray word", "unrecognized", ("stray",), 2),
+    *_everywhere(ON_RAY, "no output", "--output: ''", ("--output", ""), 2),
+    *_everywhere("train dedup evaluate", "questions of a blank", "--questions: ' '", ("--questions", " "), 2),
+    *_everywhere("train dedup evaluate", "a bucket without a name", "names no file", ("--questions", "s3://"), 2),
+    *_everywhere("train dedup evaluate", "a line break in a path", "a\\nb", ("--questions", "a\nb"), 2),
+    *_everywhere("train dedup evaluate", "a path that is not UTF-8", "--questions", ("--questions", "\udcff"), 2),
+    *_everywhere("ingest from-dump", "a dump's path with a zero byte", "--dump", ("--dump", "a\0b"), 2),
+    *_everywhere(ON_RAY, "a setting without a value", "section.name", ("--set", "x"), 2),
+    *_everywhere(ON_RAY, "no such section", "nowhere", ("--set", "nowhere.k=1"), 2),
+    *_everywhere(
+        ON_RAY,
+        "an output that is a file",
+        "truth.tsv: a file; a folder expected",
+        ("--output", "{world}/truth.tsv"),
+        5,
+    ),
+    *_everywhere(
+        ON_RAY,
+        "an output below a file",
+        "truth.tsv: a file; a folder expected",
+        ("--output", "{world}/truth.tsv/deep/out"),
+        5,
+    ),
+    Case("report", "a path that is no run", "no run is here", ("--run", "{world}/questions")),
+    Case("report", "a path that is not there", "no run is here", ("--run", "{world}/nowhere")),
+    Case("report", "a name of 300 characters", LONG, ("--run", "{world}/" + LONG)),
+    Case("train", "no such preset", "no such preset", ("--preset", "x"), code=2),
+    Case("from-dump", "no such preset", "no such preset", ("--preset", "x"), code=2),
+    Case("train", "no workers", "--workers 0", ("--workers", "0"), code=2),
+    Case("train", "workers in words", "--workers", ("--workers", "two"), code=2),
+    Case("evaluate", "no such table", "--table", ("--table", "x"), code=2),
+    Case("dedup", "a recall in words", "--min-recall", ("--min-recall", "much"), code=2),
+    Case("dedup", "a recall that is no number", "--min-recall nan", ("--min-recall", "nan"), code=2),
+    Case("dedup", "a recall above 1", "--min-recall 1.5", ("--min-recall", "1.5"), code=2),
+    Case("dedup", "a recall below 0", "--min-recall -1", ("--min-recall=-1",), code=2),
+    Case("dedup", "a negative cluster", "--max-cluster -1", ("--max-cluster=-1",), code=2),
+    Case("dedup", "half a cluster", "--max-cluster", ("--max-cluster", "1.5"), code=2),
+    Case("dedup", "a change since nothing", "--previous is needed", ("--max-change", "0.5"), code=2),
+    Case("dedup", "a change that is no number", "--max-change nan", ("--max-change", "nan"), code=2),
+    Case("dedup", "an infinite change", "--max-change inf", ("--max-change", "inf"), code=2),
+    Case("dedup", "a precision that is no number", "calibration.precision", ("--precision", "nan"), code=2),
+    Case("dedup", "a precision of 0", "calibration.precision", ("--precision", "0"), code=2),
+    Case("dedup", "a precision above 1", "calibration.precision", ("--precision", "1.1"), code=2),
+    Case("dedup", "links used somehow", "--known-links", ("--known-links", "somehow"), code=2),
+    Case("ingest", "a share in words", "--max-reject-share", ("--max-reject-share", "some"), code=2),
+    Case("ingest", "a share that is no number", "maximum_reject_share", ("--max-reject-share", "nan"), code=2),
+    Case("ingest", "a share above 1", "maximum_reject_share", ("--max-reject-share", "2"), code=2),
+]
+
+DUMPS = [
+    *_everywhere("ingest from-dump", "a missing dump", "no.7z: no such file or folder", ("--dump", "{world}/no.7z")),
+    *_everywhere("ingest from-dump", "a name of 300 characters", LONG, ("--dump", "{world}/" + LONG)),
+    *_everywhere("ingest from-dump", "a folder without a dump", "no dump in it", ("--dump", "{world}/encoder")),
+    *_everywhere("ingest from-dump", "a table without its columns", "--columns", ("--dump", "{world}/table.csv"), 2),
+    *_damaged(
+        "ingest from-dump", [("an empty archive", "a.7z", content("dump/a.7z", b""))], "--dump", "{world}/dump/a.7z"
+    ),
+    *_damaged(
+        "ingest from-dump",
+        [
+            ("no archive", "a.7z", content("dump/a.7z", b"this is no archive" * 100)),
+            ("an archive of a header only", "a.7z", content("dump/a.7z", b"7z\xbc\xaf\x27\x1c\x00\x04" + b"\xff" * 24)),
+        ],
+        "--dump",
+        "{world}/dump/a.7z",
+    ),
+    *_damaged(
+        "ingest",
+        [("no Parquet", "a.parquet", content("dump/a.parquet", b"PAR1" * 9))],
+        "--dump",
+        "{world}/dump/a.parquet",
+    ),
+    *_damaged(
+        "ingest",
+        [("links without their posts", "PostLinks.xml", content("alone/x.example.com/PostLinks.xml", "<postlinks/>"))],
+        "--dump",
+        "{world}/alone",
+    ),
+    Case("ingest", "a name of no site", "site", ("--site", "../up"), code=1),
+    Case("ingest", "a site of 200 letters", "site", ("--site", "x" * 200), code=1),
+    Case("ingest", "columns without a site", "--site", ("--columns", "id=id,title=title"), code=2),
+    *(
+        Case(
+            "ingest",
+            f"columns {given}",
+            said,
+            ("--dump", "{world}/table.csv", "--site", "a", "--columns", given),
+            code=2,
+        )
+        for given, said in [
+            ("", "names no column"),
+            ("id", "names no column"),
+            ("id=", "names no column"),
+            ("x=id", "no field 'x'"),
+            ("title=title", "id"),
+            ("id=id", "title"),
+            ("id=id,id=id,title=title", "id"),
+            ("id=id,body=b,text=b", "text"),
+        ]
+    ),
+    *_damaged(
+        "ingest from-dump",
+        [
+            ("a mark that is a list", "bread.example.com.json: it holds []", content(MARK, "[]")),
+            ("a mark that is no JSON", "bread.example.com.json: not valid JSON", content(MARK, "{")),
+            ("a mark without counts", "'counts' is missing", content(MARK, '{"made_from": {}, "tables": {}}')),
+        ],
+    ),
+]
+
+_TABLES: list[tuple[str, str | tuple[str, ...], Damage]] = [
+    ("no questions", "questions: no question tables here", removed("questions")),
+    ("questions that are a file", "questions: a file; the folder", content("questions", "x")),
+    ("questions outside a site", "is in no site=NAME folder", content("questions/part.parquet", "x")),
+    ("a question file of nothing", f"{SHARD}: not a readable Parquet file", content(SHARD, b"")),
+    ("a question file of text", f"{SHARD}: not a readable Parquet file", content(SHARD, "no table" * 9)),
+    ("a question file cut short", f"{SHARD}: not a readable Parquet file", cut(SHARD)),
+    ("questions without ids", f"{SHARD}: column 'question_id' is missing", without(SHARD, "question_id")),
+    ("questions without titles", f"{SHARD}: column 'title' is missing", without(SHARD, "title")),
+    ("questions without bodies", f"{SHARD}: column 'body_html' is missing", without(SHARD, "body_html")),
+    ("titles that are numbers in lists", "column 'title'", with_values(SHARD, "title", [[1]], pa.list_(pa.int64()))),
+    ("a question without an id", "'question_id' has 1 empty", with_values(SHARD, "question_id", [None])),
+    ("a question without a title", "'title' has 1 empty", with_values(SHARD, "title", [None])),
+    ("a negative id", "question_id -5 is out of range", with_values(SHARD, "question_id", [-5])),
+    ("an id of 2**48", f"question_id {1 << 48} is out of range", with_values(SHARD, "question_id", [1 << 48])),
+]
+_LINKS: list[tuple[str, str | tuple[str, ...], Damage]] = [
+    ("no links", "links: no link tables here", removed("links")),
+    ("links outside a site", "is in no site=NAME folder", content("links/part.parquet", "x")),
+    ("a link file of text", f"{LINKS}: not a readable Parquet file", content(LINKS, "no table" * 9)),
+    ("links without a type", f"{LINKS}: column 'link_type' is missing", without(LINKS, "link_type")),
+    ("links without their end", f"{LINKS}: column 'related_id' is missing", without(LINKS, "related_id")),
+    ("a link from nowhere", "'question_id' has 1 empty", with_values(LINKS, "question_id", [None])),
+    ("a link to a negative id", "related_id -1 is out of range", with_values(LINKS, "related_id", [-1])),
+]
+
+
+_LINKS_FILE = ("links that are a file", "links: a file; the folder", content("links", "x"))
+
+
+def _emptied(world: Path) -> None:
+    for path in (world / "questions").rglob("*.parquet"):
+        table(str(path.relative_to(world)), lambda found: found.slice(0, 0))(world)
+
+
+TABLES = [
+    *_damaged("train dedup evaluate", _TABLES),
+    *_damaged("train evaluate", _LINKS),
+    *_damaged("dedup", _LINKS, "--links", "{world}/links"),
+    *_damaged(
+        "train dedup",
+        [("links that are a file", "links: a file; the folder", content("links", "x"))],
+        "--links",
+        "{world}/links",
+    ),
+    *_damaged("train evaluate", [("tables without questions", "questions: no questions in the tables", _emptied)]),
+    Case("dedup", "questions without scores", "column 'score' is missing", (), without(SHARD, "score")),
+    Case("dedup", "questions without tags", "column 'tags' is missing", (), without(SHARD, "tags")),
+    *_everywhere("train dedup evaluate", "questions at 300 characters", LONG, ("--questions", "{world}/" + LONG)),
+]
+
+_HEADING = "site\tquestion_id\trelated_id\tkind\n"
+_TRUTHS: list[tuple[str, str | tuple[str, ...], Damage]] = [
+    ("no truth", "truth.tsv: no such file", removed("truth.tsv")),
+    ("truth of nothing", "truth.tsv, line 1: a heading", content("truth.tsv", "")),
+    ("truth without pairs", "truth.tsv: no planted pairs", content("truth.tsv", _HEADING)),
+    ("binary truth", "truth.tsv: not a text in UTF-8", content("truth.tsv", b"\xff\xfe\0\1")),
+    ("truth without a kind", "truth.tsv, line 1: a heading", content("truth.tsv", TRUTH.replace("\tkind", "\tsort"))),
+    ("a field of 200 kB", "truth.tsv, line 4", content("truth.tsv", f"{TRUTH}{CS}\t1\t{'9' * 200_000}\tcopy\n")),
+    ("an id of 10**30", "truth.tsv, line 4", content("truth.tsv", f"{TRUTH}{CS}\t1\t{10**30}\tcopy\n")),
+    ("an id in words", "truth.tsv, line 4: 'one'", content("truth.tsv", f"{TRUTH}{CS}\tone\t2\tcopy\n")),
+    ("a negative id of truth", "truth.tsv, line 4: '-1'", content("truth.tsv", f"{TRUTH}{CS}\t-1\t2\tcopy\n")),
+    ("a line of two columns", "truth.tsv, line 4: 2 columns", content("truth.tsv", f"{TRUTH}{CS}\t1\n")),
+]
+_PAIR_FILES: list[tuple[str, str | tuple[str, ...], Damage]] = [
+    ("pairs of nothing", "pairs.tsv: no pairs in it", content("pairs.tsv", "")),
+    ("a heading without pairs", "pairs.tsv: no pairs in it", content("pairs.tsv", "left\tright\tlabel\n")),
+    ("binary pairs", "pairs.tsv: not a text in UTF-8", content("pairs.tsv", b"\xff\xfe\0\1")),
+    ("a pair of one", "pairs.tsv, line 4: 1 columns", content("pairs.tsv", f"{PAIRS}{CS}/1\n")),
+    ("a label that is none", "pairs.tsv, line 4: label '2'", content("pairs.tsv", f"{PAIRS}{CS}/1\t{CS}/5\t2\n")),
+    ("a question and itself", "paired with itself", content("pairs.tsv", f"{PAIRS}{CS}/1\t{CS}/1\t1\n")),
+    ("a question without a site", "has no site", content("pairs.tsv", f"{PAIRS}1\t2\t1\n")),
+    ("a site that is not there", "site 'x.com'", content("pairs.tsv", f"{PAIRS}x.com/1\tx.com/2\t1\n")),
+    ("a pair's id of 10**30", "is no question id", content("pairs.tsv", f"{PAIRS}{CS}/1\t{CS}/{10**30}\t1\n")),
+]
+_REVIEWS: list[tuple[str, str | tuple[str, ...], Damage]] = [
+    ("no verdicts", "review.tsv: no such file", removed("review.tsv")),
+    ("verdicts of nothing", "review.tsv, line 1: no column", content("review.tsv", "")),
+    ("binary verdicts", "review.tsv: not UTF-8", content("review.tsv", b"\xff\xfe\0\1")),
+    ("verdicts without a column", "no column 'verdict'", content("review.tsv", REVIEW.replace("\tverdict", "\tword"))),
+    ("a verdict that is none", "line 4: verdict 'maybe'", content("review.tsv", f"{REVIEW}{CS}\t1\t{CS}\t4\tmaybe\n")),
+    ("a verdict of three columns", "line 4: 3 columns", content("review.tsv", f"{REVIEW}{CS}\t1\tsame\n")),
+    ("two verdicts on a pair", "lines 2 and 4", content("review.tsv", f"{REVIEW}{CS}\t1\t{CS}\t2\tdifferent\n")),
+    ("a verdict on one question", "with itself", content("review.tsv", f"{REVIEW_HEADING}{CS}\t1\t{CS}\t1\tsame\n")),
+    ("a verdict's id of 10**30", "no question id", content("review.tsv", f"{REVIEW}{CS}\t1\t{CS}\t{10**30}\tsame\n")),
+]
+FILES = [
+    *_damaged("dedup from-dump", _TRUTHS, "--truth", "{world}/truth.tsv"),
+    Case("dedup", "truth that is a folder", "links: no such file", ("--truth", "{world}/links")),
+    Case(
+        "dedup",
+        "truth of another archive",
+        "site 'x.com'",
+        ("--truth", "{world}/truth.tsv"),
+        content("truth.tsv", TRUTH.replace(CS, "x.com")),
+    ),
+    *_damaged("train", _PAIR_FILES, "--pairs", "{world}/pairs.tsv"),
+    *_damaged("evaluate", _PAIR_FILES, "--links", "{world}/pairs.tsv"),
+    *_everywhere("train", "pairs that are not there", "nowhere.tsv", ("--pairs", "{world}/nowhere.tsv")),
+    *_damaged("dedup", _REVIEWS, "--verdicts", "{world}/review.tsv"),
+    *_damaged(
+        "dedup",
+        [
+            ("no prior", "prior.json: no such file", removed("prior.json")),
+            ("a prior that is a list", "prior.json: it holds []", content("prior.json", "[]")),
+            ("a prior that is no JSON", "prior.json: not valid JSON", content("prior.json", "{")),
+            ("a prior without spreads", "prior.json: 'spreads' is missing", entry("prior.json", "spreads", DELETE)),
+            ("a prior of other features", "made for other features", entry("prior.json", "features", ["x"])),
+            ("a prior of too few numbers", "not as many numbers", entry("prior.json", "centres", [1.0])),
+            ("a prior that is not finite", "'centres.0' is nan", entry("prior.json", "centres", [float("nan")])),
+            ("a prior that divides by 0", "'scales.0' is 0.0", entry("prior.json", "scales", [0.0])),
+            ("a prior in words", "'slope_spread'", entry("prior.json", "slope_spread", "wide")),
+        ],
+        "--set",
+        "calibration.prior={world}/prior.json",
+    ),
+]
+
+ENCODER = "encoder/encoder.json"
+
+
+def _set(name: str, place: int, value: float) -> Damage:
+    def change(tensors: dict[str, np.ndarray]) -> None:
+        tensors[name].flat[place] = value
+
+    return weights(change)
+
+
+def _swapped(name: str, change: object) -> Damage:
+    return weights(lambda tensors: tensors.update({name: np.ascontiguousarray(change(tensors[name]))}))  # type: ignore[operator]
+
+
+_ENCODERS: list[tuple[str, str | tuple[str, ...], Damage]] = [
+    ("no encoder", "encoder: no encoder here", removed("encoder")),
+    ("an encoder that is a file", "encoder: no encoder here", content("encoder", "x")),
+    ("no weights", "model.safetensors: no such file", removed("encoder/model.safetensors")),
+    ("no vocabulary", "vocabulary.txt: no such file", removed("encoder/vocabulary.txt")),
+    ("no split", "split.parquet: no such file", removed("encoder/split.parquet")),
+    ("a split of text", "split.parquet: not a readable Parquet", content("encoder/split.parquet", "x" * 99)),
+    ("a description of nothing", "encoder.json: not valid JSON", content(ENCODER, "")),
+    ("a description that is no UTF-8", "encoder.json: not valid JSON", content(ENCODER, b'{"format": "\xff"}')),
+    ("a deeply nested description", "encoder.json: not valid JSON", content(ENCODER, NESTED)),
+    ("a description that is a list", "not an encoder of format", content(ENCODER, "[]")),
+    ("a description that is a number", "not an encoder of format", content(ENCODER, "7")),
+    ("another format", "not an encoder of format", entry(ENCODER, "format", 99)),
+    *(
+        (f"a description without {name}", f"encoder.json: '{name}' is missing", entry(ENCODER, name, DELETE))
+        for name in ("settings", "measure", "pair_threshold", "fitness", "fingerprint", "metrics")
+    ),
+    *(
+        (f"{name} of {json.dumps(value)}", f"encoder.json: '{name}' is", entry(ENCODER, name, value))
+        for name, value in [
+            ("settings", []),
+            ("settings.encoder", 7),
+            ("measure", None),
+            ("measure.kind", "guess"),
+            ("measure.dense", "much"),
+            ("measure.lexical", float("nan")),
+            ("pair_threshold", float("nan")),
+            ("pair_threshold", float("inf")),
+            ("pair_threshold", "0.5"),
+            ("fitness", 1),
+            ("fitness.unknown_words", None),
+            ("fingerprint", 5),
+            ("metrics", []),
+        ]
+    ),
+    ("an unknown kind", "encoder.json: setting 'encoder.kind' is 'x'", entry(ENCODER, "settings.encoder.kind", "x")),
+    ("units in words", "encoder.json: setting 'encoder.units'", entry(ENCODER, "settings.encoder.units", "many")),
+    ("units without end", "setting 'encoder.units'", entry(ENCODER, "settings.encoder.units", 10**9)),
+    ("an unknown setting", "setting 'text.colour'", entry(ENCODER, "settings.text.colour", "red")),
+    ("a code that is none", "setting 'text.code'", entry(ENCODER, "settings.text.code", 3)),
+    ("an unknown section", "setting 'weather'", entry(ENCODER, "settings.weather", {})),
+    ("another fingerprint", "are damaged or from different trainings", content("encoder/vocabulary.txt", "a\nb\n")),
+    ("weights cut short", "are damaged or from different trainings", cut("encoder/model.safetensors")),
+    ("a word twice", "vocabulary.txt: not a list of words", words(b"how\nhow\nbake\nbread\n")),
+    ("words that are no UTF-8", "vocabulary.txt: not a list of words", words(b"how\nto\nbake\n\xff\n")),
+    ("too few words", "6 word vectors, but 4 ids", words(b"how\nto\n")),
+    (
+        "a weight that is no number",
+        ("model.safetensors", "words.weight", "not all finite"),
+        _set("words.weight", 9, np.nan),
+    ),
+    ("an infinite weight", ("model.safetensors", "not all finite"), _set("words.weight", 9, np.inf)),
+    ("weights of whole numbers", "no table of word vectors", _swapped("words.weight", lambda w: w.astype(np.int64))),
+    ("weights of twice the bits", "no table of word vectors", _swapped("words.weight", lambda w: w.astype(np.float64))),
+    ("weights in a row", "no table of word vectors", _swapped("words.weight", lambda w: w.ravel())),
+    ("vectors of another length", "not the weights of a network", _swapped("words.weight", lambda w: w[:, :4])),
+    ("no word vectors", "no table of word vectors", weights(lambda tensors: tensors.__delitem__("words.weight"))),
+    ("a layer too many", "not the weights of a network", weights(lambda t: t.update(more=np.ones(3, np.float32)))),
+]
+ENCODERS = [
+    *_damaged("dedup", _ENCODERS),
+    *_damaged("evaluate", _ENCODERS[:10] + _ENCODERS[-8:], "--encoder", "{world}/encoder"),
+    *_damaged(
+        "train",
+        [("a teacher without fitness", "'fitness' is missing", entry(ENCODER, "fitness", DELETE))],
+        "--set",
+        "teacher.encoder={world}/encoder",
+    ),
+    Case("train", "no teacher", "no encoder here", ("--set", "teacher.encoder={world}/nowhere")),
+    Case("train", "no file of vectors", "nowhere.bin: no such", ("--set", "word_vectors.file={world}/nowhere.bin")),
+]
+
+POINTER, METRICS, MANIFEST = (f"runs/{name}.json" for name in ("latest", "fabricated/metrics", "fabricated/manifest"))
+_POINTERS: list[tuple[str, str | tuple[str, ...], Damage]] = [
+    ("a pointer that is a list", "latest.json: it holds []", content(POINTER, "[]")),
+    ("a pointer that is a number", "latest.json: it holds 7", content(POINTER, "7")),
+    ("a pointer to nothing", "latest.json: 'run_id' is missing", content(POINTER, "{}")),
+    ("a pointer that is no JSON", "latest.json: not valid JSON", content(POINTER, "{")),
+    ("a deeply nested pointer", "latest.json: not valid JSON", content(POINTER, NESTED)),
+    ("a pointer to elsewhere", "latest.json: 'run_id' is", content(POINTER, '{"run_id": "../../other"}')),
+    ("a pointer to a number", "latest.json: 'run_id' is 7", content(POINTER, '{"run_id": 7}')),
+    ("a pointer to a run that is gone", "gone", content(POINTER, '{"run_id": "gone"}')),
+]
+_RUNS: list[tuple[str, str | tuple[str, ...], Damage]] = [
+    ("no metrics", "metrics.json: no such file", removed(METRICS)),
+    ("metrics that are a list", "metrics.json: it holds []", content(METRICS, "[]")),
+    ("metrics that are no JSON", "metrics.json: not valid JSON", content(METRICS, "{")),
+    ("metrics cut short", "metrics.json: not valid JSON", cut(METRICS)),
+    ("questions in words", "metrics.json: 'questions' is 'many'", entry(METRICS, "questions", "many")),
+    ("a threshold that is a list", "metrics.json: 'threshold' is []", entry(METRICS, "threshold", [])),
+    ("sites that are a list", "metrics.json: 'sites' is []", entry(METRICS, "sites", [])),
+    ("known duplicates that are a number", "'known_duplicates' is 3", entry(METRICS, "known_duplicates", 3)),
+    ("no clusters", "clusters: no such table", removed("runs/fabricated/clusters")),
+    ("clusters of text", f"{CLUSTERS}: not a readable Parquet file", content(CLUSTERS, "x" * 99)),
+    ("clusters without ids", "column 'cluster_id' is missing", without(CLUSTERS, "cluster_id")),
+]
+RUNS = [
+    *_damaged("dedup", [*_POINTERS, *_RUNS], "--previous", "{world}/runs"),
+    *_damaged("report", _POINTERS),
+    *_damaged("report", [case for case in _RUNS if case[0] not in ("clusters of text", "clusters without ids")]),
+    *_damaged(
+        "report",
+        [
+            ("clusters of text", "clusters", content(CLUSTERS, "x" * 99)),
+            ("no manifest", "no run is here", removed(MANIFEST)),
+            ("a manifest that is a list", "manifest.json: it holds []", content(MANIFEST, "[]")),
+            ("a manifest of nothing", "manifest.json: 'run_id' is missing", content(MANIFEST, "{}")),
+            ("a manifest without inputs", "manifest.json: 'inputs' is missing", entry(MANIFEST, "inputs", DELETE)),
+            ("inputs without questions", "'inputs.questions' is missing", entry(MANIFEST, "inputs", {"encoder": "x"})),
+            ("questions that are a number", "'inputs.questions' is 7", entry(MANIFEST, "inputs.questions", 7)),
+            ("stages that are a number", "'stages' is 7", entry(MANIFEST, "stages", 7)),
+            ("a stage without a name", "'stages.0.name' is missing", entry(MANIFEST, "stages", [{}])),
+            ("settings that are a list", "config.json: it holds []", content("runs/fabricated/config.json", "[]")),
+            ("a section that is a number", "'text' is 7", content("runs/fabricated/config.json", '{"text": 7}')),
+            ("settings cut short", "config.json: not valid JSON", cut("runs/fabricated/config.json")),
+            ("a run that is not finished", "not finished", removed("runs/fabricated/_SUCCESS")),
+            ("no pairs", "pairs: no such table", removed("runs/fabricated/pairs")),
+            ("no statistics", "cluster_stats: no such table", removed("runs/fabricated/cluster_stats")),
+        ],
+    ),
+    Case(
+        "dedup",
+        "an earlier run that is not finished",
+        "no finished run",
+        ("--previous", "{world}/runs"),
+        removed("runs/fabricated/_SUCCESS"),
+    ),
+    Case("dedup", "no earlier run", "no finished run", ("--previous", "{world}/nowhere")),
+    Case("dedup", "an earlier run that is a file", "no finished run", ("--previous", "{world}/truth.tsv")),
+]
+
+_SEEDS = [str(1 << 32), "-1", "1.5", "nan"]
+SETTINGS = [
+    *_settings(
+        "dedup",
+        [
+            ("clusters.threshold=nan", "finite"),
+            ("clusters.threshold=inf", "finite"),
+            ("clusters.threshold=1.1", "at most 1"),
+            ("clusters.scored_size=10000000", "at most 100,000"),
+            ("neighbours.k=0", "at least 1"),
+            ("neighbours.k=1000000", "at most 1,000"),
+            ("neighbours.k=ten", "a whole number"),
+            ("neighbours.k=1" + "0" * 40, "at most 1,000"),
+            ("neighbours.block_rows=-5", "at least 0"),
+            ("neighbours.block_rows=99999999", "at most 1,048,576"),
+            ("neighbours.pairs_per_question=99999999999", "at most"),
+            ("neighbours.ivf_lists=99999999", "at most"),
+            ("neighbours.ivf_probes=0", "at least 1"),
+            ("neighbours.method=lsh", "allowed"),
+            ("neighbours.scope=world", "allowed"),
+            ("near_duplicates.threshold=nan", "finite"),
+            ("near_duplicates.threshold=0", "more than 0"),
+            ("near_duplicates.permutations=1000000", "at most 4,096"),
+            ("near_duplicates.shingle_size=100000", "at most 1,000"),
+            ("near_duplicates.bands=40", "permutations"),
+            *((f"near_duplicates.seed={seed}", "expected") for seed in _SEEDS),
+            ("encode.actors=-1", "at least 0"),
+            ("encode.actors=99999999", "at most"),
+            ("encode.gpus=99999999", "at most"),
+            ("encode.batch_size=99999999", "at most"),
+            ("evaluation.k=0", "at least 1"),
+            ("evaluation.k=99999999", "at most"),
+            ("calibration.precision=inf", "finite"),
+            ("calibration.review=1", "at least 4"),
+            ("calibration.sample=0", "at least 1"),
+            ("calibration.unknown_words=nan", "finite"),
+            ("calibration.unfit=maybe", "allowed"),
+            ("text.code=kept", "fixed when the encoder was trained"),
+            ("training.seed=2", "fixed when the encoder was trained"),
+        ],
+    ),
+    *_settings(
+        "train",
+        [
+            ("word_vectors.dimensions=99999999", "at most 16,384"),
+            ("word_vectors.dimensions=0", "at least 1"),
+            ("word_vectors.window=99999999", "at most"),
+            ("word_vectors.sample=nan", "finite"),
+            ("word_vectors.workers=99999999", "at most"),
+            ("word_vectors.hashed=99999999999", "at most"),
+            ("encoder.units=99999999", "at most 16,384"),
+            ("encoder.window=4", "odd"),
+            ("encoder.maximum_tokens=99999999999", "at most"),
+            ("encoder.kind=guess", "allowed"),
+            ("encoder.colour=red", "does not read it"),
+            ("training.learning_rate=nan", "finite"),
+            ("training.learning_rate=inf", "finite"),
+            ("training.learning_rate=0", "more than 0"),
+            ("training.gamma=1e300", "at most"),
+            ("training.test_share=nan", "finite"),
+            ("training.development_share=1", "less than 1"),
+            ("training.negatives=0", "at least 1"),
+            ("training.negatives=99999999", "at most"),
+            ("training.epochs=99999999", "at most"),
+            ("training.batch_size=99999999", "at most"),
+            ("training.gpu=perhaps", "allowed"),
+            ("word_vectors.algorithm=teacher", "'teacher.encoder' is ''"),
+            ("text.title_times=0", "at least 1"),
+            ("text.language=klingon", "allowed"),
+            *((f"training.seed={seed}", "expected") for seed in _SEEDS),
+        ],
+    ),
+    *_settings(
+        "ingest",
+        [
+            ("ingest.shard_rows=0", "at least 1"),
+            ("ingest.shard_rows=99999999999", "at most"),
+            ("ingest.maximum_unpack_ratio=nan", "finite"),
+            ("ingest.maximum_unpack_ratio=0", "more than 0"),
+            ("ingest.maximum_unpacked_bytes=0", "at least 1"),
+            ("ingest.rejects_allowed=-1", "at least 0"),
+            ("text.code=kept", "not read by this job"),
+        ],
+    ),
+    *_settings(
+        "evaluate", [("text.code=gone", "allowed"), ("neighbours.k=5", "not read"), ("training.seed=-1", "least")]
+    ),
+    *_settings("evaluate", [("text.code=kept", "fixed when the encoder was trained")], "--encoder", "{world}/encoder"),
+    *_settings(
+        "from-dump",
+        [
+            ("ingest.shard_rows=0", "at least 1"),
+            ("training.seed=-1", "at least 0"),
+            ("neighbours.k=0", "at least 1"),
+            ("clusters.threshold=nan", "finite"),
+            ("encoder.units=0", "at least 1"),
+        ],
+        "--preset",
+        "bogdanova-max",
+    ),
+    Case("from-dump", "no prior", "nowhere.json: no such file", ("--set", "calibration.prior={world}/nowhere.json")),
+]
+
+CASES = [*ARGUMENTS, *DUMPS, *TABLES, *FILES, *ENCODERS, *RUNS, *SETTINGS]

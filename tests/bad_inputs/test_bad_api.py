@@ -1,0 +1,102 @@
+"""Bad input to the Python API: one line that names what is wrong, and nothing written."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import CLUSTERS, ENCODER, MANIFEST, METRICS, NESTED, POINTER
+from fabricated_run import CS
+from world import DELETE, Damage, build_world, content, cut, entry, files_of, removed, weights, words
+
+import dupq
+from dupq import DupqError
+
+RUN = "runs/fabricated"
+
+
+def opened(world: Path) -> Any:
+    return dupq.open_run(str(world / "runs"))
+
+
+def loaded(world: Path) -> Any:
+    return dupq.load_encoder(str(world / "encoder"))
+
+
+def zeroed(tensors: dict[str, np.ndarray]) -> None:
+    tensors["words.weight"][:] = np.nan
+
+
+CASES: list[tuple[str, Callable[[Path], Any], str, Damage | None]] = [
+    ("no run", lambda world: dupq.open_run(str(world / "links")), "no run is here", None),
+    ("a path with a zero byte", lambda world: dupq.open_run("a\0b"), "no name of a file or folder", None),
+    ("a path that is not UTF-8", lambda world: dupq.open_run("\udcff"), "no name of a file or folder", None),
+    ("a name of 300 characters", lambda world: dupq.open_run("/" + "x" * 300), "xxx", None),
+    ("a pointer that is a list", opened, "latest.json: it holds []", content(POINTER, "[]")),
+    ("a pointer that is a text", opened, "latest.json: it holds 'x'", content(POINTER, '"x"')),
+    ("a pointer that is nested", opened, "latest.json: not valid JSON", content(POINTER, NESTED)),
+    ("a pointer to elsewhere", opened, "'run_id' is", content(POINTER, '{"run_id": "../x"}')),
+    ("a manifest that is a list", lambda world: opened(world).manifest, "it holds []", content(MANIFEST, "[]")),
+    ("inputs that are gone", lambda world: opened(world).questions, "'inputs'", entry(MANIFEST, "inputs", DELETE)),
+    ("a manifest cut short", lambda world: opened(world).titles([(CS, 1)]), "not valid JSON", cut(MANIFEST)),
+    ("metrics that are a number", lambda world: opened(world).threshold, "it holds 7", content(METRICS, "7")),
+    ("no metrics", lambda world: opened(world).metrics, "metrics.json: no such file", removed(METRICS)),
+    ("no config", lambda world: opened(world).config, "config.json: no such file", removed(f"{RUN}/config.json")),
+    ("no clusters", lambda world: opened(world).clusters, "no such table", removed(f"{RUN}/clusters")),
+    ("clusters of text", lambda world: opened(world).clusters.arrow(), "clusters", content(CLUSTERS, "x" * 99)),
+    ("no changes", lambda world: opened(world).changes, "without --previous", None),
+    ("no embeddings", lambda world: opened(world).embeddings, "no such table", None),
+    ("no such question", lambda world: opened(world).cluster_of(f"{CS}/999"), "no such question", None),
+    ("no question", lambda world: opened(world).cluster_of("nothing"), "no question", None),
+    ("an id in words", lambda world: opened(world).cluster_of(f"{CS}/one"), "no question", None),
+    ("no such column", lambda world: opened(world).pairs.arrow(["colour"]), "no column 'colour'", None),
+    ("a threshold that is no number", lambda world: opened(world).at(float("nan")), "out of range", None),
+    ("a threshold above 1", lambda world: opened(world).at(1.5), "out of range", None),
+    ("neither threshold nor precision", lambda world: opened(world).at(), "not both", None),
+    ("both", lambda world: opened(world).at(0.5, precision=0.5), "not both", None),
+    ("a run's encoder that is gone", lambda world: opened(world).encoder, "no encoder here", None),
+    ("no encoder", loaded, "no encoder here", removed("encoder")),
+    ("an encoder that is nested", loaded, "not valid JSON", content(ENCODER, NESTED)),
+    ("an encoder that is a list", loaded, "not an encoder of format", content(ENCODER, "[]")),
+    ("an encoder without settings", loaded, "'settings' is missing", entry(ENCODER, "settings", DELETE)),
+    ("weights that are no numbers", loaded, "not all finite", weights(zeroed)),
+    ("words that are no UTF-8", loaded, "vocabulary.txt", words(b"\xff\n" * 4)),
+    ("weights of text", loaded, "damaged", content("encoder/model.safetensors", "x" * 99)),
+    ("titles without bodies", lambda world: loaded(world).encode(["a", "b"], ["c"]), "2 titles, but 1 bodies", None),
+    ("one text", lambda world: dupq.find_duplicates("How to bake"), "one text", None),
+    ("no text", lambda world: dupq.find_duplicates([1, 2]), "no text", None),
+    ("nothing", lambda world: dupq.find_duplicates([]), "none of the 0 texts", None),
+    ("no titles", lambda world: dupq.find_duplicates({"name": ["a"]}), "no column 'title'", None),
+    ("nan", lambda world: dupq.find_duplicates(["a"], threshold=float("nan")), "threshold=nan", None),
+    ("a precision of 2", lambda world: dupq.find_duplicates(["a"], precision=2), "precision=2", None),
+    ("no neighbours", lambda world: dupq.find_duplicates(["a"], k=0), "neighbours.k", None),
+    ("many neighbours", lambda world: dupq.find_duplicates(["a"], k=10**9), "neighbours.k", None),
+    ("no such language", lambda world: dupq.find_duplicates(["a"], language="klingon"), "text.language", None),  # type: ignore[arg-type]
+    ("its encoder is gone", lambda world: dupq.find_duplicates(["a"], encoder="/nowhere"), "no encoder here", None),
+]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bad_api") / "world"
+    build_world(folder)
+    return folder
+
+
+@pytest.mark.parametrize(("ask", "said", "damage"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_a_bad_input_is_one_line(
+    ask: Callable[[Path], Any], said: str, damage: Damage | None, whole: Path, tmp_path: Path
+) -> None:
+    world = Path(shutil.copytree(whole, tmp_path / "world"))
+    if damage is not None:
+        damage(world)
+    before = files_of(world)
+
+    with pytest.raises(DupqError) as raised:
+        ask(world)
+
+    assert said in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert files_of(world) == before

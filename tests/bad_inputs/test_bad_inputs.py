@@ -1,0 +1,98 @@
+"""Bad input to every job: one line that says what is wrong and where, before any work, and nothing written or lost."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from cases import CASES, JOBS, Case
+from world import build_world, files_of
+
+from dupq.cli.main import main
+from dupq.execution import cluster
+
+ROOT = Path(__file__).parents[2]
+MOST_SECONDS = 5
+AS_PROCESSES = CASES[:: len(CASES) // 12]  # the command as a user starts it: of every kind some
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bad") / "world"
+    build_world(folder)
+    return folder
+
+
+@pytest.fixture
+def world(whole: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(whole, tmp_path / "world"))
+
+
+def named(case: Case) -> str:
+    return f"{case.job}: {case.name}".replace("\0", "0").encode("ascii", "replace").decode()
+
+
+def command(case: Case, world: Path) -> list[str]:
+    given = (case.arguments,) if isinstance(case.arguments, str) else case.arguments
+    arguments = list(JOBS[case.job])
+    if case.job == "ingest" and "--dump" in given:
+        arguments = arguments[2:]  # may be repeated, so the last one does not take the place of the first
+    if case.job == "from-dump" and "--dump" in given:
+        arguments = arguments[2:]
+    return [case.job, *(part.replace("{world}", str(world)) for part in (*arguments, *given))]
+
+
+def assert_one_line(case: Case, code: int, told: str) -> None:
+    assert code == case.code, told
+    assert told.startswith("error: ")
+    assert told.count("\n") == 1
+    assert told.endswith("\n")
+    for words in (case.said,) if isinstance(case.said, str) else case.said:
+        assert words in told
+
+
+def test_there_are_enough_of_them_and_none_is_there_twice() -> None:
+    assert len({named(case) for case in CASES}) == len(CASES) >= 250
+    assert {case.job for case in CASES} == set(JOBS)
+
+
+@pytest.mark.parametrize("case", CASES, ids=named)
+def test_a_bad_input_is_one_line_before_any_work(
+    case: Case, world: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def begun(address: str | None = None) -> None:
+        raise AssertionError("the bad input was not noticed before the work")
+
+    monkeypatch.setattr(cluster, "connect", begun)
+    if case.damage is not None:
+        case.damage(world)
+    before, start = files_of(world), time.monotonic()
+
+    with pytest.raises(SystemExit) as ended:
+        main(command(case, world))
+
+    seconds = time.monotonic() - start
+    assert_one_line(case, int(str(ended.value.code)), capsys.readouterr().err)
+    assert seconds < MOST_SECONDS
+    assert files_of(world) == before
+
+
+@pytest.mark.parametrize("case", [case for case in AS_PROCESSES if "\0" not in str(case.arguments)], ids=named)
+def test_a_bad_input_is_one_line_of_the_process_too(case: Case, world: Path) -> None:
+    if case.damage is not None:
+        case.damage(world)
+    before = files_of(world)
+    job, *arguments = command(case, world)
+    script = ROOT / "jobs" / f"{job.replace('-', '_')}.py"
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+
+    ended = subprocess.run(
+        [sys.executable, str(script), *arguments], capture_output=True, text=True, check=False, env=environment
+    )
+
+    assert_one_line(case, ended.returncode, ended.stderr)
+    assert ended.stdout == ""
+    assert files_of(world) == before

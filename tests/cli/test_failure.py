@@ -1,0 +1,79 @@
+"""Whoever is to be told of a failure is told, and no failing hook hides the error: the jobs as a user starts them."""
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+class Hook(HTTPServer):
+    """Takes one webhook after the other."""
+
+    answer = 204
+    got: list[bytes]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Hook
+
+    def do_POST(self) -> None:
+        self.server.got.append(self.rfile.read(int(self.headers["Content-Length"])))
+        self.send_response(self.server.answer)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def hook() -> Iterator[Hook]:
+    with Hook(("127.0.0.1", 0), _Handler) as server:
+        server.got = []
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def failing(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """A job whose dump is missing."""
+    command = [sys.executable, str(ROOT / "jobs/ingest.py"), "--dump", f"{folder}/none.7z", "--output", f"{folder}/out"]
+    return subprocess.run([*command, *options], capture_output=True, text=True, check=False)
+
+
+def test_a_failure_is_told_to_the_command_and_to_the_webhook(tmp_path: Path, hook: Hook) -> None:
+    took = tmp_path / "took.json"
+    command = f"{sys.executable} -c \"import sys; open('{took}', 'w').write(sys.stdin.read())\""
+    url = f"http://127.0.0.1:{hook.server_port}/secret"
+    ended = failing(tmp_path, "--on-failure", command, "--webhook", url)
+    assert ended.returncode == 1
+    assert ended.stderr.count("\n") == 1
+    told = json.loads(took.read_text())
+    assert (told["job"], told["run"], told["exit_code"]) == ("ingest", None, 1)
+    assert ended.stderr == f"error: {told['error']}\n"
+    assert [json.loads(content) for content in hook.got] == [told]
+
+
+def test_hooks_that_fail_are_warnings_and_do_not_hide_the_error(tmp_path: Path, hook: Hook) -> None:
+    hook.answer = 500
+    url = f"http://127.0.0.1:{hook.server_port}/secret"
+    ended = failing(tmp_path, "--on-failure", "/nowhere/command", "--webhook", url, "--log", "json")
+    assert ended.returncode == 1
+    (error,) = [json.loads(line) for line in ended.stderr.splitlines()]
+    assert error["level"] == "error"
+    assert "none.7z" in error["message"]
+    warnings = [json.loads(line)["message"] for line in ended.stdout.splitlines()]
+    assert [message.split(":")[0] for message in warnings] == ["--on-failure /nowhere/command", "--webhook 127.0.0.1"]
+    assert "secret" not in ended.stdout
+
+
+def test_an_address_of_another_kind_is_refused(tmp_path: Path) -> None:
+    ended = failing(tmp_path, "--webhook", "file:///etc/passwd")
+    assert ended.returncode == 2
+    assert "an address that begins with http:// or https:// expected" in ended.stderr

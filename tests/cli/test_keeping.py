@@ -1,0 +1,66 @@
+"""`dupq runs`, `dupq prune` and `dupq status` as a user starts them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dupq import storage
+
+
+def dupq(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from dupq.cli.main import main; main()", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> str:
+    """Three finished runs and the pointer to the last."""
+    for number in (1, 2, 3):
+        run = f"{tmp_path}/{number:016x}"
+        storage.write_bytes(f"{run}/stages/texts.json", b"{}")
+        storage.create(f"{run}/_SUCCESS", b"")
+        os.utime(f"{run}/_SUCCESS", (number * 86_400, number * 86_400))
+    storage.write_json(f"{tmp_path}/latest.json", {"run_id": f"{3:016x}"})
+    return str(tmp_path)
+
+
+def test_runs_are_listed_with_state_age_and_size(runs: str) -> None:
+    lines = dupq("runs", "--output", runs).stdout.splitlines()
+    assert [line.split()[:2] for line in lines] == [
+        [f"{1:016x}", "finished"],
+        [f"{2:016x}", "finished"],
+        [f"{3:016x}", "latest"],
+    ]
+    assert all(line.endswith("2 B") for line in lines)
+
+
+def test_what_would_be_pruned_is_what_is_pruned(runs: str) -> None:
+    arguments = ("prune", "--output", runs, "--keep", "1", "--keep-monthly", "0")
+    said = dupq(*arguments, "--dry-run").stdout
+    assert len(dupq("runs", "--output", runs).stdout.splitlines()) == 3
+    assert dupq(*arguments).stdout == said.replace("would remove", "removed")
+    assert len(dupq("runs", "--output", runs).stdout.splitlines()) == 1
+
+
+def test_the_status_is_that_of_the_newest_run(runs: str) -> None:
+    assert dupq("status", "--run", runs).stdout.splitlines()[1] == "state      latest"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("runs", "--output", "/nowhere"), 1, "error: /nowhere: no runs here"),
+        (("prune", "--output", "/nowhere"), 1, "error: /nowhere: no runs here"),
+        (("status", "--run", "/nowhere"), 1, "error: /nowhere: no run is here"),
+        (("prune", "--output", "/nowhere", "--keep", "0"), 2, "'0': a whole number of at least 1 expected"),
+        (("prune", "--output", "/nowhere", "--keep-monthly", "-1"), 2, "'-1': a whole number of at least 0 expected"),
+    ],
+)
+def test_what_is_wrong_is_one_line(arguments: tuple[str, ...], code: int, said: str) -> None:
+    ended = dupq(*arguments)
+    assert ended.returncode == code
+    assert said in ended.stderr.splitlines()[-1]
+    assert "Traceback" not in ended.stderr

@@ -1,0 +1,118 @@
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import ray
+
+from dupq.execution.head import failure_at
+
+ADDRESS, TOKEN = "127.0.0.3", "7" * 64
+
+
+ASK = """
+import sys
+from ray._raylet import GcsClient
+
+print(len(GcsClient(address=sys.argv[1]).get_all_node_info()))
+"""
+
+
+def asked_by(address: str, settings: dict[str, str]) -> subprocess.CompletedProcess:
+    """A process that has only `settings` of Ray, and asks the head at `address` for its number of nodes."""
+    others = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    environment = {**others, **settings, "RAY_py_gcs_connect_timeout_s": "1"}
+    return subprocess.run(
+        [sys.executable, "-c", ASK, address], env=environment, capture_output=True, text=True, timeout=60
+    )
+
+
+def test_a_local_ray_listens_on_loopback_only(ray_started: None) -> None:
+    processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    listening = [(each.name(), place.laddr.ip) for each in processes for place in _sockets(each)]
+    assert "gcs_server" in dict(listening)
+    assert "raylet" in dict(listening)
+    assert {ip for _, ip in listening} <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
+
+
+def _sockets(process: psutil.Process) -> list:
+    return [place for place in process.net_connections() if place.status == psutil.CONN_LISTEN]
+
+
+def test_a_local_ray_answers_nobody_without_its_token(ray_started: None) -> None:
+    address = ray.get_runtime_context().gcs_address
+    ours = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": os.environ["RAY_AUTH_TOKEN"]}
+    assert asked_by(address, ours).stdout == "1\n"
+    for other in ({"RAY_AUTH_MODE": "disabled"}, {**ours, "RAY_AUTH_TOKEN": "7" * 64}):
+        refused = asked_by(address, other)
+        assert refused.returncode == 1
+        assert "AuthenticationError" in refused.stderr
+
+
+@pytest.fixture
+def head() -> Iterator[subprocess.Popen]:
+    """A cluster of one node with a token, on an address of loopback that is not the one of a local Ray."""
+    command = f"start --head --block --node-ip-address={ADDRESS} --port=26379 --num-cpus=1"
+    small = "--object-store-memory=100000000 --include-dashboard=false --disable-usage-stats"
+    environment = {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
+    started = subprocess.Popen(
+        [sys.executable, "-m", "ray.scripts.scripts", *command.split(), *small.split()],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    yield started
+    for process in [*psutil.Process(started.pid).children(recursive=True), started]:
+        process.kill()
+    started.wait()
+
+
+JOB = """
+import sys, time
+from dupq.cli import main
+from dupq.execution import cluster, head, tasks
+
+head._BETWEEN_SECONDS, head._PATIENCE_SECONDS = 1, 3
+
+def started(file):
+    open(file, "w").close()
+    time.sleep(300)
+
+def job():
+    cluster.connect(sys.argv[1])
+    tasks.run_tasks("texts", started, [(sys.argv[2],)])
+
+parser = main.Parser()
+parser.set_defaults(do=lambda _: job(), job="dedup")
+main._end(parser, [])
+"""
+
+
+def test_a_job_in_a_cluster_ends_with_one_line_when_its_head_is_lost(head: subprocess.Popen, tmp_path: Path) -> None:
+    _await(lambda: failure_at(f"{ADDRESS}:26379", 1) is None)
+    (tmp_path / "job.py").write_text(JOB)
+    marker = tmp_path / "started"
+    environment = {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
+    command = [sys.executable, str(tmp_path / "job.py"), f"{ADDRESS}:26379", str(marker)]
+    job = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    _await(marker.exists)
+    [gcs] = [each for each in psutil.Process(head.pid).children(recursive=True) if each.name() == "gcs_server"]
+    gcs.kill()
+    killed = time.monotonic()
+    errors = job.communicate(timeout=60)[1]
+    assert time.monotonic() - killed < 30
+    assert job.returncode == 6, errors
+    assert len(errors.splitlines()) == 1, errors
+    assert errors.startswith("error: the head of the Ray cluster has not answered for 3 s")
+
+
+def _await(condition) -> None:
+    for _ in range(600):
+        if condition():
+            return
+        time.sleep(0.1)
+    raise TimeoutError

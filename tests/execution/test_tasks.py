@@ -1,0 +1,139 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import ray
+
+from dupq.errors import ClusterError, DupqError
+from dupq.execution import nodes, tasks
+from dupq.execution.tasks import run_tasks
+from dupq.shards import Shard
+
+pytestmark = pytest.mark.usefixtures("ray_started")
+ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a module of tests
+
+
+def shards(count: int) -> list[Shard]:
+    return [Shard(number, f"/archive/site=a/{number}.parquet", "a") for number in range(count)]
+
+
+def note(file: str) -> int:
+    """Another line in `file`; returns how many there are."""
+    with open(file, "a") as lines:
+        lines.write("attempt\n")
+    return len(Path(file).read_text().splitlines())
+
+
+def killed_at_first(shard: Shard, folder: str) -> dict[str, int]:
+    if note(f"{folder}/{shard.number}") == 1 and shard.number == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"rows_in": 10}
+
+
+def poisoned(shard: Shard, folder: str) -> dict[str, int]:
+    note(f"{folder}/{shard.number}")
+    if shard.number == 0:
+        os.abort()
+    return {"rows_in": 10}
+
+
+def large(shard: Shard, folder: str) -> dict[str, int]:
+    cpus = ray.get_runtime_context().get_assigned_resources()["CPU"]
+    if shard.number == 0 and cpus < 2:
+        raise MemoryError("no room")
+    return {"rows_in": 10, f"on {cpus:g} CPUs": 1}
+
+
+def wrong(shard: Shard, folder: str) -> dict[str, int]:
+    note(f"{folder}/{shard.number}")
+    raise ValueError("a bug")
+
+
+def test_a_task_whose_worker_was_killed_is_done_again(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    report = run_tasks("texts", killed_at_first, [(shard, str(tmp_path)) for shard in shards(3)])
+    assert (report.tasks, report.rows_in) == (3, 30)
+    assert "texts: /archive/site=a/1.parquet: its worker died" in capfd.readouterr().out
+
+
+def test_a_shard_that_kills_its_workers_is_named_after_all_others_are_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "RETRIES", 1)
+    with pytest.raises(ClusterError, match=r"texts: /archive/site=a/0\.parquet: given up after 2 .*--skip-shard"):
+        run_tasks("texts", poisoned, [(shard, str(tmp_path)) for shard in shards(6)])
+    assert [note(str(tmp_path / str(number))) - 1 for number in range(6)] == [2, 1, 1, 1, 1, 1]
+
+
+def test_after_too_little_memory_fewer_tasks_run_side_by_side(tmp_path: Path) -> None:
+    report = run_tasks("texts", large, [(shard, str(tmp_path)) for shard in shards(20)])
+    assert report.rows_in == 200
+    assert report.counts["on 2 CPUs"] > report.counts["on 1 CPUs"]
+
+
+def test_an_error_of_the_code_is_not_tried_again(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="a bug"):
+        run_tasks("texts", wrong, [(shards(1)[0], str(tmp_path))])
+    assert note(str(tmp_path / "0")) == 2
+
+
+def test_what_no_node_can_run_is_said_at_once(tmp_path: Path) -> None:
+    began = time.monotonic()
+    with pytest.raises(ClusterError, match=r"encode needs 1 CPU\(s\) and 1 GPU\(s\).*have \d+ CPUs and 0 GPUs"):
+        run_tasks("encode", wrong, [(shards(1)[0], str(tmp_path))], gpus=1)
+    with pytest.raises(ClusterError, match=r"texts needs 1000 CPU\(s\)"):
+        run_tasks("texts", wrong, [(shards(1)[0], str(tmp_path))], cpus=1000)
+    assert time.monotonic() - began < 5
+
+
+def test_a_node_with_other_code_is_named_with_what_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = {**nodes.build(), "numpy": "0.1"}
+    monkeypatch.setattr(nodes, "build", lambda: here)
+    with pytest.raises(DupqError, match=r"the node \S+ differs from this script: numpy \S+ there and 0\.1 here;"):
+        run_tasks("texts", wrong, [(shards(1)[0], str(tmp_path))])
+
+
+def test_the_hash_of_the_source_follows_every_file(tmp_path: Path) -> None:
+    (tmp_path / "preset.json").write_text("{}")
+    hashes = [nodes._source_hash(tmp_path)]
+    (tmp_path / "preset.json").write_text("[]")
+    hashes.append(nodes._source_hash(tmp_path))
+    (tmp_path / "preset.json").rename(tmp_path / "other.json")
+    hashes.append(nodes._source_hash(tmp_path))
+    assert len(set(hashes)) == 3
+
+
+OUT_OF_MEMORY = """
+import time
+from dupq.cli import main
+from dupq.execution import cluster, tasks
+from dupq.shards import Shard
+
+def job():
+    cluster.connect("local")
+    tasks.RETRIES = 1
+    tasks.run_tasks("texts", time.sleep, [(60,)], names=["/archive/0.parquet"])
+
+parser = main.Parser()
+parser.set_defaults(do=lambda _: job(), job="dedup")
+main._end(parser, [])
+"""
+
+
+def test_kills_for_memory_are_bounded_and_end_the_job_with_one_line() -> None:
+    """Ray's monitor takes five per cent of the memory for too much, so that it kills each worker."""
+    settings = {"RAY_memory_usage_threshold": "0.05", "RAY_memory_monitor_refresh_ms": "100"}
+    done = subprocess.run(
+        [sys.executable, "-c", OUT_OF_MEMORY],
+        env={**os.environ, **settings},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 6, done.stderr
+    (retried,), (error,) = done.stdout.splitlines(), done.stderr.splitlines()
+    assert retried.startswith("warning: texts: /archive/0.parquet: not enough memory; attempt 2 of 2 on ")
+    assert error.startswith("error: texts: /archive/0.parquet: given up after 2 attempt(s): not enough memory")

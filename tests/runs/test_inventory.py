@@ -1,0 +1,200 @@
+"""What is found of runs on disk and on S3, and what is removed of them."""
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from dupq import storage
+from dupq.errors import DupqError
+from dupq.runs import inventory, progress
+from dupq.runs.inventory import encoder_leftovers, known_run, known_runs
+from dupq.runs.listing import status
+from dupq.runs.pruning import prune
+from dupq.runs.retention import Keep, State
+from dupq.runs.tidying import tidy
+
+NOW = datetime.now(UTC)
+DAY = timedelta(days=1)
+KEPT_WORK = {
+    "work/neighbours/plan.json",
+    "work/neighbours/asked.json",
+    "work/neighbours/nearest/block-00000.parquet",
+    "work/neighbours/similar/block-00000.parquet",
+    "work/texts/part-00000.parquet",
+    "work/texts_made_as.json",
+    "work/contents/part-00000.parquet",
+    "work/encoded_as.json",
+    "work/signatures/part-00000.parquet",
+    "work/calibration/calibration.json",
+    "work/terms/rarities.parquet",
+}
+OTHER_WORK = {
+    "work/neighbours/directed/part-00000.arrow",
+    "work/neighbours/planned.json",
+    "work/calibration/search-1/lists.parquet",
+    "work/members.parquet",
+    "work/pairs/scored/part-00000.parquet",
+}
+
+
+def write_run(output: str, number: int, *, is_whole: bool = True, previous: int | None = None) -> str:
+    """A run of a few bytes; returns its folder."""
+    run = f"{output}/{number:016x}"
+    files = {"stages/texts.json", "clusters/part-00000.parquet", *KEPT_WORK, *OTHER_WORK}
+    for name in files:
+        storage.write_bytes(f"{run}/{name}", b"12345")
+    if is_whole:
+        inputs = {"previous": f"{output}/{previous:016x}" if previous else None}
+        storage.write_json(f"{run}/manifest.json", {"inputs": inputs})
+        storage.create(f"{run}/_SUCCESS", b"")
+        storage.write_json(f"{output}/latest.json", {"run_id": f"{number:016x}", "run": run})
+    return run
+
+
+def age(folder: str, time: timedelta) -> None:
+    """Make all files of a local folder older."""
+    then = (NOW - time).timestamp()
+    for path in Path(folder).rglob("*"):
+        os.utime(path, (then, then))
+
+
+def files_of(folder: str) -> set[str]:
+    return {file.relative for file in storage.list_files(folder)}
+
+
+def test_runs_are_found_with_state_size_and_what_they_build_on(tmp_path: Path) -> None:
+    output = str(tmp_path)
+    for number, days in ((1, 3), (2, 2)):
+        age(write_run(output, number, previous=number - 1), days * DAY)
+    age(write_run(output, 3, is_whole=False), DAY)
+    with progress.of_stage(f"{output}/{4:016x}", "texts", {"previous": f"{output}/{2:016x}"}):
+        found = known_runs(output, NOW)
+    progress.end(f"{output}/{4:016x}", "gate missed")
+    states = [State.FINISHED, State.LATEST, State.UNFINISHED, State.RUNNING]
+    assert [run.state for run in found] == states
+    assert [run.run_id for run in found] == [f"{number:016x}" for number in (1, 2, 3, 4)]
+    assert [run.previous for run in found] == [None, f"{1:016x}", None, f"{2:016x}"]
+    assert found[2].size == 5 * (2 + len(KEPT_WORK) + len(OTHER_WORK))
+    assert abs(found[0].touched - (NOW - 3 * DAY)) < timedelta(seconds=2)
+    assert known_runs(output, NOW)[-1].state is State.GATE_MISSED
+
+
+def test_a_run_that_was_copied_is_as_old_as_it_was(tmp_path: Path) -> None:
+    run = f"{tmp_path}/{1:016x}"
+    with progress.of_stage(run, "texts", {}):
+        pass
+    storage.create(f"{run}/_SUCCESS", b"")
+    progress.end(run, "finished")
+    then = known_runs(str(tmp_path), NOW)[0].touched
+    os.utime(f"{run}/_SUCCESS", (0, 0))
+    assert known_runs(str(tmp_path), NOW)[0].touched == then
+
+
+def test_what_is_no_run_is_never_listed_and_so_never_removed(tmp_path: Path) -> None:
+    storage.write_bytes(f"{tmp_path}/questions/site=a/part-00000.parquet", b"1")
+    storage.write_bytes(f"{tmp_path}/{7:016x}/model.safetensors", b"1")  # named like a run, and none
+    storage.write_bytes(f"{tmp_path}/notes/stages/texts.json", b"1")
+    assert known_runs(str(tmp_path), NOW) == []
+    with pytest.raises(DupqError, match="no runs here"):
+        list(prune(str(tmp_path), [], Keep(1, 0), NOW, is_dry=False))
+
+
+@pytest.mark.parametrize("place", ["local", "s3"])
+def test_of_work_only_what_a_later_run_or_a_reader_needs_is_kept(
+    place: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    output = str(tmp_path) if place == "local" else f"{request.getfixturevalue('s3')}/tidied"
+    run = write_run(output, 1)
+    assert tidy(run, really=False) == 5 * len(OTHER_WORK)
+    assert files_of(run) >= OTHER_WORK
+    assert tidy(run) == 5 * len(OTHER_WORK)
+    assert files_of(run) == {"stages/texts.json", "clusters/part-00000.parquet", "manifest.json", *KEPT_WORK}
+    assert tidy(run) == 0
+
+
+@pytest.mark.parametrize("place", ["local", "s3"])
+def test_prune_removes_runs_and_work_and_says_so_and_when_dry_nothing(
+    place: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    output = str(tmp_path) if place == "local" else f"{request.getfixturevalue('s3')}/pruned"
+    for number in (1, 2, 3, 4):
+        run = write_run(output, number, previous=number - 1)
+        with progress.of_stage(run, "texts", {}):  # on S3 a file is as old as it is; this tells the order
+            pass
+        progress.end(run, "finished")
+    storage.write_json(f"{output}/{4:016x}/config.json", {"run": {"keep_work": True}})
+    before = files_of(output)
+    said = list(prune(output, [], Keep(1, 0), NOW, is_dry=True))
+    assert files_of(output) == before
+    assert [line.split()[2] for line in said[:3]] == [f"{number:016x}" for number in (1, 2, 3)]
+    assert said[-1].endswith("2 of 4 runs are kept")
+    done = list(prune(output, [], Keep(1, 0), NOW, is_dry=False))
+    assert [line.removeprefix("removed") for line in done] == [line.removeprefix("would remove") for line in said]
+    assert {name.split("/")[0] for name in files_of(output)} == {f"{3:016x}", f"{4:016x}", "latest.json"}
+    assert not any(f"{3:016x}/{name}" in files_of(output) for name in OTHER_WORK)
+    assert all(f"{4:016x}/{name}" in files_of(output) for name in OTHER_WORK)  # it was made to keep its work
+
+
+def test_a_run_that_goes_on_while_others_are_removed_is_left_alone(tmp_path: Path) -> None:
+    output = str(tmp_path)
+    for number in (1, 2):
+        age(write_run(output, number, is_whole=False), 3 * DAY)
+    write_run(output, 3)
+    lines = prune(output, [], Keep(1, 0), NOW, is_dry=False)
+    assert f"{1:016x}" in next(lines)
+    storage.write_bytes(f"{output}/{2:016x}/stages/signatures.json", b"{}")
+    list(lines)
+    assert {run.run_id for run in known_runs(output, NOW)} == {f"{2:016x}", f"{3:016x}"}
+
+
+def test_a_removal_that_is_cut_off_leaves_no_run_that_looks_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = write_run(str(tmp_path), 1)
+
+    def lost(_: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(storage, "delete_folder", lost)
+    with pytest.raises(KeyboardInterrupt):
+        inventory.remove(run)
+    assert not storage.exists(f"{run}/_SUCCESS")
+
+
+def test_of_trainings_only_the_work_of_those_that_did_not_make_the_encoder_is_left_over(tmp_path: Path) -> None:
+    encoder = f"{tmp_path}/encoder"
+    for number, days in ((1, 5), (2, 4), (3, 0)):
+        age(write_run(f"{encoder}/work", number), days * DAY)
+    storage.write_json(f"{encoder}/encoder.json", {"run_id": f"{2:016x}"})
+    assert [run.run_id for run in encoder_leftovers(encoder, NOW)] == [f"{1:016x}"]
+    write_run(f"{tmp_path}/runs", 9)
+    list(prune(f"{tmp_path}/runs", [encoder], Keep(1, 0), NOW, is_dry=False))
+    assert {run.run_id for run in known_runs(f"{encoder}/work", NOW)} == {f"{2:016x}", f"{3:016x}"}
+
+
+def test_status_tells_the_stage_the_pieces_and_since_when(tmp_path: Path) -> None:
+    run = f"{tmp_path}/{1:016x}"
+    with progress.of_stage(run, "encode", {}):
+        progress.tell("encode", 3, 1_200)
+        progress._write()
+        said = status(run, datetime.now(UTC)).splitlines()
+        assert status(str(tmp_path), datetime.now(UTC)).splitlines() == said
+    assert said[0] == f"run        {run}"
+    assert said[1].startswith("state      running, seen ")
+    assert said[2].startswith("stage      encode, for ")
+    assert said[3] == "step       encode: 3 of 1,200"
+    later = datetime.now(UTC) + timedelta(hours=3)
+    assert "state      cut off 3 h ago" in status(run, later)
+    progress.end(run, "failed")
+    assert "state      failed 3 h ago" in status(run, later)
+
+
+def test_status_of_a_folder_of_runs_is_that_of_the_newest(tmp_path: Path) -> None:
+    age(write_run(str(tmp_path), 1), 2 * DAY)
+    age(write_run(str(tmp_path), 2), DAY)
+    assert status(str(tmp_path), NOW).splitlines() == [f"run        {tmp_path}/{2:016x}", "state      latest"]
+    assert known_run(str(tmp_path), f"{3:016x}", NOW) is None
+    with pytest.raises(DupqError, match="no run is here"):
+        status(f"{tmp_path}/nowhere", NOW)

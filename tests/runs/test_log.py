@@ -1,0 +1,91 @@
+"""Lines for operators, on the terminal and in run.log."""
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dupq.runs import log, progress
+
+LOGGER = logging.getLogger("dupq.tests.log")
+
+
+@pytest.fixture(autouse=True)
+def plain_again() -> Iterator[None]:
+    yield
+    log.show_as("plain")
+
+
+def test_a_line_is_shown_as_it_is_and_errors_and_progress_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    LOGGER.info("texts  10 in")
+    LOGGER.warning("slow")
+    LOGGER.error("x: no such file")
+    log.progress_line(LOGGER, "texts: 1/2, 3 s left")
+    shown = capsys.readouterr()
+    assert shown.out == "texts  10 in\nwarning: slow\n"
+    assert shown.err == "error: x: no such file\ntexts: 1/2, 3 s left\n"
+
+
+def test_as_json_a_line_is_an_object_with_time_level_stage_and_run(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    log.show_as("json")
+    with progress.of_stage(f"{tmp_path}/0123456789abcdef", "texts", {}):
+        LOGGER.info("two\nlines, à", extra={"told": {"rows_out": 7}})
+    line = json.loads(capsys.readouterr().out)
+    assert line.pop("time").startswith("20")
+    assert line == {
+        "level": "info",
+        "run": "0123456789abcdef",
+        "stage": "texts",
+        "message": "two\nlines, à",
+        "rows_out": 7,
+    }
+
+
+def test_a_traceback_stays_in_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    log.show_as("json")
+    try:
+        raise ValueError("seven")
+    except ValueError:
+        LOGGER.error("a fault", exc_info=True)
+    line = json.loads(capsys.readouterr().err)
+    assert line["message"] == "a fault"
+    assert "ValueError: seven" in line["traceback"]
+
+
+def kept(run: Path) -> list[str]:
+    return [json.loads(line)["message"] for line in (run / "run.log").read_text().splitlines()]
+
+
+def test_the_lines_of_a_run_are_kept_beside_it_those_of_earlier_attempts_too(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    for attempt in ("first", "second"):
+        with progress.of_stage(str(run), "texts", {}):
+            LOGGER.info(f"{attempt} attempt")
+        progress.end(str(run), "failed")
+    assert kept(run) == ["first attempt", "second attempt"]
+
+
+def test_of_two_runs_each_has_its_own_lines(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        with progress.of_stage(f"{tmp_path}/{name}", "texts", {}):
+            LOGGER.info(f"of {name}")
+    assert (kept(tmp_path / "one"), kept(tmp_path / "two")) == (["of one"], ["of two"])
+
+
+def test_lines_are_kept_on_s3_when_a_stage_ends(s3: str) -> None:
+    from dupq import storage
+
+    with progress.of_stage(f"{s3}/logged/run", "texts", {}):
+        LOGGER.info("on S3")
+    assert b"on S3" in storage.read_bytes(f"{s3}/logged/run/run.log")
+    assert storage.read_json(f"{s3}/logged/run/progress.json")["stage"] == "texts"
+
+
+def test_a_log_that_cannot_be_written_fails_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with progress.of_stage(f"{tmp_path}/file/run", "texts", {}):
+        LOGGER.info("lost")

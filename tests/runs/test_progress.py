@@ -1,0 +1,78 @@
+"""progress.json: what it tells, and when it is written."""
+
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from dupq.runs import progress
+from dupq.runs.progress import ALIVE, is_alive, of_stage, read_progress, time_of
+
+
+def told(run: Path) -> progress.Progress:
+    found = read_progress(str(run))
+    assert found is not None
+    return found
+
+
+def test_the_first_stage_is_told_when_it_begins(tmp_path: Path) -> None:
+    with of_stage(str(tmp_path), "texts", {"previous": "/runs/7"}):
+        found = told(tmp_path)
+    assert (found["state"], found["stage"], found["total"]) == ("running", "texts", 0)
+    assert found["inputs"] == {"previous": "/runs/7"}
+
+
+def test_pieces_are_told_while_a_stage_works_and_hardly_ever_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = threading.Semaphore(0)
+    write = progress._write
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN", 0.01)
+    monkeypatch.setattr(progress, "_write", lambda: (write(), written.release()))
+    with of_stage(str(tmp_path), "encode", {}):
+        for done in range(1_000):
+            progress.tell("encode", done + 1, 2_000)
+        for _ in range(3):  # that of the beginning, one that may have begun before, and one after
+            assert written.acquire(timeout=30)
+        found = told(tmp_path)
+    assert (found["step"], found["done"], found["total"]) == ("encode", 1_000, 2_000)
+
+
+def test_a_stage_that_fails_is_told_and_one_that_goes_on_afterwards_too(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="broken"), of_stage(str(tmp_path), "encode", {}):
+        raise ValueError("broken")
+    assert told(tmp_path)["state"] == "failed"
+    with of_stage(str(tmp_path), "encode", {}):
+        pass
+    assert told(tmp_path)["state"] == "running"
+    progress.end(str(tmp_path), "finished")
+    assert told(tmp_path)["state"] == "finished"
+
+
+def test_outside_a_run_there_is_nothing_to_tell(tmp_path: Path) -> None:
+    with of_stage(str(tmp_path), "texts", {}):
+        pass
+    progress.end(str(tmp_path), "finished")
+    before = (tmp_path / "progress.json").read_bytes()
+    progress.tell("encode", 1, 2)
+    progress.end(str(tmp_path), "failed")
+    progress.end_failed()
+    assert (tmp_path / "progress.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"state": 1}', "no JSON"])
+def test_a_file_that_is_no_progress_tells_nothing(content: str, tmp_path: Path) -> None:
+    (tmp_path / "progress.json").write_text(content)
+    assert read_progress(str(tmp_path)) is None
+    assert read_progress(f"{tmp_path}/nowhere") is None
+
+
+def test_a_run_that_is_silent_for_long_is_not_at_work(tmp_path: Path) -> None:
+    with of_stage(str(tmp_path), "texts", {}):
+        found = told(tmp_path)
+        assert is_alive(found, datetime.now(UTC))
+        assert not is_alive(found, time_of(found) + ALIVE)
+        assert is_alive(found, time_of(found) - timedelta(minutes=1))  # of a clock that is behind
+    progress.end(str(tmp_path), "failed")
+    assert not is_alive(told(tmp_path), datetime.now(UTC))

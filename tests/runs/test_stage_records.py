@@ -1,0 +1,156 @@
+"""A finished stage is believed only while all that it wrote is there; what is not is made again, and nothing else."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dupq import storage
+from dupq.errors import DupqError
+from dupq.execution.tasks import Report
+from dupq.runs import writer
+from dupq.settings.config import Settings
+
+FILES = {"first": ("work/a", "work/b"), "second": ("work/drop/c", "table/d"), "third": ("work/e", "metrics.json")}
+
+
+class Job:
+    """Three stages of two files each; the third drops a folder that the second hands on."""
+
+    def __init__(self, output: Path) -> None:
+        self.output = str(output)
+        self.done: list[str] = []
+
+    def run(self, stages: int = 3, content: str = "x") -> writer.Run:
+        run = writer.open_run(self.output, {}, {}, Settings(), {})
+        if run.finished:
+            run.point_latest()
+            return run
+        for name in [*FILES][:stages]:
+            run.stage(name, lambda name=name: self._make(run, name), run.path("work/drop") if name == "third" else None)
+        if stages == 3:
+            run.describe()
+            run.succeed()
+        return run
+
+    def _make(self, run: writer.Run, name: str) -> Report:
+        self.done.append(name)
+        for path in FILES[name]:
+            storage.write_json(run.path(path), path)
+        return Report(rows_in=1, rows_out=2)
+
+    def again(self, stages: int = 3) -> list[str]:
+        self.done.clear()
+        self.run(stages)
+        return self.done
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    return Job(tmp_path / "runs")
+
+
+def cut(path: str) -> None:
+    Path(path).write_bytes(Path(path).read_bytes()[:-3])
+
+
+def flip(path: str) -> None:
+    content = Path(path).read_bytes()
+    Path(path).write_bytes(bytes([content[0] ^ 1]) + content[1:])
+
+
+HARMS = [os.unlink, cut, flip]
+
+
+@pytest.mark.parametrize("harm", HARMS)
+@pytest.mark.parametrize(
+    ("path", "made"),
+    [
+        ("work/b", ["first", "second"]),
+        ("work/drop/c", ["second"]),
+        ("table/d", ["second"]),
+        ("stages/first.json", ["first", "second"]),
+    ],
+)
+def test_what_an_unfinished_run_lost_is_made_again(
+    job: Job, path: str, made: list[str], harm: Callable[[str], None]
+) -> None:
+    run = job.run(stages=2)
+    harm(run.path(path))
+    assert job.again() == [*made, "third"]
+    assert json.loads(Path(run.path("metrics.json")).read_text()) == "metrics.json"
+
+
+def test_a_folder_that_was_dropped_is_not_missed_until_the_stage_that_dropped_it_is_lost(job: Job) -> None:
+    run = job.run(stages=3)
+    os.unlink(run.path("_SUCCESS"))
+    assert not Path(run.path("work/drop")).exists()
+    assert job.again() == []
+    os.unlink(run.path("_SUCCESS"))
+    os.unlink(run.path("work/e"))
+    assert job.again() == ["second", "third"]
+
+
+@pytest.mark.parametrize("harm", HARMS)
+@pytest.mark.parametrize("path", ["table/d", "metrics.json", "manifest.json", "config.json"])
+def test_a_run_that_succeeded_and_lost_a_file_is_repaired(job: Job, path: str, harm: Callable[[str], None]) -> None:
+    run = job.run()
+    whole = Path(run.path(path)).read_bytes()
+    harm(run.path(path))
+    job.again()
+    assert path.endswith(("manifest.json", "config.json")) == (not job.done)
+    if path != "manifest.json":  # which holds seconds
+        assert Path(run.path(path)).read_bytes() == whole
+    assert job.again() == []
+
+
+def test_work_may_be_removed_from_a_run_that_succeeded(job: Job) -> None:
+    run = job.run()
+    storage.delete_folder(run.path("work"))
+    assert job.again() == []
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{}", b"[]"])
+def test_a_damaged_success_is_written_again(job: Job, content: bytes | None) -> None:
+    place = Path(job.run().path("_SUCCESS"))
+    os.unlink(place) if content is None else place.write_bytes(content)
+    assert job.again() == []
+    assert json.loads(place.read_text())["outputs"].keys() >= {"table/d", "manifest.json"}
+
+
+def test_the_latest_run_is_named_again_where_a_kill_left_it_unnamed(job: Job) -> None:
+    run = job.run()
+    latest = Path(job.output) / "latest.json"
+    named = latest.read_bytes()
+    for content in (None, named.replace(run.run_id.encode(), b"0" * 16)):
+        os.unlink(latest) if content is None else latest.write_bytes(content)
+        assert job.again() == []
+        assert latest.read_bytes() == named
+
+
+def test_a_run_that_succeeded_later_stays_the_latest(job: Job) -> None:
+    job.run()
+    other = writer.open_run(job.output, {}, {"other": 1}, Settings(), {})
+    other.describe()
+    other.succeed()
+    job.again()
+    assert storage.read_json(f"{job.output}/latest.json")["run_id"] == other.run_id
+
+
+def test_what_people_fill_in_does_not_damage_a_run(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(FILES, "second", ("review.tsv", "table/d"))
+    run = job.run()
+    Path(run.path("review.tsv")).write_text("filled in")
+    assert job.again() == []
+    assert Path(run.path("review.tsv")).read_text() == "filled in"
+
+
+def test_an_earlier_run_that_lost_a_table_is_refused(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(FILES, "second", ("clusters/d", "pairs/p"))
+    run = job.run()
+    assert writer.previous_run(job.output) == run.uri
+    cut(run.path("clusters/d"))
+    with pytest.raises(DupqError, match=r"--previous .*: clusters/d is damaged or gone"):
+        writer.previous_run(job.output)

@@ -1,0 +1,339 @@
+"""Storage on S3 that fails: what passes by itself is waited for, and the rest is said in one line.
+
+The server is real (moto), behind a proxy that does the harm.
+"""
+
+import dataclasses
+import os
+import re
+import threading
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+import pytest
+from fault_proxy import Fault, FaultProxy
+
+from dupq import storage, tables
+from dupq.cli.main import main
+from dupq.dump.archives import seven_zip
+from dupq.errors import DupqError, SettingError, StorageError
+from dupq.execution import exchange
+from dupq.runs.table_view import stored
+from dupq.s3 import patience as s3_patience
+
+TABLE = pa.table([range(1000), ["t"] * 1000, [str(number) for number in range(1000)]], schema=tables.TEXTS)
+READ_SECONDS = 0.3  # then an answer counts as lost, where one is late
+
+
+@pytest.fixture(scope="module")
+def slow_proxy(s3: str) -> Iterator[FaultProxy]:
+    with pytest.MonkeyPatch.context() as patch, FaultProxy(os.environ["AWS_ENDPOINT_URL"]) as proxy:
+        patch.setenv("AWS_ENDPOINT_URL", proxy.address)
+        patch.setenv("DUPQ_S3_PATIENCE_SECONDS", "60")
+        patch.setattr(s3_patience, "_FIRST_WAIT", 0.005)
+        patch.setattr(s3_patience, "_LONGEST_WAIT", 0.05)
+        yield proxy
+
+
+@pytest.fixture
+def proxy(slow_proxy: FaultProxy) -> Iterator[FaultProxy]:
+    """The proxy that everything on S3 goes through here; it does no harm before a test says so, nor after it."""
+    slow_proxy.faults = []
+    slow_proxy.requests.clear()
+    yield slow_proxy
+    slow_proxy.faults = []
+
+
+@pytest.fixture
+def folder(s3: str) -> str:
+    uri = f"{s3}/faults"
+    storage.delete_folder(uri)
+    return uri
+
+
+def _write_text(folder: str) -> None:
+    storage.write_bytes(f"{folder}/text", b"0123456789" * 100)
+
+
+def _write_table(folder: str) -> None:
+    storage.write_table(f"{folder}/table.parquet", TABLE, tables.TEXTS, {"rows_in": 7})
+
+
+def _write_parts(folder: str) -> None:
+    exchange.write_parts(f"{folder}/parts", iter(TABLE.to_batches()), tables.TEXTS)
+
+
+def _write_many(folder: str) -> None:
+    for name in ("a.parquet", "b/c.json", "b/_d.parquet"):
+        storage.write_bytes(f"{folder}/{name}", name.encode())
+
+
+def _read_stream(folder: str) -> list[bytes]:
+    with storage.open_input(f"{folder}/text") as stream:
+        return [stream.read(300), stream.read(300), stream.read()]
+
+
+def _read_pieces(folder: str) -> pa.Table:
+    return pa.Table.from_batches(storage.read_pieces(f"{folder}/table.parquet", tables.TEXTS, ["key"], 300))
+
+
+def _set_up(folder: str) -> None:
+    storage.delete_folder(folder)
+    for write in (_write_text, _write_table, _write_parts, _write_many):
+        write(folder)
+
+
+READS: dict[str, Callable[[str], object]] = {
+    "read bytes": lambda folder: storage.read_bytes(f"{folder}/text"),
+    "read a stream": _read_stream,
+    "read a table": lambda folder: storage.read_table(f"{folder}/table.parquet"),
+    "read pieces": _read_pieces,
+    "read an exchanged part": lambda folder: exchange.read_part([f"{folder}/parts"], 0),
+    "kind of a file": lambda folder: storage.kind(f"{folder}/text"),
+    "kind of a folder": storage.kind,
+    "kind of nothing": lambda folder: storage.kind(f"{folder}/nothing"),
+    "size": lambda folder: storage.size(f"{folder}/text"),
+    "checksum": lambda folder: storage.checksum(f"{folder}/text"),
+    "list": storage.list_files,
+    "names": storage.names_in,
+}
+CHANGES: dict[str, Callable[[str], object]] = {
+    "write bytes": lambda folder: storage.write_bytes(f"{folder}/new", b"new"),
+    "write a table": _write_table,
+    "create": lambda folder: storage.create(f"{folder}/new", b"mine"),
+    "create too late": lambda folder: storage.create(f"{folder}/a.parquet", b"a.parquet"),
+    "move": lambda folder: storage.move(f"{folder}/a.parquet", f"{folder}/b/e"),
+    "delete": lambda folder: storage.delete(f"{folder}/a.parquet"),
+    "clear": lambda folder: storage.clear(folder, {f"{folder}/a.parquet"}),
+    "delete a folder": lambda folder: storage.delete_folder(f"{folder}/b"),
+}
+FAULTS = {
+    "throttled": Fault("status", times=3),
+    "reset": Fault("reset", times=3),
+    "lost": Fault("lost", times=3),
+    "truncated": Fault("truncated", times=3, method="GET"),
+    "late": Fault("slow", times=1, seconds=2 * READ_SECONDS),
+}
+
+
+@pytest.fixture(scope="module")
+def written(s3: str) -> str:
+    """A folder with files, for reading only."""
+    _set_up(folder := f"{s3}/written")
+    return folder
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("operation", READS)
+def test_each_request_of_a_read_may_fail_and_the_same_is_read(
+    operation: str, fault: str, written: str, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = READS[operation]
+    wanted, requests = run(written), proxy.count()
+    _expect(fault, monkeypatch)
+    for faults in _each_request(fault, requests):
+        proxy.faults = faults
+        assert run(written) == wanted
+        assert faults[0].done or fault == "truncated"
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("operation", CHANGES)
+def test_each_request_of_a_change_may_fail_and_the_same_files_are_there(
+    operation: str, fault: str, folder: str, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = CHANGES[operation]
+    _write_many(folder)
+    proxy.requests.clear()
+    returned, requests = run(folder), proxy.count()
+    wanted = _contents(folder)
+    _expect(fault, monkeypatch)
+    for faults in _each_request(fault, requests):
+        storage.delete_folder(folder)
+        _write_many(folder)
+        proxy.faults = faults
+        assert run(folder) == returned
+        proxy.faults = []
+        assert _contents(folder) == wanted
+        assert faults[0].done or fault == "truncated"
+
+
+def _expect(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have an answer count as lost soon where one is late; elsewhere a busy machine may take its time."""
+    if fault == "late":
+        monkeypatch.setenv("DUPQ_S3_READ_SECONDS", str(READ_SECONDS))
+
+
+def _each_request(fault: str, requests: int) -> Iterator[list[Fault]]:
+    """The fault for the first request, then for the second, and so on."""
+    return ([dataclasses.replace(FAULTS[fault], after=after)] for after in range(requests))
+
+
+def _contents(folder: str) -> dict[str, str]:
+    """The checksums of all files, hidden ones too."""
+    names = [*storage.names_in(folder), *(f"b/{name}" for name in storage.names_in(f"{folder}/b"))]
+    return {name: storage.checksum(f"{folder}/{name}") for name in names}
+
+
+def test_one_of_many_racers_creates_a_file_though_answers_get_lost(folder: str, proxy: FaultProxy) -> None:
+    proxy.faults = [Fault("lost", method="PUT", share=0.5), Fault("status", method="PUT", share=0.3)]
+    won: list[int] = []
+
+    def race(racer: int) -> None:
+        if storage.create(f"{folder}/mark", b"the same for all"):
+            won.append(racer)
+
+    racers = [threading.Thread(target=race, args=(racer,)) for racer in range(12)]
+    for racer in racers:
+        racer.start()
+    for racer in racers:
+        racer.join()
+    assert len(won) == 1
+
+
+def test_a_fifth_of_all_requests_throttled_slows_down_and_ends_nothing(folder: str, proxy: FaultProxy) -> None:
+    proxy.faults = [Fault("status", share=0.2)]
+    for number in range(40):
+        storage.write_bytes(f"{folder}/{number:02}", str(number).encode())
+    assert [int(storage.read_bytes(file.uri)) for file in storage.list_files(folder)] == list(range(40))
+    assert proxy.faults[0].done > 8
+
+
+def test_a_table_that_arrow_itself_reads_from_s3_is_as_patient(folder: str, proxy: FaultProxy) -> None:
+    _write_table(folder)
+    proxy.faults = [Fault("status", method="GET|HEAD", times=4)]
+    assert stored(folder).arrow() == TABLE
+    view = stored(folder)
+    proxy.faults = [Fault("status", status=403, code="AccessDenied")]
+    with pytest.raises(StorageError, match=r"faults: cannot be read \(.*ACCESS_DENIED[^\n]*$"):
+        view.arrow()
+
+
+LASTING = {
+    "AccessDenied": (403, r"no right to {doing} it \(AccessDenied\)"),
+    "SignatureDoesNotMatch": (403, r"wrong key \(SignatureDoesNotMatch\)"),
+    "InvalidAccessKeyId": (403, r"wrong key \(InvalidAccessKeyId\)"),
+    "ExpiredToken": (400, r"expired token \(ExpiredToken\)"),
+    "RequestTimeTooSkewed": (403, r"the clock of this machine is wrong"),
+    "AuthorizationHeaderMalformed": (400, r"wrong region"),
+    "NoSuchBucket": (404, r"no such bucket"),
+    "KeyTooLongError": (400, r"S3 refuses to {doing} it \(.*KeyTooLongError"),
+}
+EVERYTHING = {
+    "read": [READS[name] for name in ("read bytes", "read a stream", "size", "kind of a file")],
+    "list": [READS[name] for name in ("list", "names")],
+    "write": [CHANGES[name] for name in ("write bytes", "create", "move")],
+    "delete": [CHANGES["delete"]],
+}
+
+
+@pytest.mark.parametrize("code", LASTING)
+@pytest.mark.parametrize("doing", EVERYTHING)
+def test_what_does_not_pass_by_itself_is_said_at_once_in_one_line(
+    code: str, doing: str, written: str, proxy: FaultProxy
+) -> None:
+    status, wanted = LASTING[code]
+    proxy.faults = [Fault("status", status=status, code=code)]
+    for run in EVERYTHING[doing]:
+        proxy.requests.clear()
+        with pytest.raises(StorageError) as caught:
+            run(written)
+        assert re.match(rf"s3://dupq/written.*: {wanted.format(doing=doing)}", str(caught.value))
+        assert "\n" not in str(caught.value)
+        assert proxy.count() <= 4  # HEAD, GET for the reason, and what boto3 asks about the region
+
+
+OUTLASTING = {
+    "throttled": (Fault("status"), r"throttled \(SlowDown\)"),
+    "server error": (Fault("status", status=500, code="InternalError"), r"S3 fails \(InternalError\)"),
+    "reset": (Fault("reset"), r"not reachable \(.*\)"),
+    "late": (Fault("slow", seconds=2 * READ_SECONDS), r"not reachable \(.*[Tt]imeout.*\)"),
+    "truncated": (Fault("truncated"), r"damaged or cut short on its way \(.*\)"),
+}
+
+
+@pytest.mark.parametrize("fault", OUTLASTING)
+def test_when_patience_ends_it_is_said_what_it_was_and_how_long(
+    fault: str, folder: str, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _write_text(folder)
+    monkeypatch.setenv("DUPQ_S3_PATIENCE_SECONDS", "0.3")
+    _expect(fault, monkeypatch)
+    proxy.faults, wanted = [dataclasses.replace(OUTLASTING[fault][0])], OUTLASTING[fault][1]
+    with pytest.raises(StorageError) as caught:
+        storage.read_bytes(f"{folder}/text")
+    assert re.fullmatch(
+        rf"s3://dupq/faults/text: {wanted}; tried again for \d s \(DUPQ_S3_PATIENCE_SECONDS\)", str(caught.value)
+    )
+    assert proxy.faults[0].done > 1
+
+
+def test_a_wait_that_is_no_moments_matter_is_told(
+    folder: str, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(s3_patience, "_TOLD_AFTER", 0.02)
+    proxy.faults = [Fault("status", times=10)]
+    assert not storage.exists(f"{folder}/text")
+    assert re.fullmatch(r"s3://dupq/faults/text: throttled \(503\); trying again for 60 s\n", capsys.readouterr().err)
+
+
+def test_nothing_listens_and_nothing_is_there(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DupqError, match=r"^s3://dupq/nothing: no such file$"):
+        storage.open_input("s3://dupq/nothing")
+    with pytest.raises(DupqError, match=r"^s3://dupq/nothing \(to become s3://dupq/something\): no such file$"):
+        storage.move("s3://dupq/nothing", "s3://dupq/something")
+    with pytest.raises(DupqError, match=r"^s3://a b/y: not a valid address \([^\n]*$"):
+        storage.read_bytes("s3://a b/y")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("DUPQ_S3_PATIENCE_SECONDS", "0.1")
+    with pytest.raises(StorageError, match=r"^s3://dupq/nothing: not reachable \(.*127\.0\.0\.1:1"):
+        storage.exists("s3://dupq/nothing")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "nonsense")
+    with pytest.raises(SettingError, match="AWS_ENDPOINT_URL is 'nonsense'"):
+        storage.exists("s3://dupq/nothing")
+
+
+@pytest.mark.parametrize("seconds", ["", "soon", "0", "-1", "nan", "inf"])
+def test_patience_is_a_number_of_seconds(s3: str, seconds: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DUPQ_S3_PATIENCE_SECONDS", seconds)
+    with pytest.raises(SettingError, match=rf"^DUPQ_S3_PATIENCE_SECONDS is '{seconds}'; a number of seconds"):
+        storage.exists(s3)
+
+
+ALL: list[Callable[[str], object]] = [
+    *(storage.kind, storage.list_files, storage.names_in, storage.read_bytes, storage.open_input, storage.read_table),
+    *(storage.size, storage.checksum, storage.delete_folder, storage.clear, storage.delete),
+    *(lambda uri: storage.write_bytes(uri, b"x"), lambda uri: storage.create(uri, b"x")),
+]
+
+
+def test_a_bucket_that_is_not_there_is_named_by_whatever_is_done(s3: str) -> None:
+    for one in ALL:
+        with pytest.raises(StorageError, match=r"^s3://no-such-bucket-here/x: no such bucket; [^\n]*$"):
+            one("s3://no-such-bucket-here/x")
+
+
+def test_a_job_without_its_bucket_ends_with_the_code_of_storage(
+    s3: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["dupq", "report", "--run", "s3://no-such-bucket-here/x"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == StorageError.EXIT_CODE
+    assert re.fullmatch(r"error: s3://no-such-bucket-here/x\S*: no such bucket; .*\n", capsys.readouterr().err)
+
+
+def test_an_object_replaced_while_it_is_read_is_not_mixed_with_the_new_one(folder: str, proxy: FaultProxy) -> None:
+    _write_text(folder)
+    with storage.open_input(f"{folder}/text") as stream:
+        stream.read(10)
+        storage.write_bytes(f"{folder}/text", b"x" * 1000)
+        with pytest.raises(StorageError, match=r"faults/text: damaged: it was replaced while it was read"):
+            stream.read(10)
+
+
+def test_an_archive_that_may_not_be_read_is_not_called_damaged(folder: str, proxy: FaultProxy) -> None:
+    _write_text(folder)
+    proxy.faults = [Fault("status", status=403, code="AccessDenied", method="GET")]
+    with pytest.raises(StorageError, match=r"faults/text: no right to read it"):
+        seven_zip.read_header(f"{folder}/text")
