@@ -11,6 +11,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 from filelock import FileLock
+from inline import without_ray
 from trained import TrainedSample
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -36,6 +37,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: ranks.get(item.path.parent.name, len(_LONGEST)))
 
 
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Name what fails at once: a session that is cut off prints no summary."""
+    if report.failed:
+        print(f"\nFAILED {report.nodeid} ({report.when}): {str(report.longrepr).splitlines()[-1][:200]}")
+
+
 @pytest.fixture
 def dice() -> random.Random:
     """Chance for tests that kill at random moments: the same each time, unless a seed is set."""
@@ -59,6 +66,17 @@ def ray_started() -> None:
 
 
 @pytest.fixture
+def quick(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Tasks run in this process, but in tests that are marked `ray`."""
+    if request.node.get_closest_marker("ray"):
+        request.getfixturevalue("ray_started")
+        yield
+    else:
+        with without_ray():
+            yield
+
+
+@pytest.fixture
 def fresh_workers(ray_started: None) -> None:
     """Ray with workers that did nothing yet, for tests of memory: a used one keeps what earlier tests' work left."""
     import ray
@@ -77,7 +95,7 @@ def of_all_processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def trained_sample(of_all_processes: Path, ray_started: None) -> TrainedSample:
+def trained_sample(of_all_processes: Path) -> TrainedSample:
     """One for all processes of a test session: the first that asks for it makes it."""
     from dupq.encoders.description import encoder_at
     from dupq.sample.archive import write_sample
@@ -87,7 +105,8 @@ def trained_sample(of_all_processes: Path, ray_started: None) -> TrainedSample:
     with FileLock(folder.with_suffix(".lock")):
         sample = write_sample(folder / "dump", questions=2000)
         if not done.exists():
-            _train_on(str(sample.archive), archive, folder / "encoder")
+            with without_ray():
+                _train_on(str(sample.archive), archive, folder / "encoder")
             done.touch()
     tables = (str(archive), f"{archive}/questions", f"{archive}/links")
     return TrainedSample(str(sample.archive), str(sample.truth), *tables, encoder_at(str(folder / "encoder")))

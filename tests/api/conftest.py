@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pytest
+from inline import without_ray
 
 from dupq import storage
 from dupq.settings import config
@@ -20,7 +21,8 @@ class SmallRuns:
 
 
 @pytest.fixture(scope="session")
-def small_runs(tmp_path_factory: pytest.TempPathFactory, ray_started: None) -> SmallRuns:
+@without_ray()
+def small_runs(tmp_path_factory: pytest.TempPathFactory) -> SmallRuns:
     from dupq.pipelines.dedup import DedupJob, dedup
     from dupq.pipelines.ingest import IngestJob, ingest
     from dupq.sample.archive import write_sample

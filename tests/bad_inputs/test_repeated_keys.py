@@ -32,7 +32,8 @@ JOBS: dict[str, Callable[[str], object]] = {
 }
 
 
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("job", JOBS)
-def test_a_question_that_appears_twice_is_refused(job: str, world: Path, ray_started: None) -> None:
+def test_a_question_that_appears_twice_is_refused(job: str, world: Path) -> None:
     with pytest.raises(DupqError, match=f"{CS}/1 appears more than once"):
         JOBS[job](str(world))

@@ -11,17 +11,14 @@ import multiprocessing
 import os
 import signal
 import sys
-import types
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import ray
+from inline import without_ray
 
 from dupq import storage
 from dupq.errors import FAULT, DupqError
-from dupq.execution import cluster, tasks
-from dupq.execution.units import Counts
 from dupq.s3 import patience
 
 LIMIT_SECONDS = 300  # an attempt's; on a quiet machine it takes some
@@ -96,9 +93,9 @@ def _run_and_exit(job: Job, moment: Moment, said: Path, counted: Path, states: d
         os.dup2(descriptor, 2)
         os.environ.update(states)
         patience._FIRST_WAIT, patience._LONGEST_WAIT = 0.005, 0.05
-        _without_ray()
-        _disturb(moment, counted)
-        job()
+        with without_ray():
+            _disturb(moment, counted)
+            job()
         code = 0
     except DupqError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -109,36 +106,6 @@ def _run_and_exit(job: Job, moment: Moment, said: Path, counted: Path, states: d
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
-
-
-def _without_ray() -> None:
-    """Let all stages run their tasks here."""
-
-    def inline(label: str, work: Callable[..., Counts], calls: Sequence[tuple[object, ...]], **_: object) -> object:
-        outcomes = []
-        for call in calls:
-            counts, peak, written = tasks.recorded(work, *call)
-            tasks.note(written)
-            outcomes.append((counts, peak))
-        return tasks.summarise(outcomes)
-
-    def start(work: Callable[..., object], *arguments: object, **_: object) -> object:
-        return work(*arguments)
-
-    _replace_everywhere(tasks.run_tasks, inline)
-    _replace_everywhere(tasks.start, start)
-    _replace_everywhere(tasks.result_of, lambda value: value)
-    # What streams its results is read as it is made.
-    ray.remote = lambda work: types.SimpleNamespace(options=lambda **_: types.SimpleNamespace(remote=work))
-    ray.cancel = lambda stream: stream.close()
-    cluster.cpus, cluster.gpus, cluster.memory = (lambda: 16), (lambda: 0), (lambda: 4 << 30)
-    cluster.may_grow, cluster.check_fits = (lambda: False), (lambda *_, **__: None)
-
-
-def _replace_everywhere(used: Callable[..., object], other: Callable[..., object]) -> None:
-    for module in [module for name, module in sys.modules.items() if name.startswith("dupq.")]:
-        for name in [name for name, value in vars(module).items() if value is used]:
-            setattr(module, name, other)
 
 
 def _disturb(moment: Moment, counted: Path) -> None:

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Moments, Small
 from disturbed import FAULTS, KILLED, Moment, attempt, differing, latest, tables_of
+from moments import Moments
+from small_archive import Small
 
 from dupq.pipelines.dedup import DedupJob, dedup
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from conftest import Moments, Small, ingest_job, training_job, undisturbed
 from disturbed import FAULTS, KILLED, Ended, Job, Moment, attempt, begin, contents, differing, latest, tables_of
+from moments import Moments
+from small_archive import Small, ingest_job, training_job, undisturbed
 
 from dupq import storage
 from dupq.encoders.description import FILES, encoder_at

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from conftest import Moments, Small, job_of, undisturbed
 from disturbed import Moment, attempt, differing, latest, tables_of
 from fault_proxy import Fault, FaultProxy
+from moments import Moments
+from small_archive import Small, job_of, undisturbed
 
 from dupq import storage
 from dupq.errors import StorageError

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from conftest import Moments, Small, undisturbed
 from disturbed import FAULTS, KILLED, Moment, attempt, latest, tables_of
+from moments import Moments
+from small_archive import Small, undisturbed
 
 from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.runs.pruning import prune

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from inline import without_ray
 
 from dupq import storage
 from dupq.encoders.networks.mappsent import MappSent
@@ -22,9 +23,12 @@ from dupq.tables import TEXTS
 QUICK = ("word_vectors.dimensions=8", "word_vectors.epochs=1", "word_vectors.minimum_count=1")
 TOPICS = ("bread ovens", "train tickets", "graph theory", "bicycle chains", "visa rules", "coffee beans")
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 
 @pytest.fixture(scope="module")
-def archive(tmp_path_factory: pytest.TempPathFactory, ray_started: None) -> str:
+@without_ray()
+def archive(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Two questions on each topic, linked, and an answer that alone says "sourdough"."""
     folder = tmp_path_factory.mktemp("small") / "small.example.com"
     folder.mkdir()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from golden import observe as golden
+from inline import without_ray
 
 KEPT = json.loads(golden.ANSWERS.read_text())
 WRITE = "`PYTHONPATH=.:tests python tests/golden/observe.py`"
@@ -17,7 +18,8 @@ STAGES = [(job, stage) for job, stages in KEPT["answers"].items() for stage in s
 
 
 @pytest.fixture(scope="module")
-def answers(tmp_path_factory: pytest.TempPathFactory, ray_started: None) -> dict[str, Any]:
+@without_ray()
+def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     found = golden.observe(tmp_path_factory.mktemp("golden"))
     return json.loads(json.dumps(found, default=float))
 

@@ -1,4 +1,4 @@
-"""The whole job on the sample archive, with real Ray."""
+"""The whole job on the sample archive."""
 
 import json
 from importlib.resources import files
@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from inline import without_ray
 from trained import TrainedSample
 
 from dupq import storage
@@ -30,11 +31,13 @@ def job(sample: TrainedSample, output: Path, **changes: object) -> DedupJob:
 
 
 @pytest.fixture(scope="module")
-def run(trained_sample: TrainedSample, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(trained_sample: TrainedSample, tmp_path_factory: pytest.TempPathFactory, ray_started: None) -> Run:
+    """With Ray; most others are without it."""
     return dedup(job(trained_sample, tmp_path_factory.mktemp("runs"), assignments=(WORK,)))
 
 
 @pytest.fixture(scope="module")
+@without_ray()
 def joining(run: Run, trained_sample: TrainedSample) -> Run:
     """With a threshold from which some hundred pairs of the encoder may join: few or none are sure enough here."""
     pairs = table(run, "pairs")
@@ -322,6 +325,7 @@ def sorted_rows(run: Run, name: str, keys: list[str]) -> list[dict]:
     return table(run, name).sort_by([(key, "ascending") for key in keys]).to_pylist()
 
 
+@pytest.mark.ray
 @pytest.mark.parametrize(("shard_rows", "shards", "actors"), [(5000, 1, 1), (500, 4, 2)])
 def test_the_answer_does_not_depend_on_shards_or_workers(
     joining: Run, trained_sample: TrainedSample, tmp_path: Path, shard_rows: int, shards: int, actors: int

@@ -1,4 +1,4 @@
-"""Encoders that are not scored by cosine alone, from the archive to clusters and figures, with real Ray."""
+"""Encoders that are not scored by cosine alone, from the archive to clusters and figures."""
 
 from pathlib import Path
 

@@ -20,9 +20,8 @@ def sample(tmp_path: Path) -> SampleFiles:
     return write_sample(tmp_path / "dump", questions=400)
 
 
-def test_it_does_what_the_three_jobs_do_and_a_rerun_does_nothing(
-    sample: SampleFiles, tmp_path: Path, ray_started: None
-) -> None:
+@pytest.mark.ray
+def test_it_does_what_the_three_jobs_do_and_a_rerun_does_nothing(sample: SampleFiles, tmp_path: Path) -> None:
     job = FromDumpJob((str(sample.archive),), str(tmp_path / "out"), "arora-sif", str(sample.truth), QUICK)
     run = from_dump(job, job.check())
     assert pq.read_table(run.path("clusters")).num_rows == 400

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from dump_files import upload, write_archive, write_files
 from ingest_jobs import SHARD_ROWS, SITE, start, tables, without_sources
+from inline import without_ray
 from lxml import etree
 
 from benchmarks import big_archive
@@ -41,7 +42,8 @@ def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def archive(dump: Path, ray_started: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+@without_ray()
+def archive(dump: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("undisturbed")
     ingest(IngestJob((str(dump),), str(output), answers=True, assignments=(SHARD_ROWS,)))
     return output
@@ -171,7 +173,8 @@ def test_a_rerun_skips_what_is_done_and_makes_anew_what_changed(dump: Path, arch
     assert len(list((output / "questions" / "site=b.example.com").iterdir())) == 2
 
 
-def test_a_site_that_fails_does_not_keep_the_others_from_being_finished(ray_started: None, tmp_path: Path) -> None:
+@pytest.mark.ray
+def test_a_site_that_fails_does_not_keep_the_others_from_being_finished(tmp_path: Path) -> None:
     for seed, name in enumerate(("a.example.com", "b.example.com", "c.example.com")):
         big_archive.write_archive(tmp_path / "dumps", questions=200, seed=seed, site=name)
     broken = tmp_path / "dumps" / "b.example.com" / "Posts.xml"
@@ -205,7 +208,7 @@ def test_the_same_through_s3(dump: Path, archive: Path, tmp_path: Path, s3: str,
     assert without_sources(f"{s3}/archive-{form}") == without_sources(archive)
 
 
-def test_a_parquet_conversion_gives_the_tables_of_the_xml(ray_started: None, tmp_path: Path) -> None:
+def test_a_parquet_conversion_gives_the_tables_of_the_xml(tmp_path: Path) -> None:
     big_archive.write_archive(tmp_path / "xml", questions=500, seed=4, site=SITE)
     folder = tmp_path / "parquet" / SITE
     folder.mkdir(parents=True)
@@ -221,9 +224,7 @@ def test_a_parquet_conversion_gives_the_tables_of_the_xml(ray_started: None, tmp
 
 
 @pytest.mark.realdata
-def test_a_question_table_from_elsewhere_becomes_an_archive(
-    ray_started: None, shared_data: Path, tmp_path: Path
-) -> None:
+def test_a_question_table_from_elsewhere_becomes_an_archive(shared_data: Path, tmp_path: Path) -> None:
     table = shared_data / "quora" / "questions.tsv.xz"
     counts = ingest(IngestJob((str(table),), str(tmp_path), "quora", "id=id,title=question"))["quora"]
     assert counts["questions"] == counts["rows"] == 103_765
@@ -239,7 +240,7 @@ def test_columns_without_a_site_are_refused(tmp_path: Path) -> None:
         IngestJob((str(tmp_path),), str(tmp_path), columns="id=id,title=question").check()
 
 
-def test_too_many_rejects_fail_a_site_and_stay_to_be_read(ray_started: None, dump: Path, tmp_path: Path) -> None:
+def test_too_many_rejects_fail_a_site_and_stay_to_be_read(dump: Path, tmp_path: Path) -> None:
     strict = ("ingest.maximum_reject_share=0.00001", "ingest.rejects_allowed=0", SHARD_ROWS)
     with pytest.raises(DupqError, match=r"2 of [0-9,]+ rows are broken.*1e-05.*--max-reject-share.*rejects"):
         ingest(IngestJob((str(dump),), str(tmp_path), assignments=strict))
@@ -258,9 +259,8 @@ def test_progress_says_how_far_it_is_and_what_is_left(capsys: pytest.CaptureFixt
     assert progress.line(7200.0).endswith("0:02 left")
 
 
-def test_a_big_site_that_fails_late_leaves_its_rejects_and_none_of_its_shards(
-    ray_started: None, dump: Path, tmp_path: Path
-) -> None:
+@pytest.mark.ray
+def test_a_big_site_that_fails_late_leaves_its_rejects_and_none_of_its_shards(dump: Path, tmp_path: Path) -> None:
     posts = tmp_path / SITE / "Posts.xml.gz"
     posts.parent.mkdir()
     content = (dump / "Posts.xml").read_bytes()[:-40]  # whole shards are written before this is noticed

@@ -63,7 +63,7 @@ def test_a_parquet_dump_of_long_bodies_is_read_in_little_memory(tmp_path: Path) 
     assert sum(lengths.values()) == count
 
 
-def test_a_parquet_bomb_is_refused(ray_started: None, tmp_path: Path) -> None:
+def test_a_parquet_bomb_is_refused(tmp_path: Path) -> None:
     table = pa.table({"Id": range(100), "PostTypeId": [1] * 100, "Body": ["x" * (1 << 20)] * 100})
     (tmp_path / "a.com").mkdir()
     pq.write_table(table, tmp_path / "a.com" / "Posts.parquet", use_dictionary=False, compression="zstd")
@@ -72,7 +72,7 @@ def test_a_parquet_bomb_is_refused(ray_started: None, tmp_path: Path) -> None:
         ingest(IngestJob((str(tmp_path / "a.com"),), str(tmp_path / "out")))
 
 
-def test_a_damaged_archive_among_many_fails_its_own_site_only(ray_started: None, tmp_path: Path) -> None:
+def test_a_damaged_archive_among_many_fails_its_own_site_only(tmp_path: Path) -> None:
     dumps = tmp_path / "dumps"
     for site in ("a.com", "c.com"):
         write_archive(dumps / f"{site}.7z", {"Posts.xml": POSTS})
@@ -88,7 +88,7 @@ def test_a_damaged_archive_among_many_fails_its_own_site_only(ray_started: None,
     assert sorted(ingest(job)) == ["a.com", "b.com", "c.com"]
 
 
-def test_ids_of_fabricated_posts_are_kept_in_tables_from_elsewhere(ray_started: None, tmp_path: Path) -> None:
+def test_ids_of_fabricated_posts_are_kept_in_tables_from_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("id,title\n1000000001,a\n1000000010,b\n3,c\n")
 
     counts = ingest(IngestJob((str(tmp_path / "t.csv"),), str(tmp_path / "out"), "quora", "id=id,title=title"))
@@ -97,9 +97,7 @@ def test_ids_of_fabricated_posts_are_kept_in_tables_from_elsewhere(ray_started: 
     assert ids(tmp_path / "out") == [3, 1_000_000_001, 1_000_000_010]
 
 
-def test_a_job_that_was_checked_is_not_checked_again(
-    ray_started: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_that_was_checked_is_not_checked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_archive(tmp_path / "a.com.7z", {"Posts.xml": POSTS})
     job = IngestJob((str(tmp_path / "a.com.7z"),), str(tmp_path / "out"))
     checked = job.check()
@@ -111,7 +109,7 @@ def test_a_job_that_was_checked_is_not_checked_again(
 # An output in the folder of the dumps
 
 
-def test_what_a_job_wrote_is_no_dump_when_it_runs_again(ray_started: None, tmp_path: Path) -> None:
+def test_what_a_job_wrote_is_no_dump_when_it_runs_again(tmp_path: Path) -> None:
     pq.write_table(pa.table({"question_id": [1, 2], "title": ["a", "b"]}), tmp_path / "t.parquet")
     job = IngestJob((str(tmp_path),), str(tmp_path / "out"), "quora", "id=question_id,title=title")
     ingest(job)
@@ -121,7 +119,7 @@ def test_what_a_job_wrote_is_no_dump_when_it_runs_again(ray_started: None, tmp_p
 
 
 @pytest.mark.parametrize("dump", ["", "dump", "questions"])
-def test_a_dump_in_the_output_is_one(dump: str, ray_started: None, tmp_path: Path) -> None:
+def test_a_dump_in_the_output_is_one(dump: str, tmp_path: Path) -> None:
     (tmp_path / dump).mkdir(exist_ok=True)
     (tmp_path / dump / "t.csv").write_text("question_id,title\n1,a\n2,b\n")
     job = IngestJob((str(tmp_path / dump),), str(tmp_path), "quora", "id=question_id,title=title")

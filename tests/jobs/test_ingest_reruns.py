@@ -16,6 +16,7 @@ from pathlib import Path
 import pyarrow.dataset as ds
 import pytest
 from ingest_jobs import SHARD_ROWS, SITE, start, tables
+from inline import without_ray
 
 from benchmarks import big_archive
 from dupq import storage
@@ -35,14 +36,15 @@ def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def archive(dump: Path, ray_started: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+@without_ray()
+def archive(dump: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("undisturbed")
     ingest(IngestJob((str(dump),), str(output), answers=True, assignments=(SHARD_ROWS,)))
     return output
 
 
 @pytest.fixture
-def small(tmp_path: Path, ray_started: None) -> Callable[..., dict]:
+def small(tmp_path: Path) -> Callable[..., dict]:
     """Ingests the dumps in `tmp_path`/dumps, first one site of 300 questions, into `tmp_path`/out."""
     write_site(tmp_path, "a.example.com", seed=1)
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from inline import without_ray
 from trained import TrainedSample
 
 from dupq import storage
@@ -30,6 +31,7 @@ def upload(folder: str, target: str) -> None:
 
 
 @pytest.fixture(scope="module")
+@without_ray()
 def local_run(trained_sample: TrainedSample, tmp_path_factory: pytest.TempPathFactory) -> Run:
     output = str(tmp_path_factory.mktemp("runs"))
     return dedup(DedupJob(trained_sample.questions, trained_sample.encoder, output, trained_sample.links))

@@ -31,6 +31,7 @@ def train_sample(sample: TrainedSample, output: Path, workers: int) -> dict[str,
     return safetensors.numpy.load((Path(encoder_at(str(output))) / "model.safetensors").read_bytes())
 
 
+@pytest.mark.ray
 def test_two_workers_learn_what_one_learns_and_a_rerun_does_nothing(
     trained_sample: TrainedSample, tmp_path: Path
 ) -> None:
@@ -56,7 +57,8 @@ def test_the_encoder_tells_how_good_each_epoch_was_and_which_questions_it_saw(tr
 
 
 @pytest.mark.realdata
-def test_a_small_real_site_goes_from_dump_to_clusters(shared_data: Path, ray_started: None, tmp_path: Path) -> None:
+@pytest.mark.ray
+def test_a_small_real_site_goes_from_dump_to_clusters(shared_data: Path, tmp_path: Path) -> None:
     dump = str(shared_data / "dumps" / "bicycles.meta.stackexchange.com.7z")
     counts = ingest(IngestJob((dump,), str(tmp_path)))["bicycles.meta.stackexchange.com"]
     assert counts["questions"] == 453
@@ -85,7 +87,7 @@ def bread(folder: Path) -> tuple[str, str]:
 
 @pytest.mark.parametrize("links", [True, False])
 def test_without_duplicates_an_encoder_learns_from_titles_and_bodies_and_a_run_goes_by_the_prior(
-    links: bool, tmp_path: Path, ray_started: None
+    links: bool, tmp_path: Path
 ) -> None:
     questions, without_rows = bread(tmp_path)
     encoder = str(tmp_path / "encoder")
@@ -104,7 +106,7 @@ def test_without_duplicates_an_encoder_learns_from_titles_and_bodies_and_a_run_g
     assert len(pq.read_table(run.path("clusters"))) == 60
 
 
-def test_an_encoder_that_learns_from_duplicates_only_needs_some(tmp_path: Path, ray_started: None) -> None:
+def test_an_encoder_that_learns_from_duplicates_only_needs_some(tmp_path: Path) -> None:
     questions, links = bread(tmp_path)
     with pytest.raises(DupqError, match=r"0 sets of known duplicates.*at least 3.*preset.*such as dupq"):
         train(TrainingJob(questions, links, str(tmp_path / "encoder"), "bogdanova-max"))

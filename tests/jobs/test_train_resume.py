@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import safetensors.numpy
+from inline import without_ray
 
 from dupq import storage
 from dupq.encoders.description import encoder_at, read_description
@@ -46,7 +47,8 @@ class Archive(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def archive(tmp_path_factory: pytest.TempPathFactory, ray_started: None) -> Archive:
+@without_ray()
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Archive:
     folder = tmp_path_factory.mktemp("small")
     sample = write_sample(folder / "dump", questions=400)
     ingest(IngestJob((str(sample.archive),), str(folder)))
@@ -122,6 +124,7 @@ def _read(path: Path) -> bytes:
         return b""
 
 
+@pytest.mark.ray
 @pytest.mark.parametrize(("workers", "title"), [(1, b"ray::_on_node"), (2, b"ray::RayTrainWorker")])
 def test_a_worker_that_is_killed_is_replaced_and_goes_on(
     workers: int, title: bytes, archive: Archive, tmp_path: Path, capsys: pytest.CaptureFixture[str]

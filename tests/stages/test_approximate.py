@@ -1,4 +1,4 @@
-"""The approximate search with real Ray: the same tables, exact scores, and its recall measured in the run."""
+"""The approximate search: the same tables, exact scores, and its recall measured in the run."""
 
 import functools
 import os
@@ -44,8 +44,6 @@ from dupq.stages.neighbours.search import find_neighbours
 from dupq.stages.neighbours.tables import SearchRequest
 from dupq.text.keys import ID_BITS
 
-pytestmark = pytest.mark.usefixtures("ray_started")
-
 COSINE = Measure()
 
 
@@ -73,6 +71,7 @@ def test_whoever_looks_into_all_lists_finds_what_the_exact_search_finds(
     assert 20 < report.counts[SAMPLED] < 90
 
 
+@pytest.mark.ray
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_the_bytes_do_not_depend_on_the_number_of_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int

@@ -1,4 +1,4 @@
-"""The whole stage with real Ray: from texts to verified pairs and representatives."""
+"""The whole stage: from texts to verified pairs and representatives."""
 
 import functools
 import random
@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from inline import without_ray
 
 from benchmarks.all_pairs import all_pairs, edited
 from dupq import storage
@@ -24,8 +25,6 @@ from dupq.stages.near_duplicates.signatures import make_signatures
 from dupq.stages.near_duplicates.verify import find_near_duplicates
 from dupq.tables import TEXTS
 from dupq.text.keys import Sites
-
-pytestmark = pytest.mark.usefixtures("ray_started")
 
 SETTINGS = with_bands(NearDuplicateSettings())
 SITES = Sites(["a.example.com", "b.example.com"])
@@ -81,7 +80,8 @@ def contents(files: NearFiles) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def whole(texts: pa.Table, tmp_path_factory: pytest.TempPathFactory, ray_started: None) -> tuple[NearFiles, Report]:
+@without_ray()
+def whole(texts: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> tuple[NearFiles, Report]:
     """One shard, one part: what all other ways of cutting the work must give too."""
     folder = tmp_path_factory.mktemp("whole")
     files = files_in(folder, write(texts, folder, 1))
@@ -172,6 +172,7 @@ def bundle_tasks(files: NearFiles) -> list:
 
 
 @pytest.mark.usefixtures("small_cuts")
+@pytest.mark.ray
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_the_bytes_do_not_depend_on_the_number_of_workers(
     texts: pa.Table, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, workers: int
@@ -216,6 +217,7 @@ def test_a_stage_that_was_cut_off_is_finished_to_the_same_bytes_and_redoes_nothi
         assert (first.counts, first.caps, first.rows_out) == (second.counts, second.caps, second.rows_out)
 
 
+@pytest.mark.ray
 @pytest.mark.usefixtures("fresh_workers")
 def test_a_bucket_of_200_000_identical_short_questions_is_a_star(texts: pa.Table, tmp_path: Path) -> None:
     keys = np.arange(200_000) + 10_000

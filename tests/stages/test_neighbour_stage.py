@@ -1,4 +1,4 @@
-"""The all-pairs stage with real Ray: tiles, lists, pairs above the floor, and what is new since an earlier run."""
+"""The all-pairs stage: tiles, lists, pairs above the floor, and what is new since an earlier run."""
 
 import functools
 import os
@@ -39,8 +39,6 @@ from dupq.stages.neighbours.search import find_neighbours
 from dupq.stages.neighbours.tables import SearchRequest, directed_rows, read_nearest
 from dupq.tables import SIMILAR_PAIRS, embeddings
 from dupq.text.keys import ID_BITS, Sites
-
-pytestmark = pytest.mark.usefixtures("ray_started")
 
 SITES = ["a.example.com", "b.example.com", "c.example.com"]
 MIX = Measure("cosine", 1.0, 0.5)
@@ -228,6 +226,7 @@ def test_the_answer_does_not_depend_on_blocks_or_shards(rows: int, shards: int, 
     assert listings(found) == listings(expected)
 
 
+@pytest.mark.ray
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_the_bytes_do_not_depend_on_the_number_of_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int

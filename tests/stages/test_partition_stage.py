@@ -340,9 +340,8 @@ def test_what_is_no_candidate_counts_as_least_likely_for_linked_questions_too(se
     assert found == slowly(archive, setting.scored_size)
 
 
-def test_ray_finds_the_same_clusters_and_a_second_attempt_makes_nothing_again(
-    ray_started: None, tmp_path: Path
-) -> None:
+@pytest.mark.ray
+def test_ray_finds_the_same_clusters_and_a_second_attempt_makes_nothing_again(tmp_path: Path) -> None:
     archive, setting = mixed(1), Setting(parts=2, shards=2, scored_size=30)
     files, shards = write(archive, tmp_path, setting)
     first = partition_pairs(files, shards, SITES, setting.cut)
