@@ -238,7 +238,7 @@ def incremented(old: Embeddings, added: Embeddings, before: list[Nearest], searc
 def stage_share(archive: Embeddings, old: Embeddings) -> float:
     """The stage's seconds with an earlier run over its seconds without."""
     cluster.connect("local")
-    asked = SearchRequest(["example.com"], NeighbourSettings(), COSINE, THRESHOLD, 1)
+    asked = SearchRequest(["example.com"], NeighbourSettings(), COSINE, 1)
     with tempfile.TemporaryDirectory() as folder:
         runs = [
             written(some, NeighbourFiles(f"{folder}/{name}"))

@@ -222,16 +222,12 @@ SIMILAR_PAIRS = pa.schema([*KEY_PAIRS, _required("similarity", pa.float32())])
 # What an earlier search does not tell: questions to be searched, and questions whose pairs no longer count.
 CHANGES = pa.schema([_required("key", pa.int64()), _required("is_asked", pa.bool_()), _required("is_gone", pa.bool_())])
 
-# How many pairs over the threshold a question has lost.
-LOST_PAIRS = pa.schema([_required("key", pa.int64()), _required("lost", pa.int64())])
-
 # The nearest neighbours of each question, the best first, ties by key.
 NEAREST = pa.schema(
     [
         _required("key", pa.int64()),
         _required("neighbours", pa.list_(pa.int64())),
         _required("scores", pa.list_(pa.float64())),  # what they are ordered by, exactly
-        _required("over", pa.int64()),  # how many questions are above the floor
     ]
 )
 

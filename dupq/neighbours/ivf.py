@@ -12,14 +12,13 @@ from scipy import sparse
 
 from dupq.neighbours.exact import COSINE, Rule, Side
 from dupq.neighbours.nearest import Nearest, empty_nearest, merge_rows
-from dupq.neighbours.tiles import NO_PAIRS, Block, Pairs, Search, search_tile
+from dupq.neighbours.tiles import Block, Search, search_tile
 
 _LENGTH = 2048.0  # of the longest vectors, once scaled: their squares are 2^22, and rounding adds little
 _ROUNDS = 10  # of k-means, which ends earlier if nothing moves
 _ROWS = 1_024  # questions that are compared with all centroids at once
 _QUERIES = 8_192  # questions that are searched for in a list at once
 _MOST_LISTS = 1 << 20
-_NO_LIMIT = 1 << 62
 
 
 class Centroids(NamedTuple):
@@ -38,19 +37,6 @@ class Listed(NamedTuple):
     def take(self, rows: np.ndarray) -> "Listed":
         """Some of the questions, by their row numbers in ascending order."""
         return Listed(_taken(self.block, rows), self.lists[rows])
-
-
-class ListMatches(NamedTuple):
-    """What a search of some lists gives: the rows of the questions that probe them, their nearest, and pairs.
-
-    All pairs above the threshold are counted, and kept as long as there are no more than the search's limit.
-    `nearest.above` counts those that a question itself has found.
-    """
-
-    rows: np.ndarray
-    nearest: Nearest
-    pairs: Pairs
-    pair_count: int
 
 
 def unit_hashes(keys: np.ndarray) -> np.ndarray:
@@ -130,31 +116,23 @@ def nearest_lists(side: Side, middle: Centroids, probes: int) -> np.ndarray:
     return result
 
 
-def search_lists(queries: Listed, members: Listed, span: tuple[int, int], search: Search) -> ListMatches:
+def search_lists(queries: Listed, members: Listed, span: tuple[int, int], search: Search) -> tuple[np.ndarray, Nearest]:
     """Search for questions in those of the lists span[0] to span[1] - 1 that they probe; `members` are all in these.
 
-    Scores are exact, and so is the order of the neighbours. A pair above the threshold that both of its questions find
-    is reported for the smaller one alone, whichever task that is.
+    Returns the rows of the questions that probe them, and the nearest of these, with exact scores and in exact order.
     """
     nearest = empty_nearest(len(queries.block.keys), search.k)
     is_inside = (queries.lists >= span[0]) & (queries.lists < span[1])
     rows = np.nonzero(is_inside)[0]
-    kept, count = [NO_PAIRS], 0
     by_list = (_places_by_list(lists, span) for lists in (queries.lists[is_inside], members.lists[:, 0]))
     for places, of_list in zip(*by_list, strict=True):
         theirs, mine = members.take(of_list), rows[places]
         for start in range(0, len(mine), _QUERIES):
             part = mine[start : start + _QUERIES]
-            some = queries.take(part)
-            of_some, _, pairs = search_tile(some.block, theirs.block, search._replace(pair_limit=_NO_LIMIT), False)
+            of_some, _, _ = search_tile(queries.take(part).block, theirs.block, search, both=False)
             merge_rows(nearest, part, of_some)
-            pairs = _each_once(pairs, some, theirs)
-            count += len(pairs.left)
-            if count <= search.pair_limit:
-                kept.append(pairs)
     inside = np.unique(rows)
-    found = Nearest(*(column[inside] for column in nearest))
-    return ListMatches(inside, found, Pairs(*map(np.concatenate, zip(*kept, strict=True))), count)
+    return inside, Nearest(*(column[inside] for column in nearest))
 
 
 def _places_by_list(lists: np.ndarray, span: tuple[int, int]) -> list[np.ndarray]:
@@ -162,24 +140,6 @@ def _places_by_list(lists: np.ndarray, span: tuple[int, int]) -> list[np.ndarray
     order = np.argsort(lists, kind="stable")
     bounds = np.searchsorted(lists[order], np.arange(span[0], span[1] + 1))
     return np.split(order, bounds)[1:-1]
-
-
-def _each_once(pairs: Pairs, queries: Listed, members: Listed) -> Pairs:
-    """The pairs that the search for `queries` in the list of `members` reports.
-
-    Those that the smaller question has found, once each; and those of a larger one that the smaller does not find,
-    since it does not probe the list of the larger.
-    """
-    if not len(pairs.left):
-        return pairs
-    by_smaller = np.isin(pairs.left, queries.block.keys) & np.isin(pairs.right, members.block.keys)
-    others = np.flatnonzero(~by_smaller)
-    smaller = np.searchsorted(members.block.keys, pairs.left[others])
-    larger = np.searchsorted(queries.block.keys, pairs.right[others])
-    finds = (members.lists[smaller] == queries.lists[larger, :1]).any(axis=1)
-    chosen = np.concatenate([np.flatnonzero(by_smaller), others[~finds]])
-    _, first = np.unique(np.stack([pairs.left[chosen], pairs.right[chosen]]), axis=1, return_index=True)
-    return Pairs(*(column[chosen[first]] for column in pairs))
 
 
 def _taken(block: Block, rows: np.ndarray) -> Block:

@@ -1,12 +1,14 @@
 """The nightly job, stage after stage: questions in, pairs and clusters of duplicates out.
 
     questions   ──texts──▶            tokens, once for all stages
+    texts       ──fitness──▶          whether the encoder knows such texts
     texts       ──signatures──▶       exact copies; band keys of the MinHash signatures of all others
     band keys   ──near_duplicates──▶  verified pairs, representatives
     texts       ──encode──▶           embeddings of the representatives, by a pool of actors
     texts       ──terms──▶            stems and tags of every question, and how rare each is
-    embeddings  ──calibrate──▶        the probability of a pair in this archive, from a sample searched in all of it
-    embeddings  ──neighbours──▶       the k nearest questions of each, and all pairs above a floor, exactly
+    embeddings  ──neighbours──▶       the k nearest questions of each, exactly
+    neighbours  ──calibrate──▶        the probability of a pair in this archive, from a sample's neighbours
+    neighbours  ──beyond_lists──▶     the pairs above a floor of probability that are in no list
     neighbours  ──pairs──▶            their evidence and probability, and the threshold for the wanted precision
     pairs       ──partition──▶        of each component of sure pairs the best partition
     partition   ──clusters──▶         pairs, clusters, cluster_stats, changes since an earlier run
@@ -39,9 +41,9 @@ from dupq.runs.layout import NeighbourFiles, RunLayout
 from dupq.runs.reader import check_earlier, read_metrics
 from dupq.settings import config
 from dupq.settings.config import Settings
-from dupq.settings.dedup import CalibrationSettings
 from dupq.shards import TEXT_COLUMNS, Shard, check_links, check_questions, partitions, pinned, question_shards
 from dupq.stages.calibration.calibrate import calibrate
+from dupq.stages.calibration.fitness import measure_fitness
 from dupq.stages.clusters.clusters import make_clusters
 from dupq.stages.clusters.pairs import choose_threshold, score_pairs
 from dupq.stages.clusters.partition import Cut, partition_pairs
@@ -52,7 +54,7 @@ from dupq.stages.evaluation.review import make_review
 from dupq.stages.inputs import Input, copy_inputs, input_files
 from dupq.stages.near_duplicates.signatures import make_signatures
 from dupq.stages.near_duplicates.verify import find_near_duplicates
-from dupq.stages.neighbours.exact import planned
+from dupq.stages.neighbours.beyond_lists import find_beyond_lists
 from dupq.stages.neighbours.increment import find_neighbours_since
 from dupq.stages.neighbours.search import find_neighbours
 from dupq.stages.neighbours.tables import SearchRequest
@@ -162,6 +164,7 @@ def _make(
     texts = run.stage("texts", lambda: _texts(files, sites, settings, len(job.skipped), earlier()))
     check_rows(job.gates, texts["rows_out"], since, run.uri)
     files = dataclasses.replace(files, parts=partitions(texts["rows_out"]))
+    run.stage("fitness", lambda: measure_fitness(files.calibration, calibration))
     run.stage("signatures", lambda: make_signatures(near, sites, settings.near_duplicates, files.parts))
     run.stage(
         "near_duplicates",
@@ -173,11 +176,16 @@ def _make(
         lambda: encode_texts(files.encoding, sites, settings.encode, before, earlier()),
     )
     run.stage("terms", lambda: make_terms(files.terms, sites, settings.text.language))
-    request = SearchRequest(sites.names, settings.neighbours, measure, math.inf, files.parts)
-    run.stage("calibrate", lambda: _calibrate(files, shards, request, calibration))
+    request = SearchRequest(sites.names, settings.neighbours, measure, files.parts)
+    near_by = files.neighbours
+    run.stage("neighbours", lambda: _search(near_by, shards, request, since))
+    run.stage("calibrate", lambda: calibrate(files.calibration, request, calibration))
     floor = storage.read_json(files.calibration.output)["floor"]
-    request = dataclasses.replace(request, threshold=math.inf if floor is None else floor)
-    run.stage("neighbours", lambda: _search(files.neighbours, shards, request, since), dropped=files.neighbours.tiles)
+    run.stage(
+        "beyond_lists",
+        lambda: find_beyond_lists(near_by, request, math.inf if floor is None else floor),
+        dropped=near_by.tiles,
+    )
     run.stage("pairs", lambda: score_pairs(files.pairs, k))
     threshold = choose_threshold(files.pairs, settings.calibration.precision, settings.clusters.threshold)
     used = files.links if settings.clusters.known_links == "use" else None
@@ -193,10 +201,6 @@ def _make(
     if not settings.run.keep_work:
         tidying.tidy_at_end(run.uri)
     progress.end(run.uri, "finished")
-
-
-def _calibrate(files: RunLayout, shards: list[Shard], request: SearchRequest, settings: CalibrationSettings) -> Report:
-    return calibrate(files.calibration, request, planned(files.neighbours, shards, request), settings)
 
 
 def _search(files: NeighbourFiles, shards: list[Shard], request: SearchRequest, since: str | None) -> Report:

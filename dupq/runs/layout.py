@@ -45,9 +45,9 @@ class NeighbourFiles:
         return self._place("plan.json")
 
     @property
-    def cut_by_plan(self) -> list[str]:
-        """The folders whose files mean nothing under another plan."""
-        return [storage.parent(self.plan), storage.join(self.run, "work", "calibration")]
+    def folder(self) -> str:
+        """The parent of all but the embeddings; its files mean nothing under another plan."""
+        return storage.parent(self.plan)
 
     @property
     def request(self) -> str:
@@ -56,7 +56,7 @@ class NeighbourFiles:
 
     @property
     def tiles(self) -> str:
-        """What each tile finds; not needed once the stage is done."""
+        """What each tile finds; not needed once the lists and what is beyond them are written."""
         return self._place("tiles")
 
     @property
@@ -65,13 +65,8 @@ class NeighbourFiles:
         return self._place("nearest")
 
     @property
-    def similar(self) -> str:
-        """The pairs above the floor, each once."""
-        return self._place("similar")
-
-    @property
     def directed(self) -> str:
-        """The rows for the clusters stage."""
+        """The rows for the pairs stage."""
         return self._place("directed")
 
     def tile(self, left: str, right: str, name: str) -> str:
@@ -83,33 +78,11 @@ class NeighbourFiles:
         return storage.join(self.nearest, f"{name}.parquet")
 
     def step(self, kind: str, name: str) -> str:
-        """A file that only this stage reads."""
+        """A file that only these stages read."""
         return storage.join(self.tiles, kind, f"{name}.parquet")
 
     def _place(self, name: str) -> str:
         return storage.join(self.run, "work", "neighbours", name)
-
-
-@dataclass(frozen=True)
-class SampleSearchFiles:
-    """Where a search for a sample of the questions reads and writes."""
-
-    neighbours: NeighbourFiles
-    folder: str
-
-    @property
-    def wanted(self) -> str:
-        """The keys to be searched."""
-        return storage.join(self.folder, "wanted.parquet")
-
-    @property
-    def lists(self) -> str:
-        """What was found, by key."""
-        return storage.join(self.folder, "lists.parquet")
-
-    def step(self, name: str, file: str) -> str:
-        """A file that only this search reads."""
-        return storage.join(self.folder, name, f"{file}.parquet")
 
 
 @dataclass(frozen=True)
@@ -164,7 +137,7 @@ class CalibrationFiles:
 
     @property
     def known(self) -> str:
-        """The known duplicates among the questions that are searched, and their parts."""
+        """The known duplicates among the questions that have lists, and their parts."""
         return storage.join(self.folder, "known_sets.parquet")
 
     @property
@@ -181,9 +154,13 @@ class CalibrationFiles:
         """The texts of those that are in a shard."""
         return storage.join(self.folder, "fitness_texts", file)
 
-    def search(self, number: int) -> SampleSearchFiles:
-        """The files of the first (1) and second (2) search."""
-        return SampleSearchFiles(self.neighbours, storage.join(self.folder, f"search-{number}"))
+    def wanted(self, step: int) -> str:
+        """The questions whose lists are read in the first (1) and the second (2) step."""
+        return storage.join(self.folder, f"wanted-{step}.parquet")
+
+    def lists(self, step: int, file: str) -> str:
+        """Those of their lists that are in a file of lists."""
+        return storage.join(self.folder, f"lists-{step}", file)
 
     def words(self, part: int) -> str:
         """The terms of a part's sampled questions."""

@@ -13,14 +13,14 @@ _log = logging.getLogger(__name__)
 def needed_later(run: str) -> frozenset[str]:
     """The files and folders of the work of a finished run that are still read.
 
-    By a later run with --previous: the texts, the lists, the pairs above the floor, and what these were made by. By
+    By a later run with --previous: the texts, the lists, and what these were made by. By
     `Run.at`: the calibration and the rarities. By `Run.similar` and look-ups with datasketch: the signatures, if they
     were wanted.
     """
     files = RunLayout(run, (), "", None, None, None, None)
     neighbours = files.neighbours
     texts = (files.near.texts, files.contents, files.texts_made_as, files.encoding.made_as)
-    lists = (neighbours.plan, neighbours.request, neighbours.nearest, neighbours.similar)
+    lists = (neighbours.plan, neighbours.request, neighbours.nearest)
     others = (files.calibration.output, files.terms.rarities, files.near.signatures)
     return frozenset((*texts, *lists, *others))
 

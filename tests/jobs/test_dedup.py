@@ -226,12 +226,12 @@ def test_known_links_are_marked_and_test_questions_were_never_trained_on(
 
 def test_the_manifest_tells_rows_seconds_memory_versions_and_limits(joining: Run) -> None:
     manifest = storage.read_json(joining.path("manifest.json"))
-    names = ["inputs", "texts", "signatures", "near_duplicates", "encode", "terms", "calibrate", "neighbours"]
-    names += ["pairs", "partition", "clusters", "evaluate", "review"]
+    names = ["inputs", "texts", "fitness", "signatures", "near_duplicates", "encode", "terms", "neighbours"]
+    names += ["calibrate", "beyond_lists", "pairs", "partition", "clusters", "evaluate", "review"]
     assert [stage["name"] for stage in manifest["stages"]] == names
     for stage in manifest["stages"]:
         assert stage["rows_in"] > 0
-        assert stage["rows_out"] > 0 or stage["name"] == "partition"  # which tells the pairs that may join
+        assert stage["rows_out"] > 0 or stage["name"] in ("partition", "beyond_lists")  # pairs that may join, or none
         assert stage["seconds"] > 0
         assert stage["peak_memory_mb"] > 50
     assert set(manifest["versions"]) >= {"python", "ray", "torch", "pyarrow"}
@@ -265,7 +265,7 @@ def test_a_finished_run_is_rid_of_the_work_that_nothing_needs(
         "texts_made_as.json",
     }
     kept = {path.name for path in (tmp_path / run.run_id / "work" / "neighbours").iterdir()}
-    assert kept == {"asked.json", "nearest", "plan.json", "similar"}
+    assert kept == {"asked.json", "nearest", "plan.json"}
     assert contents(again) == contents(run)
 
 
@@ -294,7 +294,7 @@ def test_a_run_that_was_cut_off_is_finished_to_the_same_bytes_with_other_actors_
 
     copy = tmp_path / joining.run_id
     shutil.copytree(joining.uri, copy)
-    for gone in ("calibrate", "neighbours", "pairs", "partition", "clusters", "evaluate"):
+    for gone in ("neighbours", "calibrate", "beyond_lists", "pairs", "partition", "clusters", "evaluate"):
         (copy / "stages" / f"{gone}.json").unlink()
     lost = ("_SUCCESS", "metrics.json", "clusters/part-00001.parquet", "pairs", "work/members.parquet")
     lost += (
@@ -303,7 +303,7 @@ def test_a_run_that_was_cut_off_is_finished_to_the_same_bytes_with_other_actors_
         "work/neighbours/directed",
         "work/calibration/calibration.json",
     )
-    lost += ("work/calibration/search-2", "work/pairs", "work/partition")
+    lost += ("work/calibration/lists-2", "work/pairs", "work/partition")
     for gone in lost:
         shutil.rmtree(copy / gone) if (copy / gone).is_dir() else (copy / gone).unlink()
     otherwise = ("encode.actors=1", "neighbours.block_rows=211")

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import ray
 from test_neighbour_stage import (
+    FLOOR,
     MIX,
     SCRIPT,
     SITES,
@@ -20,7 +21,6 @@ from test_neighbour_stage import (
     directed,
     lists,
     made_up,
-    pairs,
     search,
     search_request,
     slowly,
@@ -37,7 +37,7 @@ from dupq.runs import writer
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.stages.neighbours import approximate, recall
-from dupq.stages.neighbours.exact import ABOVE_FLOOR, LEFT_OUT
+from dupq.stages.neighbours.beyond_lists import find_beyond_lists
 from dupq.stages.neighbours.increment import find_neighbours_since
 from dupq.stages.neighbours.recall import EXACT, FOUND, SAMPLED
 from dupq.stages.neighbours.search import find_neighbours
@@ -53,8 +53,7 @@ def test_whoever_looks_into_all_lists_finds_what_the_exact_search_finds(
     measure: Measure, scope: str, tmp_path: Path
 ) -> None:
     archive = made_up([160, 3, 90], seed=2)
-    threshold = 0.05 if measure.kind == "manhattan" else 0.6
-    common = {"threshold": threshold, "scope": scope, "block_rows": 37}
+    common = {"scope": scope, "block_rows": 37}
     exact, whole = search(archive, tmp_path / "exact", search_request(measure, **common))
     files, report = search(
         archive,
@@ -62,7 +61,6 @@ def test_whoever_looks_into_all_lists_finds_what_the_exact_search_finds(
         search_request(measure, **common, method="ivf", ivf_lists=7, ivf_probes=7, ivf_sample=50),
     )
     assert lists(files) == lists(exact)
-    assert pairs(files) == pairs(exact)
     assert directed(files) == directed(exact)
     assert report.rows_out == whole.rows_out
     for name, count in whole.counts.items():
@@ -104,24 +102,18 @@ def test_recall_is_counted_as_it_is(scope: str, tmp_path: Path, capsys: pytest.C
 
 
 @pytest.mark.parametrize("scope", ["all", "site"])
-def test_lists_and_pairs_are_those_of_the_lists_looked_into(scope: str, tmp_path: Path) -> None:
+def test_lists_are_those_of_the_lists_looked_into(scope: str, tmp_path: Path) -> None:
     archive = made_up([200, 0, 130], seed=11)
     wanted = search_request(MIX, scope=scope, block_rows=45, method="ivf", ivf_lists=8, ivf_probes=3)
-    files, report = search(archive, tmp_path, wanted)
+    files, _ = search(archive, tmp_path, wanted)
     looked = looked_into(archive, wanted)
-    everything = search_request(MIX, scope=scope, threshold=-9)
-    similarity = slowly(archive, everything)[1]
-    found = {pair for pair, score in similarity.items() if score >= np.float32(wanted.threshold)}
-    found = {(a, b) for a, b in found if b in looked[a] or a in looked[b]}
-    assert pairs(files) == pytest.approx({pair: similarity[pair] for pair in found})
-    assert report.counts[ABOVE_FLOOR] == len(found) > 50
-    assert any((b in looked[a]) != (a in looked[b]) for a, b in found)
-    for key, (others, scores, over) in lists(files).items():
+    similarity = slowly(archive, wanted, -9)[1]
+    assert any((b in looked[a]) != (a in looked[b]) for a, b in similarity)
+    for key, (others, scores) in lists(files).items():
         scored = {other: similarity[min(key, other), max(key, other)] for other in looked[key]}
         assert set(others) <= scored.keys()
         assert len(others) == min(K, len(scored))
         assert scores == pytest.approx(sorted(scored.values(), reverse=True)[:K])
-        assert over == sum(score >= np.float32(wanted.threshold) for score in scored.values())
 
 
 def looked_into(archive: Embeddings, wanted: object) -> dict[int, set[int]]:
@@ -147,7 +139,6 @@ def test_what_is_found_does_not_depend_on_blocks_or_shards(rows: int, shards: in
     one, told = search(archive, tmp_path / "one", search_request(**common, block_rows=71))
     two, also = search(archive, tmp_path / "two", search_request(**common, block_rows=rows), shards)
     assert lists(one) == lists(two)
-    assert pairs(one) == pairs(two)
     assert directed(one) == directed(two)
     assert told.counts == also.counts
     assert told.counts[FOUND] < told.counts[EXACT]
@@ -164,7 +155,7 @@ def clustered(count: int) -> Embeddings:
 def test_more_probes_find_more_of_the_neighbours(tmp_path: Path) -> None:
     recalls = []
     for probes in (1, 4, 16):
-        wanted = search_request(COSINE, threshold=0.95, method="ivf", ivf_lists=40, ivf_probes=probes, ivf_sample=400)
+        wanted = search_request(COSINE, method="ivf", ivf_lists=40, ivf_probes=probes, ivf_sample=400)
         _, report = search(clustered(2000), tmp_path / str(probes), wanted)
         recalls.append(report.counts[FOUND] / report.counts[EXACT])
     assert 0.5 < recalls[0] < 0.99
@@ -174,7 +165,7 @@ def test_more_probes_find_more_of_the_neighbours(tmp_path: Path) -> None:
 
 def test_an_archive_without_questions_has_no_neighbours(tmp_path: Path) -> None:
     files, report = search(made_up([0, 0, 0]), tmp_path, search_request(method="ivf"))
-    assert lists(files) == pairs(files) == directed(files) == {}
+    assert lists(files) == directed(files) == {}
     assert report.rows_out == 0
     assert report.counts.get(EXACT, 0) == 0
 
@@ -203,16 +194,6 @@ def test_only_chosen_sites_are_searched(tmp_path: Path) -> None:
     assert {key: row[0] for key, row in lists(files).items()} == slowly(chosen, search_request())[0]
 
 
-def test_too_many_pairs_are_counted_and_the_nearest_kept(tmp_path: Path) -> None:
-    archive = made_up([100, 80, 0])
-    wanted = search_request(threshold=0.0, pairs_per_question=3, block_rows=50, method="ivf", ivf_probes=999)
-    files, report = search(archive, tmp_path, wanted)
-    near, over = slowly(archive, wanted)
-    assert report.caps[LEFT_OUT] == report.counts[ABOVE_FLOOR] == len(over) > 3 * 180
-    assert pairs(files) == {}
-    assert {key: row[0] for key, row in lists(files).items()} == near
-
-
 def test_nothing_is_built_upon_an_approximate_search(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     archive = made_up([90, 0, 0])
     before, _ = search(archive, tmp_path / "before", search_request(method="ivf", ivf_probes=2))
@@ -223,7 +204,9 @@ def test_nothing_is_built_upon_an_approximate_search(tmp_path: Path, capsys: pyt
     assert lists(files) == lists(full)
     for number, earlier in enumerate((before, full)):
         files, made = write(archive, tmp_path / f"ivf{number}", SITES)
-        find_neighbours_since(files, made, search_request(method="ivf", ivf_probes=2), earlier)
+        approximately = search_request(method="ivf", ivf_probes=2)
+        find_neighbours_since(files, made, approximately, earlier)
+        find_beyond_lists(files, approximately, FLOOR)
         assert "neighbours.method=ivf builds on no earlier run" in capsys.readouterr().out
         assert contents(files) == contents(before)
 
@@ -240,7 +223,7 @@ def test_a_search_that_is_killed_is_finished_to_the_same_bytes(tmp_path: Path) -
     (tmp_path / "call").write_bytes(pickle.dumps((files, made, wanted)))
     command = [sys.executable, "-c", SCRIPT, str(tmp_path / "call")]
     # what each step writes last; a file before it may be of a task that was killed, and is made again
-    marks = "measured/*.parquet", "centres/*.parquet", "members/*.arrow", "block-*/pairs.parquet"
+    marks = "measured/*.parquet", "centres/*.parquet", "members/*.arrow", "block-*/left.parquet"
     for glob in marks[2:]:
         job = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
         while job.poll() is None and len(list(Path(files.tiles).glob(glob))) < 5:
@@ -251,6 +234,7 @@ def test_a_search_that_is_killed_is_finished_to_the_same_bytes(tmp_path: Path) -
     assert len(kept) > 20
     report = find_neighbours(files, made, wanted)
     assert all(path.stat().st_mtime_ns == made_at for path, made_at in kept.items())
+    find_beyond_lists(files, wanted, FLOOR)
     assert contents(files) == contents(undisturbed)
     assert report.counts == whole.counts
     again = find_neighbours(files, made, wanted)
@@ -284,7 +268,7 @@ def test_the_manifest_tells_the_recall(tmp_path: Path) -> None:
     settings = config.assign(Settings(), assignments)
     run = writer.open_run(str(tmp_path), {}, "a test", settings, {})
     files, made = write(made_up([200, 0, 0]), Path(run.uri), SITES)
-    wanted = SearchRequest(SITES, settings.neighbours, MIX, 0.5, 2)
+    wanted = SearchRequest(SITES, settings.neighbours, MIX, 2)
     run.stage("neighbours", lambda: find_neighbours(files, made, wanted))
     run.describe()
     told = storage.read_json(run.path("manifest.json"))["stages"][0]["counts"]
@@ -296,4 +280,4 @@ def test_nothing_but_the_tables_is_written(tmp_path: Path) -> None:
     files, _ = search(made_up([60, 0, 0]), tmp_path, search_request(method="ivf", block_rows=20))
     storage.delete_folder(files.tiles)
     names = {path.name for path in (tmp_path / "work" / "neighbours").glob("[!_]*")}
-    assert names == {"plan.json", "asked.json", "nearest", "similar", "directed"}
+    assert names == {"plan.json", "asked.json", "nearest", "directed"}

@@ -28,7 +28,7 @@ LISTS = {
     21: {20: 0.45, 41: 0.1},
     30: {31: 0.6},
 }
-BACK = {5: {6: 0.95}, 31: {30: 0.6, 21: 0.2}, 40: {2: 0.4}, 41: {7: 0.8}}  # of the second search
+BACK = {5: {6: 0.95}, 31: {30: 0.6, 21: 0.2}, 40: {2: 0.4}, 41: {7: 0.8}}  # of their neighbours
 
 Judged = dict[tuple[int, int], str]
 
@@ -54,9 +54,10 @@ def sampled(folder: Path, judged: Judged | None = None) -> SampledPairs:
     write_rows(files.sample, rows, SAMPLE, {"rows_in": POPULATION})
     sets = [{"key": key, "duplicates": name, "part": part} for key, (name, part) in SETS.items()]
     write_rows(files.known, sets, KNOWN_SETS)
-    write_lists(files.search(1).lists, LISTS)
-    write_lists(files.search(2).lists, BACK)
-    search_request = SearchRequest([SITE], NeighbourSettings(k=K), Measure("cosine", 1.0, 0.0), np.inf, 1)
+    write_lists(files.neighbours.list_of("block-00000"), {})  # its name is looked for
+    write_lists(files.lists(1, "block-00000.parquet"), LISTS)
+    write_lists(files.lists(2, "block-00000.parquet"), BACK)
+    search_request = SearchRequest([SITE], NeighbourSettings(k=K), Measure("cosine", 1.0, 0.0), 1)
     return sampled_pairs(files, search_request, read_lists(files, search_request))
 
 

@@ -1,6 +1,7 @@
-"""The all-pairs stage: tiles, lists, pairs above the floor, and what is new since an earlier run."""
+"""The all-pairs search: tiles, lists, what is new since an earlier run, and pairs above the floor beyond lists."""
 
 import functools
+import math
 import os
 import random
 import signal
@@ -13,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import ray
 from scipy import sparse
@@ -30,19 +30,19 @@ from dupq.runs.layout import NeighbourFiles
 from dupq.settings.config import Settings
 from dupq.settings.dedup import NeighbourSettings
 from dupq.shards import Shard
-from dupq.stages.neighbours import exact
+from dupq.stages.neighbours import beyond_lists, exact
+from dupq.stages.neighbours.beyond_lists import ABOVE_FLOOR, FULL, LEFT_OUT, find_beyond_lists
 from dupq.stages.neighbours.changes import to_sites
-from dupq.stages.neighbours.exact import ABOVE_FLOOR, LEFT_OUT, planned
 from dupq.stages.neighbours.increment import find_neighbours_since
 from dupq.stages.neighbours.plan import block_rows
 from dupq.stages.neighbours.search import find_neighbours
 from dupq.stages.neighbours.tables import SearchRequest, directed_rows, read_nearest
-from dupq.tables import SIMILAR_PAIRS, embeddings
+from dupq.tables import embeddings
 from dupq.text.keys import ID_BITS, Sites
 
 SITES = ["a.example.com", "b.example.com", "c.example.com"]
 MIX = Measure("cosine", 1.0, 0.5)
-K, THRESHOLD, PARTS = 5, 0.5, 2
+K, FLOOR, PARTS = 5, 0.5, 2
 
 
 def made_up(counts: list[int], seed: int = 0) -> Embeddings:
@@ -79,32 +79,29 @@ def write(archive: Embeddings, run: Path, sites: list[str], shards: int = 2) -> 
 def search_request(
     measure: Measure = MIX,
     sites: Sequence[str] = SITES,
-    threshold: float = THRESHOLD,
     only: tuple[str, ...] = (),
     **settings: Any,
 ) -> SearchRequest:
-    return SearchRequest(list(sites), NeighbourSettings(k=K, sites=only, **settings), measure, threshold, PARTS)
+    return SearchRequest(list(sites), NeighbourSettings(k=K, sites=only, **settings), measure, PARTS)
 
 
 def search(archive: Embeddings, run: Path, wanted: SearchRequest, shards: int = 2) -> tuple[NeighbourFiles, Report]:
+    """The lists, and then the pairs above FLOOR that are in none of them."""
     files, made = write(archive, run, wanted.sites, shards)
-    return files, recorded(files, made, wanted, lambda: find_neighbours(files, made, wanted))
+    report = recorded(files, lambda: find_neighbours(files, made, wanted))
+    find_beyond_lists(files, wanted, FLOOR)
+    return files, report
 
 
-def recorded(files: NeighbourFiles, shards: list[Shard], wanted: SearchRequest, search: Callable[[], Report]) -> Report:
-    """What `search` reports, with the records by which a later run believes what it wrote."""
-    run, reports = writer.Run(files.run, {}, Settings(), {}), []
-
-    def plan() -> Report:
-        planned(files, shards, wanted)
-        return Report()
+def recorded(files: NeighbourFiles, search: Callable[[], Report]) -> Report:
+    """What `search` reports, with the record by which a later run believes what it wrote."""
+    reports = []
 
     def find() -> Report:
         reports.append(search())
         return reports[0]
 
-    run.stage("calibrate", plan)
-    run.stage("neighbours", find)
+    writer.Run(files.run, {}, Settings(), {}).stage("neighbours", find)
     return reports[0]
 
 
@@ -112,21 +109,13 @@ def lists(files: NeighbourFiles) -> dict[int, tuple]:
     found = {}
     for file in storage.list_files(files.nearest, ".parquet"):
         keys, nearest = read_nearest(file.uri, K)
-        rows = zip(keys.tolist(), nearest.others, nearest.scores, nearest.above, strict=True)
-        found.update({key: (o[o >= 0].tolist(), s[o >= 0].tolist(), int(n)) for key, o, s, n in rows})
-    return found
-
-
-def pairs(files: NeighbourFiles) -> dict[tuple[int, int], float]:
-    tables = [pq.read_table(file.uri) for file in storage.list_files(files.similar, ".parquet")]
-    rows = pa.concat_tables([SIMILAR_PAIRS.empty_table(), *tables]).to_pylist()
-    found = {(row["left"], row["right"]): row["similarity"] for row in rows}
-    assert len(found) == len(rows)
+        rows = zip(keys.tolist(), nearest.others, nearest.scores, strict=True)
+        found.update({key: (o[o >= 0].tolist(), s[o >= 0].tolist()) for key, o, s in rows})
     return found
 
 
 def directed(files: NeighbourFiles) -> dict[tuple[int, int], tuple[float, int | None]]:
-    """Each undirected pair with its similarity and better rank, as the clusters stage reads them."""
+    """Each undirected pair with its similarity and better rank, as the pairs stage reads them."""
     found: dict[tuple[int, int], tuple[float, int | None]] = {}
     for part in range(PARTS):
         for row in pa.concat_tables(directed_rows(files.directed, part)).to_pylist():
@@ -151,7 +140,7 @@ def listings(files: NeighbourFiles) -> dict[tuple[int, int], tuple[int, float]]:
 def slow_listings(files: NeighbourFiles, measure: Measure) -> dict[tuple[int, int], tuple[int, float]]:
     """From the lists, neighbour by neighbour."""
     found = {}
-    for key, (others, scores, _) in lists(files).items():
+    for key, (others, scores) in lists(files).items():
         similarities = rule_of(measure).similarities(np.array(scores)).tolist()
         for place, (other, score) in enumerate(zip(others, similarities, strict=True)):
             rest = similarities[:place] + similarities[place + 1 :]
@@ -160,8 +149,10 @@ def slow_listings(files: NeighbourFiles, measure: Measure) -> dict[tuple[int, in
     return found
 
 
-def slowly(archive: Embeddings, wanted: SearchRequest) -> tuple[dict[int, list[int]], dict[tuple[int, int], float]]:
-    """Lists and pairs by sorting all float64 scores."""
+def slowly(
+    archive: Embeddings, wanted: SearchRequest, floor: float = FLOOR
+) -> tuple[dict[int, list[int]], dict[tuple[int, int], float]]:
+    """Lists, and pairs above a floor, by sorting all float64 scores."""
     rule, there = rule_of(wanted.measure), np.flatnonzero(~archive.is_empty)
     rows, columns = (there[places.ravel()].astype(np.int32) for places in np.indices((len(there), len(there))))
     side = side_of(archive, rule)
@@ -175,7 +166,7 @@ def slowly(archive: Embeddings, wanted: SearchRequest) -> tuple[dict[int, list[i
         if a == b or (wanted.settings.scope == "site" and a >> ID_BITS != b >> ID_BITS):
             continue
         near[a].append((-score, b))
-        if a < b and similarity >= np.float32(wanted.threshold):
+        if a < b and similarity >= np.float32(floor):
             over[a, b] = float(similarity)
     return {key: [other for _, other in sorted(found)[:K]] for key, found in near.items()}, over
 
@@ -184,26 +175,39 @@ def slowly(archive: Embeddings, wanted: SearchRequest) -> tuple[dict[int, list[i
 @pytest.mark.parametrize("scope", ["all", "site"])
 def test_lists_and_pairs_are_those_of_a_full_sort(measure: Measure, scope: str, tmp_path: Path) -> None:
     archive = made_up([120, 0, 90])
-    wanted = search_request(measure, threshold=0.05 if measure.kind == "manhattan" else 0.6, scope=scope, block_rows=37)
-    files, report = search(archive, tmp_path, wanted)
-    near, over = slowly(archive, wanted)
-    found = lists(files)
-    assert {key: row[0] for key, row in found.items()} == near
-    assert pairs(files) == pytest.approx(over)
-    assert report.counts[ABOVE_FLOOR] == len(over) > 50
-    counted = np.unique(np.array(list(over)).ravel(), return_counts=True)
-    assert {key: row[2] for key, row in found.items() if row[2]} == dict(
-        zip(*(c.tolist() for c in counted), strict=True)
-    )
-    assert report.counts["questions with more than neighbours.k above the floor"] == (counted[1] > K).sum()
-    ranked = {(min(a, b), max(a, b)) for a, others in near.items() for b in others}
-    assert set(directed(files)) == ranked | set(over)
-    assert {pair for pair, (_, rank) in directed(files).items() if rank is None} == set(over) - ranked
+    wanted = search_request(measure, scope=scope, block_rows=37)
+    files, made = write(archive, tmp_path, SITES)
+    report = find_neighbours(files, made, wanted)
+    floor = 0.05 if measure.kind == "manhattan" else 0.6
+    beyond = find_beyond_lists(files, wanted, floor)
+    near, over = slowly(archive, wanted, floor)
+    assert {key: row[0] for key, row in lists(files).items()} == near
     assert report.rows_out == len(near)
+    ranked = {(min(a, b), max(a, b)) for a, others in near.items() for b in others}
+    assert len(set(over) - ranked) > 50
+    found = directed(files)
+    assert set(found) == ranked | set(over)
+    assert {pair for pair, (_, rank) in found.items() if rank is None} == set(over) - ranked
+    assert {pair: found[pair][0] for pair in over} == pytest.approx(over)
+    full = {key for key, others in near.items() if sum((min(key, b), max(key, b)) in over for b in others) == K}
+    among = [pair for pair in over if set(pair) <= full]
+    assert (beyond.counts[FULL], beyond.counts[ABOVE_FLOOR]) == (len(full), len(among))
+    assert (beyond.rows_in, beyond.rows_out, beyond.caps[LEFT_OUT]) == (210, len(among), 0)
     told, expected = listings(files), slow_listings(files, measure)
     assert told.keys() == expected.keys()
     for pair, listing in told.items():
         assert listing == pytest.approx(expected[pair], rel=1e-3, abs=1e-4)
+
+
+@pytest.mark.parametrize("floor", [math.inf, 0.99999])
+def test_where_no_list_is_full_of_pairs_above_the_floor_nothing_is_searched_again(floor: float, tmp_path: Path) -> None:
+    archive, wanted = made_up([40, 0, 0]).take(slice(0, 30)), search_request()
+    files, made = write(archive, tmp_path, SITES)
+    find_neighbours(files, made, wanted)
+    before = contents(files)
+    report = find_beyond_lists(files, wanted, floor)
+    assert (report.rows_in, report.rows_out) == (30, 0)
+    assert contents(files) == before
 
 
 def test_only_chosen_sites_are_searched(tmp_path: Path) -> None:
@@ -221,7 +225,6 @@ def test_the_answer_does_not_depend_on_blocks_or_shards(rows: int, shards: int, 
     expected, _ = search(archive, tmp_path / "one", search_request(block_rows=71))
     found, _ = search(archive, tmp_path / "two", search_request(block_rows=rows), shards)
     assert lists(found) == lists(expected)
-    assert pairs(found) == pairs(expected)
     assert directed(found) == directed(expected)
     assert listings(found) == listings(expected)
 
@@ -234,24 +237,27 @@ def test_the_bytes_do_not_depend_on_the_number_of_workers(
     archive = made_up([200, 60, 0], seed=4)
     expected, _ = search(archive, tmp_path / "one", search_request(block_rows=40))
     at_once = functools.partial(run_tasks, cpus=ray.cluster_resources()["CPU"] / workers)
-    monkeypatch.setattr(exact, "run_tasks", at_once)
+    for module in (exact, beyond_lists):
+        monkeypatch.setattr(module, "run_tasks", at_once)
     found, _ = search(archive, tmp_path / "two", search_request(block_rows=40))
     assert contents(found) == contents(expected)
 
 
 def test_too_many_pairs_are_counted_and_the_nearest_kept(tmp_path: Path) -> None:
-    archive = made_up([100, 80, 0])
-    files, report = search(archive, tmp_path, search_request(threshold=0.0, pairs_per_question=3, block_rows=50))
-    near, over = slowly(archive, search_request(threshold=0.0))
+    archive, wanted = made_up([100, 80, 0]), search_request(pairs_per_question=3, block_rows=50)
+    files, made = write(archive, tmp_path, SITES)
+    find_neighbours(files, made, wanted)
+    report = find_beyond_lists(files, wanted, 0.0)
+    near, over = slowly(archive, wanted, 0.0)
+    assert report.counts[FULL] == len(near)
     assert report.caps[LEFT_OUT] == report.counts[ABOVE_FLOOR] == len(over) > 3 * 180
-    assert pairs(files) == {}
     assert {key: row[0] for key, row in lists(files).items()} == near
     assert all(rank for _, rank in directed(files).values())
 
 
 def test_an_archive_without_questions_has_no_neighbours(tmp_path: Path) -> None:
     files, report = search(made_up([0, 0, 0]), tmp_path, search_request())
-    assert lists(files) == pairs(files) == directed(files) == {}
+    assert lists(files) == directed(files) == {}
     assert report.rows_out == 0
 
 
@@ -281,11 +287,10 @@ def test_night_after_night_the_increment_finds_what_a_full_search_finds(scope: s
         wanted = search_request(scope=scope, block_rows=[0, 60, 100, 33][night])
         full, whole = search(archive, tmp_path / f"full{night}", wanted)
         files, made = write(archive, tmp_path / f"night{night}", SITES, shards=night)
-        since = functools.partial(find_neighbours_since, files, made, wanted, before)
-        report = recorded(files, made, wanted, since)
+        report = recorded(files, functools.partial(find_neighbours_since, files, made, wanted, before))
+        find_beyond_lists(files, wanted, FLOOR)
         assert 0 < report.counts["questions searched"] < 0.3 * len(archive.keys)
         assert lists(files) == lists(full)
-        assert pairs(files) == pairs(full)
         assert directed(files) == directed(full)
         assert listings(files) == listings(full)
         assert report.rows_out == whole.rows_out
@@ -302,6 +307,7 @@ def test_a_new_site_moves_the_keys_of_the_others(tmp_path: Path) -> None:
     full, _ = search(archive, tmp_path / "full", search_request(block_rows=64))
     files, made = write(archive, tmp_path / "since", SITES)
     report = find_neighbours_since(files, made, search_request(block_rows=64), before)
+    find_beyond_lists(files, search_request(block_rows=64), FLOOR)
     assert report.counts["questions searched"] < 60
     assert lists(files) == lists(full)
     assert directed(files) == directed(full)
@@ -309,7 +315,6 @@ def test_a_new_site_moves_the_keys_of_the_others(tmp_path: Path) -> None:
     files, made = write(old, tmp_path / "less", SITES[1:2])
     find_neighbours_since(files, made, search_request(sites=SITES[1:2]), full)
     assert lists(files) == lists(after)
-    assert pairs(files) == pairs(after)
 
 
 def test_keys_of_a_site_that_is_gone_are_none_of_the_others() -> None:
@@ -320,13 +325,13 @@ def test_keys_of_a_site_that_is_gone_are_none_of_the_others() -> None:
     assert len(set(moved.tolist())) == 4
 
 
-def test_another_threshold_searches_everything(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_another_measure_searches_everything(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     archive = made_up([90, 0, 0])
     before, _ = search(archive, tmp_path / "before", search_request())
     files, made = write(archive, tmp_path / "since", SITES)
-    find_neighbours_since(files, made, search_request(threshold=0.7), before)
-    assert "another threshold" in capsys.readouterr().out
-    assert pairs(files) == pytest.approx(slowly(archive, search_request(threshold=0.7))[1])
+    find_neighbours_since(files, made, search_request(Measure()), before)
+    assert "another measure" in capsys.readouterr().out
+    assert {key: row[0] for key, row in lists(files).items()} == slowly(archive, search_request(Measure()))[0]
 
 
 def test_a_run_without_fingerprints_is_no_help(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -358,25 +363,20 @@ def test_rubbish_in_an_earlier_run_searches_everything(
     assert lists(files) == found
 
 
-@pytest.mark.parametrize("lost", ["nearest", "similar"])
-def test_an_earlier_run_that_lost_a_file_is_not_believed(
-    lost: str, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_an_earlier_run_that_lost_a_file_is_not_believed(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     archive = made_up([90, 0, 0])
     before, _ = search(archive, tmp_path / "before", search_request())
-    found = lists(before), pairs(before)
-    Path(storage.list_files(getattr(before, lost), ".parquet")[0].uri).unlink()
+    found = lists(before)
+    Path(storage.list_files(before.nearest, ".parquet")[0].uri).unlink()
     files, made = write(archive, tmp_path / "since", SITES)
     find_neighbours_since(files, made, search_request(), before)
     assert "has lost some of its neighbours" in capsys.readouterr().out
-    assert (lists(files), pairs(files)) == found
+    assert lists(files) == found
 
 
 def contents(files: NeighbourFiles) -> dict[str, bytes]:
-    folders = (files.nearest, files.similar, files.directed)
-    return {
-        file.uri.removeprefix(files.run): Path(file.uri).read_bytes() for f in folders for file in storage.list_files(f)
-    }
+    found = [file.uri for folder in (files.nearest, files.directed) for file in storage.list_files(folder)]
+    return {uri.removeprefix(files.run): Path(uri).read_bytes() for uri in found}
 
 
 SCRIPT = """
@@ -402,15 +402,16 @@ def test_a_search_that_is_killed_is_finished_to_the_same_bytes(tmp_path: Path) -
         job = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
         assert job.stdout is not None
         job.stdout.readline()
-        while job.poll() is None and len(list(Path(files.tiles).glob("*/pairs.parquet"))) < 5:
+        while job.poll() is None and len(list(Path(files.tiles).glob("*/left.parquet"))) < 5:
             time.sleep(0.05)
         time.sleep(generator.random())
         os.killpg(job.pid, signal.SIGKILL)
         job.wait()
-    tiles = {path: path.stat().st_mtime_ns for path in Path(files.tiles).glob("*/pairs.parquet")}
+    tiles = {path: path.stat().st_mtime_ns for path in Path(files.tiles).glob("*/left.parquet")}
     assert tiles
     find_neighbours(files, made, wanted)
     assert all(path.stat().st_mtime_ns == made_at for path, made_at in tiles.items())
+    find_beyond_lists(files, wanted, FLOOR)
     assert contents(files) == contents(undisturbed)
 
 

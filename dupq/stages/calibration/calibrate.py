@@ -1,10 +1,9 @@
 """embeddings, terms, known duplicates → the model of a pair's probability in this archive, and the search's floor.
 
-    fitness    a task a shard    texts of some questions; in one task, whether the encoder knows such texts
     sample     one task          questions of development links, and others by a hash of their key
-    searches   search_sample.py  these in the whole archive, then their neighbours, for ranks in both directions
+    lists      a task a file     the lists of these, and then of their neighbours, for ranks in both directions
     terms      a task a part     the terms of these questions, and the titles of their neighbours
-    fit        one task          the model (clusters/calibration.py), and the floor of the all-pairs search
+    fit        one task          the model (clusters/calibration.py), and the floor from which all pairs are wanted
 
 Memory: 8 bytes a question where some are chosen; 22 lists and texts and 400 titles a sampled question in `fit`.
 """
@@ -19,22 +18,20 @@ from dupq import storage
 from dupq.clusters.calibration import Evidence, Labelled, features_of, fit, own_share, places_of
 from dupq.clusters.evidence import Around, around, shared, title_cosines, title_leads
 from dupq.clusters.prior import read_prior
-from dupq.encoders.description import FITNESS_QUESTIONS, read_description
-from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import chosen
 from dupq.evaluation.verdict_files import read_verdicts
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
+from dupq.neighbours.nearest import Nearest
+from dupq.runs.keys import read_keys, write_keys
 from dupq.runs.layout import CalibrationFiles, NeighbourFiles
 from dupq.settings.dedup import CalibrationSettings
 from dupq.stages.calibration.sampled_pairs import SampledPairs, read_lists, sampled_pairs
-from dupq.stages.neighbours.plan import Plan
-from dupq.stages.neighbours.search_sample import read_keys, search_sample, write_keys
-from dupq.stages.neighbours.tables import SearchRequest, read_nearest
+from dupq.stages.neighbours.plan import Plan, read_plan
+from dupq.stages.neighbours.tables import SearchRequest, nearest_table, read_nearest
 from dupq.stages.represented_links import known_sets, write_known_sets
 from dupq.stages.terms import read_rarities, read_terms, titles_only, words_of
-from dupq.stages.training.prepare import all_keys, texts_among
-from dupq.tables import CALIBRATION_PAIRS, SAMPLE, TERMS, TEXTS
+from dupq.tables import CALIBRATION_PAIRS, NEAREST, SAMPLE, TERMS
 from dupq.text.keys import Sites
 
 _log = logging.getLogger(__name__)
@@ -42,81 +39,19 @@ _FLOOR_PRECISION = 0.5  # of pairs that are kept although neither question lists
 _FLOOR_STEPS = 100  # of the highest possible score: so that nights with nearly the same archive have the same floor
 
 
-def calibrate(files: CalibrationFiles, request: SearchRequest, plan: Plan, settings: CalibrationSettings) -> Report:
-    """Write the model for this archive. Raises DupqError for an encoder that does not know it."""
-    names = [file.relative for file in storage.list_files(files.terms.texts, ".parquet")]
-    run_tasks("fitness", _fitness_keys, [(files,)])
-    run_tasks("fitness", _fitness_texts, [(files, name) for name in names])
-    report = run_tasks("fitness", _fitness, [(files, names)])
-    _check_fitness(files, settings)
-    report.add(run_tasks("sample", _sample, [(files, request, plan, settings)]))
-    search_sample(files.search(1), request, plan)
-    report.add(run_tasks("second search", _second_wanted, [(files, request)]))
-    report.add(search_sample(files.search(2), request, plan))
+def calibrate(files: CalibrationFiles, request: SearchRequest, settings: CalibrationSettings) -> Report:
+    """Write the model for this archive."""
+    plan = read_plan(files.neighbours.plan, request.settings)
+    report = run_tasks("sample", _sample, [(files, request, plan, settings)])
+    lists = [file.relative for file in storage.list_files(files.neighbours.nearest, ".parquet")]
+    report.add(run_tasks("lists", _lists_of_file, [(files, request, 1, name) for name in lists]))
+    report.add(run_tasks("neighbours", _second_wanted, [(files, request)]))
+    report.add(run_tasks("lists", _lists_of_file, [(files, request, 2, name) for name in lists]))
     run_tasks("terms", _words_of_part, [(files, request, part) for part in range(files.terms.parts)])
     fitted = run_tasks("fit", _fit, [(files, request, settings)])
     report.add(fitted)
     report.rows_in, report.rows_out = plan.questions, fitted.rows_out
     return report
-
-
-def _fitness_keys(files: CalibrationFiles) -> Counts:
-    """Choose the questions that fitness is measured on. Memory: 8 bytes a question."""
-
-    def make() -> Counts:
-        write_keys(files.fitness_keys, chosen(all_keys(files.terms.texts), FITNESS_QUESTIONS))
-        return {}
-
-    return skip_or(files.fitness_keys, make)
-
-
-def _fitness_texts(files: CalibrationFiles, file: str) -> Counts:
-    output = files.fitness_texts(file)
-
-    def make() -> Counts:
-        table = texts_among(storage.join(files.terms.texts, file), read_keys(files.fitness_keys))
-        storage.write_table(output, table, TEXTS)
-        return {}
-
-    return skip_or(output, make)
-
-
-def _fitness(files: CalibrationFiles, names: list[str]) -> Counts:
-    def make() -> Counts:
-        import torch
-
-        from dupq.encoders.fitness import fitness
-        from dupq.encoders.saved import load
-
-        torch.set_num_threads(1)
-        reader = load(files.encoder).reader
-        table = pa.concat_tables([storage.read_table(files.fitness_texts(name), TEXTS) for name in names])
-        storage.write_json(files.fitness, vars(fitness(reader, table.sort_by("key").combine_chunks())))
-        return {}
-
-    return skip_or(files.fitness, make)
-
-
-def _check_fitness(files: CalibrationFiles, settings: CalibrationSettings) -> None:
-    """Warn, or stop if so configured, where the encoder knows this archive far less well than its own."""
-    here, trained = storage.read_json(files.fitness), read_description(files.encoder)["fitness"]
-    faults = []
-    if here["unknown_words"] > max(2 * trained["unknown_words"], trained["unknown_words"] + settings.unknown_words):
-        faults.append(
-            f"{here['unknown_words']:.0%} of the words are unknown to it ({trained['unknown_words']:.0%} where it was "
-            "trained)"
-        )
-    found, found_then = here["bodies_found"], trained["bodies_found"]
-    if found is not None and found_then is not None and found < settings.bodies_found * found_then:
-        faults.append(f"it finds {found:.0%} of the bodies by their titles ({found_then:.0%} where it was trained)")
-    if not faults:
-        return
-    said = f"{files.encoder}: the encoder does not know this archive: {'; '.join(faults)}"
-    if settings.unfit == "stop":
-        raise DupqError(
-            f"{said}. Train one on this archive, or go on all the same with --set calibration.unfit=continue"
-        )
-    _log.warning(said)
 
 
 def _sample(files: CalibrationFiles, request: SearchRequest, plan: Plan, settings: CalibrationSettings) -> Counts:
@@ -138,7 +73,7 @@ def _sample(files: CalibrationFiles, request: SearchRequest, plan: Plan, setting
             "linked questions sampled": len(linked),
             "other questions sampled": len(others),
         }
-        write_keys(files.search(1).wanted, np.concatenate([linked, others, judged_keys]))
+        write_keys(files.wanted(1), np.concatenate([linked, others, judged_keys]))
         storage.write_table(files.sample, pa.table(columns, schema=SAMPLE), SAMPLE, counts)  # last: it marks the rest
         return counts
 
@@ -146,7 +81,7 @@ def _sample(files: CalibrationFiles, request: SearchRequest, plan: Plan, setting
 
 
 def _embedded(files: NeighbourFiles, plan: Plan, sites: Sites) -> np.ndarray:
-    """The keys of the questions that are searched, sorted."""
+    """The keys of the questions that are compared with each other, sorted."""
     found = [np.zeros(0, np.int64)]
     for file in sorted({span.file for spans in plan.blocks for span in spans}):
         uri = storage.join(files.embeddings, file)
@@ -155,28 +90,38 @@ def _embedded(files: NeighbourFiles, plan: Plan, sites: Sites) -> np.ndarray:
     return np.sort(np.concatenate(found))
 
 
-def _second_wanted(files: CalibrationFiles, request: SearchRequest) -> Counts:
-    wanted = files.search(2).wanted
+def _lists_of_file(files: CalibrationFiles, request: SearchRequest, step: int, name: str) -> Counts:
+    output = files.lists(step, name)
 
     def make() -> Counts:
-        keys, lists = read_nearest(files.search(1).lists, request.settings.k)
-        others = lists.others[lists.others >= 0]
-        write_keys(wanted, np.setdiff1d(others, keys))
+        wanted = read_keys(files.wanted(step))
+        keys, lists = read_nearest(storage.join(files.neighbours.nearest, name), request.settings.k)
+        mine = np.isin(keys, wanted)
+        storage.write_table(output, nearest_table(keys[mine], Nearest(*(column[mine] for column in lists))), NEAREST)
+        return {}
+
+    return skip_or(output, make)
+
+
+def _second_wanted(files: CalibrationFiles, request: SearchRequest) -> Counts:
+    wanted = files.wanted(2)
+
+    def make() -> Counts:
+        found = read_lists(files, request, steps=(1,))
+        write_keys(wanted, np.setdiff1d(found.others[found.others >= 0], found.keys))
         return {}
 
     return skip_or(wanted, make)
 
 
 def _words_of_part(files: CalibrationFiles, request: SearchRequest, part: int) -> Counts:
-    """The terms of the questions that were searched, and the titles of their neighbours."""
+    """The terms of the questions whose lists are read, and the titles of their neighbours."""
 
     def make() -> Counts:
-        found = [read_nearest(files.search(number).lists, request.settings.k) for number in (1, 2)]
-        searched = np.concatenate([keys for keys, _ in found])
-        listed = [lists.others[lists.others >= 0] for _, lists in found]
-        table = read_terms(files.terms, part, np.unique(np.concatenate([searched, *listed])))
-        is_searched = pa.array(np.isin(table["key"].to_numpy(), searched))
-        tables = [table.filter(is_searched), titles_only(table.filter(pc.invert(is_searched)))]
+        lists = read_lists(files, request)
+        table = read_terms(files.terms, part, np.union1d(lists.keys, lists.others[lists.others >= 0]))
+        has_list = pa.array(np.isin(table["key"].to_numpy(), lists.keys))
+        tables = [table.filter(has_list), titles_only(table.filter(pc.invert(has_list)))]
         storage.write_table(files.words(part), pa.concat_tables(tables), TERMS)
         return {}
 

@@ -8,7 +8,7 @@
     recall      see recall.py
 
 Scores are exact, and so is the order of the neighbours found; only lists that a question does not probe are left out. A
-question's neighbours are what its own search found. A pair above the floor is found if either question finds it.
+question's neighbours are what its own search found.
 """
 
 import math
@@ -28,11 +28,11 @@ from dupq.runs.embeddings import embeddings_of, embeddings_table, read_embedding
 from dupq.runs.layout import NeighbourFiles
 from dupq.shards import Shard
 from dupq.stages.neighbours.blocks import block_name, forget_blocks, read_block, ready_block
-from dupq.stages.neighbours.exact import ABOVE_FLOOR, finish, is_for_gpus, pair_limit, planned
+from dupq.stages.neighbours.exact import finish, is_for_gpus, planned
 from dupq.stages.neighbours.plan import Plan
 from dupq.stages.neighbours.recall import group_name, measure_recall
-from dupq.stages.neighbours.tables import SearchRequest, nearest_table, read_nearest, write_found
-from dupq.tables import NEAREST, SIMILAR_PAIRS
+from dupq.stages.neighbours.tables import SearchRequest, nearest_table, read_nearest, write_lists
+from dupq.tables import NEAREST
 from dupq.text.keys import Sites
 
 if TYPE_CHECKING:
@@ -57,10 +57,9 @@ def find_approximately(files: NeighbourFiles, shards: Sequence[Shard], request: 
         for number in group
     ]
     report.add(run_tasks("tiles", _search_tile, tiles, gpus=int(is_for_gpus(request))))
-    keeps_pairs = report.counts.get(ABOVE_FLOOR, 0) <= pair_limit(plan, request)
-    written = run_tasks("neighbours", _nearest_of_block, [(*call, keeps_pairs) for call in of_blocks])
+    written = run_tasks("neighbours", _nearest_of_block, of_blocks)
     report.add(measure_recall(files, request, plan))
-    finish(report, written, files, request, keeps_pairs)
+    finish(report, written, files, request)
     return report
 
 
@@ -196,7 +195,7 @@ def _search_tile(
 ) -> Counts:
     """Memory: a block, the members of a span of lists, and the search of one list (tiles.search_tile)."""
     name, span = block_name(number), _span_name(group, place)
-    output = files.tile(name, span, "pairs")
+    output = files.tile(name, span, "left")
 
     def make() -> Counts:
         import torch
@@ -205,23 +204,19 @@ def _search_tile(
         from dupq.neighbours.tiles import Search
 
         torch.set_num_threads(1)
-        search = Search(request.measure, request.settings.k, request.threshold, pair_limit(plan, request))
+        search = Search(request.measure, request.settings.k)
         listed = storage.read_table(files.step("lists", name))
         queries = Listed(ready_block(files, request, plan, name), _lists_in(listed))
         members = _ready_members(files, request, group, place)
-        found = search_lists(queries, members, _spans(files, group)[place], search)
-        keys = listed["key"].to_numpy()[found.rows]
-        storage.write_table(files.tile(name, span, "left"), nearest_table(keys, found.nearest), NEAREST)
-        order = np.lexsort((found.pairs.right, found.pairs.left))
-        table = pa.table([pa.array(column[order]) for column in found.pairs], schema=SIMILAR_PAIRS)
-        storage.write_table(output, table, SIMILAR_PAIRS, {ABOVE_FLOOR: found.pair_count})
-        return {ABOVE_FLOOR: found.pair_count}
+        rows, nearest = search_lists(queries, members, _spans(files, group)[place], search)
+        storage.write_table(output, nearest_table(listed["key"].to_numpy()[rows], nearest), NEAREST)
+        return {}
 
     return skip_or(output, make)
 
 
 def _nearest_of_block(
-    files: NeighbourFiles, request: SearchRequest, plan: Plan, group: list[int], number: int, keeps_pairs: bool
+    files: NeighbourFiles, request: SearchRequest, plan: Plan, group: list[int], number: int
 ) -> Counts:
     name = block_name(number)
     spans = [_span_name(group, place) for place in range(len(_spans(files, group)))]
@@ -236,7 +231,6 @@ def _nearest_of_block(
         for span in spans:
             some, more = read_nearest(files.tile(name, span, "left"), request.settings.k)
             merge_rows(nearest, np.searchsorted(keys, some), more)
-        pairs = [files.tile(name, span, "pairs") for span in spans]
-        return write_found(files, request, name, (keys, nearest), pairs if keeps_pairs else [])
+        return write_lists(files, request, name, keys, nearest)
 
     return skip_or(files.list_of(name), make)

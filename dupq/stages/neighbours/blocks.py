@@ -1,8 +1,9 @@
 """Reading the blocks of the all-pairs search by name, and the cache of them that each worker keeps.
 
 block-NUMBER           a block of the plan
-queries-FIRST-LAST     the questions of some blocks that are searched again (increment.py)
+queries-FIRST-LAST     those questions of some blocks that are searched again (increment.py)
 rest-NUMBER            the other questions of a block
+full-FIRST-LAST        those questions of some blocks whose lists are full of pairs above the floor (beyond_lists.py)
 """
 
 from typing import TYPE_CHECKING
@@ -60,8 +61,8 @@ def forget_blocks() -> None:
 def read_block(files: NeighbourFiles, request: SearchRequest, plan: Plan, name: str) -> Embeddings:
     """The embeddings of a block."""
     kind, *numbers = name.split("-")
-    if kind == "queries":
-        uris = [files.step("queries", block_name(number)) for number in range(int(numbers[0]), int(numbers[1]) + 1)]
+    if len(numbers) == 2:
+        uris = [files.step(kind, block_name(number)) for number in range(int(numbers[0]), int(numbers[1]) + 1)]
         return gathered([read_embeddings(uri, Sites(request.sites)) for uri in uris])
     pieces = []
     for span in plan.blocks[int(numbers[0])]:

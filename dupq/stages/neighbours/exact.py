@@ -1,18 +1,16 @@
-"""embeddings → neighbours: each question's k nearest, and every pair above the floor, exactly.
+"""embeddings → neighbours: each question's k nearest, exactly.
 
-    tiles     a task a tile     two blocks against each other: the k best of each side's questions, and the pairs above
-                                the floor; first each block against itself, which spares the others candidates
-    nearest   a task a block    its tiles merged: its questions' lists, and rows for the clusters stage, partitioned by
-                                the pair's left key, so that both directions of a pair are in one part
+    tiles     a task a tile     two blocks against each other: the k best of each side's questions; first each block
+                                against itself, which spares the others candidates
+    nearest   a task a block    its tiles merged: its questions' lists, and rows for the pairs stage, partitioned by the
+                                pair's left key, so that both directions of a pair are in one part
 
 A worker keeps the blocks that it has read for its next tile, up to a gigabyte. With an earlier run only what is new
-since then is searched (increment.py), and the answer is the same.
+since then is searched (increment.py), and the answer is the same. Pairs above the floor that are in no list are found
+later (beyond_lists.py).
 """
 
 from collections.abc import Sequence
-
-import numpy as np
-import pyarrow as pa
 
 from dupq import storage
 from dupq.execution import cluster
@@ -23,11 +21,8 @@ from dupq.runs.layout import NeighbourFiles
 from dupq.shards import Shard
 from dupq.stages.neighbours.blocks import block_name, forget_blocks, known_scores, ready_block
 from dupq.stages.neighbours.plan import Plan, block_rows, bytes_a_question, plan_of
-from dupq.stages.neighbours.tables import SearchRequest, nearest_table, read_nearest, write_found
-from dupq.tables import NEAREST, SIMILAR_PAIRS
-
-ABOVE_FLOOR = "pairs above the floor"
-LEFT_OUT = "pairs above the floor, more than neighbours.pairs_per_question"
+from dupq.stages.neighbours.tables import SearchRequest, nearest_table, read_nearest, write_lists
+from dupq.tables import NEAREST
 
 
 def find_exactly(files: NeighbourFiles, shards: Sequence[Shard], request: SearchRequest) -> Report:
@@ -36,25 +31,16 @@ def find_exactly(files: NeighbourFiles, shards: Sequence[Shard], request: Search
     names = [block_name(number) for number in range(len(plan.blocks))]
     report = search_tiles(files, request, plan, [(name, name) for name in names])
     report.add(search_tiles(files, request, plan, [(names[left], names[right]) for left, right in plan.pairs]))
-    keeps_pairs = report.counts.get(ABOVE_FLOOR, 0) <= pair_limit(plan, request)
-    calls = [(files, request, plan, number, keeps_pairs) for number in range(len(plan.blocks))]
-    finish(report, run_tasks("neighbours", _nearest_of_block, calls), files, request, keeps_pairs)
+    calls = [(files, request, plan, number) for number in range(len(plan.blocks))]
+    finish(report, run_tasks("neighbours", _nearest_of_block, calls), files, request)
     return report
 
 
-def finish(report: Report, written: Report, files: NeighbourFiles, request: SearchRequest, keeps_pairs: bool) -> None:
-    """Add the last step to the report, and store the request and whether all pairs were kept."""
+def finish(report: Report, written: Report, files: NeighbourFiles, request: SearchRequest) -> None:
+    """Add the last step to the report, and store the request."""
     report.add(written)
     report.rows_in, report.rows_out = written.rows_in, written.rows_out
-    report.caps[LEFT_OUT] = 0 if keeps_pairs else report.counts[ABOVE_FLOOR]
-    storage.write_json(
-        files.request, {**request.lasting(), "sites_of_keys": request.sites, "has_all_pairs": keeps_pairs}
-    )
-
-
-def pair_limit(plan: Plan, request: SearchRequest) -> int:
-    """The largest number of pairs above the floor that are kept."""
-    return plan.questions * request.settings.pairs_per_question
+    storage.write_json(files.request, {**request.lasting(), "sites_of_keys": request.sites})
 
 
 def planned(files: NeighbourFiles, shards: Sequence[Shard], request: SearchRequest) -> Plan:
@@ -89,7 +75,7 @@ def is_for_gpus(request: SearchRequest) -> bool:
 
 
 def _search_tile(files: NeighbourFiles, request: SearchRequest, plan: Plan, left: str, right: str) -> Counts:
-    output = files.tile(left, right, "pairs")
+    output = files.tile(left, right, "left")
 
     def make() -> Counts:
         import torch
@@ -97,38 +83,28 @@ def _search_tile(files: NeighbourFiles, request: SearchRequest, plan: Plan, left
         from dupq.neighbours.tiles import Search, search_tile
 
         torch.set_num_threads(1)
-        search = Search(request.measure, request.settings.k, request.threshold, pair_limit(plan, request))
         one, other = (ready_block(files, request, plan, name) for name in (left, right))
         known = (
             (None, None) if left == right else (known_scores(files, request, left), known_scores(files, request, right))
         )
-        of_left, of_right, pairs = search_tile(one, other, search, known=known)
-        storage.write_table(files.tile(left, right, "left"), nearest_table(one.keys, of_left), NEAREST)
+        of_left, of_right, _ = search_tile(one, other, Search(request.measure, request.settings.k), known=known)
         if left != right:
             storage.write_table(files.tile(left, right, "right"), nearest_table(other.keys, of_right), NEAREST)
-        order = np.lexsort((pairs.right, pairs.left))
-        table = pa.table([pa.array(column[order]) for column in pairs], schema=SIMILAR_PAIRS)
-        counts = {ABOVE_FLOOR: int(of_left.above.sum()) // (2 if left == right else 1)}
-        storage.write_table(output, table, SIMILAR_PAIRS, counts)
-        return counts
+        storage.write_table(output, nearest_table(one.keys, of_left), NEAREST)  # last: it marks the tile
+        return {}
 
     return skip_or(output, make)
 
 
-def _nearest_of_block(
-    files: NeighbourFiles, request: SearchRequest, plan: Plan, number: int, keeps_pairs: bool
-) -> Counts:
+def _nearest_of_block(files: NeighbourFiles, request: SearchRequest, plan: Plan, number: int) -> Counts:
     name = block_name(number)
 
     def make() -> Counts:
         forget_blocks()
         keys, nearest = read_nearest(files.tile(name, name, "left"), request.settings.k)
-        pairs = [files.tile(name, name, "pairs")]
         for other in map(block_name, plan.compared_with(number)):
             left, right, side = (name, other, "left") if name < other else (other, name, "right")
             merge(nearest, read_nearest(files.tile(left, right, side), request.settings.k)[1])
-            if side == "left":
-                pairs.append(files.tile(left, right, "pairs"))
-        return write_found(files, request, name, (keys, nearest), pairs if keeps_pairs else [])
+        return write_lists(files, request, name, keys, nearest)
 
     return skip_or(files.list_of(name), make)

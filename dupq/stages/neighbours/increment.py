@@ -4,7 +4,6 @@
     queries   a task a block        the embeddings of the questions that are searched again
     earlier   a task a block        the lists that the others had
     tiles     a task a tile         the queries against each other and against all others
-    kept      a task a bundle       the pairs above the floor that still exist
     nearest   a task a block        the earlier lists, with new neighbours merged in; and the lists of the queries
 
 A question is searched again if it is new, its embedding changed, or one of its stored neighbours is gone or changed:
@@ -16,36 +15,25 @@ import logging
 from collections.abc import Sequence
 
 import numpy as np
-import pyarrow as pa
 
 from dupq import storage
 from dupq.errors import DupqError
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
 from dupq.neighbours.nearest import empty_nearest, merge
-from dupq.runs.embeddings import write_embeddings
 from dupq.runs.layout import NeighbourFiles
 from dupq.runs.stage_records import is_intact
 from dupq.shards import Shard
-from dupq.stages.neighbours.blocks import block_name, forget_blocks, read_block, rest_name, searched_again
+from dupq.stages.neighbours.blocks import block_name, forget_blocks, rest_name, searched_again
 from dupq.stages.neighbours.changes import find_changes, keys_of, to_sites
-from dupq.stages.neighbours.exact import ABOVE_FLOOR, finish, pair_limit, planned, search_tiles
+from dupq.stages.neighbours.chosen import compared, first_block, groups, write_chosen
+from dupq.stages.neighbours.exact import finish, planned, search_tiles
 from dupq.stages.neighbours.plan import Plan, read_plan
 from dupq.stages.neighbours.search import find_neighbours
-from dupq.stages.neighbours.tables import (
-    SearchRequest,
-    nearest_table,
-    read_answered,
-    read_nearest,
-    unranked,
-    write_directed,
-    write_found,
-)
-from dupq.tables import CHANGES, LOST_PAIRS, NEAREST, SIMILAR_PAIRS
-from dupq.text.keys import Sites
+from dupq.stages.neighbours.tables import SearchRequest, nearest_table, read_answered, read_nearest, write_lists
+from dupq.tables import NEAREST
 
 _log = logging.getLogger(__name__)
-_PAIRS_AT_ONCE = 2_000_000
 _LARGEST_SHARE = 0.3  # of the questions: if more are searched again, searching everything is as fast
 
 
@@ -64,24 +52,15 @@ def find_neighbours_since(
         _log.info(f"everything is searched: {changes.counts['questions searched']:,} questions changed")
         return find_neighbours(files, shards, request)
     run_tasks("queries", _queries_of_block, [(files, request, plan, number) for number in numbers])
-    groups = _groups(files, plan)
+    names = groups(files, plan, "queries")
     run_tasks("earlier", _earlier_lists, [(files, previous, request, plan, number) for number in numbers])
-    report = search_tiles(files, request, plan, [(group, group) for group in groups])
-    report.add(search_tiles(files, request, plan, _tiles(plan, groups)))
-    kept = run_tasks("kept", _kept_pairs, [(files, previous, request, call) for call in enumerate(_bundles(previous))])
+    report = search_tiles(files, request, plan, [(group, group) for group in names])
+    report.add(search_tiles(files, request, plan, _tiles(plan, names)))
     report.add(changes)
-    report.counts[ABOVE_FLOOR] = report.counts.get(ABOVE_FLOOR, 0) + kept.rows_out
-    keeps_pairs = report.counts[ABOVE_FLOOR] <= pair_limit(plan, request)
-    if not keeps_pairs:
-        for folder in (files.directed, files.similar, files.nearest):
-            storage.delete_folder(folder)
-    calls = [(files, request, (plan, groups), number) for number in numbers]
-    lists = run_tasks("neighbours", _nearest_of_block, calls)
-    new = run_tasks("neighbours", _nearest_of_group, [(files, request, (plan, groups), g, keeps_pairs) for g in groups])
+    lists = run_tasks("neighbours", _nearest_of_block, [(files, request, (plan, names), number) for number in numbers])
+    new = run_tasks("neighbours", _nearest_of_group, [(files, request, (plan, names), name) for name in names])
     lists.rows_in, lists.rows_out = lists.rows_in + new.rows_in, lists.rows_out + new.rows_out
-    for name, count in new.counts.items():
-        lists.counts[name] = lists.counts.get(name, 0) + count
-    finish(report, lists, files, request, keeps_pairs)
+    finish(report, lists, files, request)
     return report
 
 
@@ -101,10 +80,7 @@ def _unusable(previous: NeighbourFiles, request: SearchRequest) -> str | None:
     different = [name for name, value in request.lasting().items() if dict(then).get(name) != value]
     if different:
         return f"{previous.run} was made with another {', '.join(different)}"
-    if not then["has_all_pairs"]:
-        return f"{previous.run} has not all pairs above the floor"
-    lists = (previous.nearest, previous.similar, previous.request)
-    if is_intact(previous.run, "neighbours", lists) and is_intact(previous.run, "calibrate", (previous.plan,)):
+    if is_intact(previous.run, "neighbours", (previous.nearest, previous.request, previous.plan)):
         return None
     return f"{previous.run} has lost some of its neighbours"
 
@@ -115,131 +91,45 @@ def _has_fingerprints(previous: NeighbourFiles) -> bool:
 
 
 def _queries_of_block(files: NeighbourFiles, request: SearchRequest, plan: Plan, number: int) -> Counts:
-    output = files.step("queries", block_name(number))
-
-    def make() -> Counts:
-        wanted = searched_again(files)
-        if not np.isin(keys_of(files, plan.blocks[number], request.sites)[0], wanted).any():
-            schema = storage.read_schema(storage.join(files.embeddings, plan.blocks[number][0].file)).remove_metadata()
-            storage.write_table(output, schema.empty_table(), schema)
-            return {}
-        block = read_block(files, request, plan, block_name(number))
-        chosen = block.take(np.isin(block.keys, wanted))
-        write_embeddings(output, chosen, Sites(request.sites))
-        return {"rows_out": len(chosen.keys)}
-
-    return skip_or(output, make)
+    return write_chosen(files, request, plan, number, "queries", searched_again(files))
 
 
-def _groups(files: NeighbourFiles, plan: Plan) -> list[str]:
-    """Names of groups of blocks, `queries-FIRST-LAST`, whose queries are searched together.
-
-    Each has at most as many queries as a block has questions, or one block's, and of one site if only sites' own
-    questions are compared.
-    """
-    room = max((plan.rows(number) for number in range(len(plan.blocks))), default=0)
-    groups: list[list[int]] = []
-    filled = 0
-    for number in range(len(plan.blocks)):
-        count = storage.read_counts(files.step("queries", block_name(number)))["rows_out"]
-        if not groups or filled + count > room or not plan.compares(groups[-1][0], number):
-            groups.append([])
-            filled = 0
-        groups[-1].append(number)
-        filled += count
-    return [f"queries-{group[0]:05d}-{group[-1]:05d}" for group in groups]
-
-
-def _first(name: str) -> int:
-    """The number of a block, or of the first block of a group."""
-    return int(name.split("-")[1])
-
-
-def _tiles(plan: Plan, groups: Sequence[str]) -> list[tuple[str, str]]:
-    tiles = []
-    for place, group in enumerate(groups):
-        others = [*groups[place + 1 :], *(rest_name(number) for number in range(len(plan.blocks)))]
-        tiles += [(group, other) for other in others if plan.compares(_first(group), _first(other))]
-    return tiles
-
-
-def _bundles(previous: NeighbourFiles) -> list[list[str]]:
-    """The earlier run's files of pairs above the floor, bundled so that their number does not grow every night."""
-    bundles: list[list[str]] = []
-    filled = 0
-    for file in storage.list_files(previous.similar, ".parquet"):
-        pairs = storage.read_counts(file.uri)["rows_out"]
-        if not bundles or filled + pairs > _PAIRS_AT_ONCE:
-            bundles.append([])
-            filled = 0
-        bundles[-1].append(file.uri)
-        filled += pairs
-    return bundles
-
-
-def _kept_pairs(
-    files: NeighbourFiles, previous: NeighbourFiles, request: SearchRequest, numbered_bundle: tuple[int, list[str]]
-) -> Counts:
-    """Write the earlier pairs above the floor with both questions unchanged, and how many each other question lost."""
-    number, uris = numbered_bundle
-    name = f"kept-{number:05d}"
-    output = storage.join(files.similar, f"{name}.parquet")
-
-    def make() -> Counts:
-        changes = storage.read_table(files.step("changes", "changes"), CHANGES)
-        gone = changes.filter(changes["is_gone"])["key"].to_numpy()
-        sites = read_answered(previous.request)["sites_of_keys"]
-        pairs = pa.concat_tables([storage.read_table(uri, SIMILAR_PAIRS) for uri in uris])
-        left, right = (to_sites(pairs[side].to_numpy(), sites, request.sites) for side in ("left", "right"))
-        left_gone, right_gone = ((side < 0) | np.isin(side, gone) for side in (left, right))
-        losers = np.concatenate([left[right_gone & ~left_gone], right[left_gone & ~right_gone]])
-        lost = pa.table([pa.array(column) for column in np.unique(losers, return_counts=True)], schema=LOST_PAIRS)
-        storage.write_table(files.step("lost", name), lost, LOST_PAIRS)
-        stays = ~(left_gone | right_gone)
-        columns = [pa.array(left[stays]), pa.array(right[stays]), pairs["similarity"].filter(pa.array(stays))]
-        kept = pa.table(columns, schema=SIMILAR_PAIRS)
-        write_directed(files, request, name, unranked(kept))
-        storage.write_table(output, kept, SIMILAR_PAIRS)
-        return {"rows_out": len(kept)}
-
-    return skip_or(output, make)
+def _tiles(plan: Plan, names: Sequence[str]) -> list[tuple[str, str]]:
+    """Groups of queries against each other, and against all questions that are not searched again."""
+    numbers = range(len(plan.blocks))
+    rests = [(name, rest_name(n)) for name in names for n in numbers if plan.compares(first_block(name), n)]
+    return compared(plan, names) + rests
 
 
 def _nearest_of_block(
     files: NeighbourFiles, request: SearchRequest, cut: tuple[Plan, list[str]], number: int
 ) -> Counts:
     """Write the lists of a block's questions that are not searched again."""
-    plan, groups = cut
+    plan, names = cut
     name = block_name(number)
 
     def make() -> Counts:
         forget_blocks()
         keys, nearest = read_nearest(files.step("earlier", rest_name(number)), request.settings.k)
-        nearest.above[:] -= _lost(files, keys)
-        for group in groups:
-            if plan.compares(_first(group), number):
+        for group in names:
+            if plan.compares(first_block(group), number):
                 merge(nearest, read_nearest(files.tile(group, rest_name(number), "right"), request.settings.k)[1])
-        return write_found(files, request, name, (keys, nearest), [])
+        return write_lists(files, request, name, keys, nearest)
 
     return skip_or(files.list_of(name), make)
 
 
-def _nearest_of_group(
-    files: NeighbourFiles, request: SearchRequest, cut: tuple[Plan, list[str]], group: str, keeps_pairs: bool
-) -> Counts:
-    """Write the lists of a group's queries, and the pairs above the floor that they are in."""
-    plan, groups = cut
+def _nearest_of_group(files: NeighbourFiles, request: SearchRequest, cut: tuple[Plan, list[str]], group: str) -> Counts:
+    """Write the lists of a group's queries."""
+    plan, names = cut
 
     def make() -> Counts:
         keys, nearest = read_nearest(files.tile(group, group, "left"), request.settings.k)
-        pairs = [files.tile(group, group, "pairs")]
-        for left, right in _tiles(plan, groups):
+        for left, right in _tiles(plan, names):
             if group in (left, right):
                 side = "left" if group == left else "right"
                 merge(nearest, read_nearest(files.tile(left, right, side), request.settings.k)[1])
-            if group == left:
-                pairs.append(files.tile(left, right, "pairs"))
-        return write_found(files, request, group, (keys, nearest), pairs if keeps_pairs else [])
+        return write_lists(files, request, group, keys, nearest)
 
     return skip_or(files.list_of(group), make)
 
@@ -262,18 +152,8 @@ def _earlier_lists(
                 lists = read_nearest(file.uri, request.settings.k)[1]
                 places = np.searchsorted(keys, then[rows])
                 result.others[places] = to_sites(lists.others[rows], sites, request.sites)
-                result.scores[places], result.above[places] = lists.scores[rows], lists.above[rows]
+                result.scores[places] = lists.scores[rows]
         storage.write_table(output, nearest_table(keys, result), NEAREST)
         return {}
 
     return skip_or(output, make)
-
-
-def _lost(files: NeighbourFiles, keys: np.ndarray) -> np.ndarray:
-    """How many pairs above the floor each question lost."""
-    result = np.zeros(len(keys), np.int64)
-    for file in storage.list_files(storage.join(files.tiles, "lost"), ".parquet"):
-        losers, counts = (column.to_numpy() for column in storage.read_table(file.uri, LOST_PAIRS).columns)
-        mine = np.isin(losers, keys)
-        np.add.at(result, np.searchsorted(keys, losers[mine]), counts[mine])
-    return result

@@ -94,8 +94,7 @@ def plan_of(files: NeighbourFiles, shards: Sequence[Shard], settings: NeighbourS
     """The plan of a run; made first if there is none, with blocks of at most `rows` questions."""
 
     def make() -> Counts:
-        for folder in files.cut_by_plan:
-            storage.delete_folder(folder)
+        storage.delete_folder(files.folder)
         storage.write_json(files.plan, make_plan(shards, files.embeddings, settings, rows).to_json())
         return {}
 

@@ -1,6 +1,6 @@
-"""Writing and reading the tables of the neighbours stage: lists of neighbours, and pairs above the floor."""
+"""Writing and reading the tables of the search: lists of neighbours, and pairs as rows for the pairs stage."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,20 +13,20 @@ from dupq.execution.units import Counts
 from dupq.json_files import read_as
 from dupq.neighbours.measure import Measure
 from dupq.neighbours.nearest import Nearest, empty_nearest
+from dupq.runs import versions
 from dupq.runs.layout import NeighbourFiles
 from dupq.settings.dedup import NeighbourSettings
 from dupq.shards import partition_of
-from dupq.tables import NEAREST, NEIGHBOURS, SIMILAR_PAIRS
+from dupq.tables import NEAREST, NEIGHBOURS
 
 
 @dataclass(frozen=True)
 class SearchRequest:
-    """What to search for: by which measure, above which threshold (similarity), in how many parts."""
+    """What to search for: by which measure, and into how many parts the rows for the pairs stage are spread."""
 
     sites: list[str]
     settings: NeighbourSettings
     measure: Measure
-    threshold: float
     parts: int
 
     def lasting(self) -> dict[str, object]:
@@ -34,11 +34,11 @@ class SearchRequest:
         settings = self.settings
         return {
             "measure": self.measure.to_dict(),
-            "threshold": self.threshold,
             "method": settings.method,
             "k": settings.k,
             "scope": settings.scope,
             "sites": list(settings.sites),
+            "algorithm": versions.DEDUP["neighbours"],
         }
 
 
@@ -46,7 +46,6 @@ class Answered(TypedDict):
     """The search request that a run has answered: `SearchRequest.lasting`, and what a later run needs to know."""
 
     sites_of_keys: list[str]
-    has_all_pairs: bool
 
 
 def read_answered(uri: str) -> Answered:
@@ -59,7 +58,7 @@ def nearest_table(keys: np.ndarray, nearest: Nearest) -> pa.Table:
     inside = nearest.others >= 0
     offsets = pa.array(np.concatenate([[0], np.cumsum(inside.sum(axis=1))]).astype(np.int32))
     lists = [pa.ListArray.from_arrays(offsets, pa.array(column[inside])) for column in nearest[:2]]
-    return pa.table([pa.array(keys), *lists, pa.array(nearest.above)], schema=NEAREST)
+    return pa.table([pa.array(keys), *lists], schema=NEAREST)
 
 
 def read_nearest(uri: str, k: int) -> tuple[np.ndarray, Nearest]:
@@ -71,35 +70,19 @@ def read_nearest(uri: str, k: int) -> tuple[np.ndarray, Nearest]:
         inside = np.arange(k) < lists.value_lengths().to_numpy()[:, None]
         nearest.others[inside] = lists.flatten().to_numpy()
         nearest.scores[inside] = table["scores"].combine_chunks().flatten().to_numpy()
-        nearest.above[:] = table["over"].to_numpy()
     return table["key"].to_numpy(), nearest
 
 
-def write_found(
-    files: NeighbourFiles, request: SearchRequest, name: str, lists: tuple[np.ndarray, Nearest], pairs: Sequence[str]
-) -> Counts:
-    """Write some questions' lists, the pairs above the floor from the files `pairs`, and both for the clusters stage.
-
-    The lists (keys, Nearest) are written last: they mark the rest as done.
-    """
-    keys, nearest = lists
-    similar = pa.concat_tables(
-        [SIMILAR_PAIRS.empty_table(), *(storage.read_table(uri, SIMILAR_PAIRS) for uri in pairs)]
-    )
-    storage.write_table(storage.join(files.similar, f"{name}.parquet"), similar, SIMILAR_PAIRS)
-    directed = pa.concat_tables([ranked(keys, nearest, request.measure), unranked(similar)])
-    write_directed(files, request, name, directed)
-    counts = {
-        "rows_in": len(keys),
-        "questions with more than neighbours.k above the floor": int((nearest.above > request.settings.k).sum()),
-    }
-    table = nearest_table(keys, nearest)
-    storage.write_table(files.list_of(name), table, NEAREST, counts)
+def write_lists(files: NeighbourFiles, request: SearchRequest, name: str, keys: np.ndarray, nearest: Nearest) -> Counts:
+    """Write some questions' lists, also as rows for the pairs stage. The lists are written last: they mark the rest."""
+    write_directed(files, request, name, ranked(keys, nearest, request.measure))
+    counts = {"rows_in": len(keys)}
+    storage.write_table(files.list_of(name), nearest_table(keys, nearest), NEAREST, counts)
     return {**counts, "rows_out": len(keys)}
 
 
 def write_directed(files: NeighbourFiles, request: SearchRequest, name: str, directed: pa.Table) -> None:
-    """Write rows for the clusters stage, one file for each part."""
+    """Write rows for the pairs stage, one file for each part."""
     directed = directed.combine_chunks()
     part = partition_of(np.minimum(directed["query"].to_numpy(), directed["neighbour"].to_numpy()), request.parts)
     for index in range(request.parts):
@@ -108,7 +91,7 @@ def write_directed(files: NeighbourFiles, request: SearchRequest, name: str, dir
 
 
 def unranked(similar: pa.Table) -> pa.Table:
-    """Pairs above the floor as rows for the clusters stage."""
+    """Pairs that are in no list as rows for the pairs stage."""
     nothing = pa.array(np.zeros(len(similar), np.float32))
     return pa.table([*similar.columns, pa.nulls(len(similar), pa.int32()), nothing], schema=NEIGHBOURS)
 

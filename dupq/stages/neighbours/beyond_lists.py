@@ -1,0 +1,118 @@
+"""lists of neighbours, floor → the pairs above the floor that neither question lists, as rows for the pairs stage.
+
+    full      a task a file of lists   the questions whose k neighbours are all above the floor
+    chosen    a task a block           their embeddings
+    tiles     a task a tile            these questions against each other: all their pairs above the floor
+    rows      a task a tile            the pairs as rows for the pairs stage
+
+No other question is in such a pair: what a list of k lacks scores no more than the k-th of it. So with exact lists no
+pair above the floor is missed, and as a rule very few questions are compared once more. After an approximate search a
+pair is missed if one of its questions has found fewer than k above the floor.
+"""
+
+import math
+
+import numpy as np
+import pyarrow as pa
+
+from dupq import storage
+from dupq.execution.tasks import Report, run_tasks
+from dupq.execution.units import Counts, skip_or
+from dupq.runs.keys import read_keys, write_keys
+from dupq.runs.layout import NeighbourFiles
+from dupq.stages.neighbours.blocks import forget_blocks, ready_block
+from dupq.stages.neighbours.chosen import compared, groups, write_chosen
+from dupq.stages.neighbours.exact import is_for_gpus
+from dupq.stages.neighbours.plan import Plan, read_plan
+from dupq.stages.neighbours.tables import SearchRequest, read_nearest, unranked, write_directed
+from dupq.tables import SIMILAR_PAIRS
+
+FULL = "questions whose neighbours are all above the floor"
+ABOVE_FLOOR = "pairs of these above the floor"
+LEFT_OUT = "pairs above the floor, more than neighbours.pairs_per_question"
+
+
+def find_beyond_lists(files: NeighbourFiles, request: SearchRequest, floor: float) -> Report:
+    """Write all pairs with a score of at least `floor` (similarity) that are in neither question's list.
+
+    And some that are in one. If there are more than `neighbours.pairs_per_question` on average, none is written.
+    """
+    plan = read_plan(files.plan, request.settings)
+    if math.isinf(floor):
+        return Report(rows_in=plan.questions)
+    names = [file.relative.removesuffix(".parquet") for file in storage.list_files(files.nearest, ".parquet")]
+    report = run_tasks("full", _full_of_file, [(files, request, floor, name) for name in names])
+    report.rows_in = plan.questions
+    if not report.counts[FULL]:
+        return report
+    blocks = range(len(plan.blocks))
+    report.add(run_tasks("chosen", _chosen_of_block, [(files, request, plan, names, number) for number in blocks]))
+    of_blocks = groups(files, plan, "full")
+    tiles = [*((name, name) for name in of_blocks), *compared(plan, of_blocks)]
+    calls = [(files, request, plan, floor, *tile) for tile in tiles]
+    report.add(run_tasks("tiles", _search_tile, calls, gpus=int(is_for_gpus(request))))
+    found = report.counts[ABOVE_FLOOR]
+    report.caps[LEFT_OUT] = 0
+    if found > _most_pairs(plan, request):
+        report.caps[LEFT_OUT] = found
+        return report
+    written = run_tasks("rows", _rows_of_tile, [(files, request, *tile) for tile in tiles])
+    report.add(written)
+    report.rows_out = written.rows_out
+    return report
+
+
+def _most_pairs(plan: Plan, request: SearchRequest) -> int:
+    return plan.questions * request.settings.pairs_per_question
+
+
+def _full_of_file(files: NeighbourFiles, request: SearchRequest, floor: float, name: str) -> Counts:
+    output = files.step("full-keys", name)
+
+    def make() -> Counts:
+        from dupq.neighbours.exact import rule_of
+
+        forget_blocks()
+        keys, nearest = read_nearest(files.list_of(name), request.settings.k)
+        last = rule_of(request.measure).similarities(nearest.scores[:, -1])
+        full = keys[(nearest.others[:, -1] >= 0) & (last >= np.float32(floor))]
+        write_keys(output, full)
+        return {FULL: len(full)}
+
+    return skip_or(output, make)
+
+
+def _chosen_of_block(
+    files: NeighbourFiles, request: SearchRequest, plan: Plan, names: list[str], number: int
+) -> Counts:
+    wanted = np.concatenate([read_keys(files.step("full-keys", name)) for name in names])
+    return write_chosen(files, request, plan, number, "full", wanted)
+
+
+def _search_tile(
+    files: NeighbourFiles, request: SearchRequest, plan: Plan, floor: float, left: str, right: str
+) -> Counts:
+    output = files.tile(left, right, "pairs")
+
+    def make() -> Counts:
+        import torch
+
+        from dupq.neighbours.tiles import Search, search_tile
+
+        torch.set_num_threads(1)
+        one, other = (ready_block(files, request, plan, name) for name in (left, right))
+        search = Search(request.measure, 0, floor, _most_pairs(plan, request))
+        of_left, _, pairs = search_tile(one, other, search)
+        order = np.lexsort((pairs.right, pairs.left))
+        table = pa.table([pa.array(column[order]) for column in pairs], schema=SIMILAR_PAIRS)
+        counts = {ABOVE_FLOOR: int(of_left.above.sum()) // (2 if left == right else 1)}
+        storage.write_table(output, table, SIMILAR_PAIRS, counts)
+        return counts
+
+    return skip_or(output, make)
+
+
+def _rows_of_tile(files: NeighbourFiles, request: SearchRequest, left: str, right: str) -> Counts:
+    pairs = storage.read_table(files.tile(left, right, "pairs"), SIMILAR_PAIRS)
+    write_directed(files, request, f"{left}-{right}", unranked(pairs))
+    return {"rows_out": len(pairs)}
