@@ -43,7 +43,7 @@ def find_beyond_lists(files: NeighbourFiles, request: SearchRequest, floor: floa
     names = [file.relative.removesuffix(".parquet") for file in storage.list_files(files.nearest, ".parquet")]
     report = run_tasks("full", _full_of_file, [(files, request, floor, name) for name in names])
     report.rows_in = plan.questions
-    if not report.counts[FULL]:
+    if not report.counts.get(FULL):
         return report
     blocks = range(len(plan.blocks))
     report.add(run_tasks("chosen", _chosen_of_block, [(files, request, plan, names, number) for number in blocks]))
