@@ -50,6 +50,11 @@ class NeighbourFiles:
         return storage.parent(self.plan)
 
     @property
+    def way(self) -> str:
+        """The file that tells whether everything is searched, or what is new since an earlier run (JSON)."""
+        return self._place("way.json")
+
+    @property
     def request(self) -> str:
         """The search request that was answered (JSON); written last."""
         return self._place("asked.json")

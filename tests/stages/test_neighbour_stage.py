@@ -374,6 +374,29 @@ def test_an_earlier_run_that_lost_a_file_is_not_believed(tmp_path: Path, capsys:
     assert lists(files) == found
 
 
+@pytest.mark.parametrize("is_lost_first", [True, False])
+def test_an_attempt_that_goes_another_way_than_the_one_before_believes_none_of_its_lists(
+    is_lost_first: bool, tmp_path: Path
+) -> None:
+    """The earlier run cannot be used in one of two attempts."""
+    archive, wanted = made_up([150, 40, 0], seed=7), search_request(block_rows=40)
+    then = archive.take(np.arange(len(archive.keys)) % 40 != 0)
+    before, _ = search(then, tmp_path / "before", wanted)
+    full, _ = search(archive, tmp_path / "full", wanted)
+    files, made = write(archive, tmp_path / "since", SITES)
+    record = Path(before.run) / "stages" / "neighbours.json"
+    for is_lost in (is_lost_first, not is_lost_first):
+        kept = record.read_bytes()
+        if is_lost:
+            record.unlink()
+        report = find_neighbours_since(files, made, wanted, before)
+        assert ("questions searched" in report.counts) != is_lost
+        record.write_bytes(kept)
+    find_beyond_lists(files, wanted, FLOOR)
+    assert lists(files) == lists(full)
+    assert directed(files) == directed(full)
+
+
 def contents(files: NeighbourFiles) -> dict[str, bytes]:
     found = [file.uri for folder in (files.nearest, files.directed) for file in storage.list_files(folder)]
     return {uri.removeprefix(files.run): Path(uri).read_bytes() for uri in found}

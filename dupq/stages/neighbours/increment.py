@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dupq import storage
-from dupq.errors import DupqError
+from dupq.errors import DupqError, StorageError
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
 from dupq.neighbours.nearest import empty_nearest, merge
@@ -43,14 +43,13 @@ def find_neighbours_since(
     """The same as `find_neighbours`; only what differs from an earlier run is searched, if that run is of use."""
     why_not = _unusable(previous, request)
     if why_not:
-        _log.info(f"everything is searched: {why_not}")
-        return find_neighbours(files, shards, request)
+        return _all_neighbours(files, shards, request, why_not)
     plan = planned(files, shards, request)
     numbers = range(len(plan.blocks))
     changes = run_tasks("changes", find_changes, [(files, previous, request, plan)])
     if changes.counts["questions searched"] > _LARGEST_SHARE * plan.questions:
-        _log.info(f"everything is searched: {changes.counts['questions searched']:,} questions changed")
-        return find_neighbours(files, shards, request)
+        return _all_neighbours(files, shards, request, f"{changes.counts['questions searched']:,} questions changed")
+    _go(files, previous.run)
     run_tasks("queries", _queries_of_block, [(files, request, plan, number) for number in numbers])
     names = groups(files, plan, "queries")
     run_tasks("earlier", _earlier_lists, [(files, previous, request, plan, number) for number in numbers])
@@ -64,6 +63,21 @@ def find_neighbours_since(
     return report
 
 
+def _all_neighbours(files: NeighbourFiles, shards: Sequence[Shard], request: SearchRequest, why: str) -> Report:
+    _log.info(f"everything is searched: {why}")
+    planned(files, shards, request)
+    _go(files, None)
+    return find_neighbours(files, shards, request)
+
+
+def _go(files: NeighbourFiles, since: str | None) -> None:
+    """Remove what an attempt that went the other way left: its lists have other questions under the same names."""
+    if not storage.exists(files.way) or storage.read_json(files.way) != {"since": since}:
+        for folder in (files.nearest, files.directed):
+            storage.delete_folder(folder)
+        storage.write_json(files.way, {"since": since})
+
+
 def _unusable(previous: NeighbourFiles, request: SearchRequest) -> str | None:
     """Why an earlier run cannot be used; None if it can."""
     if request.settings.method != "exact":
@@ -75,6 +89,8 @@ def _unusable(previous: NeighbourFiles, request: SearchRequest) -> str | None:
         read_plan(previous.plan, request.settings)
         if not _has_fingerprints(previous):
             return f"{previous.run} has no embeddings with fingerprints"
+    except StorageError:
+        raise  # it may be there next time
     except DupqError as error:
         return str(error)
     different = [name for name, value in request.lasting().items() if dict(then).get(name) != value]
