@@ -11,7 +11,6 @@ from pathlib import Path
 import hypothesis
 import pytest
 from filelock import FileLock
-from inline import without_ray
 from trained import TrainedSample
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -72,6 +71,8 @@ def quick(request: pytest.FixtureRequest) -> Iterator[None]:
         request.getfixturevalue("ray_started")
         yield
     else:
+        from inline import without_ray  # here, as it imports numpy, which reads OMP_NUM_THREADS
+
         with without_ray():
             yield
 
@@ -97,6 +98,8 @@ def of_all_processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def trained_sample(of_all_processes: Path) -> TrainedSample:
     """One for all processes of a test session: the first that asks for it makes it."""
+    from inline import without_ray
+
     from dupq.encoders.description import encoder_at
     from dupq.sample.archive import write_sample
 

@@ -232,8 +232,9 @@ def test_the_manifest_tells_rows_seconds_memory_versions_and_limits(joining: Run
     for stage in manifest["stages"]:
         assert stage["rows_in"] > 0
         assert stage["rows_out"] > 0 or stage["name"] in ("partition", "beyond_lists")  # pairs that may join, or none
-        assert stage["seconds"] > 0
-        assert stage["peak_memory_mb"] > 50
+        if stage["name"] != "beyond_lists":  # nothing to do where no score makes half of the pairs duplicates
+            assert stage["seconds"] > 0
+            assert stage["peak_memory_mb"] > 50
     assert set(manifest["versions"]) >= {"python", "ray", "torch", "pyarrow"}
     assert "near_duplicates.bucket_limit" in str(manifest["stages"][3]["caps"])
 
