@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -161,10 +162,10 @@ def test_one_that_is_stopped_takes_the_machines_down(checkout: Path, start: Star
 
 
 @pytest.mark.parametrize("name", ["dupq-nightly.service", "dupq-nightly.timer"])
-def test_systemd_knows_every_line_of_the_units(name: str, tmp_path: Path) -> None:
+def test_systemd_knows_every_line_of_the_units(name: str, tmp_path: Path, lacking: Callable[[str], NoReturn]) -> None:
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
-        pytest.skip("no systemd-analyze here")
+        lacking("no systemd-analyze here (package systemd)")
     for file in CLUSTER.glob("dupq-nightly.*"):
         text = file.read_text().replace("/home/dupq/dupq/examples/cluster/", f"{CLUSTER}/").replace("User=dupq\n", "")
         (tmp_path / file.name).write_text(text)
@@ -183,3 +184,12 @@ def test_the_service_calls_the_script_that_is_there_and_lets_it_end_within_the_t
     assert service["Service"]["TimeoutStopSec"] == "15min"
     operations = (CLUSTER.parents[1] / "docs/operations.md").read_text()
     assert f"after {service['Service']['TimeoutStartSec'].removesuffix('h')} hours" in operations
+
+
+@pytest.mark.parametrize(("value", "ending"), [("true", pytest.fail.Exception), ("", pytest.skip.Exception)])
+def test_what_lacks_a_program_fails_in_ci_and_is_skipped_elsewhere(
+    value: str, ending: type[BaseException], lacking: Callable[[str], NoReturn], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CI", value)
+    with pytest.raises(ending, match="no such program"):
+        lacking("no such program")
