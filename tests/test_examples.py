@@ -21,7 +21,7 @@ EXAMPLES = ROOT / "examples"
 SCALES = ("laptop", "one-big-machine", "cluster")
 FILES = sorted(file for file in EXAMPLES.rglob("*") if file.suffix in (".md", ".sh"))
 COMMAND = re.compile(r"^\s*((?:dupq|python jobs/|ray submit \S+ jobs/).*)$")
-OTHER_PROGRAMS = {"--env", "--head", "--questions"}  # of docker, ray start, and a benchmark
+OTHER_PROGRAMS = {"--env", "--generate", "--head", "--questions"}  # of docker, Ray, and a benchmark
 
 
 class Command(NamedTuple):
@@ -40,6 +40,7 @@ def commands(file: Path) -> list[Command]:
 
 
 def _filled_in(script: str) -> str:
+    script = re.sub(r"\$\{\w+:\+([^}]*)\}", r"\1", script).replace("$WEBHOOK", "https://example.com/hook")
     for name, value in re.findall(r"^ *(\w+)=\(([^)]+)\)", script, re.MULTILINE):
         script = script.replace(f'"${{{name}[@]}}"', value)
     for name, value in re.findall(r"^(\w+)=(?:\$\{\w+:-)?([\w.]+)", script, re.MULTILINE):
@@ -91,6 +92,27 @@ def test_each_scale_ends_in_a_run() -> None:
     for scale in SCALES:
         jobs = {command.job for file in (EXAMPLES / scale).iterdir() for command in commands(file)}
         assert jobs >= {"ingest", "train", "dedup"}
+
+
+def once(page: Path) -> list[str]:
+    """The indented lines of a page from the token to the first `ray down`, a command each."""
+    text = re.sub(r" *\\\n *", " ", page.read_text())
+    lines = [line.strip() for line in text.splitlines() if line.startswith("    ")]
+    first = lines.index("ray get-auth-token --generate")
+    return lines[first : lines.index("ray down -y cluster.yaml") + 1]
+
+
+def test_both_pages_on_the_cluster_begin_with_the_same_commands_and_a_run_that_the_nights_can_build_on() -> None:
+    commands_once = once(EXAMPLES / "cluster/README.md")
+    assert once(ROOT / "docs/cluster.md") == commands_once
+    first = next(line for line in commands_once if "jobs/dedup.py" in line)
+    assert "--previous" not in first
+    night = next(command for command in commands(EXAMPLES / "cluster/nightly.sh") if command.job == "dedup")
+    of_night = parser("dedup").parse_args(night.arguments)
+    of_first = parser("dedup").parse_args(shlex.split(first.partition(" -- ")[2]))
+    for name in ("questions", "links", "encoder", "output"):
+        assert Path(getattr(of_night, name)).name == Path(getattr(of_first, name)).name
+    assert Path(of_night.previous).name == Path(of_first.output).name
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}/{file.name}")

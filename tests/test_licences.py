@@ -1,4 +1,7 @@
-"""Nothing that is installed has a licence that would bind this project: no GPL, and nothing without a licence."""
+"""Nothing that is installed has a licence that would bind this project: no GPL, and nothing without a licence.
+
+As a script it lists what is installed, by licence; it needs no network.
+"""
 
 import importlib.metadata
 import re
@@ -53,3 +56,22 @@ def test_every_dependency_names_its_licence_and_none_is_gpl() -> None:
     assert {"ray", "torch", "pyarrow", "gensim", "datasketch", "boto3"} <= found.keys()
     assert not {name for name, licence in found.items() if not licence}
     assert not {name: licence for name, licence in found.items() if is_gpl(licence)}
+
+
+def table() -> list[str]:
+    """The lines of a Markdown table of what is installed, by licence."""
+    rows = sorted((licence_of(found), found.metadata["Name"], found.version) for found in installed())
+    return [
+        "| package | version | licence |",
+        "|---|---|---|",
+        *(f"| {n} | {v} | {licence} |" for licence, n, v in rows),
+    ]
+
+
+def test_the_list_has_every_package_with_its_licence() -> None:
+    assert len(table()) == len(installed()) + 2
+    assert any(line.startswith("| torch | ") and "BSD" in line for line in table())
+
+
+if __name__ == "__main__":
+    print("\n".join(table()))

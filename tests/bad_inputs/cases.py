@@ -46,9 +46,14 @@ JOBS = {
     "evaluate": (*QUESTIONS, "--links", "{world}/links", *OUT),
     "report": ("--run", "{world}/runs"),
     "from-dump": ("--dump", "{world}/dump", *OUT),
+    "runs": ("--output", "{world}/runs"),
+    "prune": ("--output", "{world}/runs"),
+    "status": ("--run", "{world}/runs"),
 }
 
 ON_RAY = "ingest train dedup evaluate from-dump"
+OF_RUNS = (("runs", "--output"), ("prune", "--output"), ("status", "--run"))
+PREVIOUS = ("--previous", "{world}/runs")
 SHARD = f"questions/site={CS}/part-00000.parquet"
 SITE = ("--site", "a")
 LINKS = f"links/site={CS}/part-00000.parquet"
@@ -72,6 +77,16 @@ def _settings(job: str, assignments: list[tuple[str, str]], *arguments: str) -> 
         name = assignment.partition("=")[0]
         found.append(Case(job, assignment[:60], (name, said), (*arguments, "--set", assignment), code=2))
     return found
+
+
+_NO_URIS = [
+    ("no place", "names no file or folder", ""),
+    ("a place of a blank", "names no file or folder", " "),
+    ("a bucket without a name", "names no file", "s3://"),
+    ("a line break in a path", "a\\nb", "a\nb"),
+    ("a path that is not UTF-8", "cannot be shown", "\udcff"),
+]
+ONLY = f"only/site={CS}/part-00000.parquet"
 
 
 ARGUMENTS = [
@@ -105,6 +120,7 @@ ARGUMENTS = [
     Case("train", "no such preset", "no such preset", ("--preset", "x"), code=2),
     Case("from-dump", "no such preset", "no such preset", ("--preset", "x"), code=2),
     Case("train", "no workers", "--workers 0", ("--workers", "0"), code=2),
+    Case("train", "fewer workers than none", "--workers -1", ("--workers=-1",), code=2),
     Case("train", "workers in words", "--workers", ("--workers", "two"), code=2),
     Case("evaluate", "no such table", "--table", ("--table", "x"), code=2),
     Case("dedup", "a recall in words", "--min-recall", ("--min-recall", "much"), code=2),
@@ -116,6 +132,38 @@ ARGUMENTS = [
     Case("dedup", "a change since nothing", "--previous is needed", ("--max-change", "0.5"), code=2),
     Case("dedup", "a change that is no number", "--max-change nan", ("--max-change", "nan"), code=2),
     Case("dedup", "an infinite change", "--max-change inf", ("--max-change", "inf"), code=2),
+    *(
+        Case(
+            "dedup",
+            f"a share of rows of {share}",
+            f"--min-rows-share {said}",
+            (*PREVIOUS, f"--min-rows-share={share}"),
+            code=2,
+        )
+        for share, said in [("nan", "nan"), ("inf", "inf"), ("2", "2.0"), ("-1", "-1.0")]
+    ),
+    Case("dedup", "a share of rows in words", "--min-rows-share", (*PREVIOUS, "--min-rows-share", "some"), code=2),
+    Case("dedup", "rows as nothing had them", "--previous is needed", ("--min-rows-share", "0.5"), code=2),
+    *(
+        Case("dedup", f"a shard to skip: {path}", f"--skip-shard {path}: no such file", ("--skip-shard", path))
+        for path in ("part-00000.parquet", f"site={CS}", f"site={CS}/part-99999.parquet", f"../{SHARD}", "/", "*", "")
+    ),
+    Case(
+        "dedup",
+        "all shards skipped",
+        "--skip-shard: no shard of",
+        ("--questions", "{world}/only", "--skip-shard", ONLY.removeprefix("only/")),
+        lambda world: content(ONLY, (world / SHARD).read_bytes())(world),
+    ),
+    *_everywhere(ON_RAY, "lines of another kind", "--log", ("--log", "xml"), 2),
+    *_everywhere(ON_RAY, "a webhook without a scheme", "--webhook", ("--webhook", "example.com/hook"), 2),
+    *_everywhere("dedup", "a webhook that is a file", "--webhook", ("--webhook", "file:///etc/hosts"), 2),
+    *_everywhere("dedup", "no webhook", "--webhook", ("--webhook", ""), 2),
+    *_everywhere("dedup", "a webhook with half an address", "--webhook", ("--webhook", "http://[::1"), 2),
+    # one that is not there ends the process at once, so tests/jobs/test_bad_input.py has it
+    *_everywhere(ON_RAY, "a Ray by a name", "--ray nowhere: Invalid address", ("--ray", "nowhere"), 2),
+    *_everywhere("dedup", "a Ray of no port", "--ray 127.0.0.1: Invalid address", ("--ray", "127.0.0.1"), 2),
+    *_everywhere("dedup", "a Ray at a port in words", "--ray 127.0.0.1:x", ("--ray", "127.0.0.1:x"), 2),
     Case("dedup", "a precision that is no number", "calibration.precision", ("--precision", "nan"), code=2),
     Case("dedup", "a precision of 0", "calibration.precision", ("--precision", "0"), code=2),
     Case("dedup", "a precision above 1", "calibration.precision", ("--precision", "1.1"), code=2),
@@ -123,6 +171,27 @@ ARGUMENTS = [
     Case("ingest", "a share in words", "--max-reject-share", ("--max-reject-share", "some"), code=2),
     Case("ingest", "a share that is no number", "maximum_reject_share", ("--max-reject-share", "nan"), code=2),
     Case("ingest", "a share above 1", "maximum_reject_share", ("--max-reject-share", "2"), code=2),
+]
+
+RUNS_BELOW = [
+    *(Case(job, name, said, (option, given), code=2) for job, option in OF_RUNS for name, said, given in _NO_URIS),
+    *(Case(job, "a stray word", "unrecognized", ("stray",), code=2) for job, _ in OF_RUNS),
+    *(Case(job, "lines as JSON", "--log", ("--log", "json"), code=2) for job, _ in OF_RUNS),
+    *(
+        Case(job, "a folder without runs", "questions: no run", (option, "{world}/questions"))
+        for job, option in OF_RUNS
+    ),
+    *(Case(job, "no folder", "nowhere: no run", (option, "{world}/nowhere")) for job, option in OF_RUNS),
+    *(Case(job, "a file", "truth.tsv: cannot be", (option, "{world}/truth.tsv"), code=5) for job, option in OF_RUNS),
+    *(
+        Case("prune", f"{option} {count}", option, (f"{option}={count}",), code=2)
+        for option, counts in {
+            "--keep": ["0", "-1", "1.5", "many", "nan", ""],
+            "--keep-monthly": ["-1", "1.5", ""],
+        }.items()
+        for count in counts
+    ),
+    Case("prune", "an encoder without a name", "--encoder", ("--encoder", ""), code=2),
 ]
 
 DUMPS = [
@@ -552,4 +621,4 @@ SETTINGS = [
     Case("from-dump", "no prior", "nowhere.json: no such file", ("--set", "calibration.prior={world}/nowhere.json")),
 ]
 
-CASES = [*ARGUMENTS, *DUMPS, *TABLES, *FILES, *ENCODERS, *RUNS, *SETTINGS]
+CASES = [*ARGUMENTS, *RUNS_BELOW, *DUMPS, *TABLES, *FILES, *ENCODERS, *RUNS, *SETTINGS]

@@ -1,22 +1,34 @@
 """The cluster of cluster-local.yaml."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import machine
 import pytest
 import swift
 
+Lacking = Callable[[str], NoReturn]
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[machine.Launcher]:
-    """The cluster, up; down and gone after the module's tests."""
-    if lacking := machine.missing() + swift.missing(Path(__file__).parents[2]):
-        reason = f"a cluster on this machine needs {', '.join(lacking)}"
-        if os.environ.get("CI") == "true":  # where .ci/run has installed what can be installed
+
+@pytest.fixture(scope="session")
+def lacking() -> Lacking:
+    """Ends a test that lacks a program: it fails with CI=true, where .ci/run has installed them, else it is skipped."""
+
+    def end(reason: str) -> NoReturn:
+        if os.environ.get("CI") == "true":
             pytest.fail(reason)
         pytest.skip(reason)
+
+    return end
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, lacking: Lacking) -> Iterator[machine.Launcher]:
+    """The cluster, up; down and gone after the module's tests."""
+    if missing := machine.missing() + swift.missing(Path(__file__).parents[2]):
+        lacking(f"a cluster on this machine needs {', '.join(missing)}")
     repository = Path(__file__).parents[2]
     with machine.booted(repository, tmp_path_factory.mktemp("cluster")) as launcher:
         launcher.up()
@@ -29,7 +41,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[machine.Launch
 def bucket(cluster: machine.Launcher, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A bucket (its s3:// URI) on an S3 server that only the cluster's machine reaches."""
     folder = tmp_path_factory.mktemp("swift")
-    if not swift.has_attributes(folder):
+    if not swift.has_attributes(folder):  # of the machine, and nothing that could be installed: in CI too
         pytest.skip(f"{folder}: Swift needs a disk with extended attributes")
     with swift.served(Path(__file__).parents[2], folder, cluster.enter):
         cluster.python("import boto3; boto3.client('s3').create_bucket(Bucket='nights')")

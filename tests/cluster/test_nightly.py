@@ -8,19 +8,37 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
+
+from dupq.cli.options import Parser
+from dupq.errors import SettingError
+from dupq.pipelines.gates import Gates
+from dupq.settings import config
 
 CLUSTER = Path(__file__).parents[2] / "examples" / "cluster"
 NIGHT = ["up", "submit jobs/ingest.py", "submit jobs/dedup.py", "exec"]
 
-# Notes its arguments; the first `FAILING` calls of dedup fail, and with WAITING `ray up` waits until it is killed.
+# Notes its arguments; the first `FAILING` calls of dedup say `SAYING` and fail as all of `ray submit` do, with 1, and
+# with WAITING `ray up` waits until it is killed.
 RAY = """#!/bin/bash
+echo "$*" >> "$HOME/arguments"
 case $1 in submit) what="submit $3" ;; *) what=$1 ;; esac
 echo "$what" >> "$HOME/calls"
 if [[ $what == up && ${WAITING:-} ]]; then sleep 600; fi
-if [[ $what == "submit jobs/dedup.py" ]]; then (($(grep -c dedup "$HOME/calls") > ${FAILING:-0})); fi
+if [[ $what == "submit jobs/dedup.py" ]] && (($(grep -c dedup "$HOME/calls") <= ${FAILING:-0})); then
+    printf '%s\\r\\n' "${SAYING:-}" "Error: SSH command failed."
+    exit 1
+fi
 """
+
+
+def _refused(ask: Callable[[], object]) -> SettingError:
+    """What dupq says of something wrong."""
+    with pytest.raises(SettingError) as raised:
+        ask()
+    return raised.value
 
 
 @pytest.fixture
@@ -78,6 +96,45 @@ def test_what_fails_always_fails_the_night(checkout: Path, start: Start) -> None
     assert calls(checkout) == [*NIGHT[:3] * 3, "down"]
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        str(_refused(lambda: Gates(min_rows_share=2).check(has_previous=True))),
+        str(_refused(lambda: config.load(assignments=["neighbours.k=0"]))),
+        str(_refused(lambda: config.load(assignments=["nowhere.k=0"]))),
+        str(_refused(lambda: Parser(prog="dedup.py").parse_args(["--nothing"]))),
+        "--max-change 0.2: 0.412 of the questions of clusters have another cluster; the run is complete",
+        "12 of 20 rows are broken, more than the share of 0.001 that --max-reject-share allows; see …",
+    ],
+)
+def test_what_is_refused_is_not_tried_again(checkout: Path, start: Start, said: str) -> None:
+    assert start(FAILING="9", SAYING=f"\r\033[Kpairs: 3/8, 2 s left\r\033[Kerror: {said}").wait(60) == 1
+    assert calls(checkout) == [*NIGHT[:3], "down"]
+    assert "not tried again" in (checkout / "said").read_text()
+
+
+def test_an_error_that_names_a_file_is_tried_again(checkout: Path, start: Start) -> None:
+    said = "error: s3://BUCKET/runs: cannot be read: throttled; give --set less"
+    assert start(FAILING="1", SAYING=said).wait(60) == 0
+    assert calls(checkout) == [*NIGHT[:3], *NIGHT, "down"]
+
+
+def test_both_jobs_get_the_webhook_if_there_is_one(checkout: Path, start: Start) -> None:
+    assert start().wait(60) == 0
+    assert "--webhook" not in (checkout / "arguments").read_text()
+    assert start(WEBHOOK="https://example.com/hook?to=me").wait(60) == 0
+    submitted = [line for line in (checkout / "arguments").read_text().splitlines() if line.startswith("submit")][2:]
+    assert [line.rpartition(" --webhook ")[2] for line in submitted] == ["https://example.com/hook?to=me"] * 2
+
+
+@pytest.mark.parametrize("address", ["https://example.com/?a=1&b=2", "https://example.com/a b", "https://x/$HOME"])
+def test_a_webhook_that_the_shell_of_the_head_would_change_is_refused(
+    checkout: Path, start: Start, address: str
+) -> None:
+    assert start(WEBHOOK=address).wait(60) == 2
+    assert calls(checkout) == []
+
+
 def await_call(checkout: Path) -> None:
     for _ in range(600):
         if calls(checkout):
@@ -105,10 +162,10 @@ def test_one_that_is_stopped_takes_the_machines_down(checkout: Path, start: Star
 
 
 @pytest.mark.parametrize("name", ["dupq-nightly.service", "dupq-nightly.timer"])
-def test_systemd_knows_every_line_of_the_units(name: str, tmp_path: Path) -> None:
+def test_systemd_knows_every_line_of_the_units(name: str, tmp_path: Path, lacking: Callable[[str], NoReturn]) -> None:
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
-        pytest.skip("no systemd-analyze here")
+        lacking("no systemd-analyze here (package systemd)")
     for file in CLUSTER.glob("dupq-nightly.*"):
         text = file.read_text().replace("/home/dupq/dupq/examples/cluster/", f"{CLUSTER}/").replace("User=dupq\n", "")
         (tmp_path / file.name).write_text(text)
@@ -118,10 +175,21 @@ def test_systemd_knows_every_line_of_the_units(name: str, tmp_path: Path) -> Non
     assert "dupq-nightly" not in checked.stderr, checked.stderr
 
 
-def test_the_service_calls_the_script_that_is_there_and_lets_it_end() -> None:
+def test_the_service_calls_the_script_that_is_there_and_lets_it_end_within_the_time_that_the_docs_say() -> None:
     service = configparser.ConfigParser(strict=False)
     service.optionxform = str  # type: ignore[assignment,method-assign]
     service.read(CLUSTER / "dupq-nightly.service")
     command = service["Service"]["ExecStart"].split()
     assert (CLUSTER.parents[1] / command[0].removeprefix("/home/dupq/dupq/")).is_file()
     assert service["Service"]["TimeoutStopSec"] == "15min"
+    operations = (CLUSTER.parents[1] / "docs/operations.md").read_text()
+    assert f"after {service['Service']['TimeoutStartSec'].removesuffix('h')} hours" in operations
+
+
+@pytest.mark.parametrize(("value", "ending"), [("true", pytest.fail.Exception), ("", pytest.skip.Exception)])
+def test_what_lacks_a_program_fails_in_ci_and_is_skipped_elsewhere(
+    value: str, ending: type[BaseException], lacking: Callable[[str], NoReturn], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CI", value)
+    with pytest.raises(ending, match="no such program"):
+        lacking("no such program")
