@@ -70,6 +70,11 @@ def damaged(run: str, outputs: dict[str, Output]) -> list[str]:
     there = {file.relative: file.size for file in storage.list_files(run)}
     lost = [path for path, output in outputs.items() if there.get(path) != output["size"]]
     others = sorted(outputs.keys() - set(lost))
+    checked = zip(others, checksums([storage.join(run, path) for path in others]), strict=True)
+    return lost + [path for path, found in checked if found != outputs[path]["checksum"]]
+
+
+def checksums(uris: Sequence[str]) -> list[str]:
+    """The checksum of each file."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        checksums = list(pool.map(lambda path: storage.checksum(storage.join(run, path)), others))
-    return lost + [path for path, found in zip(others, checksums, strict=True) if found != outputs[path]["checksum"]]
+        return list(pool.map(storage.checksum, uris))

@@ -21,7 +21,6 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from dupq import __version__, storage
-from dupq.archive import table_files
 from dupq.errors import DupqError, StorageError
 from dupq.json_files import read_whole
 from dupq.recording import Written, recording
@@ -30,6 +29,7 @@ from dupq.runs.latest import latest_run, run_at
 from dupq.runs.lease import Lease
 from dupq.runs.records import Output, StageRecord, Success
 from dupq.settings.config import Settings, answer_settings, to_dict
+from dupq.shards import Shard
 
 _LIBRARIES = (
     *("ray", "torch", "pyarrow", "numpy", "gensim", "datasketch", "numba", "boto3", "scipy", "selectolax"),
@@ -182,10 +182,11 @@ class Run:
 
     def point_latest(self) -> None:
         """Point latest.json at this run, which succeeded, unless it names one that succeeded later."""
-        place = storage.join(storage.parent(self.uri), "latest.json")
-        mine, other = read_success(self.uri), read_success(latest_run(storage.parent(self.uri)) or "")
+        runs = storage.parent(self.uri)
+        latest = latest_run(runs)
+        mine, other = read_success(self.uri), read_success(latest) if latest else None
         if other is None or mine is None or other["finished"] < mine["finished"]:
-            storage.write_json(place, {"run_id": self.run_id, "run": self.uri})
+            storage.write_json(storage.join(runs, "latest.json"), {"run_id": self.run_id, "run": self.uri})
 
 
 def open_run(
@@ -237,10 +238,14 @@ def check_output(uri: str) -> None:
         raise StorageError(f"{folder}: nothing may be written here, so the output {uri} cannot be; give another")
 
 
-def content_of(uri: str, skipped: Sequence[str] = ()) -> list[list[str]]:
-    """What identifies the tables below a folder, but for the paths `skipped`: each file's path and checksum."""
-    files = [file for file in table_files(uri) if file.relative not in skipped]
-    return [[file.relative, storage.checksum(file.uri)] for file in files]
+def content_of(table: str, shards: Sequence[Shard]) -> list[list[str]]:
+    """What identifies the shards of a table (URI) that a run reads: of each the path below it and the checksum.
+
+    It is given those that the run listed: a second listing may name others, of an ingest that ended in between.
+    """
+    uris, folder = [shard.uri for shard in shards], storage.join(storage.absolute(table), "")
+    found = zip(uris, stage_records.checksums(uris), strict=True)
+    return [[uri.removeprefix(folder), checksum] for uri, checksum in found]
 
 
 def versions() -> dict[str, str]:

@@ -12,6 +12,7 @@ from dupq.errors import DupqError
 from dupq.execution.tasks import Report
 from dupq.runs import writer
 from dupq.settings.config import Settings
+from dupq.shards import question_shards
 
 FILES = {"first": ("work/a", "work/b"), "second": ("work/drop/c", "table/d"), "third": ("work/e", "metrics.json")}
 
@@ -137,6 +138,25 @@ def test_a_run_that_succeeded_later_stays_the_latest(job: Job) -> None:
     other.succeed()
     job.again()
     assert storage.read_json(f"{job.output}/latest.json")["run_id"] == other.run_id
+
+
+def test_where_no_run_is_the_latest_none_other_is_read(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, read_success = [], writer.read_success
+    monkeypatch.setattr(writer, "read_success", lambda run: (read.append(run), read_success(run))[1])
+    run = job.run()
+    assert {*read} == {run.uri}
+
+
+def test_shards_are_identified_by_their_paths_and_checksums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {f"site={site}/part-{number}.parquet": b"%d" % number for site in "ab" for number in (0, 1)}
+    for path, content in files.items():
+        storage.write_bytes(f"{tmp_path}/questions/{path}", content)
+    expected = [[path, storage.checksum(f"{tmp_path}/questions/{path}")] for path in files]
+    monkeypatch.chdir(tmp_path)
+    for given in ("questions", f"file://{tmp_path}/questions/", f"{tmp_path}/questions"):
+        shards, _ = question_shards(given)
+        assert writer.content_of(given, shards) == expected
+        assert writer.content_of(given, shards[1:]) == expected[1:]
 
 
 def test_what_people_fill_in_does_not_damage_a_run(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
