@@ -39,6 +39,7 @@ _LIBRARIES = (
 
 _log = logging.getLogger(__name__)
 EDITED = "review.tsv"  # people fill it in where it is
+_DESCRIBED = frozenset(("config.json", "manifest.json"))
 _READ_LATER = ("clusters/", "metrics.json", "embeddings/")  # by a run that this one is the earlier run of
 
 
@@ -79,6 +80,8 @@ class Run:
         if success is None:
             return False
         lost = stage_records.damaged(self.uri, success["outputs"])
+        if lost and _DESCRIBED.issuperset(lost) and self._describe_again(success):
+            return True
         if lost:
             _log.warning(f"{self.uri}: {lost[0]} is damaged or gone since the run succeeded; it is made again")
             storage.delete(self.path("_SUCCESS"))
@@ -171,6 +174,20 @@ class Run:
             storage.write_json(self.path("config.json"), to_dict(self._settings))
             storage.write_json(self.path("manifest.json"), self.manifest())
         self._described = self._outputs(written)
+
+    def _describe_again(self, success: Success) -> bool:
+        """Repair a run that lost nothing but its description, from the records of its stages; False if one is gone.
+
+        What they were made from may have been removed since, and would all have to be made again.
+        """
+        found = stage_records.read(self.uri)
+        if found.keys() != self._algorithms.keys():
+            return False
+        self.records = [found[name] for name in self._algorithms]  # which are in the order of the stages
+        self.describe()
+        whole = Success(outputs={**success["outputs"], **self._described}, finished=success["finished"])
+        storage.write_json(self.path("_SUCCESS"), whole)
+        return True
 
     def succeed(self) -> None:
         """Mark the run, which was described, as whole, and point latest.json at it."""

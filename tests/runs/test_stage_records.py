@@ -25,7 +25,7 @@ class Job:
         self.done: list[str] = []
 
     def run(self, stages: int = 3, content: str = "x") -> writer.Run:
-        run = writer.open_run(self.output, {}, {}, Settings(), {})
+        run = writer.open_run(self.output, {}, {}, Settings(), dict.fromkeys(FILES, 1))
         if run.finished:
             run.point_latest()
             return run
@@ -105,6 +105,24 @@ def test_a_run_that_succeeded_and_lost_a_file_is_repaired(job: Job, path: str, h
     if path != "manifest.json":  # which holds seconds
         assert Path(run.path(path)).read_bytes() == whole
     assert job.again() == []
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_a_run_that_lost_its_description_only_is_described_again_also_where_its_work_was_removed(
+    job: Job, harm: Callable[[str], None]
+) -> None:
+    run = job.run()
+    storage.delete_folder(run.path("work"))
+    names = ("config.json", "manifest.json")
+    before = {name: Path(run.path(name)).read_bytes() for name in names}
+    for harmed in (names[:1], names[1:], names):
+        for name in harmed:
+            harm(run.path(name))
+        assert job.again() == []
+        assert {name: Path(run.path(name)).read_bytes() for name in names} == before
+    os.unlink(run.path("manifest.json"))
+    os.unlink(run.path("stages/second.json"))
+    assert job.again() == [*FILES]
 
 
 def test_work_may_be_removed_from_a_run_that_succeeded(job: Job) -> None:
