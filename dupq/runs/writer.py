@@ -150,11 +150,13 @@ class Run:
     def _keep(self, record: StageRecord, how: str) -> None:
         self.records.append(record)
         counted = {**record["counts"], **record["caps"]}
+        # without the files: there are thousands, and run.log is written whole each time
+        told = {name: value for name, value in record.items() if name not in ("outputs", "dropped")}
         bitten = "".join(f", {value:,} {name}" for name, value in counted.items() if value)
         _log.info(
             f"{record['name']:16} {record['rows_in']:>12,} in {record['rows_out']:>12,} out  {how:>16}  "
             f"{record['peak_memory_mb']:6.0f} MB{bitten}",
-            extra={"told": record, "stage_record": record},
+            extra={"told": told, "stage_record": record},
         )
 
     def manifest(self) -> dict[str, object]:

@@ -10,7 +10,7 @@ import pytest
 from dupq import storage
 from dupq.errors import DupqError
 from dupq.execution.tasks import Report
-from dupq.runs import writer
+from dupq.runs import progress, writer
 from dupq.settings.config import Settings
 from dupq.shards import question_shards
 
@@ -156,6 +156,14 @@ def test_a_run_that_succeeded_later_stays_the_latest(job: Job) -> None:
     other.succeed()
     job.again()
     assert storage.read_json(f"{job.output}/latest.json")["run_id"] == other.run_id
+
+
+def test_the_line_of_a_stage_tells_its_counts_and_not_each_of_its_files(job: Job) -> None:
+    run = job.run()
+    progress.end(run.uri, "finished")
+    lines = [json.loads(line) for line in Path(run.path("run.log")).read_text().splitlines()]
+    assert [(line["name"], line["rows_in"], line["rows_out"]) for line in lines] == [(name, 1, 2) for name in FILES]
+    assert not any({"outputs", "dropped"} & line.keys() for line in lines)
 
 
 def test_where_no_run_is_the_latest_none_other_is_read(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
