@@ -59,8 +59,8 @@ def table_files(table: str) -> list[storage.File]:
     Raises DupqError for a site whose ingest was cut off, and for a file that a record names and that is gone or has
     another size.
     """
-    found = storage.list_files(table, ".parquet")
-    place = storage.absolute(table)
+    place = storage.absolute(table)  # as the record's files are named, so that the two can be compared
+    found = storage.list_files(place, ".parquet")
     only = _site_of(storage.name(place))
     root = storage.parent(place) if only else place
     archive, kind = storage.parent(root), storage.name(root)

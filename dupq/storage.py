@@ -440,7 +440,15 @@ def read_counts(uri: str) -> dict[str, int]:
 
 def is_unchanged(uri: str, written: Written) -> bool:
     """Whether there is a file of that size and checksum."""
+    if is_s3(uri):
+        found = objects.find(uri)
+        return found is not None and (found.size, found.checksum) == (written.size, written.checksum)
     return kind(uri) == "file" and size(uri) == written.size and checksum(uri) == written.checksum
+
+
+def as_written(uri: str) -> Written:
+    """A file as it is now. Raises DupqError if it is not there."""
+    return Written(size(uri), checksum(uri))
 
 
 @contextlib.contextmanager
@@ -466,17 +474,15 @@ def version(uri: str) -> str:
     """What differs once a file is replaced or written to, without reading it: S3's ETag, or size, time and place."""
     if is_s3(uri):
         return checksum(uri)
-    try:
+    with _local(uri, "read"):
         status = os.stat(absolute(uri))
-    except OSError as error:
-        raise DupqError(f"{uri}: no such file, or it cannot be read ({error})") from error
     return f"{status.st_size}-{status.st_ctime_ns}-{status.st_ino}"
 
 
 def checksum(uri: str) -> str:
     """What tells one version of a file from another: xxh3 of the content, or S3's ETag (nothing is read)."""
     if is_s3(uri):
-        return objects.info(uri).etag.strip('"')
+        return objects.info(uri).checksum
     digest = xxhash.xxh3_128()
     with open_input(uri) as stream, _local(uri, "read"):
         while chunk := stream.read(1 << 20):

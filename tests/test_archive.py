@@ -42,6 +42,14 @@ def test_what_records_name_is_the_table(archive: Path) -> None:
     assert relative(archive / f"questions/site={B}") == ["part-0.parquet", "part-1.parquet"]
 
 
+def test_a_table_of_records_may_be_given_relative_or_as_a_file_uri(
+    archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(archive)
+    for given in ("questions", "./questions/", f"file://{archive}/questions", f"{archive}/links/../questions"):
+        assert table_files(given) == table_files(f"{archive}/questions")
+
+
 def test_files_that_no_record_names_are_left_out_and_counted(archive: Path, caplog: pytest.LogCaptureFixture) -> None:
     before = relative(archive / "questions")
     write(archive, "questions", A, "part-0-ab12.parquet")

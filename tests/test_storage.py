@@ -1,3 +1,5 @@
+import errno
+import os
 import subprocess
 import sys
 import threading
@@ -180,6 +182,21 @@ def test_what_the_disk_does_not_allow_is_an_error_of_storage() -> None:
         storage.checksum("/proc/self/mem")
     with pytest.raises(DupqError, match=r"^/proc/self/nothing: no such file$"):
         storage.read_bytes("/proc/self/nothing")
+
+
+def test_a_version_that_the_disk_does_not_give_is_an_error_of_storage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(DupqError, match=r"nothing: no such file$"):
+        storage.version(f"{tmp_path}/nothing")
+
+    def refuse(_: str) -> None:
+        raise PermissionError(errno.EACCES, "")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", refuse)
+        with pytest.raises(StorageError, match="x: cannot be read: no right to"):
+            storage.version("/x")
 
 
 def test_a_disk_without_space_is_an_error_of_storage_and_nothing_is_left(tmp_path: Path) -> None:

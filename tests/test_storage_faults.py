@@ -8,16 +8,20 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from fault_proxy import Fault, FaultProxy
+from urllib3.exceptions import SSLError
+from urllib3.response import HTTPResponse
 
 from dupq import storage, tables
 from dupq.cli.main import main
 from dupq.dump.archives import seven_zip
 from dupq.errors import DupqError, SettingError, StorageError
 from dupq.execution import exchange
+from dupq.recording import recording
 from dupq.runs.table_view import stored
 from dupq.s3 import patience as s3_patience
 
@@ -321,6 +325,43 @@ def test_a_job_without_its_bucket_ends_with_the_code_of_storage(
         main()
     assert ended.value.code == StorageError.EXIT_CODE
     assert re.fullmatch(r"error: s3://no-such-bucket-here/x\S*: no such bucket; .*\n", capsys.readouterr().err)
+
+
+def _break_bodies(times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bodies of answers break in the TLS layer, so often, of which boto3 makes no error of its own."""
+    read, left = HTTPResponse.read, iter(range(times))
+
+    def broken(*given: Any, **named: Any) -> bytes:
+        if next(left, None) is not None:
+            raise SSLError("[SSL] record layer failure")
+        return read(*given, **named)
+
+    monkeypatch.setattr(HTTPResponse, "read", broken)
+
+
+def test_a_body_that_breaks_below_boto3_is_read_again(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _write_text(folder)
+    with monkeypatch.context() as patch:
+        _break_bodies(2, patch)
+        assert storage.read_bytes(f"{folder}/text") == b"0123456789" * 100
+    monkeypatch.setenv("DUPQ_S3_PATIENCE_SECONDS", "0.2")
+    with monkeypatch.context() as patch:
+        _break_bodies(1_000_000, patch)
+        with pytest.raises(StorageError, match=r"faults/text: cut short on its way \(\[SSL\] record .*\); tried again"):
+            storage.read_bytes(f"{folder}/text")
+
+
+def test_whether_a_file_is_unchanged_is_one_request(folder: str, proxy: FaultProxy) -> None:
+    with recording() as noted:
+        _write_text(folder)
+    ((place, written),) = noted.items()
+    proxy.requests.clear()
+    assert storage.is_unchanged(place, written)
+    assert proxy.count() == proxy.count("HEAD") == 1
+    assert storage.as_written(place) == written
+    assert not storage.is_unchanged(place, written._replace(size=7))
+    assert not storage.is_unchanged(place, written._replace(checksum="7"))
+    assert not storage.is_unchanged(f"{folder}/nothing", written)
 
 
 def test_an_object_replaced_while_it_is_read_is_not_mixed_with_the_new_one(folder: str, proxy: FaultProxy) -> None:

@@ -115,12 +115,13 @@ def dedup(job: DedupJob, checked: Settings | None = None) -> writer.Run:
     `checked` is what `job.check()` gave, if it was called before. The same job over the same data gives the same run,
     and continues where an earlier attempt stopped. Raises DupqError if an input is missing or wrong.
     """
-    job = dataclasses.replace(job, encoder=encoder_at(job.encoder))
+    # once: what latest.json names, of the encoder or of the runs, may be another one a moment later
+    job = dataclasses.replace(job, encoder=encoder_at(job.encoder), previous=writer.previous_run(job.previous))
     settings, fingerprint = checked or job.check(), read_description(job.encoder)["fingerprint"]
     found, sites = question_shards(job.questions, job.skipped)
     shards = pinned(found)
     inputs = _copied_inputs(job, settings.calibration.prior)
-    made_from = _made_from(job, inputs, fingerprint)
+    made_from = _made_from(job, shards, inputs, fingerprint)
     run = writer.open_run(job.output, _inputs(job), made_from, settings, versions.DEDUP)
     if run.finished:
         _log.info(f"run {run.run_id} is finished already")
@@ -145,8 +146,7 @@ def _make(
     fingerprint: str,
 ) -> None:
     """All stages of the run; `fingerprint` is the encoder's when the run was opened."""
-    shards, sites = archive
-    since = writer.previous_run(job.previous)
+    (shards, sites), since = archive, job.previous
     copies = run.path("work", "inputs")
     copied = {name: storage.join(copies, name) for name in inputs}
     encoder, links = copied["encoder"], copied.get("links")
@@ -231,7 +231,7 @@ def run_settings(trained: Settings, assignments: tuple[str, ...]) -> Settings:
 
 def _inputs(job: DedupJob) -> dict[str, str | None]:
     named = {"questions": job.questions, "links": job.links, "encoder": job.encoder, "truth": job.truth}
-    named |= {"previous": writer.previous_run(job.previous), "verdicts": job.verdicts}
+    named |= {"previous": job.previous, "verdicts": job.verdicts}
     inputs = {name: storage.absolute(uri) if uri else None for name, uri in named.items()}
     return inputs | ({"skipped_shards": ", ".join(job.skipped)} if job.skipped else {})
 
@@ -243,7 +243,9 @@ def _copied_inputs(job: DedupJob, prior: str) -> dict[str, list[Input]]:
     return encoder | {name: input_files(uri, name) for name, uri in given.items() if uri}
 
 
-def _made_from(job: DedupJob, inputs: dict[str, list[Input]], fingerprint: str) -> dict[str, object]:
+def _made_from(
+    job: DedupJob, shards: list[Shard], inputs: dict[str, list[Input]], fingerprint: str
+) -> dict[str, object]:
     """What tells this run's inputs from others'."""
     copied = {name: [[file.path, file.checksum] for file in files] for name, files in inputs.items()}
     split = next(file.checksum for file in inputs["encoder"] if file.path.endswith("split.parquet"))
@@ -252,7 +254,7 @@ def _made_from(job: DedupJob, inputs: dict[str, list[Input]], fingerprint: str) 
         **copied,
         **skipped,
         "encoder": [fingerprint, split],  # the description also holds measures and times, which change no answer
-        "questions": writer.content_of(job.questions, job.skipped),
+        "questions": writer.content_of(job.questions, shards),
         # ids and changes are made from it
-        "previous": storage.name(str(writer.previous_run(job.previous))) if job.previous else None,
+        "previous": storage.name(job.previous) if job.previous else None,
     }

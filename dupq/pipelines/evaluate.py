@@ -78,7 +78,7 @@ def evaluate(job: EvaluationJob, checked: Settings | None = None) -> str:
     output = storage.absolute(job.output)
     inputs = {"questions": job.questions, "links": job.links, "encoder": job.encoder}
     made_from = {
-        "questions": writer.content_of(job.questions),
+        "questions": writer.content_of(job.questions, shards),
         "encoder": read_description(job.encoder)["fingerprint"] if job.encoder else None,
     }
     run = writer.open_run(storage.join(output, "work"), inputs, made_from, settings, versions.EVALUATION)

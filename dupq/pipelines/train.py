@@ -137,7 +137,7 @@ def train(job: TrainingJob, checked: Settings | None = None) -> writer.Run:
         "pairs": [storage.absolute(uri) for uri in job.pairs],
     }
     made_from = {
-        "questions": writer.content_of(job.questions),
+        "questions": writer.content_of(job.questions, shards),
         "links": [[file.path, file.checksum] for file in links] if links is not None else None,
         "pairs": [file.checksum for file in pairs],
         "answers": [[shard.site, storage.checksum(shard.uri)] for shard in answers],

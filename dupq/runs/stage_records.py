@@ -22,11 +22,11 @@ def place_of(run: str, name: str) -> str:
 
 def recover(run: str) -> dict[str, StageRecord]:
     """The records of the stages of `run` (URI) that are finished; damaged files and records are removed."""
-    records = _records(run)
-    lost = set(damaged(run, {path: output for record in records for path, output in record["outputs"].items()}))
+    finished = read(run)
+    outputs = {path: output for record in finished.values() for path, output in record["outputs"].items()}
+    lost = set(damaged(run, outputs))
     for path in lost:
         storage.delete(storage.join(run, path))
-    finished = {record["name"]: record for record in records}
     while broken := [record for record in finished.values() if lost & _needed(record, finished.values())]:
         for record in broken:
             storage.delete(place_of(run, record["name"]))
@@ -48,14 +48,15 @@ def _is_below(path: str, places: tuple[str, ...]) -> bool:
     return path in places or path.startswith(tuple(f"{place}/" for place in places))
 
 
-def _records(run: str) -> list[StageRecord]:
-    found = []
+def read(run: str) -> dict[str, StageRecord]:
+    """The records of `run` (URI) by stage, whether what they name is there or not; unreadable ones are removed."""
+    found = {}
     for file in storage.list_files(storage.join(run, "stages"), ".json"):
         record = read_whole(file.uri, StageRecord)
         if record is None:
             storage.delete(file.uri)
         else:
-            found.append(record)
+            found[record["name"]] = record
     return found
 
 
@@ -70,6 +71,11 @@ def damaged(run: str, outputs: dict[str, Output]) -> list[str]:
     there = {file.relative: file.size for file in storage.list_files(run)}
     lost = [path for path, output in outputs.items() if there.get(path) != output["size"]]
     others = sorted(outputs.keys() - set(lost))
+    checked = zip(others, checksums([storage.join(run, path) for path in others]), strict=True)
+    return lost + [path for path, found in checked if found != outputs[path]["checksum"]]
+
+
+def checksums(uris: Sequence[str]) -> list[str]:
+    """The checksum of each file."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        checksums = list(pool.map(lambda path: storage.checksum(storage.join(run, path)), others))
-    return lost + [path for path, found in zip(others, checksums, strict=True) if found != outputs[path]["checksum"]]
+        return list(pool.map(storage.checksum, uris))

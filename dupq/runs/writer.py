@@ -21,7 +21,6 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from dupq import __version__, storage
-from dupq.archive import table_files
 from dupq.errors import DupqError, StorageError
 from dupq.json_files import read_whole
 from dupq.recording import Written, recording
@@ -30,6 +29,7 @@ from dupq.runs.latest import latest_run, run_at
 from dupq.runs.lease import Lease
 from dupq.runs.records import Output, StageRecord, Success
 from dupq.settings.config import Settings, answer_settings, to_dict
+from dupq.shards import Shard
 
 _LIBRARIES = (
     *("ray", "torch", "pyarrow", "numpy", "gensim", "datasketch", "numba", "boto3", "scipy", "selectolax"),
@@ -39,6 +39,7 @@ _LIBRARIES = (
 
 _log = logging.getLogger(__name__)
 EDITED = "review.tsv"  # people fill it in where it is
+_DESCRIBED = frozenset(("config.json", "manifest.json"))
 _READ_LATER = ("clusters/", "metrics.json", "embeddings/")  # by a run that this one is the earlier run of
 
 
@@ -79,6 +80,8 @@ class Run:
         if success is None:
             return False
         lost = stage_records.damaged(self.uri, success["outputs"])
+        if lost and _DESCRIBED.issuperset(lost) and self._describe_again(success):
+            return True
         if lost:
             _log.warning(f"{self.uri}: {lost[0]} is damaged or gone since the run succeeded; it is made again")
             storage.delete(self.path("_SUCCESS"))
@@ -147,11 +150,13 @@ class Run:
     def _keep(self, record: StageRecord, how: str) -> None:
         self.records.append(record)
         counted = {**record["counts"], **record["caps"]}
+        # without the files: there are thousands, and run.log is written whole each time
+        told = {name: value for name, value in record.items() if name not in ("outputs", "dropped")}
         bitten = "".join(f", {value:,} {name}" for name, value in counted.items() if value)
         _log.info(
             f"{record['name']:16} {record['rows_in']:>12,} in {record['rows_out']:>12,} out  {how:>16}  "
             f"{record['peak_memory_mb']:6.0f} MB{bitten}",
-            extra={"told": record, "stage_record": record},
+            extra={"told": told, "stage_record": record},
         )
 
     def manifest(self) -> dict[str, object]:
@@ -172,6 +177,20 @@ class Run:
             storage.write_json(self.path("manifest.json"), self.manifest())
         self._described = self._outputs(written)
 
+    def _describe_again(self, success: Success) -> bool:
+        """Repair a run that lost nothing but its description, from the records of its stages; False if one is gone.
+
+        What they were made from may have been removed since, and would all have to be made again.
+        """
+        found = stage_records.read(self.uri)
+        if found.keys() != self._algorithms.keys():
+            return False
+        self.records = [found[name] for name in self._algorithms]  # which are in the order of the stages
+        self.describe()
+        whole = Success(outputs={**success["outputs"], **self._described}, finished=success["finished"])
+        storage.write_json(self.path("_SUCCESS"), whole)
+        return True
+
     def succeed(self) -> None:
         """Mark the run, which was described, as whole, and point latest.json at it."""
         outputs = {path: output for record in self.records for path, output in record["outputs"].items()}
@@ -182,10 +201,11 @@ class Run:
 
     def point_latest(self) -> None:
         """Point latest.json at this run, which succeeded, unless it names one that succeeded later."""
-        place = storage.join(storage.parent(self.uri), "latest.json")
-        mine, other = read_success(self.uri), read_success(latest_run(storage.parent(self.uri)) or "")
+        runs = storage.parent(self.uri)
+        latest = latest_run(runs)
+        mine, other = read_success(self.uri), read_success(latest) if latest else None
         if other is None or mine is None or other["finished"] < mine["finished"]:
-            storage.write_json(place, {"run_id": self.run_id, "run": self.uri})
+            storage.write_json(storage.join(runs, "latest.json"), {"run_id": self.run_id, "run": self.uri})
 
 
 def open_run(
@@ -237,10 +257,14 @@ def check_output(uri: str) -> None:
         raise StorageError(f"{folder}: nothing may be written here, so the output {uri} cannot be; give another")
 
 
-def content_of(uri: str, skipped: Sequence[str] = ()) -> list[list[str]]:
-    """What identifies the tables below a folder, but for the paths `skipped`: each file's path and checksum."""
-    files = [file for file in table_files(uri) if file.relative not in skipped]
-    return [[file.relative, storage.checksum(file.uri)] for file in files]
+def content_of(table: str, shards: Sequence[Shard]) -> list[list[str]]:
+    """What identifies the shards of a table (URI) that a run reads: of each the path below it and the checksum.
+
+    It is given those that the run listed: a second listing may name others, of an ingest that ended in between.
+    """
+    uris, folder = [shard.uri for shard in shards], storage.join(storage.absolute(table), "")
+    found = zip(uris, stage_records.checksums(uris), strict=True)
+    return [[uri.removeprefix(folder), checksum] for uri, checksum in found]
 
 
 def versions() -> dict[str, str]:

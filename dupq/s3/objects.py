@@ -35,6 +35,11 @@ class Info(NamedTuple):
     etag: str
     writer: str
 
+    @property
+    def checksum(self) -> str:
+        """The ETag without its quotes."""
+        return self.etag.strip('"')
+
 
 class Listed(NamedTuple):
     """An object's path below the folder that was listed, and its size in bytes."""

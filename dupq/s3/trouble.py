@@ -4,11 +4,13 @@ from typing import Literal, NamedTuple
 
 from botocore import exceptions
 from botocore.parsers import ResponseParserError
+from urllib3.exceptions import HTTPError
 
 from dupq.errors import DupqError, StorageError
 
 Doing = Literal["read", "list", "write", "delete"]
-ERRORS = (exceptions.BotoCoreError, exceptions.ClientError, ResponseParserError)  # all that a request may raise
+# all that a request may raise; of the library below boto3, where the answer's body is read
+ERRORS = (exceptions.BotoCoreError, exceptions.ClientError, ResponseParserError, HTTPError)
 MISSING = {"NoSuchKey", "404"}  # the answer to HEAD has no body, so its code is the status
 
 _THROTTLED = {"SlowDown", "Throttling", "ThrottlingException", "RequestLimitExceeded", "ServiceUnavailable"}
@@ -57,6 +59,8 @@ def trouble(error: Exception, doing: Doing) -> Trouble:
         return Trouble(f"not reachable ({_one_line(error)}); check AWS_ENDPOINT_URL and AWS_CA_BUNDLE")
     if isinstance(error, _CONNECTIONS):
         return Trouble(f"not reachable ({_one_line(error)})", may_pass=True)
+    if isinstance(error, HTTPError):  # after those of boto3, of which some are also such errors
+        return Trouble(f"cut short on its way ({_one_line(error)})", may_pass=True)
     if isinstance(error, _NO_KEY):
         return Trouble(f"no key ({_one_line(error)}); set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
     if isinstance(error, ResponseParserError):

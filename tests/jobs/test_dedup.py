@@ -1,9 +1,12 @@
 """The whole job on the sample archive."""
 
 import json
+import shutil
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
+import fabricated_run
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,6 +23,8 @@ from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.report.summary import summary
 from dupq.runs.writer import Run
 from dupq.settings.dedup import CalibrationSettings
+from dupq.shards import Shard, question_shards
+from dupq.text.keys import Sites
 
 WORK = "run.keep_work=true"  # some tests look at it
 TABLES = ("pairs", "clusters", "cluster_stats")
@@ -427,6 +432,36 @@ def test_a_run_after_an_earlier_one_differs_in_nothing_but_the_ids_of_clusters(
 def members_by_id(run: Run) -> dict[str, frozenset[int]]:
     clusters = table(run, "clusters").to_pandas()
     return clusters[clusters.cluster_size > 1].groupby("cluster_id").question_id.agg(frozenset).to_dict()
+
+
+def test_a_run_is_made_from_what_was_found_first_whatever_ends_meanwhile(
+    trained_sample: TrainedSample, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both another night's run and an ingest of another site."""
+    earlier = fabricated_run.build_run(str(tmp_path))
+    shutil.copytree(earlier, tmp_path / "runs" / "later")
+    questions = tmp_path / "archive" / "questions"
+    shutil.copytree(trained_sample.questions, questions)
+    before = sorted(str(path.relative_to(questions)) for path in questions.rglob("*.parquet"))
+    opened: dict[str, dict[str, Any]] = {}
+
+    def found_first(*arguments: Any) -> tuple[list[Shard], Sites]:
+        found = question_shards(*arguments)
+        storage.write_json(f"{tmp_path}/runs/latest.json", {"run_id": "later"})
+        shutil.copytree(tmp_path / "questions", questions, dirs_exist_ok=True)
+        return found
+
+    def opens(_: str, inputs: Any, made_from: Any, *__: Any) -> None:
+        opened.update(inputs=inputs, made_from=made_from)
+        raise InterruptedError
+
+    monkeypatch.setattr("dupq.pipelines.dedup.question_shards", found_first)
+    monkeypatch.setattr("dupq.runs.writer.open_run", opens)
+    with pytest.raises(InterruptedError):
+        dedup(job(trained_sample, tmp_path, questions=str(questions), previous=f"{tmp_path}/runs"))
+    assert opened["inputs"]["previous"] == earlier
+    assert opened["made_from"]["previous"] == "fabricated"
+    assert [path for path, _ in opened["made_from"]["questions"]] == before
 
 
 def test_an_earlier_run_must_be_there_and_finished(trained_sample: TrainedSample, tmp_path: Path) -> None:

@@ -42,6 +42,10 @@ def test_two_workers_learn_what_one_learns_and_a_rerun_does_nothing(
     # 46 steps, whose gradients are summed over 16 pairs in another order: 46 * 16 roundings of 2^-24 are 4e-5
     for name, values in one.items():
         assert values == pytest.approx(two[name], abs=1e-4), name
+    for name in ("one", "two"):  # so what is lost is made again
+        (record,) = (tmp_path / name / "work").glob("*/stages/fit.json")
+        outputs = storage.read_json(str(record))["outputs"]
+        assert outputs.keys() >= {"best.safetensors", "learning_curve.json", "training.json"}, name
     before = Path(encoder_at(str(tmp_path / "one")), "encoder.json").stat().st_mtime_ns
     train_sample(trained_sample, tmp_path / "one", workers=1)
     assert Path(encoder_at(str(tmp_path / "one")), "encoder.json").stat().st_mtime_ns == before

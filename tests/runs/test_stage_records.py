@@ -10,8 +10,9 @@ import pytest
 from dupq import storage
 from dupq.errors import DupqError
 from dupq.execution.tasks import Report
-from dupq.runs import writer
+from dupq.runs import progress, writer
 from dupq.settings.config import Settings
+from dupq.shards import question_shards
 
 FILES = {"first": ("work/a", "work/b"), "second": ("work/drop/c", "table/d"), "third": ("work/e", "metrics.json")}
 
@@ -24,7 +25,7 @@ class Job:
         self.done: list[str] = []
 
     def run(self, stages: int = 3, content: str = "x") -> writer.Run:
-        run = writer.open_run(self.output, {}, {}, Settings(), {})
+        run = writer.open_run(self.output, {}, {}, Settings(), dict.fromkeys(FILES, 1))
         if run.finished:
             run.point_latest()
             return run
@@ -106,6 +107,24 @@ def test_a_run_that_succeeded_and_lost_a_file_is_repaired(job: Job, path: str, h
     assert job.again() == []
 
 
+@pytest.mark.parametrize("harm", HARMS)
+def test_a_run_that_lost_its_description_only_is_described_again_also_where_its_work_was_removed(
+    job: Job, harm: Callable[[str], None]
+) -> None:
+    run = job.run()
+    storage.delete_folder(run.path("work"))
+    names = ("config.json", "manifest.json")
+    before = {name: Path(run.path(name)).read_bytes() for name in names}
+    for harmed in (names[:1], names[1:], names):
+        for name in harmed:
+            harm(run.path(name))
+        assert job.again() == []
+        assert {name: Path(run.path(name)).read_bytes() for name in names} == before
+    os.unlink(run.path("manifest.json"))
+    os.unlink(run.path("stages/second.json"))
+    assert job.again() == [*FILES]
+
+
 def test_work_may_be_removed_from_a_run_that_succeeded(job: Job) -> None:
     run = job.run()
     storage.delete_folder(run.path("work"))
@@ -137,6 +156,33 @@ def test_a_run_that_succeeded_later_stays_the_latest(job: Job) -> None:
     other.succeed()
     job.again()
     assert storage.read_json(f"{job.output}/latest.json")["run_id"] == other.run_id
+
+
+def test_the_line_of_a_stage_tells_its_counts_and_not_each_of_its_files(job: Job) -> None:
+    run = job.run()
+    progress.end(run.uri, "finished")
+    lines = [json.loads(line) for line in Path(run.path("run.log")).read_text().splitlines()]
+    assert [(line["name"], line["rows_in"], line["rows_out"]) for line in lines] == [(name, 1, 2) for name in FILES]
+    assert not any({"outputs", "dropped"} & line.keys() for line in lines)
+
+
+def test_where_no_run_is_the_latest_none_other_is_read(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, read_success = [], writer.read_success
+    monkeypatch.setattr(writer, "read_success", lambda run: (read.append(run), read_success(run))[1])
+    run = job.run()
+    assert {*read} == {run.uri}
+
+
+def test_shards_are_identified_by_their_paths_and_checksums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {f"site={site}/part-{number}.parquet": b"%d" % number for site in "ab" for number in (0, 1)}
+    for path, content in files.items():
+        storage.write_bytes(f"{tmp_path}/questions/{path}", content)
+    expected = [[path, storage.checksum(f"{tmp_path}/questions/{path}")] for path in files]
+    monkeypatch.chdir(tmp_path)
+    for given in ("questions", f"file://{tmp_path}/questions/", f"{tmp_path}/questions"):
+        shards, _ = question_shards(given)
+        assert writer.content_of(given, shards) == expected
+        assert writer.content_of(given, shards[1:]) == expected[1:]
 
 
 def test_what_people_fill_in_does_not_damage_a_run(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:

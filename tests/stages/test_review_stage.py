@@ -137,6 +137,21 @@ def test_a_second_attempt_writes_the_same_sample(made: Made) -> None:
     assert (Path(made.files.output).read_bytes(), made.sheet) == first
 
 
+@pytest.mark.parametrize("place", ["output", "pairs"])
+def test_a_sheet_that_people_filled_in_outlives_what_is_made_again(place: str, made: Made) -> None:
+    """Also saved by a spreadsheet in another encoding."""
+    if place == "pairs":
+        for file in Path(made.files.pairs).iterdir():
+            file.unlink()
+    text = filled(made, by_parity)
+    for sheet in (text.encode(), text.encode("utf-16")):
+        Path(made.files.sheet).write_bytes(sheet)
+        Path(made.files.output).unlink(missing_ok=True)
+        make_review(made.files, shards(Path(made.files.pairs).parents[1]), SITES, SIZE, RUN)
+        assert Path(made.files.sheet).read_bytes() == sheet
+        assert Path(made.files.output).exists() == (place == "output")
+
+
 def test_a_sheet_has_the_titles_of_each_pair_and_the_run_in_no_order_that_tells(made: Made) -> None:
     rows, lines = made.rows, made.lines
     assert len(lines) == SIZE

@@ -25,17 +25,22 @@ _SEED = 1
 
 
 def make_review(files: ReviewFiles, shards: list[Shard], sites: Sites, size: int, run_id: str) -> Report:
-    """Write the sample of a run's encoder pairs, and the sheet that people fill in."""
+    """Write the sample of a run's encoder pairs, and the sheet that people fill in.
+
+    A sheet that is there already stays as it is: it is of this sample, and may hold verdicts.
+    """
     names = [file.relative for file in storage.list_files(files.pairs, ".parquet")]
     report = run_tasks("review", _count, [(files, name) for name in names])
     if not report.rows_in:
-        storage.write_bytes(files.sheet, format_verdicts([]).encode())
+        if not storage.exists(files.sheet):
+            storage.write_bytes(files.sheet, format_verdicts([]).encode())
         return report
     planned = review.plan(_histogram(files, names), max(size, 4))
     run_tasks("review", _draw, [(files, sites.names, planned, name) for name in names])
     rows = review.merge([read_rows(storage.join(files.folder, "drawn", name)) for name in names])
     _write_rows(files.output, rows)
-    storage.write_bytes(files.sheet, _sheet(rows, shards, sites, run_id).encode())
+    if not storage.exists(files.sheet):
+        storage.write_bytes(files.sheet, _sheet(rows, shards, sites, run_id).encode())
     report.rows_out = len(rows.left)
     return report
 

@@ -24,6 +24,7 @@ from dupq.execution.tasks import RETRIES, Report, lost, run_tasks
 from dupq.execution.units import Counts
 from dupq.links.known import Known
 from dupq.links.split import Split
+from dupq.recording import note
 from dupq.runs import log
 from dupq.runs.training_layout import TrainingFiles
 from dupq.settings import config
@@ -69,6 +70,8 @@ def fit(files: TrainingFiles, sites: Sites, settings: Settings, workers: int) ->
             run_tasks("fit", _train_alone, [(loop_config, use_gpu)], gpus=int(use_gpu))
         else:
             _train_together(loop_config, storage.join(files.work, "ray_train"), workers, use_gpu)
+            # Ray Train's workers tell nobody what they write, as tasks do: so that it is missed if it is lost
+            note({uri: storage.as_written(uri) for uri in (files.weights, files.curve, files.training)})
     curve = storage.read_json(files.curve)
     return Report(
         tasks=workers,
