@@ -90,6 +90,12 @@ def _site_of(uri: str) -> str:
     return found[-1]
 
 
+def path_with_site(file: storage.File) -> str:
+    """The path of a table's file below the table, from its site's folder on also if the table is that folder alone."""
+    above = [] if _SITE.search(file.relative) else _SITE.findall(file.uri)
+    return "/".join([*(f"site={site}" for site in above[-1:]), file.relative])
+
+
 def link_files(uri: str) -> list[tuple[str, str]]:
     """The files of a links table and their sites. Raises DupqError if there are none."""
     return [(file.uri, _site_of(file.uri)) for file in _tables(uri, "link")]
