@@ -13,6 +13,7 @@ from dupq import __version__
 from dupq.cli import failure
 from dupq.cli.options import Parser
 from dupq.errors import FAULT, INTERRUPTED, ClusterError, DupqError
+from dupq.execution import head
 from dupq.runs import log, progress
 
 JOBS = ("ingest", "train", "dedup", "evaluate", "report", "from_dump", "runs", "prune", "status")
@@ -67,10 +68,8 @@ def _end(parser: Parser, given: Sequence[str] | None = None) -> None:
         with contextlib.suppress(DupqError):
             log.write_kept()
     else:
-        progress.end_failed()
-        hooks = failure.Hooks(getattr(arguments, "on_failure", None), getattr(arguments, "webhook", None))
-        failure.tell(hooks, failure.failure_of(arguments.job, code, wrong))
-    if code == ClusterError.EXIT_CODE:
+        _tell(arguments, code, wrong)
+    if code == ClusterError.EXIT_CODE or head.lost.is_set():
         _leave(code)
     sys.exit(code)
 
@@ -78,7 +77,7 @@ def _end(parser: Parser, given: Sequence[str] | None = None) -> None:
 def _done(arguments: argparse.Namespace) -> tuple[int, str]:
     """The exit code of a job that is done, and what was wrong; that is logged."""
     try:
-        arguments.do(arguments)
+        _do(arguments)
     except DupqError as error:
         _log.error(str(error))
         return error.exit_code, str(error)
@@ -89,6 +88,22 @@ def _done(arguments: argparse.Namespace) -> tuple[int, str]:
         _log.error("this is a fault of dupq; please report it with the lines above", exc_info=True)
         return FAULT, f"{type(error).__name__}: {error}"
     return 0, ""
+
+
+def _do(arguments: argparse.Namespace) -> None:
+    """The job itself. When it has ended, a lost head must not end this process, which still tells of it."""
+    head.if_stuck(lambda error: _tell(arguments, error.exit_code, str(error)))
+    try:
+        arguments.do(arguments)
+    finally:
+        head.job_ended.set()
+
+
+def _tell(arguments: argparse.Namespace, code: int, wrong: str) -> None:
+    """Tell readers of the run, and whoever is to be told, that the job failed."""
+    progress.end_failed()
+    hooks = failure.Hooks(getattr(arguments, "on_failure", None), getattr(arguments, "webhook", None))
+    failure.tell(hooks, failure.failure_of(arguments.job, code, wrong))
 
 
 def _leave(exit_code: int) -> NoReturn:

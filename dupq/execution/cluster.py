@@ -30,7 +30,7 @@ def connect(address: str | None = None) -> None:
     """Join the Ray cluster at `address`, else at RAY_ADDRESS (`auto`: the one on this machine), else start one here.
 
     If an address is given and no cluster is there, that is an error: no other one is started silently. Raises
-    ClusterError then, and later on in the main thread if the cluster's head is lost.
+    ClusterError then, and later on HeadLostError in the main thread if the cluster's head is lost.
     """
     if ray.is_initialized():
         return

@@ -20,7 +20,7 @@ from inline import without_ray
 
 from benchmarks import big_archive
 from dupq import storage
-from dupq.errors import DupqError, LeaseError
+from dupq.errors import DupqError, HeadLostError, LeaseError
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.shards import question_shards
 from dupq.stages.ingest import ingest as stage
@@ -147,6 +147,19 @@ def test_an_error_that_is_none_of_ours_fails_its_site_only(
         small()
     assert "Traceback" in capsys.readouterr().err
     assert list(sites(tmp_path / "out")) == ["b.example.com"]
+
+
+def test_a_lost_head_is_the_failure_of_no_site(
+    small: Callable[..., dict], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_site(tmp_path, "b.example.com", seed=3)
+
+    def lost(self: stage._SiteIngest) -> float:
+        raise HeadLostError("the head of the Ray cluster has not answered")
+
+    monkeypatch.setattr(stage._SiteIngest, "run", lost)
+    with pytest.raises(HeadLostError, match=r"^the head of the Ray cluster has not answered"):
+        small()
 
 
 def test_what_only_decides_on_failing_reads_nothing_again(small: Callable[..., dict], tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from dupq.dump.parsing import KINDS
 from dupq.dump.shards.parts import rejects_uri
 from dupq.dump.shards.planning import Planner, ShardLimits, ShardPlan
 from dupq.dump.units import Unit, units
-from dupq.errors import DupqError
+from dupq.errors import DupqError, HeadLostError
 from dupq.execution import cluster
 from dupq.execution.memory import measured
 from dupq.execution.tasks import RETRIES, lost, result_of, start
@@ -60,6 +60,8 @@ def ingest(sites: Sequence[DumpSite], job: Ingest, failed: Sequence[Failure] = (
         for name, future in made:
             try:
                 peak = max(peak, future.result())
+            except HeadLostError:  # raised here, but of no site: all would fail
+                raise
             except DupqError as error:
                 errors.append((name, error))
             except Exception as error:  # a worker out of memory, or a bug: the other sites go on
