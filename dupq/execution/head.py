@@ -1,6 +1,6 @@
 """Noticing that the cluster's head is lost.
 
-Ray itself would try for a minute, and then end the process without a line.
+Ray itself would try for minutes, and then end the process without a line.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from types import FrameType
 from dupq.errors import HeadLostError
 
 _BETWEEN_SECONDS = 5
-_PATIENCE_SECONDS = 30  # without an answer; Ray ends the process after 60
+_PATIENCE_SECONDS = 30  # without an answer; Ray ends the process after 240 (cluster.py)
 _UNWINDING_SECONDS = 10  # that the job has to end after the error was raised in it; Ray's threads may keep it from that
 _log = logging.getLogger(__name__)
 Tell = Callable[[HeadLostError], None]
