@@ -51,13 +51,20 @@ def failure_of(job: str, exit_code: int, error: str) -> Failure:
 def _run(command: str, content: bytes) -> None:
     try:
         subprocess.run(shlex.split(command), input=content, stdout=subprocess.DEVNULL, timeout=_SECONDS, check=True)
-    except (OSError, ValueError, subprocess.SubprocessError) as error:
+    except Exception as error:  # whatever it is, the job's own error and exit code matter more
         _log.warning(f"--on-failure {command}: {error}")
 
 
 def _post(url: str, content: bytes) -> None:
-    request = urllib.request.Request(url, content, {"Content-Type": "application/json"})
     try:
+        request = urllib.request.Request(url, content, {"Content-Type": "application/json"})
         urllib.request.urlopen(request, timeout=_SECONDS).close()
-    except (OSError, ValueError) as error:  # of the address only the host: the rest may be a secret
-        _log.warning(f"--webhook {urllib.parse.urlsplit(url).hostname}: {error}")
+    except Exception as error:  # as above
+        _log.warning(f"--webhook {urllib.parse.urlsplit(url).hostname}: {_without_address(error)}")
+
+
+def _without_address(error: Exception) -> str:
+    """What went wrong, but nothing of the address besides its host: the rest may be a secret."""
+    if isinstance(error, urllib.error.HTTPError):
+        return f"HTTP error {error.code}"
+    return str(error) if isinstance(error, OSError) else type(error).__name__

@@ -13,6 +13,7 @@ from dupq import __version__
 from dupq.cli import failure
 from dupq.cli.options import Parser
 from dupq.errors import FAULT, INTERRUPTED, ClusterError, DupqError
+from dupq.execution import head
 from dupq.runs import log, progress
 
 JOBS = ("ingest", "train", "dedup", "evaluate", "report", "from_dump", "runs", "prune", "status")
@@ -63,14 +64,11 @@ def _end(parser: Parser, given: Sequence[str] | None = None) -> None:
         sys.exit(error.exit_code)
     log.show_as(getattr(arguments, "log", "plain"))
     code, wrong = _done(arguments)
-    if code in (0, INTERRUPTED):
-        with contextlib.suppress(DupqError):
-            log.write_kept()
-    else:
-        progress.end_failed()
-        hooks = failure.Hooks(getattr(arguments, "on_failure", None), getattr(arguments, "webhook", None))
-        failure.tell(hooks, failure.failure_of(arguments.job, code, wrong))
-    if code == ClusterError.EXIT_CODE:
+    if code not in (0, INTERRUPTED):
+        _tell(arguments, code, wrong)
+    with contextlib.suppress(DupqError):  # the error too, and what was said of hooks
+        log.write_kept()
+    if code == ClusterError.EXIT_CODE or head.lost.is_set():
         _leave(code)
     sys.exit(code)
 
@@ -78,17 +76,33 @@ def _end(parser: Parser, given: Sequence[str] | None = None) -> None:
 def _done(arguments: argparse.Namespace) -> tuple[int, str]:
     """The exit code of a job that is done, and what was wrong; that is logged."""
     try:
-        arguments.do(arguments)
+        _do(arguments)
     except DupqError as error:
         _log.error(str(error))
         return error.exit_code, str(error)
     except KeyboardInterrupt:
-        print("interrupted; run the same command again to go on", file=sys.stderr)
+        log.progress_line(_log, "interrupted; run the same command again to go on")
         return INTERRUPTED, "interrupted"
     except Exception as error:
         _log.error("this is a fault of dupq; please report it with the lines above", exc_info=True)
         return FAULT, f"{type(error).__name__}: {error}"
     return 0, ""
+
+
+def _do(arguments: argparse.Namespace) -> None:
+    """The job itself. When it has ended, a lost head must not end this process, which still tells of it."""
+    head.if_stuck(lambda error: _tell(arguments, error.exit_code, str(error)))
+    try:
+        arguments.do(arguments)
+    finally:
+        head.job_ended.set()
+
+
+def _tell(arguments: argparse.Namespace, code: int, wrong: str) -> None:
+    """Tell readers of the run, and whoever is to be told, that the job failed."""
+    progress.end_failed()
+    hooks = failure.Hooks(getattr(arguments, "on_failure", None), getattr(arguments, "webhook", None))
+    failure.tell(hooks, failure.failure_of(arguments.job, code, wrong))
 
 
 def _leave(exit_code: int) -> NoReturn:

@@ -14,7 +14,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dupq.errors import ClusterError, SettingError
 from dupq.execution import head, metrics, nodes
+from dupq.runs import log
 
+_log = logging.getLogger(__name__)
 _PATIENCE_SECONDS = 10
 _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
 _OBJECT_STORE_BYTES = 300_000_000  # work is exchanged as files; objects are small
@@ -24,13 +26,15 @@ _ENVIRONMENT = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # Ray's future default, without its warning
     "RAY_task_oom_retries": "3",  # of tasks that Ray itself starts again; its default is without end
 }
+# How long Ray lets a process live whose head is lost: head.py notices it first, and the job still tells of its end.
+_AFTER_HEAD = ("RAY_gcs_rpc_server_reconnect_timeout_s", "240")
 
 
 def connect(address: str | None = None) -> None:
     """Join the Ray cluster at `address`, else at RAY_ADDRESS (`auto`: the one on this machine), else start one here.
 
     If an address is given and no cluster is there, that is an error: no other one is started silently. Raises
-    ClusterError then, and later on in the main thread if the cluster's head is lost.
+    ClusterError then, and later on HeadLostError in the main thread if the cluster's head is lost.
     """
     if ray.is_initialized():
         return
@@ -77,6 +81,7 @@ def _no_cluster(address: str, error: Exception) -> str:
 
 def _init(address: str) -> None:
     if address != "local":
+        os.environ.setdefault(*_AFTER_HEAD)
         ray.init(address=address, **_QUIET)
         return
     # With a token of the process Ray asks for one, unless RAY_AUTH_MODE says otherwise, and writes none into the home
@@ -174,7 +179,7 @@ def fits(cpus: float, gpus: float, workers: int = 1) -> bool:
 def check_fits(label: str, cpus: float, gpus: float, workers: int = 1) -> None:
     """Say what cannot be scheduled and what the cluster has.
 
-    Raises ClusterError if no node may join the cluster, else writes a line to stderr.
+    Raises ClusterError if no node may join the cluster, else says it in a line.
     """
     if fits(cpus, gpus, workers):
         return
@@ -183,7 +188,7 @@ def check_fits(label: str, cpus: float, gpus: float, workers: int = 1) -> None:
     said = f"{label} needs {f'{workers} times ' if workers > 1 else ''}{each}, each on one node; the nodes have {has}"
     if not may_grow():
         raise ClusterError(f"{said}; ask for less, or join a larger cluster with --ray")
-    print(f"waiting for nodes: {said}", file=sys.stderr, flush=True)
+    log.progress_line(_log, f"waiting for nodes: {said}")
 
 
 def may_grow() -> bool:

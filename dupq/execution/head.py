@@ -1,24 +1,28 @@
 """Noticing that the cluster's head is lost.
 
-Ray itself would try for a minute, and then end the process without a line.
+Ray itself would try for minutes, and then end the process without a line.
 """
 
 import contextlib
+import logging
 import os
 import signal
 import socket
-import sys
 import threading
 import time
+from collections.abc import Callable
 from types import FrameType
 
-import ray
-
-from dupq.errors import ClusterError
+from dupq.errors import HeadLostError
 
 _BETWEEN_SECONDS = 5
-_PATIENCE_SECONDS = 30  # without an answer; Ray ends the process after 60
+_PATIENCE_SECONDS = 30  # without an answer; Ray ends the process after 240 (cluster.py)
 _UNWINDING_SECONDS = 10  # that the job has to end after the error was raised in it; Ray's threads may keep it from that
+_log = logging.getLogger(__name__)
+Tell = Callable[[HeadLostError], None]
+
+lost = threading.Event()  # the head is; then Python's own end of the process would wait for Ray
+job_ended = threading.Event()  # set by the main program, which then tells of the job's end and ends the process itself
 
 
 def failure_at(address: str, timeout: float) -> OSError | None:
@@ -31,8 +35,22 @@ def failure_at(address: str, timeout: float) -> OSError | None:
     return None
 
 
+class _Stuck:
+    tell: Tell = staticmethod(lambda error: None)
+
+
+_stuck = _Stuck()
+
+
+def if_stuck(tell: Tell) -> None:
+    """Call this in the main program's stead, before the process ends, where its thread hears nothing any more."""
+    _stuck.tell = tell
+
+
 def watch() -> None:
-    """From now on raise ClusterError in the main thread if the head of the cluster that was joined is lost."""
+    """From now on raise HeadLostError in the main thread if the head of the cluster that was joined is lost."""
+    import ray
+
     if threading.current_thread() is not threading.main_thread():
         return  # only the main thread can be told
     signal.signal(signal.SIGUSR1, _raise_lost)
@@ -48,23 +66,35 @@ def _watch(address: str) -> None:
             return
         if failure_at(address, _BETWEEN_SECONDS) is None:
             answered = time.monotonic()
+    lost.set()
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
-    time.sleep(_UNWINDING_SECONDS)
-    print(f"error: {_lost()}", file=sys.stderr, flush=True)
-    os._exit(ClusterError.EXIT_CODE)
+    if not job_ended.wait(_UNWINDING_SECONDS):
+        _end_stuck()
+
+
+def _end_stuck() -> None:
+    """End the process, whose main thread waits for Ray and will not hear of anything."""
+    try:
+        _log.error(str(_error()))
+        _stuck.tell(_error())
+    finally:
+        os._exit(HeadLostError.EXIT_CODE)
 
 
 def _is_joined(address: str) -> bool:
+    import ray
+
     with contextlib.suppress(Exception):  # what Ray raises where it was shut down meanwhile has no common class
         return bool(ray.is_initialized() and ray.get_runtime_context().gcs_address == address)
     return False
 
 
 def _raise_lost(number: int, frame: FrameType | None) -> None:
-    raise _lost()
+    if not job_ended.is_set():
+        raise _error()
 
 
-def _lost() -> ClusterError:
-    return ClusterError(
+def _error() -> HeadLostError:
+    return HeadLostError(
         f"the head of the Ray cluster has not answered for {_PATIENCE_SECONDS} s; run the same command again to go on"
     )

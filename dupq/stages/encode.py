@@ -11,7 +11,6 @@ import functools
 import importlib.metadata
 import json
 import logging
-import sys
 import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,7 @@ import ray
 from dupq import storage
 from dupq.encoders.description import read_description, read_split
 from dupq.errors import DupqError
-from dupq.execution import cluster
+from dupq.execution import cluster, nodes
 from dupq.execution.tasks import Progress, Report, recorded, run_tasks, summarise
 from dupq.execution.units import Counts, skip_or
 from dupq.neighbours.embeddings import Embeddings
@@ -32,13 +31,14 @@ from dupq.runs import versions
 from dupq.runs.embeddings import embeddings_table
 from dupq.runs.layout import Encoding, RunLayout
 from dupq.settings.dedup import EncodeSettings
-from dupq.stages.earlier import Earlier, earlier_embeddings, hashes_in, read_contents, read_embeddings
+from dupq.stages.earlier import LEFT_OUT, Earlier, earlier_embeddings, find_contents, hashes_in, read_embeddings
 from dupq.tables import REPRESENTATIVES, TEXTS
 from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites
 
 if TYPE_CHECKING:
     from dupq.encoders.saved import SavedEncoder
 
+_log = logging.getLogger(__name__)
 _RESTARTS = 1  # of an actor that died
 
 
@@ -68,14 +68,14 @@ def encode_texts(
     actors = settings.actors or max(1, gpus or cluster.cpus() // 2)
     arguments = (job.encoder, sites.names, job.representatives, settings.batch_size, bool(gpus), earlier)
     gpus_each = 1 if gpus else 0
-    cluster.check_fits("encode", 1, gpus_each, min(actors, len(rows)))
     if len(rows) > actors:
+        cluster.check_fits("encode", 1, gpus_each, actors)  # else tasks wait for each other
         try:
             return _encode_by_pool(arguments, rows, actors)
         except ray.exceptions.RayError as error:
             if isinstance(error, ray.exceptions.RayTaskError):
                 raise
-            print("encode: an actor died; the rest is encoded by a task a shard", file=sys.stderr, flush=True)
+            _log.warning("encode: an actor died; the rest is encoded by a task a shard")
     uris = [file.uri for file in files]
     return run_tasks("encode", _encode_alone, [(arguments, row) for row in rows], gpus=gpus_each, names=uris)
 
@@ -91,13 +91,16 @@ def _encode_by_pool(arguments: _EncodeArguments, rows: list[dict[str, str]], act
     from ray.data import ActorPoolStrategy, DataContext, from_items
 
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # its import sets another; errors are raised as well
-    DataContext.get_current().enable_progress_bars = False
+    context = DataContext.get_current()
+    context.enable_progress_bars = False
+    context.raise_original_map_exception = True  # Ray Data's own holds the actor's error as text only
     with warnings.catch_warnings():
         # Ray plans to replace max_restarts in 2.64, but has no successor yet; its default is to restart without end
         warnings.simplefilter("ignore", ray.util.annotations.RayDeprecationWarning)
         shards = from_items(rows, override_num_blocks=len(rows)).map_batches(
             EncodeShard,
             fn_constructor_args=arguments,
+            fn_constructor_kwargs={"job": nodes.build()},
             batch_size=1,
             compute=ActorPoolStrategy(size=actors),
             num_cpus=1,
@@ -137,7 +140,7 @@ def gpus_for(place: str, settings: EncodeSettings, embeddings: str, made_by: Map
 
 
 _CUT, _TAKEN = "cap: texts cut at encoder.maximum_tokens", "embeddings as in the earlier run"
-_COUNTED = {"rows_in": "rows_in", "rows_out": "rows_out", "cut": _CUT, "taken": _TAKEN}
+_COUNTED = {"rows_in": "rows_in", "rows_out": "rows_out", "cut": _CUT, "taken": _TAKEN, "left_out": LEFT_OUT}
 
 
 def _cause(error: BaseException) -> BaseException:
@@ -161,8 +164,13 @@ class EncodeShard:
         batch_size: int,
         gpu: bool,
         earlier: Earlier | None = None,
+        job: nodes.Build | None = None,
     ) -> None:
-        """`representatives` is the file of questions that others represent; None encodes all."""
+        """`representatives` is the file of questions that others represent; None encodes all.
+
+        `job` is what the actor's node must have; None where that is known.
+        """
+        self._job = job
         self._earlier = earlier
         self._encoder, self._gpu = encoder, gpu
         self._sites = Sites(sites)
@@ -190,10 +198,12 @@ class EncodeShard:
         return _represented(self._representatives)
 
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Encode one shard; the batch holds one row."""
+        """Encode one shard; the batch holds one row. Raises ClusterError on a node that differs from the job's."""
+        if self._job is not None:
+            nodes.check_same(self._job)
         places = (str(batch[name][0]) for name in ("texts", "output", "contents"))
         counts, peak, written = recorded(self.shard, *places)
-        result: dict[str, Any] = {name: [counts[label]] for name, label in _COUNTED.items()}
+        result: dict[str, Any] = {name: [counts.get(label, 0)] for name, label in _COUNTED.items()}
         result |= {"peak_mb": [peak], "written": [json.dumps(written)]}
         return {name: np.array(value) for name, value in result.items()}
 
@@ -204,7 +214,8 @@ class EncodeShard:
     def _encode(self, texts: str, output: str, contents: str) -> Counts:
         table = storage.read_table(texts, TEXTS)
         table = table.filter(pa.array(~np.isin(table["key"].to_numpy(), self._represented)))
-        keys, then = table["key"].to_numpy(), self._embeddings_then(contents, table["key"].to_numpy())
+        keys = table["key"].to_numpy()
+        then, left_out = self._embeddings_then(contents, keys)
         known = np.zeros(0, np.int64) if then is None else self._keys_of(then)
         encoded, cut = self._saved.reader.encode(table.filter(pa.array(~np.isin(keys, known))), self._batch_size)
         found = embeddings_table(Embeddings(keys[~np.isin(keys, known)], *encoded), self._sites)
@@ -212,21 +223,24 @@ class EncodeShard:
             both = pa.concat_tables([found, then.cast(found.schema)])
             places = np.argsort(self._keys_of(both), kind="stable")
             found = both.take(pa.array(places[np.argsort(np.argsort(keys, kind="stable"), kind="stable")]))
-        counts = {"rows_in": len(table), _CUT: cut, _TAKEN: len(known)}
+        counts = {"rows_in": len(table), _CUT: cut, _TAKEN: len(known), LEFT_OUT: left_out}
         storage.write_table(output, found, found.schema, {"rows_in": len(table)})
         return {**counts, "rows_out": len(table)}
 
     def _keys_of(self, table: pa.Table) -> np.ndarray:
         return self._sites.pack_columns(table["site"], table["question_id"], "embeddings")
 
-    def _embeddings_then(self, contents: str, keys: np.ndarray) -> pa.Table | None:
-        """The rows of the earlier run for those of the questions `keys`, of one site, that say what they said then."""
+    def _embeddings_then(self, contents: str, keys: np.ndarray) -> tuple[pa.Table | None, int]:
+        """The rows of the earlier run for those of the questions `keys`, of one site, that say what they said then.
+
+        And how many files were left out that may hold some too.
+        """
         if self._earlier is None or not len(keys):
-            return None
+            return None, 0
         site, mine = self._sites.names[int(keys[0]) >> ID_BITS], hashes_in([contents])
-        names, then = read_contents(self._earlier, site, mine.ids)
+        names, then, left_out = find_contents(self._earlier, site, mine.ids)
         same = mine.ids[then.are_same(mine.ids, mine.hashes)]
-        return read_embeddings(self._earlier, names, np.intersect1d(same, keys & MAXIMUM_ID))
+        return read_embeddings(self._earlier, names, np.intersect1d(same, keys & MAXIMUM_ID)), left_out
 
 
 def _represented(representatives: str | None) -> np.ndarray:

@@ -11,6 +11,7 @@ from dupq import storage
 from dupq.archive import table_files
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
+from dupq.shards import path_with_site
 
 
 class Input(NamedTuple):
@@ -25,8 +26,10 @@ def input_files(uri: str, path: str, names: Sequence[str] = ()) -> list[Input]:
     """The file `uri`, or the Parquet files below that folder, or those of its files that have these names."""
     if storage.kind(uri) == "file":
         return [Input(uri, path, storage.checksum(uri))]
-    found = names or [file.relative for file in table_files(uri)]
-    places = [(storage.join(uri, name), storage.join(path, name)) for name in found]
+    if names:
+        places = [(storage.join(uri, name), storage.join(path, name)) for name in names]
+    else:
+        places = [(file.uri, storage.join(path, path_with_site(file))) for file in table_files(uri)]
     return [Input(place, copy, storage.checksum(place)) for place, copy in places]
 
 

@@ -1,6 +1,7 @@
 """Whoever is to be told of a failure is told, and no failing hook hides the error: the jobs as a user starts them."""
 
 import json
+import socketserver
 import subprocess
 import sys
 import threading
@@ -71,6 +72,45 @@ def test_hooks_that_fail_are_warnings_and_do_not_hide_the_error(tmp_path: Path, 
     warnings = [json.loads(line)["message"] for line in ended.stdout.splitlines()]
     assert [message.split(":")[0] for message in warnings] == ["--on-failure /nowhere/command", "--webhook 127.0.0.1"]
     assert "secret" not in ended.stdout
+
+
+class _NoHttp(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        self.request.recv(1 << 16)
+        self.request.sendall(b"no line of a protocol\r\n\r\n")
+
+
+def test_an_answer_that_is_no_http_is_a_warning_too(tmp_path: Path) -> None:
+    with socketserver.TCPServer(("127.0.0.1", 0), _NoHttp) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        ended = failing(tmp_path, "--webhook", f"http://127.0.0.1:{server.server_address[1]}/secret")
+        server.shutdown()
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("error: ")
+    assert ended.stderr.count("\n") == 1
+    assert ended.stdout == "warning: --webhook 127.0.0.1: BadStatusLine\n"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--on-failure", ""),
+        ("--on-failure", " "),
+        ("--on-failure", "mail 'ops"),
+        ("--webhook", "http:///secret"),
+        ("--webhook", "http://host:port/secret"),
+        ("--webhook", "http://[::1/secret"),
+        ("--webhook", "http://me:secret@host/"),
+        ("--webhook", "http://host/a secret"),
+        ("--webhook", "http://host/secret\u00e9"),
+    ],
+)
+def test_a_hook_that_cannot_be_used_is_refused_before_any_work(options: tuple[str, str], tmp_path: Path) -> None:
+    ended = failing(tmp_path, *options)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith(f"error: argument {options[0]}: ")
+    assert ended.stderr.count("\n") == 1
+    assert "secret" not in ended.stderr
 
 
 def test_an_address_of_another_kind_is_refused(tmp_path: Path) -> None:

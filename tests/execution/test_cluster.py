@@ -76,7 +76,7 @@ import sys, time
 from dupq.cli import main
 from dupq.execution import cluster, head, tasks
 
-head._BETWEEN_SECONDS, head._PATIENCE_SECONDS = 1, 3
+head._BETWEEN_SECONDS, head._PATIENCE_SECONDS, head._UNWINDING_SECONDS = 1, 3, 2
 
 def started(file):
     open(file, "w").close()
@@ -84,26 +84,34 @@ def started(file):
 
 def job():
     cluster.connect(sys.argv[1])
-    tasks.run_tasks("texts", started, [(sys.argv[2],)])
+    if sys.argv[3] == "waits for Ray":
+        tasks.run_tasks("texts", started, [(sys.argv[2],)])
+    started(sys.argv[2])
 
 parser = main.Parser()
-parser.set_defaults(do=lambda _: job(), job="dedup")
+hook = f"sh -c 'sleep 4; touch {sys.argv[2]}-told'"
+parser.set_defaults(do=lambda _: job(), job="dedup", on_failure=hook)
 main._end(parser, [])
 """
 
 
-def test_a_job_in_a_cluster_ends_with_one_line_when_its_head_is_lost(head: subprocess.Popen, tmp_path: Path) -> None:
+@pytest.mark.parametrize("main_thread", ["waits for Ray", "hears the error"])
+def test_a_job_whose_head_is_lost_ends_with_one_line_when_its_hook_is_done(
+    main_thread: str, head: subprocess.Popen, tmp_path: Path
+) -> None:
     _await(lambda: failure_at(f"{ADDRESS}:26379", 1) is None)
     (tmp_path / "job.py").write_text(JOB)
     marker = tmp_path / "started"
     environment = {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
-    command = [sys.executable, str(tmp_path / "job.py"), f"{ADDRESS}:26379", str(marker)]
+    command = [sys.executable, str(tmp_path / "job.py"), f"{ADDRESS}:26379", str(marker), main_thread]
     job = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
     _await(marker.exists)
     [gcs] = [each for each in psutil.Process(head.pid).children(recursive=True) if each.name() == "gcs_server"]
     gcs.kill()
     killed = time.monotonic()
-    errors = job.communicate(timeout=60)[1]
+    job.wait(60)
+    assert Path(f"{marker}-told").exists()  # by a hook that takes longer than what a stuck job is given
+    errors = job.communicate()[1]
     assert time.monotonic() - killed < 30
     assert job.returncode == 6, errors
     assert len(errors.splitlines()) == 1, errors

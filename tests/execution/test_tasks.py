@@ -1,3 +1,4 @@
+import json
 import os
 import signal
 import subprocess
@@ -8,17 +9,22 @@ from pathlib import Path
 import pytest
 import ray
 
-from dupq.errors import ClusterError, DupqError
-from dupq.execution import nodes, tasks
+from dupq.errors import ClusterError
+from dupq.execution import cluster, nodes, tasks
 from dupq.execution.tasks import run_tasks
+from dupq.runs import log
 from dupq.shards import Shard
+from dupq.stages import encode
+from dupq.stages.training import fit
 
 pytestmark = pytest.mark.usefixtures("ray_started")
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a module of tests
 
 
 def shards(count: int) -> list[Shard]:
-    return [Shard(number, f"/archive/site=a/{number}.parquet", "a") for number in range(count)]
+    """As of a job that can leave some out."""
+    names = [f"site=a/{number}.parquet" for number in range(count)]
+    return [Shard(number, f"/archive/{name}", "a", skip_as=name) for number, name in enumerate(names)]
 
 
 def note(file: str) -> int:
@@ -63,9 +69,19 @@ def test_a_shard_that_kills_its_workers_is_named_after_all_others_are_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tasks, "RETRIES", 1)
-    with pytest.raises(ClusterError, match=r"texts: /archive/site=a/0\.parquet: given up after 2 .*--skip-shard"):
+    given_up = r"texts: /archive/site=a/0\.parquet: given up after 2 .*"
+    with pytest.raises(ClusterError, match=rf"{given_up} --skip-shard site=a/0\.parquet leaves it out$"):
         run_tasks("texts", poisoned, [(shard, str(tmp_path)) for shard in shards(6)])
     assert [note(str(tmp_path / str(number))) - 1 for number in range(6)] == [2, 1, 1, 1, 1, 1]
+
+
+def test_only_where_it_is_known_the_option_to_skip_a_shard_is_advised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "RETRIES", 0)
+    [elsewhere] = [shard._replace(skip_as=None) for shard in shards(1)]
+    with pytest.raises(ClusterError, match=r"0\.parquet: given up .*; run the same command again to go on$"):
+        run_tasks("texts", poisoned, [(elsewhere, str(tmp_path))])
 
 
 def test_after_too_little_memory_fewer_tasks_run_side_by_side(tmp_path: Path) -> None:
@@ -89,11 +105,40 @@ def test_what_no_node_can_run_is_said_at_once(tmp_path: Path) -> None:
     assert time.monotonic() - began < 5
 
 
-def test_a_node_with_other_code_is_named_with_what_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_growing_cluster_waits_for_is_a_line_of_the_log(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cluster, "may_grow", lambda: True)
+    log.show_as("json")
+    cluster.check_fits("fit", 1000, 0)
+    log.show_as("plain")
+    assert json.loads(capsys.readouterr().err)["message"].startswith("waiting for nodes: fit needs 1000 CPU(s)")
+
+
+@pytest.fixture
+def other_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The nodes have another numpy than this script."""
     here = {**nodes.build(), "numpy": "0.1"}
     monkeypatch.setattr(nodes, "build", lambda: here)
-    with pytest.raises(DupqError, match=r"the node \S+ differs from this script: numpy \S+ there and 0\.1 here;"):
+
+
+DIFFERS = r"the node \S+ differs from this script: numpy \S+ there and 0\.1 here;"
+
+
+def test_a_node_with_other_code_is_named_with_what_differs(other_nodes: None, tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match=DIFFERS):
         run_tasks("texts", wrong, [(shards(1)[0], str(tmp_path))])
+
+
+def test_so_is_one_that_streams_encodes_or_trains(other_nodes: None) -> None:
+    with pytest.raises(ClusterError, match=DIFFERS):
+        tasks.result_of(next(tasks.start_stream(iter, [1])))
+    rows = [dict.fromkeys(("texts", "output", "contents"), "/nowhere")]
+    with pytest.raises(ClusterError, match=DIFFERS):
+        encode._encode_by_pool(("/nowhere", ["a"], None, 1, False, None), rows, 1)
+    trained = tasks.start(fit.train_worker, {"build": nodes.build()})
+    with pytest.raises(ClusterError, match=DIFFERS):
+        tasks.result_of(trained)
 
 
 def test_the_hash_of_the_source_follows_every_file(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from inline import without_ray
 
 from benchmarks import big_archive
 from dupq import storage
-from dupq.errors import DupqError, LeaseError
+from dupq.errors import FAULT, ClusterError, DupqError, HeadLostError, LeaseError
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.shards import question_shards
 from dupq.stages.ingest import ingest as stage
@@ -135,18 +135,43 @@ def test_an_error_that_is_none_of_ours_fails_its_site_only(
     write_site(tmp_path, "b.example.com", seed=3)
     run = stage._SiteIngest.run
 
-    def no_memory(self: stage._SiteIngest) -> float:
+    def wrong(self: stage._SiteIngest) -> float:
         if self._site.site == "a.example.com":
-            raise MemoryError("a worker had none left")
+            raise ValueError("a bug")
         return run(self)
 
-    monkeypatch.setattr(stage._SiteIngest, "run", no_memory)
-    with pytest.raises(
-        DupqError, match=r"1 of 2 sites failed:\n  a\.example\.com: MemoryError: a worker had none left"
-    ):
+    monkeypatch.setattr(stage._SiteIngest, "run", wrong)
+    with pytest.raises(DupqError, match=r"1 of 2 sites failed:\n  a\.example\.com: ValueError: a bug") as error:
         small()
+    assert error.value.exit_code == FAULT
     assert "Traceback" in capsys.readouterr().err
     assert list(sites(tmp_path / "out")) == ["b.example.com"]
+
+
+def test_a_task_without_enough_memory_was_tried_once(
+    small: Callable[..., dict], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_memory(reference: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(stage, "result_of", no_memory)
+    with pytest.raises(
+        ClusterError, match=r"^ingest: a\.example\.com: given up after 1 attempt\(s\): not enough memory"
+    ):
+        small()
+
+
+def test_a_lost_head_is_the_failure_of_no_site(
+    small: Callable[..., dict], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_site(tmp_path, "b.example.com", seed=3)
+
+    def lost(self: stage._SiteIngest) -> float:
+        raise HeadLostError("the head of the Ray cluster has not answered")
+
+    monkeypatch.setattr(stage._SiteIngest, "run", lost)
+    with pytest.raises(HeadLostError, match=r"^the head of the Ray cluster has not answered"):
+        small()
 
 
 def test_what_only_decides_on_failing_reads_nothing_again(small: Callable[..., dict], tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ Each site is read unit by unit, each unit in a task of its own, into parts (`dup
 come in, tasks merge them into sorted shards. Many sites go side by side. Each has a thread on the driver, which holds
 the ids of those parts that are not in a planned shard yet, and no texts.
 
-All this is done in `_parts/SITE`. Only when a site is whole and all its rows are accounted for do its shards put
+All this is done in `_parts/SITE`. Only when a site is whole and all its rows are accounted for are its shards put
 beside what was there before, under names of their own; then its record, `ingest/SITE.json`, names them, in one step;
 then the earlier ones go (`dupq/archive.py`). So a dump that is broken costs no tables, and no reader sees half a site.
 A rerun skips a site whose dump, settings and code are those of its record and whose tables are all there. One that was
@@ -28,10 +28,10 @@ from dupq.dump.parsing import KINDS
 from dupq.dump.shards.parts import rejects_uri
 from dupq.dump.shards.planning import Planner, ShardLimits, ShardPlan
 from dupq.dump.units import Unit, units
-from dupq.errors import DupqError
+from dupq.errors import FAULT, DupqError, HeadLostError
 from dupq.execution import cluster
 from dupq.execution.memory import measured
-from dupq.execution.tasks import RETRIES, lost, result_of, start
+from dupq.execution.tasks import RETRIES, lost, result_of, start, start_stream
 from dupq.runs import lease
 from dupq.stages.ingest import tasks, unfinished
 from dupq.stages.ingest.progress import IngestProgress
@@ -60,12 +60,15 @@ def ingest(sites: Sequence[DumpSite], job: Ingest, failed: Sequence[Failure] = (
         for name, future in made:
             try:
                 peak = max(peak, future.result())
+            except HeadLostError:  # raised here, but of no site: all would fail
+                raise
             except DupqError as error:
                 errors.append((name, error))
-            except Exception as error:  # a worker out of memory, or a bug: the other sites go on
+            except Exception as error:  # a fault of dupq: the other sites go on
                 _log.warning(f"{name} failed", exc_info=error)
                 first_line = next(iter(str(error).splitlines()), "")
-                errors.append((name, DupqError(f"{type(error).__name__}: {first_line} (the traceback is above)")))
+                said = f"{type(error).__name__}: {first_line} (a fault of dupq; the traceback is above)"
+                errors.append((name, DupqError(said, FAULT)))
     finally:
         run.stop.set()
         pool.shutdown(wait=False, cancel_futures=True)
@@ -260,13 +263,12 @@ class _SiteIngest:
 
     def _read_parts(self) -> Iterator[tuple[Unit, ReadPart]]:
         """The parts of all units in order, while some units ahead are being read."""
-        read = ray.remote(tasks.read_unit).options(num_cpus=1, max_retries=RETRIES, num_returns="streaming")
         waiting, begun = deque(units(self._site)), deque[tuple[Unit, Any]]()
         try:
             while waiting or begun:
                 while waiting and len(begun) < self._run.ahead():
                     unit = waiting.popleft()
-                    begun.append((unit, read.remote(unit, self._job, self._work)))
+                    begun.append((unit, start_stream(tasks.read_unit, unit, self._job, self._work, retries=RETRIES)))
                 unit, parts = begun[0]
                 for reference in parts:
                     part: ReadPart = self._result(reference, unit.member.source)
@@ -321,6 +323,7 @@ class _SiteIngest:
         except ray.exceptions.RayTaskError:
             raise  # a bug
         except (ray.exceptions.RayError, MemoryError) as error:
-            raise lost(f"ingest: {source or self._site.site}", RETRIES + 1, error) from error
+            attempts = 1 if isinstance(error, MemoryError) else RETRIES + 1  # Ray repeats only what killed its worker
+            raise lost(f"ingest: {source or self._site.site}", attempts, error) from error
         self._peak = max(self._peak, peak)
         return value
