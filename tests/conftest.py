@@ -43,9 +43,12 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 @pytest.fixture
-def dice() -> random.Random:
-    """Chance for tests that kill at random moments: the same each time, unless a seed is set."""
-    return random.Random(SEED)
+def dice(request: pytest.FixtureRequest) -> random.Random:
+    """Chance for tests that kill at random moments: the same each time, unless a seed is set.
+
+    Each test has its own: with one seed for all, they would all be disturbed a like way into their work.
+    """
+    return random.Random(f"{SEED}-{request.node.nodeid}")
 
 
 @pytest.fixture(scope="session")

@@ -5,26 +5,30 @@ each attempt, a kill ends driver and workers at once, and a job of a small archi
 workers and nodes do is tested elsewhere (tests/execution, tests/cluster).
 """
 
+import contextlib
 import errno
 import functools
 import multiprocessing
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from inline import without_ray
 
 from dupq import storage
-from dupq.errors import FAULT, DupqError
+from dupq.errors import FAULT, DupqError, StorageError
+from dupq.runs import lease, progress
 from dupq.s3 import patience
 
 LIMIT_SECONDS = 300  # an attempt's; on a quiet machine it takes some
 KILLED = -signal.SIGKILL
 _ASIDE = ("/progress.json", "/run.log")  # written beside the work, every few seconds; no run fails by them
-FAULTS = ("killed before", "killed after", "disk full")
+FAULTS = ("killed before", "killed after", "disk full", "disk full while written")
+LEASES = ("/leases/", "/_at_work/")  # parts of the paths of leases
 
 _STATES = ("AWS_", "DUPQ_")  # of the environment, which the clean process has as it was when that began
 
@@ -39,7 +43,7 @@ _processes.set_forkserver_preload(
 class Moment(NamedTuple):
     """The `number`-th change (a file put in its place, or removed) below `output`, and what happens there.
 
-    With a full disk, the `number`-th file put in its place.
+    With a full disk, the `number`-th file put in its place, or the `number`-th that is written.
     """
 
     output: str
@@ -48,17 +52,48 @@ class Moment(NamedTuple):
     happens: Callable[[], object] | None = None  # before the change, beside the fault
 
 
+Kind = Literal["placed", "removed", "written", "struck"]
+
+
+class Event(NamedTuple):
+    """A file is put in its place, or removed, or about to be written, or what was due happens to it."""
+
+    kind: Kind
+    path: str
+
+
 class Ended(NamedTuple):
     """How an attempt ended."""
 
     code: int  # as Popen.returncode
-    changes: int  # of the output, until then
-    placed: int  # files of these that were put in their place
+    course: tuple[Event, ...]  # what became of the output, until then
     said: str
+
+    @property
+    def changes(self) -> list[str]:
+        """The paths that were changed, one after the other."""
+        return [path for kind, path in self.course if kind in ("placed", "removed")]
+
+    @property
+    def struck(self) -> str | None:
+        """The path that the attempt was disturbed at; None if it was not."""
+        return next((path for kind, path in self.course if kind == "struck"), None)
 
     def moments(self, fault: str) -> range:
         """The moments that `fault` may happen at in a job that takes this course."""
-        return range(1, (self.placed if fault == "disk full" else self.changes) + 1)
+        kinds = [kind for kind, _ in self.course]
+        count = kinds.count(_KINDS[fault]) if fault in _KINDS else len(self.changes)
+        return range(1, count + 1)
+
+    def check_disturbed(self, fault: str) -> None:
+        """The fault happened, and the attempt ended by it; a lease that cannot be given up runs out by itself."""
+        assert self.struck is not None, (fault, self.said)
+        is_harmless = fault in _KINDS and any(part in self.struck for part in LEASES)
+        due = {StorageError.EXIT_CODE} if fault in _KINDS else {KILLED}
+        assert self.code in (due | {0} if is_harmless else due), (fault, self.struck, self.said)
+
+
+_KINDS: dict[str, Kind] = {"disk full": "placed", "disk full while written": "written"}  # else: any change
 
 
 def attempt(job: Job, moment: Moment, folder: Path) -> Ended:
@@ -68,8 +103,8 @@ def attempt(job: Job, moment: Moment, folder: Path) -> Ended:
 
 def begin(job: Job, moment: Moment, folder: Path) -> Callable[[], Ended]:
     """As `attempt`, but it is the returned function that waits for the end."""
-    said, counted = folder / "said.txt", folder / "changes.txt"
-    counted.write_text("0 0")
+    said, counted = folder / "said.txt", folder / "course.txt"
+    counted.write_text("")
     states = {name: value for name, value in os.environ.items() if name.startswith(_STATES)}
     process = _processes.Process(target=_run_and_exit, args=(job, moment, said, counted, states))
     process.start()
@@ -80,9 +115,20 @@ def begin(job: Job, moment: Moment, folder: Path) -> Callable[[], Ended]:
             process.kill()
             process.join()
             raise AssertionError(f"an attempt did not end within {LIMIT_SECONDS} s")
-        return Ended(process.exitcode, *map(int, counted.read_text().split()), said.read_text())
+        lines = [line.partition("\t") for line in counted.read_text().splitlines()]
+        ended = Ended(process.exitcode, tuple(Event(kind, path) for kind, _, path in lines), said.read_text())
+        if 0 < ended.code < FAULT:
+            _check_one_line(ended.said)
+        return ended
 
     return wait
+
+
+def _check_one_line(said: str) -> None:
+    """What is said of an error is one line, and the last."""
+    lines = said.splitlines()
+    assert lines, "nothing was said of an error"
+    assert [line for line in lines if line.startswith("error:")] == lines[-1:], said
 
 
 def _run_and_exit(job: Job, moment: Moment, said: Path, counted: Path, states: dict[str, str]) -> None:
@@ -93,6 +139,8 @@ def _run_and_exit(job: Job, moment: Moment, said: Path, counted: Path, states: d
         os.dup2(descriptor, 2)
         os.environ.update(states)
         patience._FIRST_WAIT, patience._LONGEST_WAIT = 0.005, 0.05
+        # what comes by the clock would make the n-th change another one each time
+        lease.BEAT_SECONDS = progress.SECONDS_BETWEEN = 3600
         with without_ray():
             _disturb(moment, counted)
             job()
@@ -109,34 +157,65 @@ def _run_and_exit(job: Job, moment: Moment, said: Path, counted: Path, states: d
 
 
 def _disturb(moment: Moment, counted: Path) -> None:
-    """Count the changes of the output, and let the fault happen at its moment. Removing needs no room on a disk."""
-    changes = placed = 0
+    """Write down what becomes of the output, and let the fault happen at its moment."""
+    wanted = _KINDS.get(moment.fault)
+    seen = 0
+    lock = threading.RLock()
 
-    def around(change: Callable[..., object], *paths: str, **more: object) -> object:
-        nonlocal changes, placed
-        is_removal = change.__name__.startswith("delete")
-        if not str(paths[-1]).startswith(moment.output) or str(paths[-1]).endswith(_ASIDE):
-            return change(*paths, **more)
-        changes += 1
-        placed += not is_removal
-        counted.write_text(f"{changes} {placed}")
-        is_due = (placed if moment.fault == "disk full" else changes) == moment.number
-        is_due = is_due and not (is_removal and moment.fault == "disk full")
-        if is_due and moment.happens is not None:
+    def is_due(kind: Kind, path: str) -> bool:
+        """Whether this is the moment; what is due beside the fault happens."""
+        nonlocal seen
+        is_counted = kind == wanted if wanted else kind != "written"
+        with lock, counted.open("a") as lines:
+            lines.write(f"{kind}\t{path}\n")
+            seen += is_counted
+            is_now = is_counted and seen == moment.number
+            if is_now:
+                lines.write(f"struck\t{path}\n")
+        if is_now and moment.happens is not None:
             moment.happens()
-        if is_due and moment.fault == "killed before":
+        return is_now
+
+    def around(kind: Kind, change: Callable[..., object], *paths: str, **more: object) -> object:
+        path = str(paths[-1])
+        if not _counts(path, moment):
+            return change(*paths, **more)
+        is_now = is_due(kind, path)
+        if is_now and moment.fault == "killed before":
             os.kill(os.getpid(), signal.SIGKILL)
-        if is_due and moment.fault == "disk full":
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), paths[-1])
+        if is_now and moment.fault == "disk full":
+            raise _full(path)
         result = change(*paths, **more)
-        if is_due and moment.fault == "killed after":
+        if is_now and moment.fault == "killed after":
             os.kill(os.getpid(), signal.SIGKILL)
         return result
 
-    os.replace = functools.partial(around, os.replace)
-    os.link = functools.partial(around, os.link)
-    storage.delete = functools.partial(around, storage.delete)
-    storage.delete_folder = functools.partial(around, storage.delete_folder)
+    @contextlib.contextmanager
+    def local_temporary(path: str) -> Iterator[str]:
+        with temporary_for(path) as temporary:
+            if _counts(path, moment) and is_due("written", path) and moment.fault == "disk full while written":
+                os.symlink("/dev/full", temporary)  # whatever is written there, the kernel has no space for it
+            yield temporary
+
+    def make_durable(path: str) -> None:
+        if os.path.islink(path):  # nothing was written yet
+            raise _full(path)
+        durably(path)
+
+    temporary_for, storage._local_temporary = storage._local_temporary, local_temporary
+    durably, storage._make_durable = storage._make_durable, make_durable
+    os.replace = functools.partial(around, "placed", os.replace)
+    os.link = functools.partial(around, "placed", os.link)
+    storage.delete = functools.partial(around, "removed", storage.delete)
+    storage.delete_folder = functools.partial(around, "removed", storage.delete_folder)
+
+
+def _counts(path: str, moment: Moment) -> bool:
+    return path.startswith(moment.output) and not path.endswith(_ASIDE)
+
+
+def _full(path: str) -> OSError:
+    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
 
 def differing(found: dict[str, bytes], wanted: dict[str, bytes]) -> list[str]:
@@ -165,3 +244,9 @@ def _paths(folder: str, name: str) -> Iterator[str]:
 def latest(runs: str) -> str:
     """The run that latest.json names."""
     return storage.join(runs, storage.read_json(storage.join(runs, "latest.json"))["run_id"])
+
+
+def searched_again(run: str) -> int:
+    """How many questions a run searched that took the others' neighbours from an earlier run; 0: it took none."""
+    stages = storage.read_json(storage.join(run, "manifest.json"))["stages"]
+    return next(stage["counts"] for stage in stages if stage["name"] == "neighbours").get("questions searched", 0)

@@ -69,12 +69,12 @@ def write_inputs(folder: Path, scratch: Path, seed: int) -> str:
     return dump
 
 
-def ingest_job(dump: str, output: Path) -> IngestJob:
+def ingest_job(dump: str, output: Path | str) -> IngestJob:
     return IngestJob((dump,), str(output), answers=True, assignments=("ingest.shard_rows=200",))
 
 
-def training_job(inputs: Path, output: Path) -> TrainingJob:
-    return TrainingJob(str(inputs / "questions"), str(inputs / "links"), str(output), "bogdanova-max", TRAINED)
+def training_job(inputs: Path | str, output: Path | str) -> TrainingJob:
+    return TrainingJob(f"{inputs}/questions", f"{inputs}/links", str(output), "bogdanova-max", TRAINED)
 
 
 def make_small(folder: Path) -> Small:

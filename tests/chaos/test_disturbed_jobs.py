@@ -1,83 +1,34 @@
 """Every job that is disturbed at any moment, or started twice at once: it ends as one that was left alone."""
 
 import functools
-import json
-import random
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
-from disturbed import FAULTS, KILLED, Ended, Job, Moment, attempt, begin, contents, differing, latest, tables_of
+from disturbed import FAULTS, LEASES, Ended, Moment, attempt, begin, differing
+from every_job import JOBS, Given
 from moments import Moments
-from small_archive import Small, ingest_job, training_job, undisturbed
+from small_archive import Small, undisturbed
 
-from dupq import storage
-from dupq.encoders.description import FILES, encoder_at
-from dupq.errors import LeaseError, StorageError
-from dupq.pipelines.dedup import dedup
-from dupq.pipelines.evaluate import EvaluationJob, evaluate
-from dupq.pipelines.ingest import ingest
-from dupq.pipelines.train import train
+from dupq.errors import LeaseError
 
-
-class Disturbed(NamedTuple):
-    """A job that writes to a folder, and what it is for there."""
-
-    to: Callable[[Small, Path], Job]
-    made: Callable[[str], dict[str, bytes]]
-
-
-def ingest_to(small: Small, output: Path) -> Job:
-    return functools.partial(ingest, ingest_job(small.dump, output))
-
-
-def tables_in(archive: str) -> dict[str, bytes]:
-    return contents(archive, ("questions", "links", "answers", "rejects", "ingest"))
-
-
-def train_to(small: Small, output: Path) -> Job:
-    return functools.partial(train, training_job(small.folder / "inputs", output))
-
-
-def encoder_in(output: str) -> dict[str, bytes]:
-    made = contents(encoder_at(output), FILES)
-    description = json.loads(made.pop("encoder.json"))
-    kept = {name: description[name] for name in ("fingerprint", "settings")}
-    return made | {"encoder.json": json.dumps(kept).encode()}
-
-
-def evaluate_to(small: Small, output: Path) -> Job:
-    inputs = small.folder / "inputs"
-    uris = (str(inputs / "questions"), str(inputs / "links"), str(output), str(inputs / "encoder"))
-    return functools.partial(evaluate, EvaluationJob(*uris, tables=("retrieval",)))
-
-
-def measures_in(output: str) -> dict[str, bytes]:
-    return contents(output, ("metrics.json",))
-
-
-def dedup_to(small: Small, output: Path) -> Job:
-    return functools.partial(dedup, small.job(output))
-
-
-JOBS = {
-    "ingest": Disturbed(ingest_to, tables_in),
-    "train": Disturbed(train_to, encoder_in),
-    "dedup": Disturbed(dedup_to, lambda output: tables_of(latest(output))),
-    "evaluate": Disturbed(evaluate_to, measures_in),
-}
+_PATIENCE_SECONDS = 120
 
 
 @pytest.fixture(scope="module")
-def courses(small: Small, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Ended, dict[str, bytes]]]:
+def given(small: Small) -> Given:
+    return Given(str(small.folder / "inputs"), small.dump)
+
+
+@pytest.fixture(scope="module")
+def courses(given: Given, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Ended, dict[str, bytes]]]:
     """How a job goes that nothing disturbs, and what it makes."""
 
     @functools.cache
     def course(name: str) -> tuple[Ended, dict[str, bytes]]:
         output = tmp_path_factory.mktemp(name) / "undisturbed"
-        ended = undisturbed(JOBS[name].to(small, output), output.parent, output)
+        ended = undisturbed(JOBS[name].to(given, str(output)), output.parent, output)
         return ended, JOBS[name].made(str(output))
 
     return course
@@ -86,40 +37,63 @@ def courses(small: Small, tmp_path_factory: pytest.TempPathFactory) -> Callable[
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("name", ["ingest", "train", "evaluate"])
 def test_disturbed_at_any_change_of_its_output(
-    name: str, fault: str, small: Small, courses: Callable, moments: Moments, tmp_path: Path
+    name: str, fault: str, given: Given, courses: Callable, moments: Moments, tmp_path: Path
 ) -> None:
     course, made = courses(name)
     for number in moments.of(course.moments(fault)):
         output = tmp_path / str(number)
-        first = attempt(JOBS[name].to(small, output), Moment(str(output), number, fault), tmp_path)
-        assert first.code == (StorageError.EXIT_CODE if fault == "disk full" else KILLED), (number, first.said)
-        finish(name, small, output, made)
+        first = attempt(JOBS[name].to(given, str(output)), Moment(str(output), number, fault), tmp_path)
+        first.check_disturbed(fault)
+        finish(name, given, output, made)
 
 
 @pytest.mark.parametrize("name", JOBS)
 def test_the_same_job_twice_at_once(
-    name: str, small: Small, courses: Callable, moments: Moments, dice: random.Random, tmp_path: Path
+    name: str, given: Given, courses: Callable, moments: Moments, tmp_path: Path
 ) -> None:
-    """Each does the work, or says that the other is at it; the output is whole."""
-    _, made = courses(name)
-    for number in moments.of(range(10)):
+    """The second says that the first is at it, which is held in the midst of its work until then."""
+    course, made = courses(name)
+    for number in moments.of(while_leased(course), most=10):
         output, folders = tmp_path / str(number), [tmp_path / f"{number}-{which}" for which in "ab"]
-        waits = []
         for folder in folders:
             folder.mkdir()
-            waits.append(begin(JOBS[name].to(small, output), Moment(str(output), 0, "none"), folder))
-            time.sleep(dice.random())
-        ends = [wait() for wait in waits]
-        assert {end.code for end in ends} <= {0, LeaseError.EXIT_CODE}, [end.said for end in ends]
-        assert 0 in {end.code for end in ends}
+        held, free = tmp_path / f"{number}-held", tmp_path / f"{number}-free"
+        moment = Moment(str(output), number, "none", functools.partial(hold, held, free))
+        wait = begin(JOBS[name].to(given, str(output)), moment, folders[0])
+        try:
+            assert is_there(held), "the first job never came to its moment"
+            second = attempt(JOBS[name].to(given, str(output)), Moment(str(output), 0, "none"), folders[1])
+        finally:
+            free.touch()
+            first = wait()
+        assert second.code == LeaseError.EXIT_CODE, second.said
+        assert "is at work on it since" in second.said
+        assert first.code == 0, first.said
         assert differing(JOBS[name].made(str(output)), made) == []
-        finish(name, small, output, made)
+        finish(name, given, output, made)
 
 
-def finish(name: str, small: Small, output: Path, made: dict[str, bytes]) -> None:
+def while_leased(course: Ended) -> range:
+    """The changes between that which takes the job's lease and that which gives it up."""
+    numbers = [number for number, path in enumerate(course.changes, 1) if any(part in path for part in LEASES)]
+    return range(numbers[0] + 1, numbers[-1] + 1)
+
+
+def hold(held: Path, free: Path) -> None:
+    """Wait in one process until another one says go on."""
+    held.touch()
+    assert is_there(free)
+
+
+def is_there(file: Path) -> bool:
+    end = time.monotonic() + _PATIENCE_SECONDS
+    while not file.exists() and time.monotonic() < end:
+        time.sleep(0.02)
+    return file.exists()
+
+
+def finish(name: str, given: Given, output: Path, made: dict[str, bytes]) -> None:
     """Run the job again: it succeeds, and leaves what an undisturbed one does."""
-    ended = attempt(JOBS[name].to(small, output), Moment(str(output), 0, "none"), output.parent)
+    ended = attempt(JOBS[name].to(given, str(output)), Moment(str(output), 0, "none"), output.parent)
     assert ended.code == 0, ended.said
     assert differing(JOBS[name].made(str(output)), made) == []
-    if name == "dedup":
-        assert storage.exists(storage.join(latest(str(output)), "_SUCCESS"))

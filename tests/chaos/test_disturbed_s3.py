@@ -1,25 +1,25 @@
-"""A run of dedup on S3, each of whose requests may fail: it ends well, or in one line, and a rerun gives its bytes.
+"""Jobs on S3, each of whose requests may fail: they end well, or in one line, and a rerun gives the same bytes.
 
 The server is real (moto), behind a proxy that does the harm.
 """
 
 import dataclasses
 import functools
-import itertools
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from disturbed import Moment, attempt, differing, latest, tables_of
-from fault_proxy import Fault, FaultProxy
+from disturbed import Ended, Moment, attempt, differing
+from every_job import JOBS, Given
+from fault_proxy import Fault, FaultProxy, Request
 from moments import Moments
-from small_archive import Small, job_of, undisturbed
+from small_archive import Small, undisturbed
 
 from dupq import storage
 from dupq.errors import StorageError
-from dupq.pipelines.dedup import DedupJob, dedup
 
 PASSING = {
     "throttled": Fault("status", times=3),
@@ -30,8 +30,14 @@ PASSING = {
 }
 LASTING = {
     "no right": Fault("status", times=1, status=403, code="AccessDenied"),
-    "expired": Fault("status", times=1, status=400, code="ExpiredToken"),
+    # not HEAD: its answer has no body that tells why, and boto3 makes it again, as if for a bucket elsewhere
+    "expired": Fault("status", method="GET|PUT|DELETE", times=1, status=400, code="ExpiredToken"),
 }
+# Lost without harm: what operators look at, a lease that is given up or that a later one follows, and a finished run's
+# work, which the job says is still there.
+_ASIDE = re.compile(r"/(run\.log|progress\.json)$")
+_LEASE_GIVEN_UP = re.compile(r"/(leases|_at_work/[^/]+/leases)/\d+\.json$")
+_WORK_LEFT = "what is left of the work could not be removed"
 
 
 @pytest.fixture(scope="module")
@@ -43,66 +49,111 @@ def proxy(s3: str) -> Iterator[FaultProxy]:
         yield proxy
 
 
-@pytest.fixture(scope="module")
-def inputs(small: Small, s3: str, proxy: FaultProxy) -> str:
-    folder = small.folder / "inputs"
-    for file in [file for file in folder.rglob("*") if file.is_file()]:
-        storage.write_bytes(f"{s3}/chaos/inputs/{file.relative_to(folder)}", file.read_bytes())
-    return f"{s3}/chaos/inputs"
-
-
-class Whole(NamedTuple):
-    """A run that nothing disturbs."""
-
-    requests: int
-    tables: dict[str, bytes]
-
-
-@pytest.fixture(scope="module")
-def whole(small: Small, inputs: str, proxy: FaultProxy, tmp_path_factory: pytest.TempPathFactory) -> Whole:
-    job, folder = job_of(inputs, f"{inputs}-whole"), tmp_path_factory.mktemp("whole")
-    proxy.requests.clear()
-    undisturbed(functools.partial(dedup, job), folder)
-    requests, tables = proxy.count(), tables_of(latest(job.output))
-    # which pairs are reviewed is drawn by the run's id, and S3 has other checksums than a disk
-    assert differing(tables, small.tables) == ["review.tsv"]
-    return Whole(requests, tables)
-
-
-def test_a_request_that_fails_and_succeeds_when_it_is_made_again(
-    inputs: str, whole: Whole, proxy: FaultProxy, moments: Moments, tmp_path: Path
-) -> None:
-    for fault, number in moments.of(itertools.product(PASSING, range(whole.requests)), times=2, most=150):
-        proxy.faults = [dataclasses.replace(PASSING[fault], after=number)]
-        again(job_of(inputs, f"{inputs}-{fault}-{number}"), whole, tmp_path)
-        proxy.faults = []
-
-
-def test_a_request_that_is_refused(
-    inputs: str, whole: Whole, proxy: FaultProxy, moments: Moments, tmp_path: Path
-) -> None:
-    """In one line, unless it was for something beside the work: a log, what progress is shown from."""
-    for fault, number in moments.of(itertools.product(LASTING, range(whole.requests)), most=60):
-        job = job_of(inputs, f"{inputs}-{fault.replace(' ', '-')}-{number}")
-        proxy.faults = [dataclasses.replace(LASTING[fault], after=number)]
-        ended = attempt(functools.partial(dedup, job), Moment(job.output, 0, "none"), tmp_path)
-        proxy.faults = []
-        assert ended.code in (0, StorageError.EXIT_CODE), (fault, number, ended.said)
-        if ended.code:
-            assert sum("error: s3://" in line for line in ended.said.splitlines()) == 1, ended.said
-        again(job, whole, tmp_path)
-
-
-def test_a_fifth_of_all_requests_throttled(inputs: str, whole: Whole, proxy: FaultProxy, tmp_path: Path) -> None:
-    proxy.faults = [Fault("status", share=0.2)]
-    again(job_of(inputs, f"{inputs}-throttled"), whole, tmp_path)
-    assert proxy.faults[0].done > whole.requests / 10
+@pytest.fixture(autouse=True)
+def without_faults(proxy: FaultProxy) -> Iterator[None]:
+    """What a test that fails leaves meets no other."""
+    yield
     proxy.faults = []
 
 
-def again(job: DedupJob, whole: Whole, folder: Path) -> None:
-    """Run the job: it succeeds, and its tables are those of an undisturbed run."""
-    undisturbed(functools.partial(dedup, job), folder)
-    assert storage.exists(storage.join(latest(job.output), "_SUCCESS"))
-    assert differing(tables_of(latest(job.output)), whole.tables) == []
-    storage.delete_folder(job.output)
+@pytest.fixture(scope="module")
+def given(small: Small, s3: str, proxy: FaultProxy) -> Given:
+    folder = small.folder / "inputs"
+    for file in [file for file in folder.rglob("*") if file.is_file()]:
+        storage.write_bytes(f"{s3}/chaos/inputs/{file.relative_to(folder)}", file.read_bytes())
+    dump = f"{s3}/chaos/{Path(small.dump).name}"
+    storage.write_bytes(dump, Path(small.dump).read_bytes())
+    return Given(f"{s3}/chaos/inputs", dump)
+
+
+class Whole(NamedTuple):
+    """A job that nothing disturbs."""
+
+    requests: list[Request]
+    made: dict[str, bytes]
+
+    def moments(self, faults: dict[str, Fault]) -> list[tuple[str, int]]:
+        """Each fault at each request that it may meet."""
+        return [
+            (name, number)
+            for name, fault in faults.items()
+            for number in range(sum(bool(re.search(fault.method, request.method)) for request in self.requests))
+        ]
+
+
+@pytest.fixture(scope="module")
+def wholes(
+    small: Small, given: Given, proxy: FaultProxy, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Whole]:
+    @functools.cache
+    def whole(name: str) -> Whole:
+        output, folder = f"{given.inputs}-{name}", tmp_path_factory.mktemp("whole")
+        proxy.requests.clear()
+        undisturbed(JOBS[name].to(given, output), folder)
+        requests, made = list(proxy.requests), JOBS[name].made(output)
+        if name == "dedup":  # S3 has other checksums than a disk, so the run has another name
+            assert differing(without_run(made), without_run(small.tables)) == []
+        return Whole(requests, made)
+
+    return whole
+
+
+def without_run(tables: dict[str, bytes]) -> dict[str, bytes]:
+    """Tables without the name of their run, which the sheet for people has in its last column."""
+    lines = tables["review.tsv"].decode().splitlines()
+    return tables | {"review.tsv": "\n".join(line.rpartition("\t")[0] for line in lines).encode()}
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_request_that_fails_and_succeeds_when_it_is_made_again(
+    name: str, given: Given, wholes: Callable[[str], Whole], proxy: FaultProxy, moments: Moments, tmp_path: Path
+) -> None:
+    whole = wholes(name)
+    for fault, number in moments.of(whole.moments(PASSING), most=150):
+        proxy.faults = [dataclasses.replace(PASSING[fault], after=number)]
+        again(name, given, f"{given.inputs}-{name}-{fault}-{number}", whole, tmp_path)
+        assert proxy.faults[0].done, (fault, number)
+        proxy.faults = []
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_request_that_is_refused(
+    name: str, given: Given, wholes: Callable[[str], Whole], proxy: FaultProxy, moments: Moments, tmp_path: Path
+) -> None:
+    """In one line, unless it was for something that may be lost without harm."""
+    whole = wholes(name)
+    for fault, number in moments.of(whole.moments(LASTING), most=60):
+        output = f"{given.inputs}-{name}-{fault.replace(' ', '-')}-{number}"
+        proxy.requests.clear()
+        proxy.faults = [dataclasses.replace(LASTING[fault], after=number)]
+        ended = attempt(JOBS[name].to(given, output), Moment(output, 0, "none"), tmp_path)
+        proxy.faults = []
+        [refused] = [request for request in proxy.requests if request.fault]
+        if ended.code:
+            assert ended.code == StorageError.EXIT_CODE, (refused, ended.said)
+            assert "error: s3://" in ended.said.splitlines()[-1], ended.said
+        else:
+            assert may_be_lost(refused, ended), (refused, ended.said)
+        again(name, given, output, whole, tmp_path)
+
+
+def may_be_lost(refused: Request, ended: Ended) -> bool:
+    path = refused.path.partition("?")[0]
+    is_lease_over = bool(_LEASE_GIVEN_UP.search(path)) and refused.method in ("PUT", "DELETE")
+    return bool(_ASIDE.search(path)) or is_lease_over or _WORK_LEFT in ended.said
+
+
+def test_a_fifth_of_all_requests_throttled(
+    given: Given, wholes: Callable[[str], Whole], proxy: FaultProxy, tmp_path: Path
+) -> None:
+    whole = wholes("dedup")
+    proxy.faults = [Fault("status", share=0.2)]
+    again("dedup", given, f"{given.inputs}-throttled", whole, tmp_path)
+    assert proxy.faults[0].done > len(whole.requests) / 10
+
+
+def again(name: str, given: Given, output: str, whole: Whole, folder: Path) -> None:
+    """Run the job: it succeeds, and leaves what an undisturbed one does."""
+    undisturbed(JOBS[name].to(given, output), folder)
+    assert differing(JOBS[name].made(output), whole.made) == []
+    storage.delete_folder(output)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from disturbed import FAULTS, KILLED, Moment, attempt, latest, tables_of
+from disturbed import FAULTS, Moment, attempt, differing, latest, searched_again, tables_of
 from moments import Moments
 from small_archive import Small, undisturbed
 
@@ -24,6 +24,7 @@ from dupq.runs.pruning import prune
 from dupq.runs.retention import Keep
 
 _KEPT = 3  # runs
+_BYTES = 2_000  # a question of a run; here it takes 1,500
 _SHARDS = 3
 
 
@@ -48,6 +49,11 @@ class Archive:
             row["body_html"] += "<p>Edited.</p>"
         self._write()
 
+    @property
+    def size(self) -> int:
+        """Questions that are there."""
+        return len(self._there)
+
     def _write(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
         place = self._folder / "site=bread.example.com"
@@ -63,22 +69,32 @@ def test_thirty_nights(small: Small, dice: random.Random, moments: Moments, tmp_
     archive = Archive(tmp_path / "questions", pa.concat_tables(tables), dice)
     first = dataclasses.replace(small.job(tmp_path / "runs"), questions=str(tmp_path / "questions"))
     undisturbed(functools.partial(dedup, first), tmp_path)
-    sizes, ids = [], []
+    lived, earlier = 0, 0
     for night in range(5 if moments.few else 30):
         archive.change()
         job = dataclasses.replace(first, previous=latest(first.output))
         then = clusters_of(latest(first.output))
-        fault, number = dice.choice(FAULTS), dice.choice(small.course.moments("disk full"))
+        twin = dataclasses.replace(job, output=str(tmp_path / "twin"))
+        course = undisturbed(functools.partial(dedup, twin), tmp_path, Path(twin.output))
+        fault = dice.choice(FAULTS)
+        number = dice.choice(course.moments(fault))
         ended = attempt(functools.partial(dedup, job), Moment(job.output, number, fault), tmp_path)
-        assert ended.code in (0, 5, KILLED), (night, ended.said)
+        ended.check_disturbed(fault)
         again(job, tmp_path)
+        assert Path(latest(job.output)).name == Path(latest(twin.output)).name, night
+        assert differing(tables_of(latest(job.output)), tables_of(latest(twin.output))) == [], (night, fault, number)
+        assert searched_again(latest(job.output)), night
+        shutil.rmtree(twin.output)
         now = clusters_of(latest(first.output))
-        ids.append(all(now[name] == members for name, members in then.items() if members in now.values()))
+        same = {name: members for name, members in then.items() if members in now.values()}
+        assert all(now[name] == members for name, members in same.items()), night
+        lived, earlier = lived + len(same), earlier + len(then)
         tidy(job)
-        sizes.append(sum(file.stat().st_size for file in Path(job.output).rglob("*") if file.is_file()))
-    assert all(ids)
-    assert len(list(Path(first.output).glob("*/_SUCCESS"))) == _KEPT
-    assert sizes[-1] < 1.2 * sizes[_KEPT - 1]
+        files = [file for file in Path(job.output).rglob("*") if file.is_file()]
+        runs = {file.relative_to(job.output).parts[0] for file in files if file.name != "latest.json"}
+        assert len(runs) == min(night + 2, _KEPT), night
+        assert sum(file.stat().st_size for file in files) < _BYTES * archive.size * len(runs), night
+    assert lived > 0.8 * earlier > 100
     whole = dataclasses.replace(first, output=str(tmp_path / "whole"))
     undisturbed(functools.partial(dedup, whole), tmp_path)
     compare(latest(first.output), latest(whole.output))
@@ -96,19 +112,26 @@ def tidy(job: DedupJob) -> None:
 
 def compare(found: str, expected: str) -> None:
     """Whether two runs have the same tables, but for what tells of the night before: ids of clusters, and drift."""
-    mine, theirs = (without_ids(tables_of(run)) for run in (found, expected))
+    mine, theirs = (without_names(run) for run in (found, expected))
     assert mine.keys() == theirs.keys()
     assert [name for name, content in theirs.items() if mine[name] != content] == []
-    assert sorted(map(sorted, clusters_of(found).values())) == sorted(map(sorted, clusters_of(expected).values()))
 
 
-def without_ids(tables: dict[str, bytes]) -> dict[str, object]:
+def without_names(run: str) -> dict[str, object]:
+    """The tables of a run, in which neither clusters nor the run have a name."""
+    tables = tables_of(run)
     kept: dict[str, object] = {
-        name: content for name, content in tables.items() if not name.startswith(("cluster", "changes", "review"))
+        name: content for name, content in tables.items() if not name.startswith(("cluster", "changes"))
     }
-    metrics = json.loads(tables["metrics.json"])
-    metrics.pop("drift", None)
-    return kept | {"metrics.json": metrics}
+    kept["review.tsv"] = tables["review.tsv"].replace(Path(run).name.encode(), b"")
+    kept["metrics.json"] = {
+        name: value for name, value in json.loads(tables["metrics.json"]).items() if name != "drift"
+    }
+    for name in ("clusters", "cluster_stats"):
+        rows = rows_of(Path(run, name).rglob("*.parquet"))
+        kept[name] = sorted(str([value for column, value in row.items() if column != "cluster_id"]) for row in rows)
+    kept["groups"] = sorted(map(sorted, clusters_of(run).values()))
+    return kept
 
 
 def clusters_of(run: str) -> dict[str, frozenset[int]]:
@@ -121,5 +144,4 @@ def clusters_of(run: str) -> dict[str, frozenset[int]]:
 
 
 def rows_of(files: Iterable[Path]) -> list[dict]:
-    columns = ["question_id", "cluster_id", "cluster_size"]
-    return [row for file in sorted(files) for row in pq.ParquetFile(file).read(columns).to_pylist()]
+    return [row for file in sorted(files) for row in pq.ParquetFile(file).read().to_pylist()]
