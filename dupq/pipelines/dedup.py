@@ -121,8 +121,7 @@ def dedup(job: DedupJob, checked: Settings | None = None) -> writer.Run:
     found, sites = question_shards(job.questions, job.skipped)
     shards = pinned(found)
     inputs = _copied_inputs(job, settings.calibration.prior)
-    made_from = _made_from(job, shards, inputs, fingerprint)
-    run = writer.open_run(job.output, _inputs(job), made_from, settings, versions.DEDUP)
+    job, run = _opened(job, _made_from(job, shards, inputs, fingerprint), settings)
     if run.finished:
         _log.info(f"run {run.run_id} is finished already")
         if not storage.exists(run.path("report.html")):
@@ -135,6 +134,25 @@ def dedup(job: DedupJob, checked: Settings | None = None) -> writer.Run:
     with run.held():
         _make(run, job, settings, (shards, sites), inputs, fingerprint)
     return run
+
+
+def _opened(job: DedupJob, made_from: dict[str, object], settings: Settings) -> tuple[DedupJob, writer.Run]:
+    """The run of the job. If the run that it shall build on was this job's own attempt, that one, as it was begun.
+
+    So a job that is started again after its run became the latest one, which it names as the earlier run, makes no
+    other run.
+    """
+
+    def run_of(job: DedupJob) -> writer.Run:
+        earlier = storage.name(job.previous) if job.previous else None  # ids and changes are made from it
+        return writer.open_run(job.output, _inputs(job), made_from | {"previous": earlier}, settings, versions.DEDUP)
+
+    if job.previous is not None:
+        before = dataclasses.replace(job, previous=writer.built_on(job.previous))
+        own = run_of(before)
+        if own.uri == job.previous:
+            return before, own
+    return job, run_of(job)
 
 
 def _make(
@@ -246,7 +264,7 @@ def _copied_inputs(job: DedupJob, prior: str) -> dict[str, list[Input]]:
 def _made_from(
     job: DedupJob, shards: list[Shard], inputs: dict[str, list[Input]], fingerprint: str
 ) -> dict[str, object]:
-    """What tells this run's inputs from others'."""
+    """What tells this run's inputs from others', but for the earlier run."""
     copied = {name: [[file.path, file.checksum] for file in files] for name, files in inputs.items()}
     split = next(file.checksum for file in inputs["encoder"] if file.path.endswith("split.parquet"))
     skipped = {"skipped_shards": sorted(job.skipped)} if job.skipped else {}
@@ -255,6 +273,4 @@ def _made_from(
         **skipped,
         "encoder": [fingerprint, split],  # the description also holds measures and times, which change no answer
         "questions": writer.content_of(job.questions, shards),
-        # ids and changes are made from it
-        "previous": storage.name(job.previous) if job.previous else None,
     }

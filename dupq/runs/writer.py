@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Protocol
 
+from typing_extensions import TypedDict
+
 from dupq import __version__, storage
 from dupq.errors import DupqError, StorageError
 from dupq.json_files import read_whole
@@ -41,6 +43,12 @@ _log = logging.getLogger(__name__)
 EDITED = "review.tsv"  # people fill it in where it is
 _DESCRIBED = frozenset(("config.json", "manifest.json"))
 _READ_LATER = ("clusters/", "metrics.json", "embeddings/")  # by a run that this one is the earlier run of
+
+
+class _Manifest(TypedDict):
+    """What is read of manifest.json."""
+
+    inputs: dict[str, str | None]
 
 
 class StageReport(Protocol):
@@ -237,6 +245,12 @@ def previous_run(uri: str | None) -> str | None:
             "another earlier run"
         )
     return place
+
+
+def built_on(run: str) -> str | None:
+    """The earlier run that a finished run builds on; None if it builds on none."""
+    manifest = read_whole(storage.join(run, "manifest.json"), _Manifest)
+    return manifest["inputs"].get("previous") if manifest else None
 
 
 def read_success(run: str) -> Success | None:

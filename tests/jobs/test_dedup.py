@@ -402,6 +402,27 @@ def test_links_that_are_used_join_and_a_threshold_and_a_prior_may_be_given(
     assert metrics["calibration"]["prior_sites"] == ["elsewhere.example.com"]
 
 
+def test_a_job_that_is_started_again_after_its_run_became_the_latest_makes_no_other_run(
+    joining: Run, trained_sample: TrainedSample, tmp_path: Path
+) -> None:
+    """Every night's command names the folder of runs as --previous."""
+    import shutil
+
+    shutil.copytree(joining.uri, tmp_path / joining.run_id)
+    storage.write_json(f"{tmp_path}/latest.json", {"run_id": joining.run_id, "run": f"{tmp_path}/{joining.run_id}"})
+    night = {"previous": str(tmp_path), "assignments": (threshold_of(joining), "neighbours.k=9")}
+    first = dedup(job(trained_sample, tmp_path, **night))
+    assert first.run_id != joining.run_id
+    before = contents(first)
+    assert dedup(job(trained_sample, tmp_path, **night)).uri == first.uri
+    Path(first.path("_SUCCESS")).unlink()  # killed before it; latest.json names it nevertheless
+    Path(first.path("pairs")).joinpath("part-00000.parquet").unlink()
+    latest = {"run_id": joining.run_id, "run": f"{tmp_path}/{joining.run_id}"}
+    storage.write_json(f"{tmp_path}/latest.json", latest)
+    assert dedup(job(trained_sample, tmp_path, **night)).uri == first.uri
+    assert contents(first) == before
+
+
 def test_a_run_after_an_earlier_one_differs_in_nothing_but_the_ids_of_clusters(
     joining: Run, trained_sample: TrainedSample, tmp_path: Path
 ) -> None:
