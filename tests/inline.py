@@ -1,7 +1,6 @@
 """Jobs without Ray: their tasks run one after the other in this process. What Ray itself does is tested with Ray."""
 
 import sys
-import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -18,16 +17,14 @@ def without_ray() -> Iterator[None]:
     if tasks.run_tasks is _run_tasks:  # within another
         yield
         return
-    remote, cancel = ray.remote, ray.cancel
+    cancel = ray.cancel
     for function, other in _OTHERS.items():
         _replace_everywhere(function, other)
-    # What streams its results is read as it is made.
-    ray.remote = lambda work: types.SimpleNamespace(options=lambda **_: types.SimpleNamespace(remote=work))
-    ray.cancel = lambda stream: stream.close()
+    ray.cancel = lambda stream: stream.close()  # what streams its results is read as it is made
     try:
         yield
     finally:
-        ray.remote, ray.cancel = remote, cancel
+        ray.cancel = cancel
         for function, other in _OTHERS.items():  # also in modules that were imported meanwhile
             _replace_everywhere(other, function)
 
@@ -54,6 +51,7 @@ def _start(work: Callable[..., object], *arguments: object, **_: object) -> obje
 _OTHERS: dict[Callable[..., object], Callable[..., object]] = {
     tasks.run_tasks: _run_tasks,
     tasks.start: _start,
+    tasks.start_stream: lambda work, *arguments, **_: work(*arguments),
     tasks.result_of: lambda value: value,
     cluster.cpus: lambda: 16,
     cluster.gpus: lambda: 0,

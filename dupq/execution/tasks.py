@@ -4,7 +4,7 @@ import logging
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -183,12 +183,26 @@ def start(
     return task.remote(nodes.build(), work, *arguments)
 
 
+def start_stream(
+    work: Callable[..., Iterator[Result]], *arguments: object, retries: int = 0
+) -> "ray.ObjectRefGenerator[Result]":
+    """As `start`, of a function that yields results: each is there as soon as it is made."""
+    task = _STREAM_ON_NODE.options(num_cpus=1, max_retries=retries, num_returns="streaming")
+    return task.remote(nodes.build(), work, *arguments)
+
+
 def _on_node(job: nodes.Build, work: Callable[..., Result], *arguments: object) -> Result:
     nodes.check_same(job)
     return work(*arguments)
 
 
+def _stream_on_node(job: nodes.Build, work: Callable[..., Iterator[Result]], *arguments: object) -> Iterator[Result]:
+    nodes.check_same(job)
+    yield from work(*arguments)
+
+
 _ON_NODE = ray.remote(_on_node)
+_STREAM_ON_NODE = ray.remote(_stream_on_node)
 
 
 def result_of(reference: "ray.ObjectRef[Result]") -> Result:

@@ -23,7 +23,7 @@ import ray
 from dupq import storage
 from dupq.encoders.description import read_description, read_split
 from dupq.errors import DupqError
-from dupq.execution import cluster
+from dupq.execution import cluster, nodes
 from dupq.execution.tasks import Progress, Report, recorded, run_tasks, summarise
 from dupq.execution.units import Counts, skip_or
 from dupq.neighbours.embeddings import Embeddings
@@ -91,13 +91,16 @@ def _encode_by_pool(arguments: _EncodeArguments, rows: list[dict[str, str]], act
     from ray.data import ActorPoolStrategy, DataContext, from_items
 
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # its import sets another; errors are raised as well
-    DataContext.get_current().enable_progress_bars = False
+    context = DataContext.get_current()
+    context.enable_progress_bars = False
+    context.raise_original_map_exception = True  # Ray Data's own holds the actor's error as text only
     with warnings.catch_warnings():
         # Ray plans to replace max_restarts in 2.64, but has no successor yet; its default is to restart without end
         warnings.simplefilter("ignore", ray.util.annotations.RayDeprecationWarning)
         shards = from_items(rows, override_num_blocks=len(rows)).map_batches(
             EncodeShard,
             fn_constructor_args=arguments,
+            fn_constructor_kwargs={"job": nodes.build()},
             batch_size=1,
             compute=ActorPoolStrategy(size=actors),
             num_cpus=1,
@@ -161,8 +164,13 @@ class EncodeShard:
         batch_size: int,
         gpu: bool,
         earlier: Earlier | None = None,
+        job: nodes.Build | None = None,
     ) -> None:
-        """`representatives` is the file of questions that others represent; None encodes all."""
+        """`representatives` is the file of questions that others represent; None encodes all.
+
+        `job` is what the actor's node must have; None where that is known.
+        """
+        self._job = job
         self._earlier = earlier
         self._encoder, self._gpu = encoder, gpu
         self._sites = Sites(sites)
@@ -190,7 +198,9 @@ class EncodeShard:
         return _represented(self._representatives)
 
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Encode one shard; the batch holds one row."""
+        """Encode one shard; the batch holds one row. Raises ClusterError on a node that differs from the job's."""
+        if self._job is not None:
+            nodes.check_same(self._job)
         places = (str(batch[name][0]) for name in ("texts", "output", "contents"))
         counts, peak, written = recorded(self.shard, *places)
         result: dict[str, Any] = {name: [counts[label]] for name, label in _COUNTED.items()}

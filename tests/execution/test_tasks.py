@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 import ray
 
-from dupq.errors import ClusterError, DupqError
+from dupq.errors import ClusterError
 from dupq.execution import nodes, tasks
 from dupq.execution.tasks import run_tasks
 from dupq.shards import Shard
+from dupq.stages import encode
+from dupq.stages.training import fit
 
 pytestmark = pytest.mark.usefixtures("ray_started")
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a module of tests
@@ -89,11 +91,30 @@ def test_what_no_node_can_run_is_said_at_once(tmp_path: Path) -> None:
     assert time.monotonic() - began < 5
 
 
-def test_a_node_with_other_code_is_named_with_what_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def other_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The nodes have another numpy than this script."""
     here = {**nodes.build(), "numpy": "0.1"}
     monkeypatch.setattr(nodes, "build", lambda: here)
-    with pytest.raises(DupqError, match=r"the node \S+ differs from this script: numpy \S+ there and 0\.1 here;"):
+
+
+DIFFERS = r"the node \S+ differs from this script: numpy \S+ there and 0\.1 here;"
+
+
+def test_a_node_with_other_code_is_named_with_what_differs(other_nodes: None, tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match=DIFFERS):
         run_tasks("texts", wrong, [(shards(1)[0], str(tmp_path))])
+
+
+def test_so_is_one_that_streams_encodes_or_trains(other_nodes: None) -> None:
+    with pytest.raises(ClusterError, match=DIFFERS):
+        tasks.result_of(next(tasks.start_stream(iter, [1])))
+    rows = [dict.fromkeys(("texts", "output", "contents"), "/nowhere")]
+    with pytest.raises(ClusterError, match=DIFFERS):
+        encode._encode_by_pool(("/nowhere", ["a"], None, 1, False, None), rows, 1)
+    trained = tasks.start(fit.train_worker, {"build": nodes.build()})
+    with pytest.raises(ClusterError, match=DIFFERS):
+        tasks.result_of(trained)
 
 
 def test_the_hash_of_the_source_follows_every_file(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from dupq.dump.units import Unit, units
 from dupq.errors import FAULT, DupqError, HeadLostError
 from dupq.execution import cluster
 from dupq.execution.memory import measured
-from dupq.execution.tasks import RETRIES, lost, result_of, start
+from dupq.execution.tasks import RETRIES, lost, result_of, start, start_stream
 from dupq.runs import lease
 from dupq.stages.ingest import tasks, unfinished
 from dupq.stages.ingest.progress import IngestProgress
@@ -263,13 +263,12 @@ class _SiteIngest:
 
     def _read_parts(self) -> Iterator[tuple[Unit, ReadPart]]:
         """The parts of all units in order, while some units ahead are being read."""
-        read = ray.remote(tasks.read_unit).options(num_cpus=1, max_retries=RETRIES, num_returns="streaming")
         waiting, begun = deque(units(self._site)), deque[tuple[Unit, Any]]()
         try:
             while waiting or begun:
                 while waiting and len(begun) < self._run.ahead():
                     unit = waiting.popleft()
-                    begun.append((unit, read.remote(unit, self._job, self._work)))
+                    begun.append((unit, start_stream(tasks.read_unit, unit, self._job, self._work, retries=RETRIES)))
                 unit, parts = begun[0]
                 for reference in parts:
                     part: ReadPart = self._result(reference, unit.member.source)

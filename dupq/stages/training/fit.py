@@ -19,7 +19,7 @@ import numpy as np
 from dupq import storage
 from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import chosen
-from dupq.execution import cluster
+from dupq.execution import cluster, nodes
 from dupq.execution.tasks import RETRIES, Report, lost, run_tasks
 from dupq.execution.units import Counts
 from dupq.links.known import Known
@@ -88,7 +88,7 @@ def _train_together(loop_config: dict[str, Any], folder: str, workers: int, use_
     filesystem, path = storage.filesystem(folder)
     trainer = TorchTrainer(
         train_worker,
-        train_loop_config=loop_config,
+        train_loop_config={**loop_config, "build": nodes.build()},
         scaling_config=ScalingConfig(num_workers=workers, use_gpu=use_gpu, resources_per_worker={"CPU": 1}),
         run_config=RunConfig(
             name="fit",
@@ -131,6 +131,7 @@ class _Task:
 
 def train_worker(loop_config: dict[str, Any]) -> None:
     """One of the workers of Ray Train."""
+    nodes.check_same(loop_config["build"])
     import ray.train
     import ray.train.torch
 
