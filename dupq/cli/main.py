@@ -64,11 +64,10 @@ def _end(parser: Parser, given: Sequence[str] | None = None) -> None:
         sys.exit(error.exit_code)
     log.show_as(getattr(arguments, "log", "plain"))
     code, wrong = _done(arguments)
-    if code in (0, INTERRUPTED):
-        with contextlib.suppress(DupqError):
-            log.write_kept()
-    else:
+    if code not in (0, INTERRUPTED):
         _tell(arguments, code, wrong)
+    with contextlib.suppress(DupqError):  # the error too, and what was said of hooks
+        log.write_kept()
     if code == ClusterError.EXIT_CODE or head.lost.is_set():
         _leave(code)
     sys.exit(code)

@@ -9,7 +9,7 @@ from dupq.near_duplicates.band_choice import with_bands
 from dupq.pipelines.dedup import FREE_SECTIONS, DedupJob, dedup
 from dupq.pipelines.ingest import Checked, IngestJob, ingest
 from dupq.pipelines.train import TrainingJob, train, training_settings
-from dupq.runs import writer
+from dupq.runs import log, writer
 from dupq.settings import config
 
 
@@ -56,5 +56,6 @@ def from_dump(job: FromDumpJob, checked: Checked | None = None) -> writer.Run:
     questions, links, encoder = (storage.join(job.output, name) for name in ("questions", "links", "encoder"))
     known = links if storage.list_files(links, ".parquet") else None
     train(TrainingJob(questions, known, encoder, job.preset, job.settings_of("train")))
+    log.leave()  # the training's run: what dedup's check says is not of it
     runs = storage.join(job.output, "runs")
     return dedup(DedupJob(questions, encoder, runs, known, job.truth, assignments=job.settings_of("dedup")))

@@ -4,6 +4,7 @@ All of dupq logs to children of the logger `dupq`. With the default, a line is s
 behind `error: `; as JSON it has the time (UTC), the level, the stage, the run, and what else the record tells.
 """
 
+import contextlib
 import json
 import logging
 import sys
@@ -12,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from dupq import storage
+from dupq.errors import DupqError
 
 NAME = "run.log"
 Kind = Literal["plain", "json"]
@@ -110,6 +112,16 @@ def keep(uri: str) -> None:
         _logger.removeHandler(_kept)
     _kept = _Kept(uri)
     _logger.addHandler(_kept)
+
+
+def leave() -> None:
+    """What follows is of no run, until the next one begins."""
+    global _kept
+    with contextlib.suppress(DupqError):
+        write_kept()
+    if _kept is not None:
+        _logger.removeHandler(_kept)
+    _kept = place.run = place.stage = None
 
 
 def write_kept() -> None:

@@ -1,6 +1,7 @@
 """A dump to clusters in one job, with real Ray."""
 
 import json
+import logging
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -10,6 +11,7 @@ from dupq import storage
 from dupq.errors import SettingError
 from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.pipelines.from_dump import FromDumpJob, from_dump
+from dupq.runs import log, progress
 from dupq.sample.archive import SampleFiles, write_sample
 
 QUICK = ("ingest.shard_rows=150", "word_vectors.dimensions=20", "word_vectors.epochs=1", "calibration.precision=0.9")
@@ -49,3 +51,22 @@ def test_a_wrong_setting_is_told_before_any_work(sample: SampleFiles, tmp_path: 
     with pytest.raises(SettingError, match="has no 'q'"):
         job.check()
     assert not (tmp_path / "out").exists()
+
+
+def test_what_dedup_says_is_not_kept_with_the_trainings_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logger = logging.getLogger("dupq.tests.from_dump")
+
+    def trained(job: object) -> None:
+        with progress.of_stage(f"{tmp_path}/training", "fit", {}):
+            logger.info("of the training")
+        progress.end(f"{tmp_path}/training", "finished")
+
+    def refused(job: object) -> None:
+        assert log.place.run is None
+        logger.error("of dedup")
+
+    for name, other in {"ingest": lambda *_: None, "train": trained, "dedup": refused}.items():
+        monkeypatch.setattr(f"dupq.pipelines.from_dump.{name}", other)
+    from_dump(FromDumpJob((), str(tmp_path)))
+    kept = (tmp_path / "training" / "run.log").read_text().splitlines()
+    assert [json.loads(line)["message"] for line in kept] == ["of the training"]
