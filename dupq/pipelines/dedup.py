@@ -124,10 +124,10 @@ def dedup(job: DedupJob, checked: Settings | None = None) -> writer.Run:
     run = writer.open_run(job.output, _inputs(job), made_from, settings, versions.DEDUP)
     if run.finished:
         _log.info(f"run {run.run_id} is finished already")
-        run.point_latest()
         if not storage.exists(run.path("report.html")):
             page.write(run.uri)
-        check_gates(job.gates, read_metrics(run.uri), run.uri)
+        check_gates(job.gates, read_metrics(run.uri), run.uri, has_succeeded=True)
+        run.point_latest()
         if not settings.run.keep_work:
             tidying.tidy_at_end(run.uri)
         return run

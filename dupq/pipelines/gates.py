@@ -47,8 +47,8 @@ def check_rows(gates: Gates, questions: int, previous: str | None, run: str) -> 
         )
 
 
-def check_gates(gates: Gates, metrics: Metrics, run: str) -> None:
-    """Raise GateError for the first gate that a run does not pass."""
+def check_gates(gates: Gates, metrics: Metrics, run: str, has_succeeded: bool = False) -> None:
+    """Raise GateError for the first gate that a run does not pass; it may have succeeded before, with other gates."""
     recall = (metrics["links"] or {}).get("in_one_cluster")
     change = (metrics["drift"] or {}).get("questions_of_clusters_changed")
     failed = None
@@ -61,4 +61,6 @@ def check_gates(gates: Gates, metrics: Metrics, run: str) -> None:
         failed = f"--max-change {gates.max_change}: {change:.3f} of the questions of clusters have another cluster"
     if failed:
         progress.end(run, "gate missed")
-        raise GateError(f"{failed}; the run is complete but not marked as succeeded, see {run}/report.html")
+        complete = "the run is complete but not marked as succeeded"
+        before = "the run succeeded before, with other gates; latest.json is not moved"
+        raise GateError(f"{failed}; {before if has_succeeded else complete}, see {run}/report.html")

@@ -1,6 +1,7 @@
 """The whole job on the sample archive."""
 
 import json
+import shutil
 from importlib.resources import files
 from pathlib import Path
 
@@ -13,9 +14,10 @@ from inline import without_ray
 from trained import TrainedSample
 
 from dupq import storage
-from dupq.errors import DupqError, SettingError
+from dupq.errors import DupqError, GateError, SettingError
 from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.pipelines.evaluate import EvaluationJob, evaluate
+from dupq.pipelines.gates import Gates
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.report.summary import summary
 from dupq.runs.writer import Run
@@ -252,11 +254,20 @@ def test_a_rerun_does_nothing_twice(run: Run, trained_sample: TrainedSample) -> 
     assert {file.relative: Path(file.uri).stat().st_mtime_ns for file in storage.list_files(run.uri)} == before
 
 
+def test_a_finished_run_that_misses_a_gate_is_not_named_as_the_latest(
+    run: Run, trained_sample: TrainedSample, tmp_path: Path
+) -> None:
+    shutil.copytree(run.uri, tmp_path / run.run_id)
+    with pytest.raises(GateError, match="succeeded before"):
+        dedup(job(trained_sample, tmp_path, assignments=(WORK,), gates=Gates(max_cluster=0)))
+    assert not (tmp_path / "latest.json").exists()
+    dedup(job(trained_sample, tmp_path, assignments=(WORK,)))
+    assert storage.read_json(f"{tmp_path}/latest.json")["run_id"] == run.run_id
+
+
 def test_a_finished_run_is_rid_of_the_work_that_nothing_needs(
     run: Run, trained_sample: TrainedSample, tmp_path: Path
 ) -> None:
-    import shutil
-
     shutil.copytree(run.uri, tmp_path / run.run_id)
     again = dedup(job(trained_sample, tmp_path))
     assert again.uri == str(tmp_path / run.run_id)  # what is kept is no part of its identity
@@ -290,8 +301,6 @@ def contents(run: Run) -> dict[str, bytes]:
 def test_a_run_that_was_cut_off_is_finished_to_the_same_bytes_with_other_actors_and_blocks(
     joining: Run, trained_sample: TrainedSample, tmp_path: Path
 ) -> None:
-    import shutil
-
     copy = tmp_path / joining.run_id
     shutil.copytree(joining.uri, copy)
     for gone in ("neighbours", "calibrate", "beyond_lists", "pairs", "partition", "clusters", "evaluate"):

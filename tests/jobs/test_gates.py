@@ -57,6 +57,14 @@ def test_a_run_that_does_not_is_refused_with_what_it_reached(gates: Gates, said:
     assert found.endswith("; the run is complete but not marked as succeeded, see /runs/7/report.html")
 
 
+def test_of_a_run_that_has_succeeded_before_nothing_else_is_said() -> None:
+    with pytest.raises(GateError) as missed:
+        check_gates(Gates(max_cluster=1), METRICS, "/runs/7", has_succeeded=True)
+    assert str(missed.value).endswith(
+        "; the run succeeded before, with other gates; latest.json is not moved, see /runs/7/report.html"
+    )
+
+
 @pytest.mark.parametrize("lowest", [0.0, 0.5])
 def test_a_recall_that_nothing_could_be_measured_on_is_refused(lowest: float) -> None:
     said = f"--min-recall {lowest}: the recall of known duplicates in one cluster is not measured"
