@@ -29,6 +29,7 @@ class Shard(NamedTuple):
     uri: str
     site: str
     version: str | None = None  # of the file when the run was opened; None: any
+    skip_as: str | None = None  # what --skip-shard calls it; None: the job cannot leave it out
 
     @property
     def file(self) -> str:
@@ -36,20 +37,25 @@ class Shard(NamedTuple):
         return f"part-{self.number:05d}.parquet"
 
 
-def question_shards(uri: str, skipped: Sequence[str] = ()) -> tuple[list[Shard], Sites]:
+def question_shards(uri: str, skipped: Sequence[str] | None = None) -> tuple[list[Shard], Sites]:
     """The shards of a questions table in the order of their paths but for those `skipped`, and the sites of all.
 
-    `skipped` are paths below `uri`. Raises DupqError if there is nothing, a file outside a `site=…` folder, or no file
-    at a path to skip.
+    `skipped` are paths below `uri`; None: the job has no --skip-shard. Raises DupqError if there is nothing, a file
+    outside a `site=…` folder, or no file at a path to skip.
     """
     files = _tables(uri, "question")
-    missing = sorted(set(skipped) - {file.relative for file in files})
+    left_out = skipped or ()
+    missing = sorted(set(left_out) - {file.relative for file in files})
     if missing:
         raise DupqError(f"--skip-shard {missing[0]}: no such file below {uri}; the first there is {files[0].relative}")
-    kept = [file for file in files if file.relative not in skipped]
+    kept = [file for file in files if file.relative not in left_out]
     if not kept:
         raise DupqError(f"--skip-shard: no shard of {uri} is left")
-    shards = [Shard(index, file.uri, _site_of(file.uri)) for index, file in enumerate(kept)]
+    can_skip = skipped is not None
+    shards = [
+        Shard(index, file.uri, _site_of(file.uri), skip_as=file.relative if can_skip else None)
+        for index, file in enumerate(kept)
+    ]
     return shards, Sites([_site_of(file.uri) for file in files])
 
 

@@ -20,6 +20,12 @@ def test_a_skipped_shard_is_left_out_and_its_site_keeps_its_place(questions: Pat
     shards, sites = question_shards(str(questions), ["site=a/0.parquet", "site=a/1.parquet"])
     assert [(shard.number, shard.site) for shard in shards] == [(0, "b")]
     assert sites.names == ["a", "b"]
+    assert [shard.skip_as for shard in shards] == ["site=b/0.parquet"]
+
+
+def test_a_job_that_cannot_skip_shards_knows_no_name_for_that(questions: Path) -> None:
+    assert {shard.skip_as for shard in question_shards(str(questions))[0]} == {None}
+    assert [shard.skip_as for shard in question_shards(str(questions / "site=a"), [])[0]] == ["0.parquet", "1.parquet"]
 
 
 def test_a_shard_to_skip_that_is_not_there_is_an_error(questions: Path) -> None:

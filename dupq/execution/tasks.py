@@ -131,17 +131,22 @@ def recorded(work: Callable[..., Counts], *arguments: object) -> Outcome:
     return counts, peak, written
 
 
+def _shards(call: tuple[object, ...]) -> list[Shard]:
+    return [argument for argument in call if isinstance(argument, Shard)]
+
+
 def _name(call: tuple[object, ...], place: int, pieces: int) -> str:
     """The file of the shard that a call works on, else which piece of the stage it is."""
-    shards = [argument.uri for argument in call if isinstance(argument, Shard)]
-    return shards[0] if shards else f"piece {place} of {pieces}"
+    shards = _shards(call)
+    return shards[0].uri if shards else f"piece {place} of {pieces}"
 
 
 def _widen(label: str, piece: _Piece, waiting: Sequence[_Piece], gpus: int, error: BaseException) -> None:
     """Give a piece whose worker died more CPUs, and those that wait if memory was short. At last ClusterError."""
     piece.deaths += 1
     if piece.deaths > RETRIES or isinstance(error, ray.exceptions.LocalRayletDiedError):
-        raise lost(f"{label}: {piece.name}", piece.deaths, error) from error
+        skip_as = next((shard.skip_as for shard in _shards(piece.arguments)), None)
+        raise lost(f"{label}: {piece.name}", piece.deaths, error, skip_as) from error
     piece.cpus = max(piece.cpus, min(piece.cpus * _WIDER, cluster.widest(gpus)))
     if _is_memory(error):
         for other in waiting:
@@ -151,13 +156,16 @@ def _widen(label: str, piece: _Piece, waiting: Sequence[_Piece], gpus: int, erro
     )
 
 
-def lost(what: str, attempts: int, error: BaseException) -> ClusterError:
-    """The error of a piece of work whose workers died in that many attempts, the last one of `error`."""
-    remedy = (
-        "nodes with more memory for each CPU are needed, or smaller shards"
-        if _is_memory(error)
-        else "if a shard does this each time, dedup can leave it out with --skip-shard"
-    )
+def lost(what: str, attempts: int, error: BaseException, skip_as: str | None = None) -> ClusterError:
+    """The error of a piece of work whose workers died in that many attempts, the last one of `error`.
+
+    `skip_as` is what --skip-shard calls it, where the job has that option.
+    """
+    remedy = "run the same command again to go on"
+    if _is_memory(error):
+        remedy = "nodes with more memory for each CPU are needed, or smaller shards"
+    elif skip_as is not None:
+        remedy = f"if it does this each time, --skip-shard {skip_as} leaves it out"
     return ClusterError(f"{what}: given up after {attempts} attempt(s): {_reason(error)}; {remedy}")
 
 

@@ -20,7 +20,9 @@ ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers canno
 
 
 def shards(count: int) -> list[Shard]:
-    return [Shard(number, f"/archive/site=a/{number}.parquet", "a") for number in range(count)]
+    """As of a job that can leave some out."""
+    names = [f"site=a/{number}.parquet" for number in range(count)]
+    return [Shard(number, f"/archive/{name}", "a", skip_as=name) for number, name in enumerate(names)]
 
 
 def note(file: str) -> int:
@@ -65,9 +67,19 @@ def test_a_shard_that_kills_its_workers_is_named_after_all_others_are_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tasks, "RETRIES", 1)
-    with pytest.raises(ClusterError, match=r"texts: /archive/site=a/0\.parquet: given up after 2 .*--skip-shard"):
+    given_up = r"texts: /archive/site=a/0\.parquet: given up after 2 .*"
+    with pytest.raises(ClusterError, match=rf"{given_up} --skip-shard site=a/0\.parquet leaves it out$"):
         run_tasks("texts", poisoned, [(shard, str(tmp_path)) for shard in shards(6)])
     assert [note(str(tmp_path / str(number))) - 1 for number in range(6)] == [2, 1, 1, 1, 1, 1]
+
+
+def test_only_where_it_is_known_the_option_to_skip_a_shard_is_advised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "RETRIES", 0)
+    [elsewhere] = [shard._replace(skip_as=None) for shard in shards(1)]
+    with pytest.raises(ClusterError, match=r"0\.parquet: given up .*; run the same command again to go on$"):
+        run_tasks("texts", poisoned, [(elsewhere, str(tmp_path))])
 
 
 def test_after_too_little_memory_fewer_tasks_run_side_by_side(tmp_path: Path) -> None:
