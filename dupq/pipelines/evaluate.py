@@ -60,9 +60,13 @@ class EvaluationJob:
             check_links(self.links)
         if self.encoder is None:
             return config.assign_free(config.load(), self.assignments, _BASELINES_READ, "not read without an encoder")
-        settings = config.assign_to_trained(read_settings(self.encoder), self.assignments, FREE_SECTIONS)
+        settings = self.settings(self.encoder)
         check_encoder(self.encoder, sites)
         return settings
+
+    def settings(self, encoder: str) -> Settings:
+        """The settings of a run with the encoder at `encoder`."""
+        return config.assign_to_trained(read_settings(encoder), self.assignments, FREE_SECTIONS)
 
 
 def evaluate(job: EvaluationJob, checked: Settings | None = None) -> str:
@@ -73,6 +77,8 @@ def evaluate(job: EvaluationJob, checked: Settings | None = None) -> str:
     if job.encoder is not None:
         job = dataclasses.replace(job, encoder=encoder_at(job.encoder))
     settings = checked or job.check()
+    if job.encoder is not None and job.settings(job.encoder) != settings:
+        raise DupqError(f"{job.encoder}: {storage.CHANGED}")
     found, sites = question_shards(job.questions)
     shards = pinned(found)
     output = storage.absolute(job.output)

@@ -1,12 +1,14 @@
 """The evaluation job: what it may be told, and that it measures what it was asked for and nothing else."""
 
+import dataclasses
+import shutil
 from pathlib import Path
 
 import pytest
 from trained import TrainedSample
 
 from dupq import storage
-from dupq.errors import SettingError
+from dupq.errors import DupqError, SettingError
 from dupq.evaluation.tables import TABLES
 from dupq.pipelines.evaluate import EvaluationJob, evaluate
 
@@ -64,3 +66,14 @@ def test_metrics_hold_what_was_asked_for_and_nothing_else(trained_sample: Traine
     assert measured["all"] == {**measured["retrieval"], **measured["pairs"]}
     assert "MAP" not in shown["pairs"]
     assert "half of them linked" not in shown["retrieval"]
+
+
+def test_an_encoder_that_is_replaced_after_the_check_is_refused(trained_sample: TrainedSample, tmp_path: Path) -> None:
+    shutil.copytree(trained_sample.encoder, tmp_path / "encoder")
+    asked = dataclasses.replace(job(trained_sample, tmp_path / "out"), encoder=str(tmp_path / "encoder"))
+    checked = asked.check()
+    description = storage.read_json(f"{tmp_path}/encoder/encoder.json")
+    description["settings"]["text"]["fields"] = "title"
+    storage.write_json(f"{tmp_path}/encoder/encoder.json", description)
+    with pytest.raises(DupqError, match=storage.CHANGED):
+        evaluate(asked, checked)
