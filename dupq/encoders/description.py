@@ -95,8 +95,13 @@ def read_description(uri: str) -> Description:
 
 def read_settings(uri: str) -> Settings:
     """The settings that the encoder at `uri` was trained with; raises DupqError as `read_description` does."""
+    return settings_of(read_description(uri), uri)
+
+
+def settings_of(description: Description, uri: str) -> Settings:
+    """The settings in the description of the encoder at `uri`; raises DupqError as `read_description` does."""
     try:
-        return config.from_dict(read_description(uri)["settings"])
+        return config.from_dict(description["settings"])
     except SettingError as error:
         raise DupqError(f"{storage.join(uri, 'encoder.json')}: {error}; {_REMEDY}") from error
 

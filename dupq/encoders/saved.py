@@ -16,7 +16,7 @@ import torch
 
 from dupq import storage
 from dupq.encoders.build import rebuild
-from dupq.encoders.description import FORMAT, encoder_at, read_description, read_settings
+from dupq.encoders.description import FORMAT, encoder_at, read_description, settings_of
 from dupq.encoders.fitness import Fitness
 from dupq.encoders.kinds import read_by_its_kind
 from dupq.encoders.protocol import Encoder
@@ -81,7 +81,7 @@ def load(uri: str) -> SavedEncoder:
     described: dict[str, object] = {name: value for name, value in description.items() if name in DESCRIBED}
     if _fingerprint(model, words, described) != description["fingerprint"]:
         raise DupqError(f"{uri}: the encoder's files are damaged or from different trainings; train or copy it anew")
-    settings = read_settings(uri)
+    settings = settings_of(description, uri)  # not read again: it may be of another encoder by now
     place = storage.join(uri, "model.safetensors")
     try:
         settings = settings.changed(encoder=read_by_its_kind(settings.encoder))

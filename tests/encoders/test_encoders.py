@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from dupq.encoders.batches import batches, padded_length
 from dupq.encoders.build import build
+from dupq.encoders.description import read_description
 from dupq.encoders.fitness import Fitness
 from dupq.encoders.saved import SavedEncoder, load, save
 from dupq.errors import DupqError
@@ -51,6 +52,15 @@ def test_a_saved_encoder_is_the_same_when_opened(saved: str, tmp_path: Path) -> 
     assert (tmp_path / "again" / "model.safetensors").read_bytes() == (tmp_path / "model.safetensors").read_bytes()
     assert (tmp_path / "again" / "encoder.json").read_bytes() == (tmp_path / "encoder.json").read_bytes()
     assert (first.pair_threshold, first.fitness, first.metrics) == (0.5, FITNESS, {"x": 1})
+
+
+def test_settings_are_those_of_the_description_that_was_checked(saved: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, checked = Path(saved) / "encoder.json", read_description(saved)
+    other = json.loads(place.read_text())
+    other["settings"]["text"]["fields"] = "title"
+    place.write_text(json.dumps(other))  # replaced while it is opened
+    monkeypatch.setattr("dupq.encoders.saved.read_description", lambda uri: checked)
+    assert load(saved).settings.text == config.load().text
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "vocabulary.txt"])
