@@ -68,8 +68,8 @@ def encode_texts(
     actors = settings.actors or max(1, gpus or cluster.cpus() // 2)
     arguments = (job.encoder, sites.names, job.representatives, settings.batch_size, bool(gpus), earlier)
     gpus_each = 1 if gpus else 0
-    cluster.check_fits("encode", 1, gpus_each, min(actors, len(rows)))
     if len(rows) > actors:
+        cluster.check_fits("encode", 1, gpus_each, actors)  # else tasks wait for each other
         try:
             return _encode_by_pool(arguments, rows, actors)
         except ray.exceptions.RayError as error:
