@@ -4,6 +4,7 @@ The server is real (moto), behind a proxy that does the harm.
 """
 
 import dataclasses
+import json
 import os
 import re
 import threading
@@ -18,6 +19,7 @@ from dupq.cli.main import main
 from dupq.dump.archives import seven_zip
 from dupq.errors import DupqError, SettingError, StorageError
 from dupq.execution import exchange
+from dupq.runs import log
 from dupq.runs.table_view import stored
 from dupq.s3 import patience as s3_patience
 
@@ -273,8 +275,12 @@ def test_a_wait_that_is_no_moments_matter_is_told(
 ) -> None:
     monkeypatch.setattr(s3_patience, "_TOLD_AFTER", 0.02)
     proxy.faults = [Fault("status", times=10)]
+    log.show_as("json")
     assert not storage.exists(f"{folder}/text")
-    assert re.fullmatch(r"s3://dupq/faults/text: throttled \(503\); trying again for 60 s\n", capsys.readouterr().err)
+    log.show_as("plain")
+    told = json.loads(capsys.readouterr().err)
+    assert told["level"] == "warning"
+    assert told["message"] == "s3://dupq/faults/text: throttled (503); trying again for 60 s"
 
 
 def test_nothing_listens_and_nothing_is_there(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,7 +81,7 @@ def _done(arguments: argparse.Namespace) -> tuple[int, str]:
         _log.error(str(error))
         return error.exit_code, str(error)
     except KeyboardInterrupt:
-        print("interrupted; run the same command again to go on", file=sys.stderr)
+        log.progress_line(_log, "interrupted; run the same command again to go on")
         return INTERRUPTED, "interrupted"
     except Exception as error:
         _log.error("this is a fault of dupq; please report it with the lines above", exc_info=True)

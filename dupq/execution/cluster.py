@@ -14,7 +14,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dupq.errors import ClusterError, SettingError
 from dupq.execution import head, metrics, nodes
+from dupq.runs import log
 
+_log = logging.getLogger(__name__)
 _PATIENCE_SECONDS = 10
 _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
 _OBJECT_STORE_BYTES = 300_000_000  # work is exchanged as files; objects are small
@@ -174,7 +176,7 @@ def fits(cpus: float, gpus: float, workers: int = 1) -> bool:
 def check_fits(label: str, cpus: float, gpus: float, workers: int = 1) -> None:
     """Say what cannot be scheduled and what the cluster has.
 
-    Raises ClusterError if no node may join the cluster, else writes a line to stderr.
+    Raises ClusterError if no node may join the cluster, else says it in a line.
     """
     if fits(cpus, gpus, workers):
         return
@@ -183,7 +185,7 @@ def check_fits(label: str, cpus: float, gpus: float, workers: int = 1) -> None:
     said = f"{label} needs {f'{workers} times ' if workers > 1 else ''}{each}, each on one node; the nodes have {has}"
     if not may_grow():
         raise ClusterError(f"{said}; ask for less, or join a larger cluster with --ray")
-    print(f"waiting for nodes: {said}", file=sys.stderr, flush=True)
+    log.progress_line(_log, f"waiting for nodes: {said}")
 
 
 def may_grow() -> bool:

@@ -9,10 +9,10 @@ run's identity.
 """
 
 import itertools
+import logging
 import math
 import os
 import random
-import sys
 import time
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
@@ -20,11 +20,12 @@ from typing import NamedTuple, TypeVar
 from dupq.errors import DupqError, SettingError
 from dupq.s3.trouble import ERRORS, Doing, Trouble, trouble
 
+_log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 20.0  # seconds: what the first and the last wait are at most
 _DOUBLINGS = 8  # from the one to the other
-_TOLD_AFTER = 10.0  # seconds that something fails before standard error says so
+_TOLD_AFTER = 10.0  # seconds that something fails before the log says so
 _CHANCE = random.Random()  # many workers that fail together must not try again together
 
 
@@ -75,7 +76,7 @@ def _final(uri: str, found: Trouble, waited: float) -> DupqError:
 
 
 class _Told:
-    """When standard error was told last, once for all threads and files of a process."""
+    """When the log was told last, once for all threads and files of a process."""
 
     last = -math.inf
 
@@ -85,7 +86,7 @@ def _tell(uri: str, found: Trouble, waited: float, left: float) -> None:
     now = time.monotonic()
     if waited >= _TOLD_AFTER and now - _Told.last >= 60:
         _Told.last = now
-        print(f"{uri}: {found.text}; trying again for {left:.0f} s", file=sys.stderr, flush=True)
+        _log.warning(f"{uri}: {found.text}; trying again for {left:.0f} s", extra={"is_progress": True})
 
 
 def _seconds(name: str, default: float) -> float:

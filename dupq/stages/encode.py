@@ -11,7 +11,6 @@ import functools
 import importlib.metadata
 import json
 import logging
-import sys
 import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -39,6 +38,7 @@ from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites
 if TYPE_CHECKING:
     from dupq.encoders.saved import SavedEncoder
 
+_log = logging.getLogger(__name__)
 _RESTARTS = 1  # of an actor that died
 
 
@@ -75,7 +75,7 @@ def encode_texts(
         except ray.exceptions.RayError as error:
             if isinstance(error, ray.exceptions.RayTaskError):
                 raise
-            print("encode: an actor died; the rest is encoded by a task a shard", file=sys.stderr, flush=True)
+            _log.warning("encode: an actor died; the rest is encoded by a task a shard")
     uris = [file.uri for file in files]
     return run_tasks("encode", _encode_alone, [(arguments, row) for row in rows], gpus=gpus_each, names=uris)
 

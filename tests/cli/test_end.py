@@ -32,3 +32,21 @@ def test_a_missed_gate_and_a_hook_that_failed_are_in_the_log_of_the_run(tmp_path
     assert lines[0]["message"] == "--max-cluster 1: the largest cluster has 2 questions"
     assert lines[0]["run"] == "run"
     assert json.loads((run / "progress.json").read_text())["state"] == "gate missed"
+
+
+INTERRUPTED = """
+from dupq.cli import main
+
+def job():
+    raise KeyboardInterrupt
+
+parser = main.Parser()
+parser.set_defaults(do=lambda _: job(), job="dedup", log="json")
+main._end(parser, [])
+"""
+
+
+def test_that_a_job_was_interrupted_is_a_line_of_the_log() -> None:
+    ended = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=False)
+    assert ended.returncode == 130
+    assert json.loads(ended.stderr)["message"] == "interrupted; run the same command again to go on"

@@ -1,3 +1,4 @@
+import json
 import os
 import signal
 import subprocess
@@ -9,8 +10,9 @@ import pytest
 import ray
 
 from dupq.errors import ClusterError
-from dupq.execution import nodes, tasks
+from dupq.execution import cluster, nodes, tasks
 from dupq.execution.tasks import run_tasks
+from dupq.runs import log
 from dupq.shards import Shard
 from dupq.stages import encode
 from dupq.stages.training import fit
@@ -101,6 +103,16 @@ def test_what_no_node_can_run_is_said_at_once(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match=r"texts needs 1000 CPU\(s\)"):
         run_tasks("texts", wrong, [(shards(1)[0], str(tmp_path))], cpus=1000)
     assert time.monotonic() - began < 5
+
+
+def test_what_a_growing_cluster_waits_for_is_a_line_of_the_log(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cluster, "may_grow", lambda: True)
+    log.show_as("json")
+    cluster.check_fits("fit", 1000, 0)
+    log.show_as("plain")
+    assert json.loads(capsys.readouterr().err)["message"].startswith("waiting for nodes: fit needs 1000 CPU(s)")
 
 
 @pytest.fixture

@@ -3,11 +3,15 @@
 from pathlib import Path
 
 import pytest
+import ray
 
 from dupq import storage
 from dupq.errors import DupqError
+from dupq.execution.tasks import Report
+from dupq.runs.layout import Encoding
 from dupq.settings.dedup import EncodeSettings
 from dupq.stages import encode
+from dupq.text.keys import Sites
 
 
 @pytest.fixture
@@ -31,3 +35,32 @@ def test_a_run_begun_on_gpus_needs_them_to_its_end(place: str, monkeypatch: pyte
     assert encode.gpus_for(place, EncodeSettings(gpus=1), f"{place}.embeddings", {}) == 1
     with pytest.raises(DupqError, match="begun on GPUs, and the cluster has none now"):
         encode.gpus_for(place, EncodeSettings(), f"{place}.embeddings", {})
+
+
+@pytest.fixture
+def ways(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """By which ways shards were encoded, and how many workers had to fit side by side."""
+    taken: list[str] = []
+
+    def pool(arguments: object, rows: object, actors: int) -> Report:
+        taken.append("a pool")
+        raise ray.exceptions.ActorDiedError
+
+    monkeypatch.setattr(encode, "read_description", lambda encoder: {"fingerprint": ""})
+    monkeypatch.setattr(encode.cluster, "check_fits", lambda *asked: taken.append(f"{asked[-1]} fit"))
+    monkeypatch.setattr(encode, "_encode_by_pool", pool)
+    monkeypatch.setattr(encode, "run_tasks", lambda *_, **__: taken.append("tasks"))
+    return taken
+
+
+@pytest.mark.parametrize(("shards", "wanted"), [(2, ["tasks"]), (3, ["2 fit", "a pool", "tasks"])])
+def test_only_the_actors_of_a_pool_must_fit_side_by_side(
+    shards: int, wanted: list[str], ways: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(shards):
+        storage.write_bytes(f"{tmp_path}/texts/{number}.parquet", b"")
+    folders = (f"{tmp_path}/{name}" for name in ("contents", "encoder"))
+    job = Encoding(f"{tmp_path}/texts", *folders, None, f"{tmp_path}/as.json", f"{tmp_path}/embeddings")
+    encode.encode_texts(job, Sites(["a"]), EncodeSettings(actors=2))
+    assert ways == wanted
+    assert ("an actor died" in capsys.readouterr().out) == ("a pool" in wanted)
