@@ -1,8 +1,9 @@
 """What a run takes from an earlier one: the texts and embeddings of questions that say what they said then.
 
 A shard's questions are looked for in the earlier files whose span of ids its own meets: both are sorted, or nearly so.
-What is not found there is made anew. The answer is that of a run without an earlier one, byte for byte; so nothing is
-taken that was made in another way or is damaged, nor embeddings from a GPU, which depend on the others of their batch.
+At most 8 are read: those beyond them are counted as left out. What is not found there is made anew. The answer is that
+of a run without an earlier one, byte for byte; so nothing is taken that was made in another way or is damaged, nor
+embeddings from a GPU, which depend on the others of their batch.
 """
 
 import logging
@@ -17,6 +18,7 @@ import pyarrow.parquet as pq
 from typing_extensions import TypedDict
 
 from dupq import storage
+from dupq.execution.tasks import CAP
 from dupq.json_files import read_whole
 from dupq.runs import versions
 from dupq.runs.layout import RunLayout
@@ -28,6 +30,7 @@ from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites
 _log = logging.getLogger(__name__)
 _AT_A_TIME = 16  # footers that are read; on S3 each waits for the network
 _FILES = 8  # of the earlier run that are read for a shard
+LEFT_OUT = f"{CAP}files of the earlier run beyond {_FILES} for a shard"  # how they are counted
 _ROWS_AT_ONCE = 8_192
 
 
@@ -57,12 +60,11 @@ class Earlier(NamedTuple):
     spans: list[Span]
 
     def names_for(self, site: str, ids: np.ndarray) -> list[str]:
-        """The files that may hold questions of `site` with these ids."""
+        """All files that may hold questions of `site` with these ids."""
         if not len(ids):
             return []
         low, high = int(ids.min()), int(ids.max())
-        met = [span.name for span in self.spans if span.site == site and span.low <= high and low <= span.high]
-        return met[:_FILES]
+        return [span.name for span in self.spans if span.site == site and span.low <= high and low <= span.high]
 
 
 class Contents(NamedTuple):
@@ -147,10 +149,20 @@ def _ends(uri: str) -> tuple[int, int] | None:
     return min(column.min for column in columns), max(column.max for column in columns)
 
 
-def read_contents(earlier: Earlier, site: str, ids: np.ndarray) -> tuple[list[str], Contents]:
-    """The names of the files that may hold the questions `ids` of `site`, and the hashes that are in them."""
-    names = earlier.names_for(site, ids)
-    return names, hashes_in([storage.join(earlier.contents, name) for name in names])
+class Found(NamedTuple):
+    """What the earlier run has for the questions of a shard."""
+
+    names: list[str]  # of the files that may hold them and are read
+    contents: Contents
+    left_out: int  # files that may hold some too
+
+
+def find_contents(earlier: Earlier | None, site: str, ids: np.ndarray) -> Found:
+    """What there is of the questions `ids` of `site`; nothing without an earlier run."""
+    met = [] if earlier is None else earlier.names_for(site, ids)
+    names = met[:_FILES]
+    uris = [] if earlier is None else [storage.join(earlier.contents, name) for name in names]
+    return Found(names, hashes_in(uris), len(met) - len(names))
 
 
 def hashes_in(uris: Sequence[str]) -> Contents:

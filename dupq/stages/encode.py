@@ -31,7 +31,7 @@ from dupq.runs import versions
 from dupq.runs.embeddings import embeddings_table
 from dupq.runs.layout import Encoding, RunLayout
 from dupq.settings.dedup import EncodeSettings
-from dupq.stages.earlier import Earlier, earlier_embeddings, hashes_in, read_contents, read_embeddings
+from dupq.stages.earlier import LEFT_OUT, Earlier, earlier_embeddings, find_contents, hashes_in, read_embeddings
 from dupq.tables import REPRESENTATIVES, TEXTS
 from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites
 
@@ -140,7 +140,7 @@ def gpus_for(place: str, settings: EncodeSettings, embeddings: str, made_by: Map
 
 
 _CUT, _TAKEN = "cap: texts cut at encoder.maximum_tokens", "embeddings as in the earlier run"
-_COUNTED = {"rows_in": "rows_in", "rows_out": "rows_out", "cut": _CUT, "taken": _TAKEN}
+_COUNTED = {"rows_in": "rows_in", "rows_out": "rows_out", "cut": _CUT, "taken": _TAKEN, "left_out": LEFT_OUT}
 
 
 def _cause(error: BaseException) -> BaseException:
@@ -203,7 +203,7 @@ class EncodeShard:
             nodes.check_same(self._job)
         places = (str(batch[name][0]) for name in ("texts", "output", "contents"))
         counts, peak, written = recorded(self.shard, *places)
-        result: dict[str, Any] = {name: [counts[label]] for name, label in _COUNTED.items()}
+        result: dict[str, Any] = {name: [counts.get(label, 0)] for name, label in _COUNTED.items()}
         result |= {"peak_mb": [peak], "written": [json.dumps(written)]}
         return {name: np.array(value) for name, value in result.items()}
 
@@ -214,7 +214,8 @@ class EncodeShard:
     def _encode(self, texts: str, output: str, contents: str) -> Counts:
         table = storage.read_table(texts, TEXTS)
         table = table.filter(pa.array(~np.isin(table["key"].to_numpy(), self._represented)))
-        keys, then = table["key"].to_numpy(), self._embeddings_then(contents, table["key"].to_numpy())
+        keys = table["key"].to_numpy()
+        then, left_out = self._embeddings_then(contents, keys)
         known = np.zeros(0, np.int64) if then is None else self._keys_of(then)
         encoded, cut = self._saved.reader.encode(table.filter(pa.array(~np.isin(keys, known))), self._batch_size)
         found = embeddings_table(Embeddings(keys[~np.isin(keys, known)], *encoded), self._sites)
@@ -222,21 +223,24 @@ class EncodeShard:
             both = pa.concat_tables([found, then.cast(found.schema)])
             places = np.argsort(self._keys_of(both), kind="stable")
             found = both.take(pa.array(places[np.argsort(np.argsort(keys, kind="stable"), kind="stable")]))
-        counts = {"rows_in": len(table), _CUT: cut, _TAKEN: len(known)}
+        counts = {"rows_in": len(table), _CUT: cut, _TAKEN: len(known), LEFT_OUT: left_out}
         storage.write_table(output, found, found.schema, {"rows_in": len(table)})
         return {**counts, "rows_out": len(table)}
 
     def _keys_of(self, table: pa.Table) -> np.ndarray:
         return self._sites.pack_columns(table["site"], table["question_id"], "embeddings")
 
-    def _embeddings_then(self, contents: str, keys: np.ndarray) -> pa.Table | None:
-        """The rows of the earlier run for those of the questions `keys`, of one site, that say what they said then."""
+    def _embeddings_then(self, contents: str, keys: np.ndarray) -> tuple[pa.Table | None, int]:
+        """The rows of the earlier run for those of the questions `keys`, of one site, that say what they said then.
+
+        And how many files were left out that may hold some too.
+        """
         if self._earlier is None or not len(keys):
-            return None
+            return None, 0
         site, mine = self._sites.names[int(keys[0]) >> ID_BITS], hashes_in([contents])
-        names, then = read_contents(self._earlier, site, mine.ids)
+        names, then, left_out = find_contents(self._earlier, site, mine.ids)
         same = mine.ids[then.are_same(mine.ids, mine.hashes)]
-        return read_embeddings(self._earlier, names, np.intersect1d(same, keys & MAXIMUM_ID))
+        return read_embeddings(self._earlier, names, np.intersect1d(same, keys & MAXIMUM_ID)), left_out
 
 
 def _represented(representatives: str | None) -> np.ndarray:

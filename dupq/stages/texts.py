@@ -10,7 +10,7 @@ from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
 from dupq.settings.text import TextSettings
 from dupq.shards import Shard, read_shard, read_shard_pieces
-from dupq.stages.earlier import Contents, Earlier, read_contents, read_texts
+from dupq.stages.earlier import LEFT_OUT, Earlier, Found, find_contents, read_texts
 from dupq.tables import ANSWERS, CONTENTS, QUESTIONS, TEXTS
 from dupq.text.contents import content_hashes
 from dupq.text.keys import MAXIMUM_ID, Sites
@@ -72,7 +72,7 @@ def _texts_of_shard(
     earlier: Earlier | None,
 ) -> Counts:
     def make() -> Counts:
-        names, then = _contents_then(shard, earlier)
+        names, then, left_out = _contents_then(shard, earlier)
         tables, hashes, is_same = [TEXTS.empty_table()], [CONTENTS.empty_table()], [np.zeros(0, bool)]
         keys = [np.zeros(0, np.int64)]
         for piece in read_shard_pieces(shard, QUESTIONS, ["question_id", "title", "body_html"], _ROWS_AT_ONCE):
@@ -96,15 +96,16 @@ def _texts_of_shard(
         empty = pc.sum(pc.equal(texts["text"], "")).as_py() or 0
         counts = {"rows_in": len(texts), "empty texts": empty}
         storage.write_table(output, texts, TEXTS, counts)
-        return {**counts, "rows_out": len(texts), "texts as in the earlier run": taken}
+        return {**counts, "rows_out": len(texts), "texts as in the earlier run": taken, LEFT_OUT: left_out}
 
     return skip_or(output, make)
 
 
-def _contents_then(shard: Shard, earlier: Earlier | None) -> tuple[list[str], Contents]:
-    if earlier is None:
-        return [], Contents(np.zeros(0, np.int64), np.zeros((0, 2), np.int64))
-    return read_contents(earlier, shard.site, read_shard(shard, QUESTIONS, ["question_id"])["question_id"].to_numpy())
+def _contents_then(shard: Shard, earlier: Earlier | None) -> Found:
+    ids = np.zeros(0, np.int64)
+    if earlier is not None:
+        ids = read_shard(shard, QUESTIONS, ["question_id"])["question_id"].to_numpy()
+    return find_contents(earlier, shard.site, ids)
 
 
 def _in_order(table: pa.Table, keys: np.ndarray, sites: Sites) -> pa.Table:

@@ -1,0 +1,40 @@
+"""What is taken from an earlier run, and what is left out."""
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from dupq import storage
+from dupq.settings.text import TextSettings
+from dupq.shards import Shard
+from dupq.stages import earlier
+from dupq.stages.texts import make_texts
+from dupq.tables import QUESTIONS, TEXTS
+from dupq.text.keys import Sites
+
+SITES = Sites(["a"])
+SHARDS = 10  # each of whose ids span those of all others
+
+
+def shards(folder: Path) -> list[Shard]:
+    made = [Shard(number, f"{folder}/site=a/{number}.parquet", "a") for number in range(SHARDS)]
+    for shard in made:
+        ids = range(shard.number, 300, SHARDS)
+        asked = {"title": "Why?", "body_html": "<p>Because.</p>"}
+        rows = [dict.fromkeys(QUESTIONS.names) | asked | {"question_id": number} for number in ids]
+        schema = pa.schema([field.with_nullable(True) for field in QUESTIONS])
+        storage.write_table(shard.uri, pa.Table.from_pylist(rows, schema), schema)
+    return made
+
+
+def test_files_beyond_those_that_are_read_for_a_shard_are_counted_and_their_questions_made_anew(tmp_path: Path) -> None:
+    made, then, now = shards(tmp_path / "questions"), f"{tmp_path}/then", f"{tmp_path}/now"
+    make_texts(made, SITES, TextSettings(), f"{then}/texts", f"{then}/contents")
+    spans = earlier._spans(f"{then}/contents", SITES.names)
+    before = earlier.Earlier(f"{then}/texts", f"{then}/contents", "", spans)
+    report = make_texts(made, SITES, TextSettings(), f"{now}/texts", f"{now}/contents", before)
+    assert report.caps == {earlier.LEFT_OUT.removeprefix("cap: "): SHARDS * 2}
+    assert report.counts["texts as in the earlier run"] == 240
+    for shard in made:
+        tables = [storage.read_table(f"{folder}/texts/{shard.file}", TEXTS) for folder in (then, now)]
+        assert tables[0].equals(tables[1])
