@@ -16,8 +16,11 @@ from types import FrameType
 from dupq.errors import HeadLostError
 
 _BETWEEN_SECONDS = 5
-_PATIENCE_SECONDS = 30  # without an answer; Ray ends the process after 240 (cluster.py)
+_PATIENCE_SECONDS = 30  # without an answer; Ray ends the process later
 _UNWINDING_SECONDS = 10  # that the job has to end after the error was raised in it; Ray's threads may keep it from that
+# How long Ray lets a process live whose head is lost: so long that the job can still tell of its end. Ray reads it when
+# it is imported, which the command line does after this module.
+os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "240")
 _log = logging.getLogger(__name__)
 Tell = Callable[[HeadLostError], None]
 
