@@ -26,8 +26,6 @@ _ENVIRONMENT = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # Ray's future default, without its warning
     "RAY_task_oom_retries": "3",  # of tasks that Ray itself starts again; its default is without end
 }
-# How long Ray lets a process live whose head is lost: head.py notices it first, and the job still tells of its end.
-_AFTER_HEAD = ("RAY_gcs_rpc_server_reconnect_timeout_s", "240")
 
 
 def connect(address: str | None = None) -> None:
@@ -81,7 +79,6 @@ def _no_cluster(address: str, error: Exception) -> str:
 
 def _init(address: str) -> None:
     if address != "local":
-        os.environ.setdefault(*_AFTER_HEAD)
         ray.init(address=address, **_QUIET)
         return
     # With a token of the process Ray asks for one, unless RAY_AUTH_MODE says otherwise, and writes none into the home
