@@ -86,9 +86,13 @@ class Ended(NamedTuple):
         return range(1, count + 1)
 
     def check_disturbed(self, fault: str) -> None:
-        """The fault happened, and the attempt ended by it; a lease that cannot be given up runs out by itself."""
+        """The fault happened, and the attempt ended by it.
+
+        But a lease runs out by itself if it cannot be given up, which is when it is written again.
+        """
         assert self.struck is not None, (fault, self.said)
-        is_harmless = fault in _KINDS and any(part in self.struck for part in LEASES)
+        is_again = fault in _KINDS and self.course.count(Event(_KINDS[fault], self.struck)) > 1
+        is_harmless = is_again and any(part in self.struck for part in LEASES)
         due = {StorageError.EXIT_CODE} if fault in _KINDS else {KILLED}
         assert self.code in (due | {0} if is_harmless else due), (fault, self.struck, self.said)
 
