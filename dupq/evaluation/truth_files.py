@@ -6,7 +6,7 @@ import numpy as np
 
 from dupq import storage
 from dupq.errors import DupqError
-from dupq.text.keys import MAXIMUM_ID, Sites
+from dupq.text.keys import Sites, parse_id
 
 _COLUMNS = ("site", "question_id", "related_id", "kind")
 
@@ -43,17 +43,11 @@ def read_truth(uri: str) -> list[PlantedPair]:
         if len(values) != len(header):
             raise DupqError(f"{uri}, line {number}: {len(values)} columns; {len(header)} expected, as in line 1")
         site, *ids, kind = (values[place] for place in places)
-        left, right = (_id(text, f"{uri}, line {number}") for text in ids)
+        left, right = (parse_id(text, f"{uri}, line {number}") for text in ids)
         pairs.append(PlantedPair(site, left, right, kind))
     if not pairs:
         raise DupqError(f"{uri}: no planted pairs in it")
     return pairs
-
-
-def _id(text: str, where: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text[:20]) <= MAXIMUM_ID):
-        raise DupqError(f"{where}: '{text[:50]}' is no question id; a whole number expected")
-    return int(text)
 
 
 def planted_keys(uri: str, sites: Sites) -> dict[str, np.ndarray]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from dupq.errors import DupqError
-from dupq.text.keys import MAXIMUM_ID
+from dupq.text.keys import parse_id
 
 UNJUDGED, UNSURE, DIFFERENT, SAME = -2, -1, 0, 1  # verdicts in arrays (int8)
 VERDICTS = {"same": SAME, "different": DIFFERENT, "unsure": UNSURE}  # and in files
@@ -80,9 +80,7 @@ def _verdict(values: list[str], where: str) -> Verdict | None:
 def _question(site: str, text: str, where: str) -> tuple[str, int]:
     if not site:
         raise DupqError(f"{where}: a question without a site")
-    if not (text.isascii() and text.isdigit() and int(text[:20]) <= MAXIMUM_ID):
-        raise DupqError(f"{where}: '{text[:50]}' is no question id; a whole number expected")
-    return site, int(text)
+    return site, parse_id(text, where)
 
 
 def format_verdicts(verdicts: Iterable[Verdict], more: Mapping[str, Sequence[str]] | None = None) -> str:

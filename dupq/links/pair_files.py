@@ -6,7 +6,7 @@ import numpy as np
 
 from dupq import storage
 from dupq.errors import DupqError
-from dupq.text.keys import MAXIMUM_ID, Sites
+from dupq.text.keys import Sites, parse_id
 
 _LABELS = {"1": True, "0": False}
 
@@ -67,6 +67,4 @@ def _key(text: str, sites: Sites, where: str) -> int:
     site = site if slash else sites.names[0]
     if site not in sites.names:
         raise DupqError(f"{where}: site '{site[:50]}' is not among those of the questions")
-    if not (question_id.isascii() and question_id.isdigit() and int(question_id[:20]) <= MAXIMUM_ID):
-        raise DupqError(f"{where}: '{question_id[:50]}' is no question id; a whole number expected")
-    return int(sites.pack(site, np.array([int(question_id)]), where)[0])
+    return int(sites.pack(site, np.array([parse_id(question_id, where)]), where)[0])

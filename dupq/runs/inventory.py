@@ -1,23 +1,41 @@
 """The runs below an output folder, with what is known of them, and what they left that nothing needs."""
 
-import contextlib
 import re
 from collections import defaultdict
 from collections.abc import Collection
 from datetime import datetime
-from typing import Any
+from typing import NotRequired
 
 import pyarrow.fs as pafs
+from typing_extensions import TypedDict
 
 from dupq import storage
 from dupq.encoders.description import encoder_at
-from dupq.errors import DupqError, StorageError
+from dupq.errors import StorageError
+from dupq.json_files import read_as, read_whole
+from dupq.runs.latest import latest_run
 from dupq.runs.progress import Progress, is_alive, read_progress, time_of
 from dupq.runs.retention import YOUNG, KnownRun, State
 
 _RUN_ID = re.compile(r"[0-9a-f]{16}")
 _Files = dict[str, pafs.FileInfo]  # by their paths in a folder
 _SIGNS = ("stages/", "manifest.json", "progress.json", "_SUCCESS")  # a folder of such a name with one of these is a run
+
+
+class _Inputs(TypedDict):
+    previous: NotRequired[str | None]  # URI
+
+
+class _Manifest(TypedDict):
+    """What is read of any run's manifest.json."""
+
+    inputs: _Inputs
+
+
+class _Made(TypedDict):
+    """What is read of encoder.json."""
+
+    run_id: NotRequired[str]
 
 
 def known_runs(output: str, now: datetime) -> list[KnownRun]:
@@ -39,7 +57,8 @@ def known_run(output: str, run_id: str, now: datetime) -> KnownRun | None:
 
 
 def _latest(output: str) -> str | None:
-    return json_of(storage.join(output, "latest.json")).get("run_id")
+    latest = latest_run(output)
+    return storage.name(latest) if latest else None
 
 
 def _known(uri: str, files: _Files, latest: str | None, now: datetime) -> KnownRun | None:
@@ -54,11 +73,12 @@ def _known(uri: str, files: _Files, latest: str | None, now: datetime) -> KnownR
     else:
         state = _state_of(told, now)
         touched = max(info.mtime for info in files.values())
-    manifest = json_of(storage.join(uri, "manifest.json"))  # that is there when all stages are done
-    inputs = manifest.get("inputs") or (told["inputs"] if told else {})
-    previous = inputs.get("previous")
+    # which is there when all stages are done
+    manifest = read_whole(storage.join(uri, "manifest.json"), _Manifest) if "manifest.json" in files else None
+    is_damaged = manifest is None and "manifest.json" in files
+    previous = manifest["inputs"].get("previous") if manifest else told["inputs"].get("previous") if told else None
     size = sum(info.size for info in files.values())
-    return KnownRun(run_id, state, touched, size, storage.name(previous) if previous else None)
+    return KnownRun(run_id, state, touched, size, storage.name(str(previous)) if previous else None, is_damaged)
 
 
 def _state_of(told: Progress | None, now: datetime) -> State:
@@ -67,17 +87,6 @@ def _state_of(told: Progress | None, now: datetime) -> State:
     if told["state"] == "gate missed":
         return State.GATE_MISSED
     return State.RUNNING if is_alive(told, now) else State.UNFINISHED
-
-
-def json_of(uri: str) -> dict[str, Any]:
-    """The JSON object in a file; empty if there is none."""
-    if not storage.exists(uri):
-        return {}
-    with contextlib.suppress(DupqError):
-        found = storage.read_json(uri)
-        if isinstance(found, dict):
-            return found
-    return {}
 
 
 def _files(folder: str) -> list[tuple[str, pafs.FileInfo]]:
@@ -124,10 +133,14 @@ def clear(folder: str, kept: Collection[str], really: bool = True) -> int:
 
 
 def encoder_leftovers(encoder: str, now: datetime) -> list[KnownRun]:
-    """The work of trainings into this folder that did not make the encoder there, and that nobody is at now."""
+    """The work of trainings into this folder that did not make the encoder there, and that nobody is at now.
+
+    Raises DupqError for an encoder that does not tell which training made it, because its description is damaged.
+    """
     runs = known_runs(storage.join(encoder, "work"), now)
     place = storage.join(encoder_at(encoder), "encoder.json")
-    made_it = json_of(place).get("run_id")
+    remedy = "train or copy the encoder anew; nothing is removed"
+    made_it = read_as(place, _Made, remedy).get("run_id") if storage.exists(place) else None
     return [
         run for run in runs if run.run_id != made_it and run.state is not State.RUNNING and now - run.touched >= YOUNG
     ]

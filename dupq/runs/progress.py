@@ -8,15 +8,28 @@ import contextlib
 import threading
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypedDict, cast
+from typing import Annotated, Any
+
+from pydantic import AfterValidator
+from typing_extensions import TypedDict
 
 from dupq import storage
 from dupq.errors import DupqError
+from dupq.json_files import read_whole
 from dupq.runs import log
 
 SECONDS_BETWEEN = 10.0
 ALIVE = timedelta(minutes=5)  # since it was written last: then its job may still be at work; clocks differ a little
 _NAME = "progress.json"
+
+
+def _checked_time(text: str) -> str:
+    if datetime.fromisoformat(text).tzinfo is None:
+        raise ValueError("a time without a zone")
+    return text
+
+
+_Time = Annotated[str, AfterValidator(_checked_time)]
 
 
 class Progress(TypedDict):
@@ -27,10 +40,10 @@ class Progress(TypedDict):
     step: str  # of the stage
     done: int  # pieces of the step
     total: int  # 0: not known yet
-    since: str  # when the stage began
-    began: str  # when this attempt at the run began
+    since: _Time  # when the stage began
+    began: _Time  # when this attempt at the run began
     inputs: dict[str, Any]  # as in manifest.json
-    updated: str
+    updated: _Time
 
 
 class _Watched:
@@ -124,14 +137,7 @@ def end_failed() -> None:
 
 def read_progress(run: str) -> Progress | None:
     """How far the run at `run` is; None if nothing, or nothing readable, tells it."""
-    place = storage.join(run, _NAME)
-    if not storage.exists(place):
-        return None
-    with contextlib.suppress(DupqError):
-        found: Any = storage.read_json(place)
-        if isinstance(found, dict) and Progress.__annotations__.keys() <= found.keys():
-            return cast(Progress, found)
-    return None
+    return read_whole(storage.join(run, _NAME), Progress)
 
 
 def is_alive(progress: Progress, now: datetime) -> bool:

@@ -5,8 +5,10 @@ from datetime import datetime
 
 from dupq import storage
 from dupq.errors import DupqError
+from dupq.json_files import read_whole
 from dupq.runs import inventory
 from dupq.runs.listing import line_of, size_of
+from dupq.runs.records import Config
 from dupq.runs.retention import Keep, KnownRun, removable
 from dupq.runs.tidying import tidy
 
@@ -14,11 +16,18 @@ from dupq.runs.tidying import tidy
 def prune(output: str, encoders: Sequence[str], keep: Keep, now: datetime, is_dry: bool) -> Iterator[str]:
     """Remove runs below `output` that `keep` lets go, and what is left over; a line for each.
 
-    Raises DupqError if there is no run.
+    Raises DupqError, before anything is removed, if there is no run, and if it is unknown which run another one needs.
     """
     runs = inventory.known_runs(output, now)
     if not runs:
         raise DupqError(f"{output}: no runs here; give the --output of jobs/dedup.py")
+    for run in runs:
+        if run.is_damaged:
+            raise DupqError(
+                f"{storage.join(output, run.run_id, 'manifest.json')}: damaged, so it is unknown which earlier "
+                "run is still needed; nothing is removed. Run this run's job again, or remove the run"
+            )
+    leftovers = {encoder: inventory.encoder_leftovers(encoder, now) for encoder in encoders}
     verb, freed = ("would remove" if is_dry else "removed"), 0
     going = removable(runs, keep, now)
     for run in going:
@@ -26,11 +35,11 @@ def prune(output: str, encoders: Sequence[str], keep: Keep, now: datetime, is_dr
             freed += run.size
             yield f"{verb}  {line_of(run, now)}"
     for run in runs:
-        if run.is_whole and run not in going and (size := _tidy(storage.join(output, run.run_id), is_dry)):
+        if run.is_whole and run not in going and (size := _tidy(output, run, now, is_dry)):
             freed += size
             yield f"{verb}  {run.run_id}  {size_of(size)} of its work"
-    for encoder in encoders:
-        for training in inventory.encoder_leftovers(encoder, now):
+    for encoder, trainings in leftovers.items():
+        for training in trainings:
             if is_dry or _remove(storage.join(encoder, "work"), training, now):
                 freed += training.size
                 yield f"{verb}  {line_of(training, now)}  a training for {encoder}"
@@ -39,15 +48,29 @@ def prune(output: str, encoders: Sequence[str], keep: Keep, now: datetime, is_dr
 
 def _remove(folder: str, run: KnownRun, now: datetime) -> bool:
     """Remove a run, unless something happened to it since it was looked at."""
-    if inventory.known_run(folder, run.run_id, now) != run:
+    if not _is_as_it_was(folder, run, now):
         return False
     inventory.remove(storage.join(folder, run.run_id))
     return True
 
 
-def _tidy(run: str, is_dry: bool) -> int:
-    """Remove the work of a finished run, unless it was made to keep it; returns the bytes."""
-    settings = inventory.json_of(storage.join(run, "config.json"))
-    if settings.get("run", {}).get("keep_work"):
+def _tidy(output: str, run: KnownRun, now: datetime, is_dry: bool) -> int:
+    """Remove the work of a finished run; returns the bytes.
+
+    Not of one that was made to keep it, and not if something happened to it since it was looked at: it may be at work.
+    """
+    place = storage.join(output, run.run_id)
+    if _keeps_work(place) or not _is_as_it_was(output, run, now):
         return 0
-    return tidy(run, really=not is_dry)
+    return tidy(place, really=not is_dry)
+
+
+def _is_as_it_was(folder: str, run: KnownRun, now: datetime) -> bool:
+    return inventory.known_run(folder, run.run_id, now) == run
+
+
+def _keeps_work(run: str) -> bool:
+    """Whether a run was made to keep its work; also if its settings are damaged, and so nobody knows."""
+    place = storage.join(run, "config.json")
+    config = read_whole(place, Config)
+    return storage.exists(place) if config is None else config.get("run", {}).get("keep_work", False)

@@ -82,11 +82,18 @@ class ClusterSettings(TypedDict, total=False):
     known_links: str
 
 
+class RunSettings(TypedDict, total=False):
+    """What is removed of a run."""
+
+    keep_work: bool
+
+
 class Config(TypedDict, total=False):
     """config.json: what is read of it without a model of its settings, which may be another version's."""
 
     near_duplicates: NearSettings
     clusters: ClusterSettings
+    run: RunSettings
 
 
 class Calibration(TypedDict):

@@ -26,6 +26,7 @@ class KnownRun(NamedTuple):
     touched: datetime  # when it was finished; else when it was last written to
     size: int  # bytes
     previous: str | None  # the id of the run that it builds on
+    is_damaged: bool = False  # its manifest is damaged, and so it is unknown what it builds on
 
     @property
     def is_whole(self) -> bool:

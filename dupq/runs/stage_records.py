@@ -24,9 +24,10 @@ def recover(run: str) -> dict[str, StageRecord]:
     """The records of the stages of `run` (URI) that are finished; damaged files and records are removed."""
     finished = read(run)
     outputs = {path: output for record in finished.values() for path, output in record["outputs"].items()}
-    lost = set(damaged(run, outputs))
-    for path in lost:
+    states = _lost(run, outputs)
+    for path in [path for path, is_there in states.items() if is_there]:
         storage.delete(storage.join(run, path))
+    lost = states.keys()
     while broken := [record for record in finished.values() if lost & _needed(record, finished.values())]:
         for record in broken:
             storage.delete(place_of(run, record["name"]))
@@ -68,11 +69,16 @@ def _needed(record: StageRecord, finished: Iterable[StageRecord]) -> set[str]:
 
 def damaged(run: str, outputs: dict[str, Output]) -> list[str]:
     """Those paths of `outputs`, below `run`, whose file is not there as it was written."""
+    return [*_lost(run, outputs)]
+
+
+def _lost(run: str, outputs: dict[str, Output]) -> dict[str, bool]:
+    """The same, and whether there is another file in its place."""
     there = {file.relative: file.size for file in storage.list_files(run)}
-    lost = [path for path, output in outputs.items() if there.get(path) != output["size"]]
-    others = sorted(outputs.keys() - set(lost))
+    lost = {path: path in there for path, output in outputs.items() if there.get(path) != output["size"]}
+    others = sorted(outputs.keys() - lost.keys())
     checked = zip(others, checksums([storage.join(run, path) for path in others]), strict=True)
-    return lost + [path for path, found in checked if found != outputs[path]["checksum"]]
+    return lost | {path: True for path, found in checked if found != outputs[path]["checksum"]}
 
 
 def checksums(uris: Sequence[str]) -> list[str]:

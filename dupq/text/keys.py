@@ -13,6 +13,7 @@ from dupq.errors import DupqError
 ID_BITS = 48
 MAXIMUM_ID = (1 << ID_BITS) - 1
 _MAXIMUM_SITES = 1 << 15
+_MOST_DIGITS = len(str(MAXIMUM_ID))
 
 
 class Sites:
@@ -51,6 +52,14 @@ class Sites:
     def label(self, key: int) -> str:
         """A key as `site/question_id`."""
         return f"{self.names[key >> ID_BITS]}/{key & MAXIMUM_ID}"
+
+
+def parse_id(text: str, where: str) -> int:
+    """A question id in a file of texts; raises DupqError that names `where` for anything else."""
+    digits = text.lstrip("0") or text[-1:]  # Python refuses to read thousands, also of zeros
+    if not (text.isascii() and text.isdigit() and len(digits) <= _MOST_DIGITS and int(digits) <= MAXIMUM_ID):
+        raise DupqError(f"{where}: '{text[:50]}' is no question id; a whole number expected")
+    return int(digits)
 
 
 def pair_codes(left: np.ndarray, right: np.ndarray) -> np.ndarray:

@@ -307,12 +307,14 @@ TABLES = [
 ]
 
 _HEADING = "site\tquestion_id\trelated_id\tkind\n"
+_LONG_ID = f"{0:020}{'9' * 30}"
 _TRUTHS: list[tuple[str, str | tuple[str, ...], Damage]] = [
     ("no truth", "truth.tsv: no such file", removed("truth.tsv")),
     ("truth of nothing", "truth.tsv, line 1: a heading", content("truth.tsv", "")),
     ("truth without pairs", "truth.tsv: no planted pairs", content("truth.tsv", _HEADING)),
     ("binary truth", "truth.tsv: not a text in UTF-8", content("truth.tsv", b"\xff\xfe\0\1")),
     ("truth without a kind", "truth.tsv, line 1: a heading", content("truth.tsv", TRUTH.replace("\tkind", "\tsort"))),
+    ("zeros before nines", "truth.tsv, line 4", content("truth.tsv", f"{TRUTH}{CS}\t1\t{_LONG_ID}\tcopy\n")),
     ("a field of 200 kB", "truth.tsv, line 4", content("truth.tsv", f"{TRUTH}{CS}\t1\t{'9' * 200_000}\tcopy\n")),
     ("an id of 10**30", "truth.tsv, line 4", content("truth.tsv", f"{TRUTH}{CS}\t1\t{10**30}\tcopy\n")),
     ("an id in words", "truth.tsv, line 4: 'one'", content("truth.tsv", f"{TRUTH}{CS}\tone\t2\tcopy\n")),
@@ -328,6 +330,7 @@ _PAIR_FILES: list[tuple[str, str | tuple[str, ...], Damage]] = [
     ("a question and itself", "paired with itself", content("pairs.tsv", f"{PAIRS}{CS}/1\t{CS}/1\t1\n")),
     ("a question without a site", "has no site", content("pairs.tsv", f"{PAIRS}1\t2\t1\n")),
     ("a site that is not there", "site 'x.com'", content("pairs.tsv", f"{PAIRS}x.com/1\tx.com/2\t1\n")),
+    ("a pair's zeros", "is no question id", content("pairs.tsv", f"{PAIRS}{CS}/1\t{CS}/{_LONG_ID}\t1\n")),
     ("a pair's id of 10**30", "is no question id", content("pairs.tsv", f"{PAIRS}{CS}/1\t{CS}/{10**30}\t1\n")),
 ]
 _REVIEWS: list[tuple[str, str | tuple[str, ...], Damage]] = [
@@ -339,6 +342,7 @@ _REVIEWS: list[tuple[str, str | tuple[str, ...], Damage]] = [
     ("a verdict of three columns", "line 4: 3 columns", content("review.tsv", f"{REVIEW}{CS}\t1\tsame\n")),
     ("two verdicts on a pair", "lines 2 and 4", content("review.tsv", f"{REVIEW}{CS}\t1\t{CS}\t2\tdifferent\n")),
     ("a verdict on one question", "with itself", content("review.tsv", f"{REVIEW_HEADING}{CS}\t1\t{CS}\t1\tsame\n")),
+    ("a verdict's zeros", "no question id", content("review.tsv", f"{REVIEW}{CS}\t1\t{CS}\t{_LONG_ID}\tsame\n")),
     ("a verdict's id of 10**30", "no question id", content("review.tsv", f"{REVIEW}{CS}\t1\t{CS}\t{10**30}\tsame\n")),
 ]
 FILES = [

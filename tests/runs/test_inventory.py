@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dupq import storage
-from dupq.errors import DupqError
+from dupq.errors import DupqError, StorageError
 from dupq.runs import inventory, progress
 from dupq.runs.inventory import encoder_leftovers, known_run, known_runs
 from dupq.runs.listing import status
@@ -147,6 +147,72 @@ def test_a_run_that_goes_on_while_others_are_removed_is_left_alone(tmp_path: Pat
     storage.write_bytes(f"{output}/{2:016x}/stages/signatures.json", b"{}")
     list(lines)
     assert {run.run_id for run in known_runs(output, NOW)} == {f"{2:016x}", f"{3:016x}"}
+
+
+def test_a_run_that_is_made_again_while_others_are_removed_keeps_its_work(tmp_path: Path) -> None:
+    output = str(tmp_path)
+    for number in (1, 2, 3):
+        age(write_run(output, number), (4 - number) * DAY)
+    lines = prune(output, [], Keep(2, 0), NOW, is_dry=False)
+    assert f"{1:016x}" in next(lines)
+    storage.delete(f"{output}/{2:016x}/_SUCCESS")
+    list(lines)
+    assert files_of(f"{output}/{2:016x}") >= OTHER_WORK
+    assert not files_of(f"{output}/{3:016x}") & OTHER_WORK
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"inputs": {"previous": 7}}'])
+def test_while_it_is_unknown_what_a_run_needs_nothing_is_removed(content: bytes, tmp_path: Path) -> None:
+    output = str(tmp_path)
+    for number in (1, 2, 3):
+        age(write_run(output, number, previous=number - 1), (4 - number) * DAY)
+    place = Path(output, f"{3:016x}", "manifest.json")
+    place.write_bytes(content)
+    before = files_of(output)
+    assert len(known_runs(output, NOW)) == 3  # they are listed all the same
+    for is_dry in (True, False):
+        with pytest.raises(DupqError, match=rf"{place}: damaged, so it is unknown which"):
+            list(prune(output, [], Keep(1, 0), NOW, is_dry))
+    assert files_of(output) == before
+
+
+def test_nothing_is_removed_where_an_encoder_does_not_tell_what_made_it(tmp_path: Path) -> None:
+    age(write_run(f"{tmp_path}/runs", 1, is_whole=False), 5 * DAY)
+    write_run(f"{tmp_path}/runs", 2)
+    age(write_run(f"{tmp_path}/encoder/work", 3), 5 * DAY)
+    storage.write_bytes(f"{tmp_path}/encoder/encoder.json", b"{")
+    with pytest.raises(DupqError, match=r"encoder\.json: not valid JSON"):
+        list(prune(f"{tmp_path}/runs", [f"{tmp_path}/encoder"], Keep(1, 0), NOW, is_dry=False))
+    assert len(known_runs(f"{tmp_path}/runs", NOW)) == 2
+    assert len(known_runs(f"{tmp_path}/encoder/work", NOW)) == 1
+
+
+def test_settings_that_are_damaged_keep_the_work(tmp_path: Path) -> None:
+    run = write_run(str(tmp_path), 1)
+    storage.write_bytes(f"{run}/config.json", b'{"run": 7}')
+    list(prune(str(tmp_path), [], Keep(1, 0), NOW, is_dry=False))
+    assert files_of(run) >= OTHER_WORK
+
+
+def test_what_may_not_be_read_is_an_error_and_no_reason_to_remove_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output, read = str(tmp_path), storage.read_bytes
+    for number in (1, 2, 3):
+        age(write_run(output, number, previous=number - 1), (4 - number) * DAY)
+    storage.write_json(f"{output}/{3:016x}/config.json", {"run": {"keep_work": True}})
+    before = files_of(output)
+    for name in ("latest.json", "manifest.json", "config.json"):
+
+        def refuse(uri: str, name: str = name) -> bytes:
+            if uri.endswith(f"{3:016x}/{name}") or uri == f"{output}/{name}":
+                raise StorageError(f"{uri}: throttled")
+            return read(uri)
+
+        monkeypatch.setattr(storage, "read_bytes", refuse)
+        with pytest.raises(StorageError, match=f"{name}: throttled"):
+            list(prune(output, [], Keep(3, 0), NOW, is_dry=True))
+    assert files_of(output) == before
 
 
 def test_a_removal_that_is_cut_off_leaves_no_run_that_looks_whole(

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from dupq import storage
+from dupq.errors import StorageError
 from dupq.runs import progress
 from dupq.runs.progress import ALIVE, is_alive, of_stage, read_progress, time_of
 
@@ -66,6 +68,36 @@ def test_a_file_that_is_no_progress_tells_nothing(content: str, tmp_path: Path) 
     (tmp_path / "progress.json").write_text(content)
     assert read_progress(str(tmp_path)) is None
     assert read_progress(f"{tmp_path}/nowhere") is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"updated": "x"},
+        {"since": "2026-01-01T00:00:00"},
+        {"updated": 7},
+        {"total": "7"},
+        {"inputs": []},
+        {"stage": None},
+    ],
+)
+def test_progress_with_an_entry_that_is_none_tells_nothing(change: dict[str, object], tmp_path: Path) -> None:
+    with of_stage(str(tmp_path), "texts", {}):
+        pass
+    storage.write_json(f"{tmp_path}/progress.json", {**told(tmp_path), **change})
+    assert read_progress(str(tmp_path)) is None
+
+
+def test_progress_that_may_not_be_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with of_stage(str(tmp_path), "texts", {}):
+        pass
+
+    def refuse(uri: str) -> bytes:
+        raise StorageError(f"{uri}: no right to read it")
+
+    monkeypatch.setattr(storage, "read_bytes", refuse)
+    with pytest.raises(StorageError, match=r"progress\.json: no right"):
+        read_progress(str(tmp_path))
 
 
 def test_a_run_that_is_silent_for_long_is_not_at_work(tmp_path: Path) -> None:

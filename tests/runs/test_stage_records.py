@@ -10,7 +10,7 @@ import pytest
 from dupq import storage
 from dupq.errors import DupqError
 from dupq.execution.tasks import Report
-from dupq.runs import progress, writer
+from dupq.runs import progress, stage_records, writer
 from dupq.settings.config import Settings
 from dupq.shards import question_shards
 
@@ -123,6 +123,16 @@ def test_a_run_that_lost_its_description_only_is_described_again_also_where_its_
     os.unlink(run.path("manifest.json"))
     os.unlink(run.path("stages/second.json"))
     assert job.again() == [*FILES]
+
+
+def test_of_what_was_lost_only_what_is_there_is_removed(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, delete, removed = job.run(stages=2), storage.delete, []
+    os.unlink(run.path("work/a"))
+    cut(run.path("work/b"))
+    flip(run.path("table/d"))
+    monkeypatch.setattr(storage, "delete", lambda uri: (removed.append(uri), delete(uri))[1])
+    assert stage_records.recover(run.uri) == {}
+    assert {*removed} == {run.path(path) for path in ("work/b", "table/d", "stages/first.json", "stages/second.json")}
 
 
 def test_work_may_be_removed_from_a_run_that_succeeded(job: Job) -> None:

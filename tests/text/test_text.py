@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from dupq.errors import DupqError
 from dupq.settings.text import TextSettings
-from dupq.text.keys import MAXIMUM_ID, Sites
+from dupq.text.keys import MAXIMUM_ID, Sites, parse_id
 from dupq.text.questions import question_text
 from dupq.text.tokens import tokens
 from dupq.text.vocabulary import PADDING, UNKNOWN, Vocabulary
@@ -110,3 +110,14 @@ def test_keys_sort_as_site_and_id_do_and_are_unpacked_again(questions: list[tupl
 def test_an_id_out_of_range_is_named(wrong: int) -> None:
     with pytest.raises(DupqError, match=f"here: question_id {wrong}"):
         Sites(["a"]).pack("a", [wrong], "here")
+
+
+@pytest.mark.parametrize("zeros", [0, 1, 20, 5_000])
+def test_an_id_is_read_whatever_zeros_are_before_it(zeros: int) -> None:
+    for number in (0, 7, 70, MAXIMUM_ID):
+        assert parse_id("0" * zeros + str(number), "here") == number
+    for wrong in (str(MAXIMUM_ID + 1), "9" * 30, "9" * 5_000, "x", "1 ", "-1", "+1", "1_0", "\u0661", ""):
+        text = "0" * zeros + wrong
+        if wrong or not zeros:
+            with pytest.raises(DupqError, match=r"here: '.*' is no question id; a whole number expected$"):
+                parse_id(text, "here")
