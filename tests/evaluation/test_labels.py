@@ -48,6 +48,7 @@ def labels_file(sample: TrainedSample, folder: Path, more: str = "") -> tuple[st
     return str(place), links
 
 
+@pytest.mark.usefixtures("quick")
 def test_a_file_of_pairs_is_measured_as_the_same_links_are(trained_sample: TrainedSample, tmp_path: Path) -> None:
     sample, (_, sites) = trained_sample, question_shards(trained_sample.questions)
     links = known_duplicates(sample.links, sites)
@@ -89,6 +90,7 @@ def test_development_links_connect_the_sets_that_the_encoder_was_tuned_on(traine
     assert sets.tolist() == split.set_of(questions).tolist()
 
 
+@pytest.mark.usefixtures("quick")
 def test_labels_of_which_nothing_is_left_are_one_clear_error(trained_sample: TrainedSample, tmp_path: Path) -> None:
     sample, place = trained_sample, tmp_path / "labels.tsv"
     trained = read_split(sample.encoder, question_shards(sample.questions)[1])["train"]

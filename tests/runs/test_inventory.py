@@ -21,7 +21,6 @@ KEPT_WORK = {
     "work/neighbours/plan.json",
     "work/neighbours/asked.json",
     "work/neighbours/nearest/block-00000.parquet",
-    "work/neighbours/similar/block-00000.parquet",
     "work/texts/part-00000.parquet",
     "work/texts_made_as.json",
     "work/contents/part-00000.parquet",
