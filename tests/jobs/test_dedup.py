@@ -4,6 +4,7 @@ import json
 import shutil
 from importlib.resources import files
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import fabricated_run
@@ -472,7 +473,7 @@ def test_a_run_is_made_from_what_was_found_first_whatever_ends_meanwhile(
     questions = tmp_path / "archive" / "questions"
     shutil.copytree(trained_sample.questions, questions)
     before = sorted(str(path.relative_to(questions)) for path in questions.rglob("*.parquet"))
-    opened: dict[str, dict[str, Any]] = {}
+    opened: list[tuple[Any, Any]] = []
 
     def found_first(*arguments: Any) -> tuple[list[Shard], Sites]:
         found = question_shards(*arguments)
@@ -480,17 +481,20 @@ def test_a_run_is_made_from_what_was_found_first_whatever_ends_meanwhile(
         shutil.copytree(tmp_path / "questions", questions, dirs_exist_ok=True)
         return found
 
-    def opens(_: str, inputs: Any, made_from: Any, *__: Any) -> None:
-        opened.update(inputs=inputs, made_from=made_from)
-        raise InterruptedError
+    def opens(_: str, inputs: Any, made_from: Any, *__: Any) -> SimpleNamespace:
+        opened.append((inputs, made_from))
+        if len(opened) == 2:  # the first asks whether the earlier run is this job's own
+            raise InterruptedError
+        return SimpleNamespace(uri="of no run")
 
     monkeypatch.setattr("dupq.pipelines.dedup.question_shards", found_first)
     monkeypatch.setattr("dupq.runs.writer.open_run", opens)
     with pytest.raises(InterruptedError):
         dedup(job(trained_sample, tmp_path, questions=str(questions), previous=f"{tmp_path}/runs"))
-    assert opened["inputs"]["previous"] == earlier
-    assert opened["made_from"]["previous"] == "fabricated"
-    assert [path for path, _ in opened["made_from"]["questions"]] == before
+    inputs, made_from = opened[1]
+    assert inputs["previous"] == earlier
+    assert made_from["previous"] == "fabricated"
+    assert [path for path, _ in made_from["questions"]] == before
 
 
 def test_an_earlier_run_must_be_there_and_finished(trained_sample: TrainedSample, tmp_path: Path) -> None:
