@@ -1,9 +1,9 @@
 """The nightly job, stage after stage: questions in, pairs and clusters of duplicates out.
 
     questions   ──texts──▶            tokens, once for all stages
-    texts       ──fitness──▶          whether the encoder knows such texts
     texts       ──signatures──▶       exact copies; band keys of the MinHash signatures of all others
     band keys   ──near_duplicates──▶  verified pairs, representatives
+    texts       ──fitness──▶          whether the encoder knows such texts
     texts       ──encode──▶           embeddings of the representatives, by a pool of actors
     texts       ──terms──▶            stems and tags of every question, and how rare each is
     embeddings  ──neighbours──▶       the k nearest questions of each, exactly
@@ -182,13 +182,13 @@ def _make(
     texts = run.stage("texts", lambda: _texts(files, sites, settings, len(job.skipped), earlier()))
     check_rows(job.gates, texts["rows_out"], since, run.uri)
     files = dataclasses.replace(files, parts=partitions(texts["rows_out"]))
-    run.stage("fitness", lambda: measure_fitness(files.calibration, calibration))
     run.stage("signatures", lambda: make_signatures(near, sites, settings.near_duplicates, files.parts))
     run.stage(
         "near_duplicates",
         lambda: find_near_duplicates(near, settings.near_duplicates, files.parts),
         dropped=near.exchange,
     )
+    run.stage("fitness", lambda: measure_fitness(files.calibration, calibration))
     run.stage(
         "encode",
         lambda: encode_texts(files.encoding, sites, settings.encode, before, earlier()),

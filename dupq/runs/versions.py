@@ -9,9 +9,9 @@ TRAINING = {"inputs": 1, "texts": 1, "answer_texts": 1, "pairs": 1, "prepare": 1
 DEDUP = {
     "inputs": 1,
     "texts": 1,
-    "fitness": 1,
     "signatures": 1,
     "near_duplicates": 1,
+    "fitness": 1,
     "encode": 1,
     "terms": 1,
     "neighbours": 2,
