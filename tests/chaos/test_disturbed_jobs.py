@@ -74,9 +74,13 @@ def test_the_same_job_twice_at_once(
 
 
 def while_leased(course: Ended) -> range:
-    """The changes between that which takes the job's lease and that which gives it up."""
+    """The changes from that which takes the job's lease to that which gives it up, or before it the success.
+
+    Of a run that has succeeded another job says no more than that it is finished.
+    """
     numbers = [number for number, path in enumerate(course.changes, 1) if any(part in path for part in LEASES)]
-    return range(numbers[0] + 1, numbers[-1] + 1)
+    ends = [number for number, path in enumerate(course.changes, 1) if path.endswith("_SUCCESS")]
+    return range(numbers[0] + 1, min([numbers[-1], *ends]) + 1)
 
 
 def hold(held: Path, free: Path) -> None:
