@@ -163,9 +163,13 @@ class CalibrationFiles:
         """The questions whose lists are read in the first (1) and the second (2) step."""
         return storage.join(self.folder, f"wanted-{step}.parquet")
 
-    def lists(self, step: int, file: str) -> str:
+    def lists_in(self, step: int, file: str) -> str:
         """Those of their lists that are in a file of lists."""
         return storage.join(self.folder, f"lists-{step}", file)
+
+    def lists(self, step: int) -> str:
+        """Their lists, by key."""
+        return storage.join(self.folder, f"lists-{step}.parquet")
 
     def words(self, part: int) -> str:
         """The terms of a part's sampled questions."""

@@ -318,7 +318,7 @@ def test_a_run_that_was_cut_off_is_finished_to_the_same_bytes_with_other_actors_
         "work/neighbours/directed",
         "work/calibration/calibration.json",
     )
-    lost += ("work/calibration/lists-2", "work/pairs", "work/partition")
+    lost += ("work/calibration/lists-2", "work/calibration/lists-2.parquet", "work/pairs", "work/partition")
     for gone in lost:
         shutil.rmtree(copy / gone) if (copy / gone).is_dir() else (copy / gone).unlink()
     otherwise = ("encode.actors=1", "neighbours.block_rows=211")

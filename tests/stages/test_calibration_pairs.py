@@ -54,9 +54,8 @@ def sampled(folder: Path, judged: Judged | None = None) -> SampledPairs:
     write_rows(files.sample, rows, SAMPLE, {"rows_in": POPULATION})
     sets = [{"key": key, "duplicates": name, "part": part} for key, (name, part) in SETS.items()]
     write_rows(files.known, sets, KNOWN_SETS)
-    write_lists(files.neighbours.list_of("block-00000"), {})  # its name is looked for
-    write_lists(files.lists(1, "block-00000.parquet"), LISTS)
-    write_lists(files.lists(2, "block-00000.parquet"), BACK)
+    write_lists(files.lists(1), LISTS)
+    write_lists(files.lists(2), BACK)
     search_request = SearchRequest([SITE], NeighbourSettings(k=K), Measure("cosine", 1.0, 0.0), 1)
     return sampled_pairs(files, search_request, read_lists(files, search_request))
 

@@ -2,6 +2,7 @@
 
     sample     one task          questions of development links, and others by a hash of their key
     lists      a task a file     the lists of these, and then of their neighbours, for ranks in both directions
+    gather     one task          these lists together, and whose come next
     terms      a task a part     the terms of these questions, and the titles of their neighbours
     fit        one task          the model (clusters/calibration.py), and the floor from which all pairs are wanted
 
@@ -43,10 +44,10 @@ def calibrate(files: CalibrationFiles, request: SearchRequest, settings: Calibra
     """Write the model for this archive."""
     plan = read_plan(files.neighbours.plan, request.settings)
     report = run_tasks("sample", _sample, [(files, request, plan, settings)])
-    lists = [file.relative for file in storage.list_files(files.neighbours.nearest, ".parquet")]
-    report.add(run_tasks("lists", _lists_of_file, [(files, request, 1, name) for name in lists]))
-    report.add(run_tasks("neighbours", _second_wanted, [(files, request)]))
-    report.add(run_tasks("lists", _lists_of_file, [(files, request, 2, name) for name in lists]))
+    names = [file.relative for file in storage.list_files(files.neighbours.nearest, ".parquet")]
+    for step in (1, 2):
+        report.add(run_tasks("lists", _lists_of_file, [(files, request, step, name) for name in names]))
+        report.add(run_tasks("gather", _gather_lists, [(files, request, step, names)]))
     run_tasks("terms", _words_of_part, [(files, request, part) for part in range(files.terms.parts)])
     fitted = run_tasks("fit", _fit, [(files, request, settings)])
     report.add(fitted)
@@ -91,7 +92,7 @@ def _embedded(files: NeighbourFiles, plan: Plan, sites: Sites) -> np.ndarray:
 
 
 def _lists_of_file(files: CalibrationFiles, request: SearchRequest, step: int, name: str) -> Counts:
-    output = files.lists(step, name)
+    output = files.lists_in(step, name)
 
     def make() -> Counts:
         wanted = read_keys(files.wanted(step))
@@ -103,15 +104,18 @@ def _lists_of_file(files: CalibrationFiles, request: SearchRequest, step: int, n
     return skip_or(output, make)
 
 
-def _second_wanted(files: CalibrationFiles, request: SearchRequest) -> Counts:
-    wanted = files.wanted(2)
+def _gather_lists(files: CalibrationFiles, request: SearchRequest, step: int, names: list[str]) -> Counts:
+    output = files.lists(step)
 
     def make() -> Counts:
-        found = read_lists(files, request, steps=(1,))
-        write_keys(wanted, np.setdiff1d(found.others[found.others >= 0], found.keys))
+        table = pa.concat_tables([storage.read_table(files.lists_in(step, name), NEAREST) for name in names])
+        storage.write_table(output, table.sort_by("key"), NEAREST)
+        if step == 1:
+            keys, lists = read_nearest(output, request.settings.k)
+            write_keys(files.wanted(2), np.setdiff1d(lists.others[lists.others >= 0], keys))
         return {}
 
-    return skip_or(wanted, make)
+    return skip_or(output, make)
 
 
 def _words_of_part(files: CalibrationFiles, request: SearchRequest, part: int) -> Counts:

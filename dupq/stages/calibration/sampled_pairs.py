@@ -1,6 +1,5 @@
 """The pairs that a run is calibrated on: sampled questions and their neighbours, with ranks in both directions."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -137,12 +136,11 @@ def _set_weights(sets: np.ndarray, is_linked: np.ndarray) -> np.ndarray:
     return weights
 
 
-def read_lists(files: CalibrationFiles, request: SearchRequest, steps: Sequence[int] = (1, 2)) -> Lists:
+def read_lists(files: CalibrationFiles, request: SearchRequest) -> Lists:
     """The lists of the sampled questions (step 1) and of their neighbours (2)."""
     from dupq.neighbours.exact import rule_of
 
-    names = [file.relative for file in storage.list_files(files.neighbours.nearest, ".parquet")]
-    found = [read_nearest(files.lists(step, name), request.settings.k) for step in steps for name in names]
+    found = [read_nearest(files.lists(step), request.settings.k) for step in (1, 2)]
     keys = np.concatenate([some for some, _ in found])
     order = np.argsort(keys, kind="stable")
     others = np.concatenate([nearest.others for _, nearest in found])[order]
