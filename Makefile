@@ -59,16 +59,16 @@ test-fast: .venv/ready
 chaos: .venv/ready
 	DUPQ_CHAOS=0 DUPQ_CHAOS_TALLY=out/chaos .venv/bin/pytest $(PARALLEL) -q --timeout 50000 tests/chaos
 
-# licences need no network; the tool that asks PyPI for advisories, of one version each, has an environment of its own
+# licences need no network; the tool that looks up advisories lists what it finds nowhere as skipped
 audit: .venv/ready
 	$(JOB) tests/test_licences.py
 	.venv/bin/pytest -q tests/test_licences.py
-	@if $(JOB) -c 'import urllib.request; urllib.request.urlopen("https://pypi.org/pypi/pip/24.0/json", timeout=10)' 2> /dev/null; then \
-	  $(PYTHON) -m venv .venv/audit && .venv/audit/bin/pip install --quiet pip-audit || exit 1; \
-	  .venv/audit/bin/pip-audit --strict --disable-pip --requirement requirements-test.lock && wrong=0 || wrong=1; \
-	  .venv/audit/bin/pip-audit --strict --disable-pip --no-deps --requirement requirements-torch.lock && exit $$wrong; exit 1; \
+	$(PYTHON) -m venv .venv/audit
+	@if .venv/audit/bin/pip install --quiet pip-audit; then \
+	  audit=".venv/audit/bin/pip-audit --disable-pip"; \
+	  $$audit --requirement requirements-test.lock && $$audit --no-deps --requirement requirements-torch.lock; \
 	else \
-	  echo "pypi.org cannot be reached: known vulnerabilities were not looked up"; \
+	  echo "no package index is reached: known vulnerabilities were not looked up"; \
 	fi
 
 lint: .venv/ready
