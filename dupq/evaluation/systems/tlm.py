@@ -1,0 +1,105 @@
+"""The translation-based language model (Xue, Jeon and Croft 2008, section 3), TLM in Othman et al. (2021, table 2).
+
+    score(q, d) = the geometric mean over the words w of q of P(w|d) |d|-smoothed, as a multiple of P(w|C):
+                  ((|d| P_mx(w|d) + mu P(w|C)) / (|d| + mu)) / P(w|C)
+    P_mx(w|d)   = (1 - beta) P_ml(w|d) + beta sum over the words t of d of T(w|t) P_ml(t|d)
+
+P_ml are shares of words, C is the collection: query likelihood with Dirichlet smoothing, where d also has the words
+that its own are translated to. Dividing by P(w|C) and the mean instead of the product change no order. T is that of
+IBM's model 1, learned as Xue et al. do from pairs in both directions, pooled. Theirs are questions and answers;
+ours are known duplicates, and titles with their bodies.
+"""
+
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from dupq.evaluation.bm25 import bags_of
+from dupq.evaluation.sparse_search import best
+from dupq.evaluation.systems.collection import Collection
+from dupq.evaluation.systems.ibm_model_1 import translation_probabilities
+from dupq.evaluation.systems.term_counts import TermCounts
+from dupq.training.pairs import Pairs
+
+GRID = tuple(  # the default first
+    {"beta": beta, "mu": mu} for beta, mu in itertools.product((0.5, 0.2, 0.8), (100.0, 20.0, 50.0, 200.0, 500.0))
+)
+
+
+class Parallel(NamedTuple):
+    """The counts of t terms in m pairs of texts that say the same (float64, (m, t))."""
+
+    sources: sparse.csr_array
+    targets: sparse.csr_array
+
+
+def parallel_texts(collection: Collection, counts: TermCounts, known: Pairs) -> Parallel:
+    """The known duplicates of `known`, and every title with its body, in both directions."""
+    titles, bodies = (
+        bags_of(texts, collection.language).over(counts.terms) for texts in (collection.titles, collection.bodies)
+    )
+    is_duplicate = known.labels > 0.5
+    left, right = (counts.counts[counts.rows(keys[is_duplicate])] for keys in (known.left, known.right))
+    rows = [sparse.vstack(side, format="csr") for side in ((left, titles), (right, bodies))]
+    return Parallel(sparse.vstack(rows, format="csr"), sparse.vstack(rows[::-1], format="csr"))
+
+
+def translations(parallel: Parallel, *, iterations: int = 5, least: float = 0.001) -> sparse.csr_array:
+    """T(w|t) in row t and column w (float64, (t, t)), but for those below `least`, which are left out.
+
+    What is left out is not shared among the rest. The empty word is left out, too: no question has it.
+    """
+    table = translation_probabilities(*parallel, iterations)[:-1]
+    table.data[table.data < least] = 0.0
+    table.eliminate_zeros()
+    return table
+
+
+class TLM:
+    """A Ranker by the translation-based language model."""
+
+    def __init__(
+        self, counts: TermCounts, translations: sparse.csr_array, *, beta: float = 0.5, mu: float = 100.0
+    ) -> None:
+        """`translations` over the terms of `counts`, as from `translations`."""
+        self._counts = counts
+        mixed = sparse.csr_array((1 - beta) * counts.counts + beta * (counts.counts @ translations))  # |d| P_mx(w|d)
+        mixed.sort_indices()
+        in_collection = counts.totals / counts.totals.sum()
+        weights = np.log1p(mixed.data / (mu * in_collection[mixed.indices]))
+        self._weights = sparse.csr_array((weights, mixed.indices, mixed.indptr), shape=mixed.shape)
+        self._norms = np.log(mu / (counts.lengths + mu))
+
+    def rank(self, queries: np.ndarray, k: int) -> list[list[int]]:
+        """See Ranker; a question without any word that the query has, or translations of one, is not ranked."""
+        wanted = self._counts.counts[self._counts.rows(queries)]
+        lengths = np.asarray(wanted.sum(axis=1))
+
+        def likelihoods(products: np.ndarray, row: int) -> np.ndarray:
+            return self._likelihoods(products, lengths[row], self._norms)
+
+        keys, _ = best((queries, wanted), (self._counts.keys, self._weights), k, likelihoods)
+        return [[key for key in row if key >= 0] for row in keys.tolist()]
+
+    def score(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """See Ranker: score(q, d) / score(q, q), the mean of both directions; 0 where the two have nothing in common.
+
+        It is what the likelihood of the query's words falls to, a word, when d is asked and not the query itself.
+        """
+        rows = self._counts.rows(left), self._counts.rows(right)
+        return (self._shares(*rows) + self._shares(*rows[::-1])) / 2
+
+    def _shares(self, queries: np.ndarray, others: np.ndarray) -> np.ndarray:
+        scores, itself = self._scores(queries, others), self._scores(queries, queries)
+        return np.divide(scores, itself, out=np.zeros(len(queries)), where=itself > 0)
+
+    def _scores(self, queries: np.ndarray, others: np.ndarray) -> np.ndarray:
+        products = np.asarray(self._counts.counts[queries].multiply(self._weights[others]).sum(axis=1))
+        return self._likelihoods(products, self._counts.lengths[queries], self._norms[others])
+
+    @staticmethod
+    def _likelihoods(products: np.ndarray, lengths: np.ndarray, norms: np.ndarray) -> np.ndarray:
+        """The score of sums of weights for queries of these lengths; 0 where nothing was shared."""
+        return np.where(products > 0, np.exp(products / np.maximum(1, lengths) + norms), 0.0)
