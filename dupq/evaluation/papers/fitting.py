@@ -1,0 +1,138 @@
+"""The systems of the experiments by their names: each is made from a data set and learns from its training part."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from dupq.evaluation.papers.data_sets import DataSet, collection_of
+from dupq.evaluation.papers.protocol import Protocol as Parts
+from dupq.evaluation.systems import mnet, shingles, simbow, svm, tlm, tuning, vectors, wekos
+from dupq.evaluation.systems.bm25 import BM25
+from dupq.evaluation.systems.bm25 import GRID as BM25_GRID
+from dupq.evaluation.systems.collection import Collection
+from dupq.evaluation.systems.dfr import DFR
+from dupq.evaluation.systems.dfr import GRID as DFR_GRID
+from dupq.evaluation.systems.ib import GRID as IB_GRID
+from dupq.evaluation.systems.ib import IB
+from dupq.evaluation.systems.lm_dirichlet import GRID as LM_DIRICHLET_GRID
+from dupq.evaluation.systems.lm_dirichlet import LMDirichlet
+from dupq.evaluation.systems.lm_jelinek_mercer import GRID as LM_JELINEK_MERCER_GRID
+from dupq.evaluation.systems.lm_jelinek_mercer import LMJelinekMercer
+from dupq.evaluation.systems.term_counts import term_counts
+from dupq.evaluation.systems.tfidf import GRID as TFIDF_GRID
+from dupq.evaluation.systems.tfidf import TFIDF
+from dupq.settings.config import Settings
+from dupq.text.vocabulary import FIRST_WORD
+from dupq.training.word_vectors import WordVectors
+
+_BY_TERMS = {
+    "tfidf": (TFIDF, TFIDF_GRID),
+    "bm25": (BM25, BM25_GRID),
+    "ib": (IB, IB_GRID),
+    "dfr": (DFR, DFR_GRID),
+    "lm dirichlet": (LMDirichlet, LM_DIRICHLET_GRID),
+    "lm jelinek-mercer": (LMJelinekMercer, LM_JELINEK_MERCER_GRID),
+}
+_SHINGLES = "shingles "
+_SVM = {"svm": False, "svm and shingles": True}  # whether it has the shingles' coefficients
+_CUT = 100  # of the MAP that is tuned by
+_TUNING_QUERIES = 200
+_CLUSTERS = ({"clusters": 1}, {"clusters": 4}, {"clusters": 16})
+NAMES = frozenset((*_BY_TERMS, *(f"{_SHINGLES}{size}" for size in (1, 2, 3, 4)), *_SVM, "tlm", "m-net", "wekos", "simbow"))
+
+
+class Scorer(Protocol):
+    """What every system does; most rank too, see Ranker."""
+
+    def score(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """See Ranker."""
+        ...
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A system that has learned, its own threshold if it has one, what was tuned, and its learning curve."""
+
+    system: Any  # a Scorer, and for rankings a Ranker
+    threshold: float | None = None
+    parameters: Mapping[str, object] = field(default_factory=dict)
+    curve: tuple[Mapping[str, float], ...] = ()
+
+
+class Given(NamedTuple):
+    """What a system is made from."""
+
+    data: DataSet
+    settings: Settings
+    parts: Parts
+    ranks: bool  # whether it is to rank, rather than to tell pairs apart
+    vectors: Callable[[], WordVectors]  # of the words of `data`, by `settings`
+
+
+def fitted(name: str, given: Given) -> Fitted:
+    """The system of that name, one of NAMES."""
+    if name in _SVM:
+        collection = collection_of(given.data, given.settings.text)
+        machine = svm.Svm(collection, given.parts.examples, shingles=_SVM[name])
+        chosen = {"C": machine.chosen.cost, "gamma": machine.chosen.gamma}
+        return Fitted(machine, threshold=0.0, parameters=chosen)
+    collection = collection_of(given.data, given.settings.text)
+    if name.startswith(_SHINGLES):
+        return Fitted(shingles.ShingleJaccard(collection, size=int(name.removeprefix(_SHINGLES))))
+    if name in _BY_TERMS:
+        make, grid = _BY_TERMS[name]
+        counts = term_counts(collection)
+        return _tuned(((one, make(counts, **one)) for one in grid), given)
+    return _MAKERS[name](collection, given)
+
+
+def _tuned(candidates: Iterable[tuple[Mapping[str, object], Any]], given: Given) -> Fitted:
+    """The best on the development part: by MAP where it is to rank, else by the accuracy on pairs."""
+    examples = given.parts.examples
+    if given.ranks and examples.development_queries:
+        queries = dict(list(examples.development_queries.items())[:_TUNING_QUERIES])
+        best = tuning.best_of(candidates, tuning.mean_average_precision(queries, _CUT))
+    elif len(examples.development.labels):
+        best = tuning.best_of(candidates, tuning.accuracy_at_best_threshold(examples.development))
+    else:
+        parameters, system = next(iter(candidates))
+        return Fitted(system, parameters=parameters)
+    return Fitted(best.system, parameters=best.parameters)
+
+
+def _tlm(collection: Collection, given: Given) -> Fitted:
+    counts = term_counts(collection)
+    table = tlm.translations(tlm.parallel_texts(collection, counts, given.parts.examples.training))
+    return _tuned(((one, tlm.TLM(counts, table, **one)) for one in tlm.GRID), given)
+
+
+def _m_net(collection: Collection, given: Given) -> Fitted:
+    settings = given.settings
+    found = mnet.tagged_vectors(collection, settings.word_vectors, settings.training.seed, settings.text)
+    return Fitted(mnet.MNet(collection, found, reading=settings.text))
+
+
+def _wekos(collection: Collection, given: Given) -> Fitted:
+    settings, found = given.settings, _of_words(given.vectors())
+    seed = settings.training.seed
+    made = ((one, wekos.Wekos(collection, found, seed=seed, reading=settings.text, **one)) for one in _CLUSTERS)
+    return _tuned(made, given)
+
+
+def _simbow(collection: Collection, given: Given) -> Fitted:
+    return Fitted(simbow.SimBow(collection, _of_words(given.vectors()), reading=given.settings.text))
+
+
+def _of_words(found: WordVectors) -> vectors.WordVectors:
+    """Without the rows of padding and of unknown words."""
+    return vectors.WordVectors(tuple(found.words), found.table[FIRST_WORD : FIRST_WORD + len(found.words)])
+
+
+_MAKERS: dict[str, Callable[[Collection, Given], Fitted]] = {
+    "tlm": _tlm,
+    "m-net": _m_net,
+    "wekos": _wekos,
+    "simbow": _simbow,
+}
