@@ -85,7 +85,9 @@ class ClusterSettings(Section):
 class EvaluationSettings(Section):
     """Measures on known duplicates."""
 
-    k: Annotated[int, Field(ge=1, le=10_000)] = Field(100, description="How far a ranking is read: the cut of MAP@k, which is over all known duplicates.")
+    k: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        100, description="How far a ranking is read: the cut of MAP@k, which is over all known duplicates."
+    )
     queries: Count = Field(
         2_000,
         description="Test questions at most, chosen by a hash of their key; the metrics say how many of how many.",
