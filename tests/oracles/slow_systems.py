@@ -51,9 +51,7 @@ def soft_cosine(texts: Texts, vectors: Vectors, left: int, right: int) -> float:
 
     def product(one: Sequence[str], other: Sequence[str]) -> float:
         x, y = Counter(one), Counter(other)
-        return sum(
-            x[i] * idf(texts, i) * related(i, j) * y[j] * idf(texts, j) for i in x for j in y
-        )
+        return sum(x[i] * idf(texts, i) * related(i, j) * y[j] * idf(texts, j) for i in x for j in y)
 
     lengths = math.sqrt(product(texts[left], texts[left]) * product(texts[right], texts[right]))
     return product(texts[left], texts[right]) / lengths if lengths > 0 else 0.0

@@ -47,7 +47,8 @@ class Chosen(NamedTuple):
 class Svm:
     """A classifier of pairs: `score` only, with 0 as its own threshold.
 
-    While it learns it needs some 24 n^2 bytes for n training pairs: 0.4 GB for the paper's 4,000.
+    It learns from the paper's 4,000 pairs, of questions of 140 words, in a minute on one core and 1.3 GB, the whole grid
+    included; both grow with the square of their number.
     """
 
     threshold = 0.0

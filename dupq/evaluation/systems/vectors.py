@@ -86,6 +86,7 @@ def bags(
     if words is None and not any(stored):  # which scikit-learn refuses
         return (), sparse.csr_array((len(stored), 0))
     counts = sparse.csr_array(counter.fit_transform(stored))
+    counts.sort_indices()
     return tuple(counter.get_feature_names_out().tolist()), counts
 
 
