@@ -63,9 +63,7 @@ def train(
     return reader, curve
 
 
-def _train_pairs(
-    reader: Reader, sequences: Sequences, lessons: Lessons, measured: Measured
-) -> list[dict[str, float]]:
+def _train_pairs(reader: Reader, sequences: Sequences, lessons: Lessons, measured: Measured) -> list[dict[str, float]]:
     """Train `reader`'s network in place; it has the weights of the best epoch then."""
     network, settings = reader.network, reader.settings
     training = settings.training
@@ -79,9 +77,7 @@ def _train_pairs(
         torch.manual_seed(epoch)  # of dropout
         if training.mined_negatives and (epoch - 1) % training.mined_epochs == 0:
             mined = mine(network, sequences, lessons.positives, lessons.pool, lessons.split, settings, epoch)
-        examples = epoch_examples(
-            lessons.positives, lessons.pool, lessons.split, training, epoch, mined, lessons.wrong
-        )
+        examples = epoch_examples(lessons.positives, lessons.pool, lessons.split, training, epoch, mined, lessons.wrong)
         falling = 1 - (epoch - 1) / training.epochs, 1 - epoch / training.epochs
         rates = falling if training.decay == "linear" else (1.0, 1.0)
         losses = train_epoch(network, optimizer, sequences, examples, training, rates=rates)

@@ -1,5 +1,7 @@
 """dos Santos et al. (ACL 2015), section 4: each question against all of its site."""
 
+from collections.abc import Mapping
+
 from dupq.evaluation.papers.rows import PRESET, Published, Row, Table
 
 _PAPER = "dos Santos et al. 2015"
@@ -43,11 +45,11 @@ _WEIGHTS = {  # first weights, whether they are learned: @1 and @10 of titles, o
 
 
 def _published(values: tuple[float, ...]) -> Published:
-    names = ("accuracy_at_1", "accuracy_at_5", "accuracy_at_10")
-    return {"AskUbuntu": dict(zip(names, values[:3], strict=True)), "English": dict(zip(names, values[3:], strict=True))}
+    names, ask_ubuntu, english = ("accuracy_at_1", "accuracy_at_5", "accuracy_at_10"), values[:3], values[3:]
+    return {"AskUbuntu": dict(zip(names, ask_ubuntu, strict=True)), "English": dict(zip(names, english, strict=True))}
 
 
-def _rows(published: dict[str, tuple[float, ...]]) -> tuple[Row, ...]:
+def _rows(published: Mapping[str, tuple[float, ...]]) -> tuple[Row, ...]:
     rows = [Row(label, system, _published(published[label])) for label, system in _SYSTEMS.items()]
     return (*rows, Row("dupq", f"{PRESET}dupq", is_ours=True))
 

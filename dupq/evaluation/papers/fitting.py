@@ -6,8 +6,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from dupq.evaluation.papers.data_sets import DataSet, collection_of
-from dupq.evaluation.papers.protocol import Protocol as Parts
+from dupq.evaluation.examples import Experiment
 from dupq.evaluation.systems import mnet, shingles, simbow, svm, tlm, tuning, vectors, wekos
 from dupq.evaluation.systems.bm25 import BM25
 from dupq.evaluation.systems.bm25 import GRID as BM25_GRID
@@ -27,7 +26,7 @@ from dupq.settings.config import Settings
 from dupq.text.vocabulary import FIRST_WORD
 from dupq.training.word_vectors import WordVectors
 
-_BY_TERMS = {
+_BY_TERMS: dict[str, tuple[Callable[..., Any], tuple[Mapping[str, Any], ...]]] = {
     "tfidf": (TFIDF, TFIDF_GRID),
     "bm25": (BM25, BM25_GRID),
     "ib": (IB, IB_GRID),
@@ -40,7 +39,8 @@ _SVM = {"svm": False, "svm and shingles": True}  # whether it has the shingles' 
 _CUT = 100  # of the MAP that is tuned by
 _TUNING_QUERIES = 200
 _CLUSTERS = ({"clusters": 1}, {"clusters": 4}, {"clusters": 16})
-NAMES = frozenset((*_BY_TERMS, *(f"{_SHINGLES}{size}" for size in (1, 2, 3, 4)), *_SVM, "tlm", "m-net", "wekos", "simbow"))
+_OTHERS = ("tlm", "m-net", "wekos", "simbow")
+NAMES = frozenset((*_BY_TERMS, *(f"{_SHINGLES}{size}" for size in (1, 2, 3, 4)), *_SVM, *_OTHERS))
 
 
 class Scorer(Protocol):
@@ -64,31 +64,29 @@ class Fitted:
 class Given(NamedTuple):
     """What a system is made from."""
 
-    data: DataSet
+    collection: Collection
     settings: Settings
-    parts: Parts
+    parts: Experiment
     ranks: bool  # whether it is to rank, rather than to tell pairs apart
-    vectors: Callable[[], WordVectors]  # of the words of `data`, by `settings`
+    vectors: Callable[[], WordVectors]  # of the words of the collection, by `settings`
 
 
 def fitted(name: str, given: Given) -> Fitted:
     """The system of that name, one of NAMES."""
     if name in _SVM:
-        collection = collection_of(given.data, given.settings.text)
-        machine = svm.Svm(collection, given.parts.examples, shingles=_SVM[name])
+        machine = svm.Svm(given.collection, given.parts.examples, shingles=_SVM[name])
         chosen = {"C": machine.chosen.cost, "gamma": machine.chosen.gamma}
         return Fitted(machine, threshold=0.0, parameters=chosen)
-    collection = collection_of(given.data, given.settings.text)
     if name.startswith(_SHINGLES):
-        return Fitted(shingles.ShingleJaccard(collection, size=int(name.removeprefix(_SHINGLES))))
+        return Fitted(shingles.ShingleJaccard(given.collection, size=int(name.removeprefix(_SHINGLES))))
     if name in _BY_TERMS:
         make, grid = _BY_TERMS[name]
-        counts = term_counts(collection)
+        counts = term_counts(given.collection)
         return _tuned(((one, make(counts, **one)) for one in grid), given)
-    return _MAKERS[name](collection, given)
+    return _MAKERS[name](given.collection, given)
 
 
-def _tuned(candidates: Iterable[tuple[Mapping[str, object], Any]], given: Given) -> Fitted:
+def _tuned(candidates: Iterable[tuple[Mapping[str, Any], Any]], given: Given) -> Fitted:
     """The best on the development part: by MAP where it is to rank, else by the accuracy on pairs."""
     examples = given.parts.examples
     if given.ranks and examples.development_queries:

@@ -6,15 +6,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dupq.evaluation.examples import Experiment
 from dupq.evaluation.measures import best_threshold
-from dupq.evaluation.papers.candidates import candidates_of
-from dupq.evaluation.papers.data_sets import DataSet
+from dupq.evaluation.papers.data_sets import DataSet, candidates_of, parts_of, read
 from dupq.evaluation.papers.fitting import Fitted, Given, fitted
 from dupq.evaluation.papers.networks import Taught, fitted_network
-from dupq.evaluation.papers.protocol import Protocol, protocol_of
 from dupq.evaluation.papers.rows import PRESET, Part
 from dupq.evaluation.papers.settings import limits_of, settings_of
+from dupq.evaluation.papers.sources import Source
 from dupq.evaluation.query_measures import query_measures
+from dupq.evaluation.semeval_scores import official_average_precisions, reranked
 from dupq.settings.config import Settings
 from dupq.training.pairs import Pairs
 from dupq.training.word_vectors import WordVectors
@@ -33,7 +34,7 @@ _RANKING = {
 }
 
 
-class Source(NamedTuple):
+class VectorSource(NamedTuple):
     """The word vectors that a part needs: of the words of one data set, from the text of one."""
 
     words_of: str
@@ -41,27 +42,27 @@ class Source(NamedTuple):
 
 
 # The word vectors of a source by settings; data sets are given by their names
-Vectors = Callable[[Source, Settings], WordVectors]
+Vectors = Callable[[VectorSource, Settings], WordVectors]
 
 
-def source_of(part: Part) -> Source:
+def source_of(part: Part) -> VectorSource:
     """Whose words and whose text. Where the pairs are of another data set, its words are those of the text."""
     own, other = part.data, part.other or part.data
     text_of = own if part.vectors == "own" else other
-    return Source(own if part.trained_on == "own" else text_of, text_of)
+    return VectorSource(own if part.trained_on == "own" else text_of, text_of)
 
 
-def measure(part: Part, data: Mapping[str, DataSet], vectors: Vectors) -> dict[str, Any]:
+def measure(part: Part, sources: Mapping[str, Source], vectors: Vectors) -> dict[str, Any]:
     """The result of a part as JSON has it: `values` by measure, `each` (a value a pair or query), sizes, seconds."""
     start = time.monotonic()
-    tested = data[part.data]
-    settings = settings_of(part, tested)
-    parts = protocol_of(tested, limits_of(part))
-    system = _fitted(part, data, settings, parts, vectors)
+    settings = settings_of(part, sources[part.data])
+    tested = read(sources[part.data], settings.text)
+    parts = parts_of(tested, limits_of(part))
+    system = _fitted(part, sources, settings, Taught(tested, parts), vectors)
     each = _MEASURED[part.task](system, tested, parts)
     values = {name: float(np.mean(column)) for name, column in each.items() if len(column)}
     values |= _of_curve(system) | _validation(part, system, parts)
-    sizes = {"questions": len(tested.keys), **parts.sizes}
+    sizes = {"questions": len(tested.collection.keys), **_sizes(parts)}
     return {
         "values": values,
         "each": {name: np.asarray(column, float).round(6).tolist() for name, column in each.items()},
@@ -72,58 +73,60 @@ def measure(part: Part, data: Mapping[str, DataSet], vectors: Vectors) -> dict[s
     }
 
 
-def _fitted(
-    part: Part, data: Mapping[str, DataSet], settings: Settings, parts: Protocol, vectors: Vectors
-) -> Fitted:
-    tested, ranks, source = data[part.data], part.task != "pairs", source_of(part)
+def _fitted(part: Part, sources: Mapping[str, Source], settings: Settings, tested: Taught, vectors: Vectors) -> Fitted:
+    ranks, source = part.task != "pairs", source_of(part)
     if not part.system.startswith(PRESET):
-        return fitted(part.system, Given(tested, settings, parts, ranks, lambda: vectors(source, settings)))
-    taught = Taught(tested, parts)
+        given = Given(tested.data.collection, settings, tested.parts, ranks, lambda: vectors(source, settings))
+        return fitted(part.system, given)
+    taught = tested
     if part.trained_on == "other":
-        other = data[str(part.other)]
-        taught = Taught(other, protocol_of(other, limits_of(part)))
-    return fitted_network(taught, tested, settings, vectors(source, settings), ranks)
+        other = read(sources[str(part.other)], settings.text)
+        taught = Taught(other, parts_of(other, limits_of(part)))
+    return fitted_network(taught, tested.data, settings, vectors(source, settings), ranks)
 
 
-def _test_pairs(system: Fitted, data: DataSet, parts: Protocol) -> dict[str, np.ndarray]:
+def _sizes(parts: Experiment) -> dict[str, int]:
+    return {
+        "training_pairs": len(parts.examples.training.labels),
+        "development_pairs": len(parts.examples.development.labels),
+        "test_pairs": len(parts.test.labels),
+        "test_queries": len(parts.test_queries),
+    }
+
+
+def _test_pairs(system: Fitted, data: DataSet, parts: Experiment) -> dict[str, np.ndarray]:
     """Which test pairs are called right, by the threshold of the development pairs unless the system has its own."""
     return {"test_accuracy": _is_right(system, parts.test, _threshold(system, parts))} if len(parts.test.labels) else {}
 
 
-def _test_queries(system: Fitted, data: DataSet, parts: Protocol) -> dict[str, np.ndarray]:
+def _test_queries(system: Fitted, data: DataSet, parts: Experiment) -> dict[str, np.ndarray]:
     queries = np.array(list(parts.test_queries), np.int64)
     rankings = system.system.rank(queries, _CUT)
     found = query_measures(rankings, list(parts.test_queries.values()), list(_RANKING.values()))
     return {name: found[measure] for name, measure in _RANKING.items()}
 
 
-def _test_candidates(system: Fitted, data: DataSet, parts: Protocol) -> dict[str, np.ndarray]:
-    """Of each query its ten candidates, best first, ties in the order of the search engine."""
-    rankings, relevant = [], []
-    for query, candidates, known in candidates_of(data, parts):
-        scores = system.system.score(np.full(len(candidates), query), np.array(candidates, np.int64))
-        order = np.argsort(-scores, kind="stable")
-        rankings.append([candidates[place] for place in order])
-        relevant.append(known)
-    found = query_measures(rankings, relevant, ["AP@10", "RR@10"])
-    return {"map": found["AP@10"], "mrr": found["RR@10"]}
+def _test_candidates(system: Fitted, data: DataSet, parts: Experiment) -> dict[str, np.ndarray]:
+    """The ten candidates of each query, by the official scorer's definition."""
+    rankings = reranked(candidates_of(data, parts), system.system.score)
+    return {"map": official_average_precisions(rankings)}
 
 
-_MEASURED: dict[str, Callable[[Fitted, DataSet, Protocol], dict[str, np.ndarray]]] = {
+_MEASURED: dict[str, Callable[[Fitted, DataSet, Experiment], dict[str, np.ndarray]]] = {
     "pairs": _test_pairs,
     "ranking": _test_queries,
     "candidates": _test_candidates,
 }
 
 
-def _validation(part: Part, system: Fitted, parts: Protocol) -> dict[str, float]:
+def _validation(part: Part, system: Fitted, parts: Experiment) -> dict[str, float]:
     development = parts.examples.development
     if part.task != "pairs" or not len(development.labels):
         return {}
     return {"validation_accuracy": float(np.mean(_is_right(system, development, _threshold(system, parts))))}
 
 
-def _threshold(system: Fitted, parts: Protocol) -> float:
+def _threshold(system: Fitted, parts: Experiment) -> float:
     """The system's own, or the best on training pairs: a network has fitted those, so on development pairs for it."""
     if system.threshold is not None:
         return system.threshold

@@ -7,11 +7,11 @@ import numpy as np
 import pyarrow as pa
 
 from dupq.encoders.reader import Reader
+from dupq.evaluation.examples import Experiment
 from dupq.evaluation.known_duplicates import chosen
 from dupq.evaluation.measures import accuracy, best_threshold, retrieval_measures
-from dupq.evaluation.papers.data_sets import DataSet, texts_of
+from dupq.evaluation.papers.data_sets import DataSet
 from dupq.evaluation.papers.fitting import Fitted
-from dupq.evaluation.papers.protocol import Protocol
 from dupq.evaluation.rankers import EncoderRanker
 from dupq.neighbours.embeddings import Embeddings
 from dupq.settings.config import Settings
@@ -20,6 +20,7 @@ from dupq.training.pairs import Pairs
 from dupq.training.word_vectors import WordVectors
 
 _CUT = 100
+_OF_PAIRS = ("squared_error", "mean_squared_error")  # losses
 _EPOCH_QUERIES = 200  # that an epoch is measured on
 _EPOCH_PAIRS = 500  # of the training part, likewise
 
@@ -28,24 +29,30 @@ class Taught(NamedTuple):
     """The data set that is learned from, and its parts."""
 
     data: DataSet
-    parts: Protocol
+    parts: Experiment
 
 
 def fitted_network(taught: Taught, tested: DataSet, settings: Settings, vectors: WordVectors, ranks: bool) -> Fitted:
     """An encoder that learned from one data set, and knows the questions of another, or of the same.
 
     The best epoch is that with the best MAP on development queries where it is to rank, else with the best accuracy on
-    development pairs, both of the data set that it learns from.
+    development pairs, both of the data set that it learns from. A loss of pairs learns from the training pairs as they
+    are; one of rankings draws its negatives itself, and takes the labelled ones too.
     """
-    table = texts_of(taught.data, settings.text)
-    parts = taught.parts
-    held_out = parts.split.questions_of("development", "test")
-    pool = chosen(np.setdiff1d(taught.data.keys, held_out), settings.training.negative_pool)
-    lessons = Lessons(parts.positives, parts.wrong, parts.split, pool)
+    parts, split, training = taught.parts, taught.data.split(), taught.parts.examples.training
+    pairs = np.sort(np.stack([training.left, training.right], axis=1), axis=1)
+    wrong = pairs[training.labels < 0.5]
+    if settings.training.loss in _OF_PAIRS:
+        settings = settings.changed(training=settings.training.changed(negatives=0))
+    elif not len(taught.data.known.labels.others):
+        wrong = wrong[:0]
+    held_out = split.questions_of("development", "test")
+    pool = chosen(np.setdiff1d(taught.data.collection.keys, held_out), settings.training.negative_pool)
+    lessons = Lessons(pairs[training.labels > 0.5], wrong, split, pool)
+    table = taught.data.texts
     seen = _Seen(table, parts, ranks, settings)
     reader, curve = train(table, lessons, settings, vectors, seen.measured)
-    everything = table if tested is taught.data else texts_of(tested, settings.text)
-    return Fitted(_ranker(reader, everything), curve=tuple(curve))
+    return Fitted(_ranker(reader, tested.texts), curve=tuple(curve))
 
 
 def _ranker(reader: Reader, texts: pa.Table) -> EncoderRanker:
@@ -55,11 +62,12 @@ def _ranker(reader: Reader, texts: pa.Table) -> EncoderRanker:
 class _Seen:
     """What is measured of an epoch."""
 
-    def __init__(self, texts: pa.Table, parts: Protocol, ranks: bool, settings: Settings) -> None:
+    def __init__(self, texts: pa.Table, parts: Experiment, ranks: bool, settings: Settings) -> None:
         self._parts, self._ranks = parts, ranks
-        self._is_regression = settings.training.loss in ("squared_error", "mean_squared_error")
+        self._is_regression = settings.training.loss in _OF_PAIRS
         queries = dict(list(parts.examples.development_queries.items())[:_EPOCH_QUERIES]) if ranks else {}
         self._queries = queries
+        self._pool = np.setdiff1d(texts["key"].to_numpy(), np.array(list(parts.test_queries), np.int64))
         training = parts.examples.training
         rows = np.arange(0, len(training.labels), max(1, len(training.labels) // _EPOCH_PAIRS))
         self._training = Pairs(*(column[rows] for column in training))
@@ -72,12 +80,12 @@ class _Seen:
         if self._is_regression:
             wanted += [self._training.left, self._training.right]
         if self._ranks:
-            pool = np.setdiff1d(self._parts.split.questions, self._parts.split.questions_of("test"))
-            wanted += [chosen(pool, settings.training.development_pool), *map(_keys, self._queries.items())]
+            pool = chosen(self._pool, settings.training.development_pool)
+            wanted += [pool, *map(_keys, self._queries.items())]
         return np.unique(np.concatenate(wanted))
 
     def measured(self, reader: Reader) -> Mapping[str, float]:
-        """QUALITY, the accuracy on development pairs, and loss and accuracy as figures 8 and 9 of Othman et al. draw them."""
+        """QUALITY, the accuracy on development pairs, and what figures 8 and 9 of Othman et al. draw."""
         ranker = _ranker(reader, self._texts)
         found: dict[str, float] = {}
         development = self._parts.examples.development

@@ -1,5 +1,7 @@
 """Othman et al. (DKE 2021), section 5.6: short questions, ranked by Siamese networks, in English and in Arabic."""
 
+from collections.abc import Mapping
+
 from dupq.evaluation.papers.rows import PRESET, QUOTED, Published, Row, Table
 
 _PAPER = "Othman et al. 2021"
@@ -45,7 +47,7 @@ _OF_CNN = {
 }
 
 
-def _by_similarity(label: str, system: str, published: dict[str, tuple[tuple[float, ...], ...]]) -> tuple[Row, ...]:
+def _by_similarity(label: str, system: str, published: Mapping[str, tuple[tuple[float, ...], ...]]) -> tuple[Row, ...]:
     return tuple(
         Row(f"{label}, {kind}", system, _published(_SHORT, *values), changes=(f"encoder.similarity={kind}",))
         for kind, values in published.items()

@@ -71,5 +71,5 @@ def part_of(table: Table, row: Row, data: str, other: str | None, is_quick: bool
     """What a row needs computed on a data set; None if it is only quoted, or needs another data set than there is."""
     if row.system == QUOTED or (other is None and "other" in (row.vectors, row.trained_on)):
         return None
-    pairs = row.pairs or table.pairs
-    return Part(data, other, table.task, row.system, table.text, row.changes, row.vectors, row.trained_on, pairs, is_quick)
+    learned = row.vectors, row.trained_on, row.pairs or table.pairs
+    return Part(data, other, table.task, row.system, table.text, row.changes, *learned, is_quick)

@@ -1,8 +1,10 @@
 """The settings of an experiment's part: of its preset, changed by the table and the row, and made smaller if wanted."""
 
-from dupq.evaluation.papers.data_sets import DataSet
-from dupq.evaluation.papers.protocol import Limits
+import dataclasses
+
+from dupq.evaluation.examples import ExampleSettings
 from dupq.evaluation.papers.rows import PRESET, Part
+from dupq.evaluation.papers.sources import Source
 from dupq.settings import config
 from dupq.settings.config import Settings
 
@@ -11,20 +13,22 @@ _READ_AS = {"wekos": "othman-lstm", "m-net": "othman-lstm", "simbow": "mappsent"
 _AS_STORED = "bogdanova-sum"  # for systems that read the stored tokens
 _QUICK_EPOCHS = {"title_body": 3, "word_vectors": 2}
 _QUICK_TRAINING_EPOCHS = 4
-FULL = Limits(training=0, development=500, test=3_000, queries=1_000)
-QUICK = Limits(training=150, development=100, test=200, queries=100)
+_FULL = ExampleSettings(training_pairs=100_000, measured_pairs=3_000, queries=1_000)
+_QUICK = ExampleSettings(training_pairs=150, measured_pairs=150, queries=100)
 
 
-def limits_of(part: Part) -> Limits:
+def limits_of(part: Part) -> ExampleSettings:
     """How much of the data a part uses."""
-    limits = QUICK if part.is_quick else FULL
-    wanted = [most for most in (part.pairs, limits.training) if most]
-    return Limits(min(wanted, default=0), limits.development, limits.test, limits.queries)
+    limits = _QUICK if part.is_quick else _FULL
+    most = min(part.pairs or limits.training_pairs, limits.training_pairs)
+    return dataclasses.replace(limits, training_pairs=most)
 
 
-def settings_of(part: Part, data: DataSet) -> Settings:
+def settings_of(part: Part, data: Source) -> Settings:
     """All settings of a part on a data set. The title is read once, as by every other system."""
-    preset = part.system.removeprefix(PRESET) if part.system.startswith(PRESET) else _READ_AS.get(part.system, _AS_STORED)
+    preset = _READ_AS.get(part.system, _AS_STORED)
+    if part.system.startswith(PRESET):
+        preset = part.system.removeprefix(PRESET)
     changes = [*part.text, *part.changes, "text.title_times=1"]
     if not data.has_bodies:
         changes.append("text.fields=title")

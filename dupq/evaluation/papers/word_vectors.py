@@ -1,6 +1,5 @@
 """The word vectors of an experiment: of one data set's text for the words of the same or of another."""
 
-import numpy as np
 import pyarrow as pa
 
 from dupq.settings.config import Settings
