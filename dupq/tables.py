@@ -377,6 +377,24 @@ SHINGLE_SETS = pa.schema(
     [*KEYS, _required("shingles", pa.large_list(pa.uint64())), _required("title_numbers", pa.large_list(pa.uint64()))]
 )
 
+# The examples of an experiment (dupq/evaluation/example_files.py): pairs of a part, and its queries.
+EXAMPLE_PAIRS = pa.schema(
+    [
+        _required("part", pa.string()),  # train, development or test
+        _required("left", pa.int64()),
+        _required("right", pa.int64()),
+        _required("label", pa.float32()),  # 1 duplicate, 0 not
+    ]
+)
+
+EXAMPLE_QUERIES = pa.schema(
+    [
+        _required("part", pa.string()),  # development or test
+        _required("key", pa.int64()),
+        _required("duplicates", pa.list_(pa.int64())),  # keys, sorted
+    ]
+)
+
 
 def conform(table: pa.Table, schema: pa.Schema, place: str) -> pa.Table:
     """`table` with exactly the columns of `schema`, in its order and types.
