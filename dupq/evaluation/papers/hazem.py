@@ -48,6 +48,8 @@ _GRID = {  # table 3, by window: for each system 100, 300, 500, 800 dimensions i
     ),
 }
 _DIMENSIONS = (100, 300, 500, 800)
+_QUICK_GRID = ((5, 100), (20, 100), (20, 300))
+_QUICK_COMPONENTS = (0, 1, 2, 4, 10)
 _COMPONENTS = {  # tables 4 and 5: components removed of Arora, MappSent-, MappSent
     0: (76.47, 77.45, 79.18, 44.90, 45.83, 47.36),
     1: (78.81, 78.66, 78.39, 46.66, 46.53, 46.77),
@@ -93,6 +95,7 @@ def _grid_rows() -> tuple[Row, ...]:
                 f"word_vectors.window={window}",
                 f"word_vectors.dimensions={dimensions}",
             ),
+            in_quick=(window, dimensions) in _QUICK_GRID,
         )
         for window, of_window in _GRID.items()
         for label, values in zip(_SYSTEMS, of_window, strict=True)
@@ -113,6 +116,7 @@ def _component_rows(edition: int, window: int, dimensions: int) -> tuple[Row, ..
                 f"word_vectors.dimensions={dimensions}",
                 f"encoder.removed_components={components}",
             ),
+            in_quick=components in _QUICK_COMPONENTS,
         )
         for components, values in _COMPONENTS.items()
         for place, (label, (preset, own)) in enumerate(systems.items())

@@ -25,6 +25,7 @@ class Row:
     trained_on: Which = "own"  # whose pairs are learned from
     pairs: int = 0  # positive pairs learned from; 0: as many as the table says
     is_ours: bool = False  # dupq's own, which no paper has
+    in_quick: bool = True  # whether a quick run has it
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,13 @@ class Part:
 
 
 def part_of(table: Table, row: Row, data: str, other: str | None, is_quick: bool) -> Part | None:
-    """What a row needs computed on a data set; None if it is only quoted, or needs another data set than there is."""
-    if row.system == QUOTED or (other is None and "other" in (row.vectors, row.trained_on)):
+    """What a row needs computed on a data set.
+
+    None if it is only quoted, is left out of quick runs, or needs another data set than there is.
+    """
+    if row.system == QUOTED or (is_quick and not row.in_quick):
+        return None
+    if other is None and "other" in (row.vectors, row.trained_on):
         return None
     learned = row.vectors, row.trained_on, row.pairs or table.pairs
     return Part(data, other, table.task, row.system, table.text, row.changes, *learned, is_quick)

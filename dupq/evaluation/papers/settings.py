@@ -11,8 +11,8 @@ from dupq.settings.config import Settings
 # The preset whose texts and word vectors a system reads that is no encoder
 _READ_AS = {"wekos": "othman-lstm", "m-net": "othman-lstm", "simbow": "mappsent"}
 _AS_STORED = "bogdanova-sum"  # for systems that read the stored tokens
-_QUICK_EPOCHS = {"title_body": 3, "word_vectors": 2}
-_QUICK_TRAINING_EPOCHS = 4
+_QUICK_EPOCHS = {"training": 4, "title_body": 3, "word_vectors": 2}
+_QUICK_TEXTS = 2_500  # that word vectors are learned from
 _FULL = ExampleSettings(training_pairs=100_000, measured_pairs=3_000, queries=1_000)
 _QUICK = ExampleSettings(training_pairs=150, measured_pairs=150, queries=100)
 
@@ -41,10 +41,9 @@ def settings_of(part: Part, data: Source) -> Settings:
 
 
 def _quickened(settings: Settings) -> Settings:
+    vectors, most = settings.word_vectors, _QUICK_EPOCHS
     return settings.changed(
-        training=settings.training.changed(epochs=min(settings.training.epochs, _QUICK_TRAINING_EPOCHS)),
-        title_body=settings.title_body.changed(epochs=min(settings.title_body.epochs, _QUICK_EPOCHS["title_body"])),
-        word_vectors=settings.word_vectors.changed(
-            epochs=min(settings.word_vectors.epochs, _QUICK_EPOCHS["word_vectors"])
-        ),
+        training=settings.training.changed(epochs=min(settings.training.epochs, most["training"])),
+        title_body=settings.title_body.changed(epochs=min(settings.title_body.epochs, most["title_body"])),
+        word_vectors=vectors.changed(epochs=min(vectors.epochs, most["word_vectors"]), sentences=_QUICK_TEXTS),
     )
