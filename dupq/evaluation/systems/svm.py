@@ -47,8 +47,8 @@ class Chosen(NamedTuple):
 class Svm:
     """A classifier of pairs: `score` only, with 0 as its own threshold.
 
-    It learns from the paper's 4,000 pairs, of questions of 140 words, in a minute on one core and 1.3 GB, the whole grid
-    included; both grow with the square of their number.
+    It learns from 4,000 pairs, as many as in the paper's table 2, of questions of 140 words in a minute on one core and
+    1.3 GB, the whole grid included; both grow with the square of their number.
     """
 
     threshold = 0.0

@@ -81,7 +81,8 @@ def bags(
 
     float64. Filters of `reading` that leave nothing of a text leave it whole.
     """
-    counter = CountVectorizer(analyzer=Normaliser(reading).words, vocabulary=words, dtype=np.float64)
+    read_words = Normaliser(reading).words
+    counter = CountVectorizer(analyzer=read_words, vocabulary=words, lowercase=False, dtype=np.float64)
     stored = texts.to_pylist()
     if words is None and not any(stored):  # which scikit-learn refuses
         return (), sparse.csr_array((len(stored), 0))
