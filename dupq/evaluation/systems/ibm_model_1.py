@@ -20,12 +20,12 @@ def translation_probabilities(
     """T(w|t) in row t and column w, float64, (t + 1, t); the last row is the empty word's.
 
     `sources` and `targets` are the counts of the same t terms in m parallel texts (shape (m, t)). A row sums to 1, or
-    is empty where no source has its word. Takes time in the number of word pairs, |s| |r| a pair, and iteration.
+    is empty where no source has its word. `iterations` are at least 1; each takes time in the sum of |s| |r|.
     """
     one = sparse.csr_array(np.ones((sources.shape[0], 1)))
     sides = [_ordered(sparse.hstack([sources, one], format="csr")), _ordered(targets)]
     together = _ordered(sides[0].T @ sides[1])
-    table = _normalised(np.ones(together.nnz), together.indptr)
+    table = np.ones(together.nnz)  # uniform; the scale cancels in the first step
     for _ in range(iterations):
         expected = np.zeros(together.nnz)
         _expect(*_parts(sides[0]), *_parts(sides[1]), together.indptr, together.indices, table, expected)
