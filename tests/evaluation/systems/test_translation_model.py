@@ -13,13 +13,12 @@ from scipy import sparse
 from dupq.evaluation.systems.collection import Collection
 from dupq.evaluation.systems.ibm_model_1 import translation_probabilities
 from dupq.evaluation.systems.term_counts import TermCounts, term_counts
-from dupq.evaluation.systems.tlm import GRID, TLM, parallel_texts, translations
+from dupq.evaluation.systems.tlm import GRID, TLM, parallel_texts, translated, translations
 from dupq.training.pairs import Pairs
 
 WORDS = ["bread", "rises", "flat", "sail", "blue"]
 SIDE = st.lists(st.sampled_from(WORDS), max_size=5)
 CORPUS = st.lists(st.tuples(SIDE, SIDE), min_size=1, max_size=6)
-NO_PAIRS = Pairs(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
 
 
 def counted(sides: list[list[str]]) -> sparse.csr_array:
@@ -83,7 +82,7 @@ def collection_of(titles: list[str], bodies: list[str]) -> Collection:
 
 
 def learned_from(collection: Collection, counts: TermCounts, known: Pairs) -> sparse.csr_array:
-    return translations(parallel_texts(collection, counts, known), iterations=3, least=0.0)
+    return translated(counts, translations(parallel_texts(collection, counts, known), iterations=3, least=0.0))
 
 
 @settings(max_examples=60)
@@ -118,24 +117,12 @@ def test_the_model_scores_and_ranks_as_its_formula_word_by_word_does(
 
 
 def test_a_question_is_found_by_a_word_that_others_translate() -> None:
-    titles = ["sail tear", "canvas tear", "sail torn", "canvas torn", "sail", "bread rises"]
-    bodies = ["canvas", "sail", "canvas", "sail", "", ""]
-    collection = collection_of(titles, bodies)
-    counts = term_counts(collection)
-    plain, translated = (
-        TLM(counts, learned_from(collection, counts, NO_PAIRS), beta=beta).rank(np.array([50]), 9)[0]
-        for beta in (0.0, 0.5)
-    )
-    assert 60 not in plain
-    assert set(plain) == set(translated) == {10, 20, 30, 40}
     texts = ["sail", "canvas", "bread"]
-    other = term_counts(collection_of(texts, [""] * 3))
-    table = sparse.csr_array((3, 3))
-    assert TLM(other, table).rank(np.array([10]), 9) == [[]]
-    table = sparse.csr_array(np.full((3, 3), 0.0))
-    places = dict(zip(texts, other.counts.indices.tolist(), strict=True))
+    counts = term_counts(collection_of(texts, [""] * 3))
+    assert TLM(counts, translated(counts, sparse.csr_array((3, 3)))).rank(np.array([10]), 9) == [[]]
+    places = dict(zip(texts, counts.counts.indices.tolist(), strict=True))
     table = sparse.csr_array(([0.5], ([places["canvas"]], [places["sail"]])), shape=(3, 3))
-    assert TLM(other, table).rank(np.array([10, 20]), 9) == [[20], []]
+    assert TLM(counts, translated(counts, table)).rank(np.array([10, 20]), 9) == [[20], []]
 
 
 def test_only_known_duplicates_are_learned_from_and_rare_translations_left_out() -> None:
