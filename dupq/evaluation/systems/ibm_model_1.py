@@ -20,24 +20,25 @@ def translation_probabilities(
     """T(w|t) in row t and column w, float64, (t + 1, t); the last row is the empty word's.
 
     `sources` and `targets` are the counts of the same t terms in m parallel texts (shape (m, t)). A row sums to 1, or
-    is empty where no source has its word. Takes time in the number of word pairs, |s| |r| a pair, and iteration.
+    is empty where no source has its word. `iterations` are at least 1; each takes time in the sum of |s| |r|.
     """
-    one = sparse.csr_array(np.ones((sources.shape[0], 1)))
-    sides = [_ordered(sparse.hstack([sources, one], format="csr")), _ordered(targets)]
-    together = _ordered(sides[0].T @ sides[1])
-    table = _normalised(np.ones(together.nnz), together.indptr)
+    empty_word = sparse.csr_array(np.ones((sources.shape[0], 1)))
+    by_word = _without_zeros(sparse.hstack([sources, empty_word], format="csr").T.tocsr())
+    targets = _without_zeros(targets)
+    together = by_word @ targets  # has an entry where a source has t and its target w
+    table = np.ones(together.nnz)  # uniform; the scale cancels in the first step
     for _ in range(iterations):
-        expected = np.zeros(together.nnz)
-        _expect(*_parts(sides[0]), *_parts(sides[1]), together.indptr, together.indices, table, expected)
-        table = _normalised(expected, together.indptr)
+        inside = (*_parts(by_word), *_parts(targets)[:2], together.indptr, together.indices)
+        explained = np.zeros(targets.nnz)
+        _explain(*inside, table, explained)
+        _expect(*inside, targets.data / explained, table)
+        table = _normalised(table, together.indptr)
     return sparse.csr_array((table, together.indices, together.indptr), shape=together.shape)
 
 
-def _ordered(rows: sparse.csr_array) -> sparse.csr_array:
-    """Without stored zeros, the columns of each row ascending."""
+def _without_zeros(rows: sparse.csr_array) -> sparse.csr_array:
     rows = sparse.csr_array(rows, dtype=np.float64, copy=True)
     rows.eliminate_zeros()
-    rows.sort_indices()
     return rows
 
 
@@ -52,37 +53,50 @@ def _normalised(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
     return values / np.repeat(sums, sizes)
 
 
+# Both steps go over the source words t: the pairs whose source has t and how often, from `pair_starts[t]` on; the
+# targets of these, from `target_starts[pair]` on; and row t of the table, from `starts[t]` on, spread out by word.
+
+
 @numba.njit(nogil=True, cache=True)
-def _expect(
-    source_starts: np.ndarray,
-    source_words: np.ndarray,
-    source_counts: np.ndarray,
+def _explain(
+    pair_starts: np.ndarray,
+    pairs: np.ndarray,
+    counts: np.ndarray,
     target_starts: np.ndarray,
-    target_words: np.ndarray,
-    target_counts: np.ndarray,
+    targets: np.ndarray,
     starts: np.ndarray,
     words: np.ndarray,
     table: np.ndarray,
-    expected: np.ndarray,
+    explained: np.ndarray,
 ) -> None:
-    """Add E(w, t) of all pairs to `expected`, whose places are those of `table`: row t is from `starts[t]` on.
+    """Add to `explained` the sum over the words u of s of n_s(u) T(w|u), for each w of each target."""
+    row = np.zeros(words.max() + 1 if len(words) else 0)
+    for given in range(len(starts) - 1):
+        for place in range(starts[given], starts[given + 1]):
+            row[words[place]] = table[place]
+        for at in range(pair_starts[given], pair_starts[given + 1]):
+            for target in range(target_starts[pairs[at]], target_starts[pairs[at] + 1]):
+                explained[target] += counts[at] * row[targets[target]]
 
-    `words` are the columns of `table`, ascending in a row, among which those of a pair are sought.
-    """
-    for pair in range(len(source_starts) - 1):
-        source = slice(source_starts[pair], source_starts[pair + 1])
-        target = slice(target_starts[pair], target_starts[pair + 1])
-        wanted, counts = target_words[target], target_counts[target]
-        given, weights = source_words[source], source_counts[source]
-        totals = np.zeros(len(wanted))
-        places = np.empty((len(given), len(wanted)), np.int64)
-        for i in range(len(given)):
-            first, end = starts[given[i]], starts[given[i] + 1]
-            for j in range(len(wanted)):
-                first += np.searchsorted(words[first:end], wanted[j])
-                places[i, j] = first
-                totals[j] += weights[i] * table[first]
-        for i in range(len(given)):
-            for j in range(len(wanted)):
-                place = places[i, j]
-                expected[place] += counts[j] * weights[i] * table[place] / totals[j]
+
+@numba.njit(nogil=True, cache=True)
+def _expect(
+    pair_starts: np.ndarray,
+    pairs: np.ndarray,
+    counts: np.ndarray,
+    target_starts: np.ndarray,
+    targets: np.ndarray,
+    starts: np.ndarray,
+    words: np.ndarray,
+    shares: np.ndarray,
+    table: np.ndarray,
+) -> None:
+    """Replace T by E in `table`; `shares` are n_r(w) over what `_explain` gives, for each w of each target."""
+    row = np.zeros(words.max() + 1 if len(words) else 0)
+    for given in range(len(starts) - 1):
+        for at in range(pair_starts[given], pair_starts[given + 1]):
+            for target in range(target_starts[pairs[at]], target_starts[pairs[at] + 1]):
+                row[targets[target]] += counts[at] * shares[target]
+        for place in range(starts[given], starts[given + 1]):
+            table[place] *= row[words[place]]
+            row[words[place]] = 0.0

@@ -21,8 +21,8 @@ GRID = tuple({"mu": mu} for mu in (2000.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 
 
 def weights(of: Occurrences, mu: float) -> np.ndarray:
     """What each occurrence adds to the score of a query that has its term once (float64, (m,))."""
-    in_collection = (of.totals + 1) / (of.tokens + 1)
-    return np.maximum(0.0, np.log1p(of.counts / (mu * in_collection)) + np.log(mu / (of.lengths + mu)))
+    expected = of.counts * (of.tokens + 1) / (of.totals + 1)  # n_d(t) / p(t): |d| if t is as frequent in d as anywhere
+    return np.maximum(0.0, np.log((mu + expected) / (of.lengths + mu)))  # one logarithm: exactly 0 then
 
 
 class LMDirichlet(TermRanker):

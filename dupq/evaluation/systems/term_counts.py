@@ -14,8 +14,8 @@ from dupq.evaluation.systems.collection import Collection
 class Occurrences(NamedTuple):
     """The m pairs of a question and a term that it has, and the collection (arrays are float64, (m,)).
 
-    A question without terms counts as a question here. Lucene leaves it out, and rounds lengths above 40 to a byte's
-    few hundred values; ours are exact.
+    A question without terms counts as a question here, and lengths are exact. Lucene leaves it out, and rounds lengths
+    from 40 on so that they fit a byte.
     """
 
     counts: np.ndarray  # n_d(t): how often the question has the term, at least 1
