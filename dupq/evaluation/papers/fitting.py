@@ -1,7 +1,7 @@
 """The systems of the experiments by their names: each is made from a data set and learns from its training part."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -10,7 +10,7 @@ from dupq.evaluation.examples import Experiment
 from dupq.evaluation.systems import mnet, shingles, simbow, svm, tlm, tuning, vectors, wekos
 from dupq.evaluation.systems.bm25 import BM25
 from dupq.evaluation.systems.bm25 import GRID as BM25_GRID
-from dupq.evaluation.systems.collection import Collection
+from dupq.evaluation.systems.collection import Collection, Examples
 from dupq.evaluation.systems.dfr import DFR
 from dupq.evaluation.systems.dfr import GRID as DFR_GRID
 from dupq.evaluation.systems.ib import GRID as IB_GRID
@@ -24,6 +24,7 @@ from dupq.evaluation.systems.tfidf import GRID as TFIDF_GRID
 from dupq.evaluation.systems.tfidf import TFIDF
 from dupq.settings.config import Settings
 from dupq.text.vocabulary import FIRST_WORD
+from dupq.training.pairs import Pairs
 from dupq.training.word_vectors import WordVectors
 
 _BY_TERMS: dict[str, tuple[Callable[..., Any], tuple[Mapping[str, Any], ...]]] = {
@@ -36,6 +37,7 @@ _BY_TERMS: dict[str, tuple[Callable[..., Any], tuple[Mapping[str, Any], ...]]] =
 }
 _SHINGLES = "shingles "
 _SVM = {"svm": False, "svm and shingles": True}  # whether it has the shingles' coefficients
+_SVM_PAIRS = 6_000  # learned from at most: memory grows with their square, to 3 GB here
 _CUT = 100  # of the MAP that is tuned by
 _TUNING_QUERIES = 200
 _CLUSTERS = ({"clusters": 1}, {"clusters": 4}, {"clusters": 16})
@@ -74,8 +76,9 @@ class Given(NamedTuple):
 def fitted(name: str, given: Given) -> Fitted:
     """The system of that name, one of NAMES."""
     if name in _SVM:
-        machine = svm.Svm(given.collection, given.parts.examples, shingles=_SVM[name])
-        chosen = {"C": machine.chosen.cost, "gamma": machine.chosen.gamma}
+        machine = svm.Svm(given.collection, _fewer(given.parts.examples), shingles=_SVM[name])
+        most = min(_SVM_PAIRS, len(given.parts.examples.training.labels))
+        chosen = {"C": machine.chosen.cost, "gamma": machine.chosen.gamma, "pairs": most}
         return Fitted(machine, threshold=0.0, parameters=chosen)
     if name.startswith(_SHINGLES):
         return Fitted(shingles.ShingleJaccard(given.collection, size=int(name.removeprefix(_SHINGLES))))
@@ -84,6 +87,20 @@ def fitted(name: str, given: Given) -> Fitted:
         counts = term_counts(given.collection)
         return _tuned(((one, make(counts, **one)) for one in grid), given)
     return _MAKERS[name](given.collection, given)
+
+
+def _fewer(examples: Examples) -> Examples:
+    """The same with at most _SVM_PAIRS training pairs, as many of each label as there are."""
+    left, right, labels = examples.training
+    kept = [_some(np.flatnonzero(labels == label)) for label in (1, 0)]
+    rows = np.sort(np.concatenate(kept))
+    return replace(examples, training=Pairs(left[rows], right[rows], labels[rows]))
+
+
+def _some(rows: np.ndarray) -> np.ndarray:
+    """At most half of _SVM_PAIRS of the rows, evenly spread."""
+    most = _SVM_PAIRS // 2
+    return rows if len(rows) <= most else rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
 
 
 def _tuned(candidates: Iterable[tuple[Mapping[str, Any], Any]], given: Given) -> Fitted:
