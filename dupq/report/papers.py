@@ -54,7 +54,7 @@ def records(of: Measured) -> list[dict[str, object]]:
     for row in of.rows():
         result = of.results.get(row.label, {})
         for measure in of.table.measures:
-            published = of.published(row, measure) or {"": None}
+            published: Mapping[str, float | None] = of.published(row, measure) or {"": None}
             interval = _interval(of, row.label, measure)
             for paper_data, value in published.items():
                 ours = of.value(row.label, measure)
@@ -165,15 +165,15 @@ def sizes(of: Measured) -> str:
 
 def verdict(claim: Claim, of: Measured) -> tuple[str, str] | None:
     """Whether a claim holds, and the figures; None where they were not computed."""
-    better = {label: of.value(label, claim.measure) for label in claim.better}
-    worse = {label: of.value(label, claim.measure) for label in claim.worse}
-    if any(value is None for value in (*better.values(), *worse.values())):
+    labels = (*claim.better, *claim.worse)
+    values = {label: value for label in labels if (value := of.value(label, claim.measure)) is not None}
+    if len(values) < len(labels):
         return None
-    least, most = min(filter(None.__ne__, better.values())), max(filter(None.__ne__, worse.values()))
-    shown = ", ".join(f"{label} {_figure(value, of.table.percent)}" for label, value in {**better, **worse}.items())
-    assert least is not None
-    assert most is not None
-    return ("holds" if least >= most - claim.within else "does not hold"), shown
+    least = min(values[label] for label in claim.better)
+    most = max(values[label] for label in claim.worse)
+    shown = ", ".join(f"{label} {_figure(value, of.table.percent)}" for label, value in values.items())
+    holds = least > most if not claim.within else least >= most - claim.within
+    return ("holds" if holds else "does not hold"), shown
 
 
 def orders(measured: Sequence[Measured]) -> list[list[str]]:

@@ -120,7 +120,8 @@ def _tuned(candidates: Iterable[tuple[Mapping[str, Any], Any]], given: Given) ->
 def _tlm(collection: Collection, given: Given) -> Fitted:
     counts = term_counts(collection)
     table = tlm.translations(tlm.parallel_texts(collection, counts, given.parts.examples.training))
-    return _tuned(((one, tlm.TLM(counts, table, **one)) for one in tlm.GRID), given)
+    translated = tlm.translated(counts, table)
+    return _tuned(((one, tlm.TLM(counts, translated, **one)) for one in tlm.GRID), given)
 
 
 def _m_net(collection: Collection, given: Given) -> Fitted:
