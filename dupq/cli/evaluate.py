@@ -9,9 +9,7 @@ from dupq.evaluation.papers.catalogue import TABLES as PAPER_TABLES
 from dupq.evaluation.tables import TABLES
 
 _log = logging.getLogger(__name__)
-DESCRIPTION = "Measure an encoder beside BM25 and shingle-Jaccard on known duplicates, or run the experiments of the papers on them."
-
-
+DESCRIPTION = "Measure an encoder and the baselines on known duplicates, or run the papers' experiments on them."
 ALL = "all"
 
 
@@ -36,8 +34,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         choices=[*sorted(TABLES), *PAPER_TABLES, ALL],
         metavar="NAME",
-        help=f"what to measure; may be repeated; default: all of {', '.join(sorted(TABLES))}. The papers' tables, on the "
-        f"sites of the archive and on each --pair-set: {', '.join(PAPER_TABLES)}; {ALL}: all of these and those",
+        help=f"what to measure; may be repeated; default: all of {', '.join(sorted(TABLES))}. Tables of the papers, on "
+        f"the sites of the archive and each --pair-set: {', '.join(PAPER_TABLES)}. {ALL}: all of these and those",
     )
     parser.add_argument(
         "--pair-set",
@@ -45,13 +43,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="URI",
         type=uri,
-        help="a folder with one more data set for the papers' tables: pairs.tsv, or that and questions.tsv, or the files "
+        help="a folder with one more data set for tables of the papers: pairs.tsv, or that and questions.tsv, or files "
         "of SemEval-2016 Task 3 (docs/papers.md); may be repeated",
     )
     parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="the papers' tables with fewer pairs, epochs and questions, to look at first",
+        "--quick", action="store_true", help="tables of the papers with fewer pairs, epochs and questions, for a look"
     )
     add_shared(parser)
 

@@ -10,8 +10,8 @@ from dupq.report import paper_figures
 from dupq.report.papers import Measured, best_two, columns, lines, orders, sizes
 
 _LEAD = (
-    "Ours beside the paper's. Intervals are 95 % bootstrap intervals over test pairs or questions. The difference is to "
-    "the paper's first data set, which is another than ours. Pairs are those learned from, both labels together."
+    "Ours beside the paper's. Intervals are 95 % bootstrap intervals over test pairs or questions. The difference is "
+    "to the paper's first data set, which is another than ours. Pairs are those learned from, of both labels."
 )
 _QUICK = " This was a quick run: fewer pairs, epochs and questions than the experiment wants."
 
