@@ -65,7 +65,7 @@ def measure_papers(job: PapersJob, checked: list[Source] | None = None) -> str:
         _Shown(TABLES[name], source, _parts(TABLES[name], source, sources, job.is_quick))
         for name in job.tables
         for source in sources
-        if _is_measured(TABLES[name], source)
+        if _is_measured(TABLES[name], source, sources)
     ]
     with lease.held(work.folder):
         measure_parts([part for one in shown for part in one.parts.values()], work)
@@ -80,12 +80,17 @@ def measure_papers(job: PapersJob, checked: list[Source] | None = None) -> str:
     return "\n".join([f"{len(rows)} figures of {len(job.tables)} tables in {folder}", *claims])
 
 
-def _is_measured(table: Table, source: Source) -> bool:
-    """Whether a table makes sense on a data set."""
+def _is_measured(table: Table, source: Source, sources: Sequence[Source]) -> bool:
+    """Whether a table makes sense on a data set.
+
+    Candidates are ranked where a data set gives some, as in the paper; if none does, they are made of the sites' known
+    duplicates.
+    """
     if not is_for(table, source.language):
         return False
     if table.task == "candidates":
-        return source.kind in ("site", "semeval")
+        gives = any(one.kind == "semeval" for one in sources)
+        return source.kind == ("semeval" if gives else "site")
     reads_bodies = table.task == "ranking" and "text.fields=title" not in table.text
     return source.kind != "semeval" and (source.has_bodies or not reads_bodies)
 
