@@ -77,6 +77,26 @@ NETWORKS: dict[str, tuple[EncoderSettings, Twin]] = {
         EncoderSettings(kind="width_cnn", units=5, widths=(2, 3, 4), filters=3, similarity="manhattan"),
         lambda weights, ids: twins.width_cnn(weights, ids, (2, 3, 4)),
     ),
+    "othman lstm of both directions": (
+        EncoderSettings(kind="lstm", units=4, pooling="final", directions="both", similarity="manhattan"),
+        lambda weights, ids: twins.recurrent(weights, ids, "lstm", "final"),
+    ),
+    "othman attentive lstm of both directions": (
+        EncoderSettings(kind="lstm", units=4, pooling="attention", directions="both", similarity="manhattan"),
+        lambda weights, ids: twins.recurrent(weights, ids, "lstm", "attention"),
+    ),
+    "othman attentive gru of both directions": (
+        EncoderSettings(kind="gru", units=3, pooling="attention", directions="both", similarity="cosine"),
+        lambda weights, ids: twins.recurrent(weights, ids, "gru", "attention"),
+    ),
+    "othman stacked cnn": (
+        EncoderSettings(kind="stacked_cnn", units=5, filters=4, similarity="manhattan"),
+        lambda weights, ids: twins.stacked_cnn(weights, ids, 3, 2, 5.0),
+    ),
+    "othman stacked cnn of two layers": (
+        EncoderSettings(kind="stacked_cnn", units=4, filters=3, layers=2, pool=3, window=2, scale="sum"),
+        lambda weights, ids: twins.stacked_cnn(weights, ids, 2, 3, 1.0),
+    ),
     "word bag": (EncoderSettings(kind="word_bag", dropout=0.2), twins.word_bag_vector),
     "word bag cnn": (
         EncoderSettings(kind="word_bag_cnn", units=5, dropout=0.2),
