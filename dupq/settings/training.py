@@ -151,14 +151,6 @@ class TrainingSettings(Section):
     seed: Seed = Field(1, description="Of all that training draws.")
 
     @model_validator(mode="after")
-    def _has_anchors(self) -> Self:
-        if self.anchors == "apart" and self.loss != "logistic_ranking":
-            raise SettingError(
-                f"setting 'training.anchors' is 'apart'; 'together' expected for training.loss={self.loss}"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _leaves_some_to_train(self) -> Self:
         if self.development_share + self.test_share >= 1:
             raise SettingError(

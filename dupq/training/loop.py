@@ -82,7 +82,7 @@ def epoch_examples(
     generator = np.random.default_rng([settings.seed, drawn])
     if settings.loss in ("logistic_ranking", "softmax"):
         rankings = with_negatives(links, pool, split, settings.negatives, generator, mined, wrong)
-        if settings.anchors == "apart":
+        if settings.loss == "logistic_ranking" and settings.anchors == "apart":
             rankings = both_ways(rankings)
         return Rankings(*_shuffled(rankings, settings.seed, epoch))
     if mined is not None:

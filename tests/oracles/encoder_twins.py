@@ -112,7 +112,7 @@ def gru_states(weights: Weights, ids: list[int], cell: str = "cell") -> list[np.
 
 
 def recurrent(weights: Weights, ids: list[int], cell: str, pooling: str) -> np.ndarray:
-    """The final state, or equations 8 to 10 of Othman et al. 2021; with a second one that reads backwards, r in R^2L."""
+    """The final state, or equations 8 to 10 of Othman et al. 2021; r in R^2L where a second one reads backwards."""
     states_of = lstm_states if cell == "lstm" else gru_states
     states = states_of(weights, ids)
     final = states[-1]

@@ -44,10 +44,11 @@ class MappSent(Encoder):
     """Section 3: s = sum_w v_w; u = s/|s|; m = (u - mean) R; then m less its projections on principal components.
 
     The mean is that of u over the questions that `prepare` is given, as Artetxe et al. centre whole spaces: the whole
-    archive, or with `encoder.taken_from` = "training" (section 3: "PCA on the training dataset") what is not held out. R minimises the sum over the
-    known duplicates of |(u_left - mean) R - (u_right - mean)|^2 among orthogonal matrices. Left is the older question
-    of a pair: the paper maps original questions onto related ones, and then, as here, both by the same R. Components
-    are those of m over the same questions. Without mapping this is the paper's MappSent-: the plain sum, less components.
+    archive, or with `encoder.taken_from` = "training" (section 3: "PCA on the training dataset") all that is not held
+    out. R minimises the sum over the known duplicates of |(u_left - mean) R - (u_right - mean)|^2 among orthogonal
+    matrices. Left is the older question of a pair: the paper maps original questions onto related ones, and then, as
+    here, both by the same R. Components are those of m over the questions of the mean. Without mapping this is the
+    paper's MappSent-: the plain sum, less components.
 
     An orthogonal map of both questions does not change their cosine. So MappSent differs from MappSent- by centring and
     by components of centred vectors of length 1; R itself changes no score.

@@ -43,8 +43,9 @@ class Recurrent(Encoder):
 
     Attention, equations 8 to 10: e_i = tanh(W_h h_i + b_h), alpha = softmax over i of e_i u_h, r = sum_i alpha_i h_i.
     The paper's h_i sums up "the question up to x_i" (section 3.5), but its r is in R^2L, "L the size of each LSTM"
-    (equation 10): as in Yang et al. 2016, whose attention it takes, h_i may be the states of a forward and of a backward
-    one side by side. Their final states are those after the last and after the first word. The GRU, for which the paper has no equations, is that of Cho et al. 2014 as torch computes it.
+    (equation 10). As in Yang et al. 2016, whose attention it takes, h_i may be the states of a forward and of a
+    backward one side by side; their final states are those after the last and after the first word. The GRU, for which
+    the paper has no equations, is that of Cho et al. 2014 as torch computes it.
 
     All states are computed up to the padded length, and those after the end of a text are ignored: so every text is in
     matrices of the same shape whatever its batch, which packed sequences do not give.

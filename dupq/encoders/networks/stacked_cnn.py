@@ -39,7 +39,12 @@ class StackedCNN(Encoder):
 
     f_i = ReLU(T_{i:i+w-1} o F + b), equation 11; T are the word vectors or what the layer before gives, 0 behind the
     end. Of `pool` places in a row the highest stays. What is left after the last layer is as long as an eighth of the
-    text, and of each filter the highest is taken: the paper says neither this nor to which length it pads.
+    text, and of each filter the highest is taken: the paper says neither this nor to which length it pads. Dropout is
+    one layer "after both a convolution and max-pooling layer" (section 4.2), so one after each pair of them.
+
+    The fully connected layer gives its outputs divided by their number, which is a start and a step 1/units as large.
+    exp(-|a - b|_1) sums over all of them: of 50 outputs around 1 apart it is exp(-50), its gradient too, and at the
+    paper's rate of 0.01 Adam brings every network there in its first steps. The equations stay those of the paper.
     """
 
     def __init__(self, words: nn.Embedding, settings: StackedCNNSettings) -> None:

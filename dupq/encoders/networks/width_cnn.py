@@ -1,4 +1,4 @@
-"""The Siamese CNN of Othman et al. (DKE 2021), section 4."""
+"""The Siamese CNN of Othman et al. (DKE 2021), section 4: filters of several widths in one layer."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -25,12 +25,14 @@ class WidthCNNSettings(LearnedSettings):
     widths: Widths = Field((2, 3, 4), description="Words of the windows of each layer.")
     filters: Length = Field(32, description="Filters of each width.")
     dropout: Dropout = Field(0.5, description="Share of the pooled features left out of a training step.")
+    scale: Literal["sum", "mean"] = Field("sum", description="mean: an embedding is divided by its length.")
     similarity: Kind = Field("cosine", description="Of two embeddings; manhattan is exp(-L1), euclidean exp(-L2).")
 
     def network(self, word_vectors: np.ndarray) -> "WidthCNN":
         """See NetworkSettings."""
         words = self.words(word_vectors)
-        return WidthCNN(words, self.widths, self.filters, self.dropout, self.units, self.similarity)
+        divisor = self.units if self.scale == "mean" else 1
+        return WidthCNN(words, self.widths, self.filters, self.dropout, self.units, self.similarity, divisor)
 
 
 class WidthCNN(Encoder):
@@ -42,9 +44,19 @@ class WidthCNN(Encoder):
     """
 
     def __init__(
-        self, words: nn.Embedding, widths: Sequence[int], filters: int, dropout: float, units: int, kind: Kind
+        self,
+        words: nn.Embedding,
+        widths: Sequence[int],
+        filters: int,
+        dropout: float,
+        units: int,
+        kind: Kind,
+        divisor: int = 1,
     ) -> None:
-        """`words` are the t_k by id; `filters` is m, of each width; `units` the length of the embedding."""
+        """`words` are the t_k by id; `filters` is m, of each width; `units` the length of the embedding.
+
+        The embedding is divided by `divisor` (StackedCNN says what for).
+        """
         super().__init__()
         self.dimensions = units
         self.kind = kind
@@ -52,6 +64,7 @@ class WidthCNN(Encoder):
         self.convolutions = nn.ModuleList(nn.Conv1d(words.embedding_dim, filters, width) for width in widths)
         self.dropout = nn.Dropout(dropout)
         self.connected = nn.Linear(len(widths) * filters, units)
+        self.divisor = divisor
 
     def forward(self, ids: torch.Tensor, lengths: torch.Tensor) -> Embedding:
         """See Encoder."""
@@ -59,13 +72,13 @@ class WidthCNN(Encoder):
         vectors = (self.words(ids) * tokens[:, :, None]).transpose(1, 2)  # (B, d, L)
         pooled = [_highest(convolution, vectors, tokens) for convolution in self.convolutions]
         features = self.dropout(torch.cat(pooled, dim=1))
-        return Embedding(self.connected(features) * (lengths > 0)[:, None])
+        return Embedding(self.connected(features) / self.divisor * (lengths > 0)[:, None])
 
     def dense_of(self, texts: TokenIds) -> torch.Tensor:
         """See Encoder."""
         pooled = [_highest_of(convolution, self.words, texts) for convolution in self.convolutions]
         is_text = torch.from_numpy(texts.lengths > 0)[:, None]
-        return in_blocks(self.connected, torch.cat(pooled, dim=1)) * is_text
+        return in_blocks(self.connected, torch.cat(pooled, dim=1)) / self.divisor * is_text
 
 
 def _highest_of(convolution: nn.Module, words: nn.Embedding, texts: TokenIds) -> torch.Tensor:
