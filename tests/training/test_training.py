@@ -106,6 +106,7 @@ PAPERS = [
     "othman-gru",
     "othman-alstm",
     "othman-cnn",
+    "othman-cnn-widths",
 ]
 
 
