@@ -119,6 +119,7 @@ def train_epoch(
     own = Losses(np.zeros(len(starts)), np.zeros(len(starts), np.int64))
     learning_rates = [group["lr"] for group in optimizer.param_groups]
     for step, start in enumerate(starts):
+        network.begin_step()
         share = _share(start, min(start + settings.batch_size, len(examples.left)), worker)
         loss = _loss(network, sequences, examples, share, settings) * share.weight
         optimizer.zero_grad(set_to_none=True)

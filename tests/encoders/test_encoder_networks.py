@@ -14,6 +14,7 @@ from oracles import encoder_twins as twins
 from dupq import storage
 from dupq.encoders.batches import batches
 from dupq.encoders.build import build, rebuild
+from dupq.encoders.dropout import FeatureDropout
 from dupq.encoders.encode import Encoded, _in_batches, encode
 from dupq.encoders.fitness import Fitness
 from dupq.encoders.kinds import network_settings
@@ -280,6 +281,23 @@ def test_word_vectors_that_are_fixed_and_weights_that_are_fixed_are_not_learned(
     chosen = EncoderSettings(kind="bow_cnn", units=2, word_vectors="fixed", word_weights="fixed")
     learned = [name for name, parameter in build(chosen, vectors, 1).named_parameters() if parameter.requires_grad]
     assert learned == ["betas", "convolution.weight", "convolution.bias"]
+
+
+def test_dropout_of_a_step_is_the_same_for_all_its_texts_and_that_of_texts_is_not() -> None:
+    ones = torch.ones(4, 50)
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        of_step, of_texts = (FeatureDropout(0.5, 50, of) for of in ("step", "texts"))
+        first = torch.cat([of_step(ones), of_step(ones[:2])])
+        of_step.draw()
+        second = of_step(ones)
+        others = of_texts(ones)
+    assert set(first.unique().tolist()) == {0.0, 2.0}
+    assert (first == first[0]).all()
+    assert (second == second[0]).all()
+    assert not torch.equal(first[0], second[0])
+    assert not torch.equal(others[0], others[1])
+    assert torch.equal(of_step.eval()(ones), ones)
 
 
 def test_dropout_is_for_training_only() -> None:

@@ -7,6 +7,7 @@ import torch
 from pydantic import Field
 from torch import nn
 
+from dupq.encoders.dropout import DropoutOf, FeatureDropout
 from dupq.encoders.network_settings import Dropout, LearnedSettings
 from dupq.encoders.protocol import Embedding, Encoder
 from dupq.encoders.words import inside
@@ -23,7 +24,10 @@ class StackedCNNSettings(LearnedSettings):
     window: Words = Field(3, description="Places of a window, of words or of the layer before.")
     filters: Length = Field(32, description="Filters of each layer.")
     pool: Words = Field(2, description="Places that are pooled to one after each convolution.")
-    dropout: Dropout = Field(0.5, description="Share of a layer's features left out of a training step.")
+    dropout: Dropout = Field(0.5, description="Share of the pooled features left out of a training step.")
+    dropout_of: DropoutOf = Field(
+        "step", description="texts: others of each text are left out; step: the same of all texts of a step."
+    )
     scale: Literal["mean", "sum"] = Field(
         "mean", description="mean: an embedding is divided by its length, so that exp(-L1) starts near 1, not at 0."
     )
@@ -35,16 +39,16 @@ class StackedCNNSettings(LearnedSettings):
 
 
 class StackedCNN(Encoder):
-    """Three times convolution, ReLU, max-pooling and dropout, then a fully connected layer (sections 4.1 to 4.3, 5.4).
+    """Three times convolution, ReLU and max-pooling, then dropout and a fully connected layer (section 4, and 5.4).
 
     f_i = ReLU(T_{i:i+w-1} o F + b), equation 11; T are the word vectors or what the layer before gives, 0 behind the
     end. Of `pool` places in a row the highest stays. What is left after the last layer is as long as an eighth of the
-    text, and of each filter the highest is taken: the paper says neither this nor to which length it pads. Dropout is
-    one layer "after both a convolution and max-pooling layer" (section 4.2), so one after each pair of them.
+    text, and of each filter the highest is taken: the paper says neither this nor to which length it pads. "A dropout
+    layer after both a convolution and max-pooling layer" (section 4.2) is one, behind them; see FeatureDropout.
 
     The fully connected layer gives its outputs divided by their number, which is a start and a step 1/units as large.
-    exp(-|a - b|_1) sums over all of them: of 50 outputs around 1 apart it is exp(-50), its gradient too, and at the
-    paper's rate of 0.01 Adam brings every network there in its first steps. The equations stay those of the paper.
+    exp(-|a - b|_1) sums over all of them: of 50 outputs around 1 apart it is exp(-50), and so is its gradient. Long
+    texts start there. The equations stay those of the paper.
     """
 
     def __init__(self, words: nn.Embedding, settings: StackedCNNSettings) -> None:
@@ -58,9 +62,13 @@ class StackedCNN(Encoder):
             nn.Conv1d(size, settings.filters, settings.window) for size in sizes[: settings.layers]
         )
         self.window, self.pool = settings.window, settings.pool
-        self.dropout = nn.Dropout(settings.dropout)
+        self.dropout = FeatureDropout(settings.dropout, settings.filters, settings.dropout_of)
         self.connected = nn.Linear(settings.filters, settings.units)
         self.divisor = settings.units if settings.scale == "mean" else 1
+
+    def begin_step(self) -> None:
+        """See Encoder."""
+        self.dropout.draw()
 
     def forward(self, ids: torch.Tensor, lengths: torch.Tensor) -> Embedding:
         """See Encoder."""
@@ -69,7 +77,7 @@ class StackedCNN(Encoder):
         for convolution in self.convolutions:
             local = torch.relu(convolution(nn.functional.pad(found, (0, self.window - 1))))  # (B, m, L)
             local = local * (torch.arange(local.shape[2], device=ids.device) < left[:, None])[:, None]
-            pooled = nn.functional.max_pool1d(local, self.pool, ceil_mode=True)
-            found, left = self.dropout(pooled), -(-left // self.pool)
-        embedding = self.connected(found.amax(dim=2)) / self.divisor  # ReLU is never below 0, nor is padding above
+            found, left = nn.functional.max_pool1d(local, self.pool, ceil_mode=True), -(-left // self.pool)
+        features = self.dropout(found.amax(dim=2))  # ReLU is never below 0, where padding is
+        embedding = self.connected(features) / self.divisor
         return Embedding(embedding * (lengths > 0)[:, None])
