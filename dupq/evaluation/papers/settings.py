@@ -10,7 +10,11 @@ from dupq.settings.config import Settings
 
 # The preset whose texts and word vectors a system reads that is no encoder
 _READ_AS = {"wekos": "othman-lstm", "m-net": "othman-lstm", "simbow": "mappsent"}
-_AS_STORED = "bogdanova-sum"  # for systems that read the stored tokens
+_PLAIN = {  # for systems that read the stored tokens: with punctuation, as Bogdanova et al., or without, as Lucene
+    "pairs": "bogdanova-sum",
+    "ranking": "dupq",
+    "candidates": "dupq",
+}
 _QUICK_EPOCHS = {"training": 4, "title_body": 3, "word_vectors": 2}
 _QUICK_TEXTS = 2_500  # that word vectors are learned from
 _FULL = ExampleSettings(training_pairs=100_000, measured_pairs=3_000, queries=1_000)
@@ -26,7 +30,7 @@ def limits_of(part: Part) -> ExampleSettings:
 
 def settings_of(part: Part, data: Source) -> Settings:
     """All settings of a part on a data set. The title is read once, as by every other system."""
-    preset = _READ_AS.get(part.system, _AS_STORED)
+    preset = _READ_AS.get(part.system, _PLAIN[part.task])
     if part.system.startswith(PRESET):
         preset = part.system.removeprefix(PRESET)
     changes = [*part.text, *part.changes, "text.title_times=1"]
