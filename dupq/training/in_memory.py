@@ -11,11 +11,13 @@ import pyarrow as pa
 import torch
 
 from dupq.encoders.build import build
+from dupq.encoders.kinds import takes_from_training_alone
 from dupq.encoders.protocol import Encoder
 from dupq.encoders.reader import Reader
 from dupq.links.split import Split
 from dupq.settings.config import Settings
 from dupq.text.questions import token_ids
+from dupq.text.token_ids import TokenIds
 from dupq.text.vocabulary import Vocabulary
 from dupq.training.loop import Sequences, epoch_examples, train_epoch
 from dupq.training.mining import mine
@@ -52,8 +54,9 @@ def train(
     sequences: Sequences = dict(zip(texts["key"].to_pylist(), ids, strict=True))
     network = build(settings.encoder, vectors.table, training.seed)
     network.set_vocabulary(vocabulary.words)
+    read = _read_alone(texts, lessons, settings)
     pairs = [(sequences[left], sequences[right]) for left, right in lessons.positives.tolist()]
-    network.prepare(ids, pairs)
+    network.prepare(ids if read is None else TokenIds.of([sequences[key] for key in read]), pairs)
     reader = Reader(network, vocabulary, settings)
     with torch.random.fork_rng(devices=[]):
         if settings.title_body.epochs and network.trainable:
@@ -61,6 +64,14 @@ def train(
         curve = _train_pairs(reader, sequences, lessons, measured)
     network.eval().tune(lambda: measured(reader)[QUALITY])
     return reader, curve
+
+
+def _read_alone(texts: pa.Table, lessons: Lessons, settings: Settings) -> list[int] | None:
+    """The keys of the questions that an encoder takes counts from, if not from all."""
+    if not takes_from_training_alone(settings):
+        return None
+    held_out = lessons.split.questions_of("development", "test")
+    return np.setdiff1d(texts["key"].to_numpy(), held_out).tolist()
 
 
 def _train_pairs(reader: Reader, sequences: Sequences, lessons: Lessons, measured: Measured) -> list[dict[str, float]]:
