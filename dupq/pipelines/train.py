@@ -164,6 +164,6 @@ def train(job: TrainingJob, checked: Settings | None = None) -> writer.Run:
         run.stage("save", lambda: save_encoder(files, sites, settings, run.run_id))
         publish(files, output)
         run.describe()
-        storage.create(run.path("_SUCCESS"), b"")
+        run.mark()
         progress.end(run.uri, "finished")
     return run

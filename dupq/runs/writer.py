@@ -201,11 +201,15 @@ class Run:
 
     def succeed(self) -> None:
         """Mark the run, which was described, as whole, and point latest.json at it."""
+        self.mark()
+        self.point_latest()
+
+    def mark(self) -> None:
+        """Mark the run, which was described, as whole."""
         outputs = {path: output for record in self.records for path, output in record["outputs"].items()}
         lasting = {path: output for path, output in outputs.items() if not path.startswith("work/")}
         success = Success(outputs={**lasting, **self._described}, finished=datetime.now(UTC).isoformat())
         storage.write_json(self.path("_SUCCESS"), success)
-        self.point_latest()
 
     def point_latest(self) -> None:
         """Point latest.json at this run, which succeeded, unless it names one that succeeded later."""

@@ -182,7 +182,7 @@ RUNS_BELOW = [
         for job, option in OF_RUNS
     ),
     *(Case(job, "no folder", "nowhere: no run", (option, "{world}/nowhere")) for job, option in OF_RUNS),
-    *(Case(job, "a file", "truth.tsv: cannot be", (option, "{world}/truth.tsv"), code=5) for job, option in OF_RUNS),
+    *(Case(job, "a file", "truth.tsv: a file; a folder of runs", (opt, "{world}/truth.tsv")) for job, opt in OF_RUNS),
     *(
         Case("prune", f"{option} {count}", option, (f"{option}={count}",), code=2)
         for option, counts in {
