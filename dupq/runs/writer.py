@@ -95,6 +95,10 @@ class Run:
             storage.delete(self.path("_SUCCESS"))
         return not lost
 
+    def has_record(self, stage: str) -> bool:
+        """Whether an earlier attempt finished the stage; if what it wrote was lost since, it is done again though."""
+        return storage.exists(stage_records.place_of(self.uri, stage))
+
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Be the only job at work on this run. Raises LeaseError if another one is, or takes it over meanwhile."""

@@ -25,6 +25,7 @@ from dupq.errors import DupqError
 from dupq.execution import cluster, nodes
 from dupq.execution.tasks import Progress, Report, recorded, run_tasks, summarise
 from dupq.execution.units import Counts, skip_or
+from dupq.json_files import read_whole
 from dupq.neighbours.embeddings import Embeddings
 from dupq.recording import Written, note
 from dupq.runs import versions
@@ -50,6 +51,23 @@ def check_encoder(encoder: str, sites: Sites) -> None:
     read_split(encoder, sites)
 
 
+def check_room_to_encode(settings: EncodeSettings, shards: int, made_as: str) -> None:
+    """Raise ClusterError, before any work, if a cluster that cannot grow has no room for what encoding will ask for.
+
+    `made_as` is the file of the run that says on which kind of device it was begun, if it was.
+    """
+    if cluster.may_grow():
+        return
+    begun = read_whole(made_as, dict[str, object])
+    gpus = 0 if begun and begun.get("device") == "cpu" else settings.gpus or cluster.gpus()
+    actors = _actors(settings, gpus)
+    cluster.check_fits("encode", 1, 1 if gpus else 0, actors if shards > actors else 1)
+
+
+def _actors(settings: EncodeSettings, gpus: int) -> int:
+    return settings.actors or max(1, gpus or cluster.cpus() // 2)
+
+
 def encode_texts(
     job: Encoding, sites: Sites, settings: EncodeSettings, since: RunLayout | None = None, texts: Earlier | None = None
 ) -> Report:
@@ -65,7 +83,7 @@ def encode_texts(
     made_by = {"encoder": read_description(job.encoder)["fingerprint"], "algorithm": versions.DEDUP["encode"]}
     gpus = gpus_for(job.made_as, settings, job.output, {**made_by, "torch": importlib.metadata.version("torch")})
     earlier = earlier_embeddings(since, storage.read_json(job.made_as), texts)
-    actors = settings.actors or max(1, gpus or cluster.cpus() // 2)
+    actors = _actors(settings, gpus)
     arguments = (job.encoder, sites.names, job.representatives, settings.batch_size, bool(gpus), earlier)
     gpus_each = 1 if gpus else 0
     if len(rows) > actors:

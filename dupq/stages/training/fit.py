@@ -81,6 +81,12 @@ def fit(files: TrainingFiles, sites: Sites, settings: Settings, workers: int) ->
     )
 
 
+def check_room_to_fit(settings: Settings, workers: int) -> None:
+    """Raise ClusterError, before any work, if a cluster that cannot grow has no room for what `fit` will ask for."""
+    if not cluster.may_grow():
+        cluster.check_fits("fit", 1, int(_use_gpu(settings.training.gpu, workers)), workers)
+
+
 def _train_together(loop_config: dict[str, Any], folder: str, workers: int, use_gpu: bool) -> None:
     """Train with Ray Train, whose own files are below `folder`."""
     from ray.exceptions import RayError, RayTaskError
