@@ -242,7 +242,7 @@ class EncodeShard:
             places = np.argsort(self._keys_of(both), kind="stable")
             found = both.take(pa.array(places[np.argsort(np.argsort(keys, kind="stable"), kind="stable")]))
         counts = {"rows_in": len(table), _CUT: cut, _TAKEN: len(known), LEFT_OUT: left_out}
-        storage.write_table(output, found, found.schema, {"rows_in": len(table)})
+        storage.write_table(output, found, found.schema)
         return {**counts, "rows_out": len(table)}
 
     def _keys_of(self, table: pa.Table) -> np.ndarray:
