@@ -13,7 +13,7 @@ from ray._private import ray_constants
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dupq.errors import ClusterError, SettingError
-from dupq.execution import head, metrics, nodes
+from dupq.execution import head, metrics, nodes, waits
 from dupq.runs import log
 
 _log = logging.getLogger(__name__)
@@ -58,6 +58,7 @@ def connect(address: str | None = None) -> None:
         raise ClusterError(f"Ray did not start ({error}); is this machine overloaded?") from error
     head.watch()
     metrics.export()
+    waits.watch()
     if may_grow():
         _check_nodes()
 

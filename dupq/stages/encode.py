@@ -22,7 +22,7 @@ import ray
 from dupq import storage
 from dupq.encoders.description import read_description, read_split
 from dupq.errors import DupqError
-from dupq.execution import cluster, nodes
+from dupq.execution import cluster, nodes, waits
 from dupq.execution.tasks import Progress, Report, recorded, run_tasks, summarise
 from dupq.execution.units import Counts, skip_or
 from dupq.json_files import read_whole
@@ -219,6 +219,7 @@ class EncodeShard:
         """Encode one shard; the batch holds one row. Raises ClusterError on a node that differs from the job's."""
         if self._job is not None:
             nodes.check_same(self._job)
+        waits.tell_driver()
         places = (str(batch[name][0]) for name in ("texts", "output", "contents"))
         counts, peak, written = recorded(self.shard, *places)
         result: dict[str, Any] = {name: [counts.get(label, 0)] for name, label in _COUNTED.items()}

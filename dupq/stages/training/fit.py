@@ -19,7 +19,7 @@ import numpy as np
 from dupq import storage
 from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import chosen
-from dupq.execution import cluster, nodes
+from dupq.execution import cluster, nodes, waits
 from dupq.execution.tasks import RETRIES, Report, lost, run_tasks
 from dupq.execution.units import Counts
 from dupq.links.known import Known
@@ -141,6 +141,7 @@ class _Task:
 def train_worker(loop_config: dict[str, Any]) -> None:
     """One of the workers of Ray Train."""
     nodes.check_same(loop_config["build"])
+    waits.tell_driver()
     import ray.train
     import ray.train.torch
 
