@@ -358,12 +358,12 @@ def read_pieces(uri: str, schema: pa.Schema, columns: list[str], rows: int) -> I
 def write_table(uri: str, table: pa.Table, schema: pa.Schema, counts: dict[str, int] | None = None) -> None:
     """Write one Parquet file (zstd) of exactly `schema`, whole or not at all.
 
-    The same rows give the same bytes. `counts` (what the making of the file counted) are kept in its footer,
-    so that a rerun that skips the file still knows them. Lists of fractions have their bytes sorted by place and
-    neither a dictionary nor statistics: embeddings are a tenth smaller so, and read four times as fast.
+    The same rows give the same bytes. `counts` are kept in its footer for whoever reads the file (`read_counts`).
+    Lists of fractions have their bytes sorted by place and neither a dictionary nor statistics: embeddings are a tenth
+    smaller so, and read four times as fast.
     """
     checked = conform(table, schema, uri).combine_chunks()
-    checked = checked.replace_schema_metadata({_COUNTS: json.dumps(counts or {}, sort_keys=True)})
+    checked = checked.replace_schema_metadata({_COUNTS: json.dumps(counts, sort_keys=True)} if counts else None)
     fractions = [leaf for leaf, field in zip(_leaves(schema), schema, strict=True) if _is_list_of_fractions(field.type)]
     others = [leaf for leaf in _leaves(schema) if leaf not in fractions]
     with open_output(uri, rows=len(checked)) as sink:

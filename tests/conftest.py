@@ -5,8 +5,9 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import hypothesis
 import pytest
@@ -49,6 +50,18 @@ def dice(request: pytest.FixtureRequest) -> random.Random:
     Each test has its own: with one seed for all, they would all be disturbed a like way into their work.
     """
     return random.Random(f"{SEED}-{request.node.nodeid}")
+
+
+@pytest.fixture(scope="session")
+def lacking() -> Callable[[str], NoReturn]:
+    """Ends a test that lacks a program: it fails with CI=true, where .ci/run has installed them, else it is skipped."""
+
+    def end(reason: str) -> NoReturn:
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+
+    return end
 
 
 @pytest.fixture(scope="session")

@@ -69,6 +69,14 @@ def test_the_same_table_gives_the_same_bytes_and_keeps_its_counts(folder: str) -
     assert storage.read_table(places[0], SCHEMA).to_pydict() == table.to_pydict()
 
 
+def test_a_table_without_counts_has_none_in_its_footer(folder: str) -> None:
+    place = storage.join(folder, "x.parquet")
+    table = pa.table({name: pa.array([], SCHEMA.field(name).type) for name in SCHEMA.names}, schema=SCHEMA)
+    storage.write_table(place, table, SCHEMA)
+    assert storage.read_schema(place).metadata is None
+    assert storage.read_counts(place) == {"rows_out": 0}
+
+
 def test_a_checksum_tells_versions_apart(folder: str) -> None:
     place = storage.join(folder, "x")
     storage.write_bytes(place, b"one")

@@ -13,7 +13,7 @@ from ray._private import ray_constants
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dupq.errors import ClusterError, SettingError
-from dupq.execution import head, metrics, nodes
+from dupq.execution import head, metrics, nodes, waits
 from dupq.runs import log
 
 _log = logging.getLogger(__name__)
@@ -32,7 +32,8 @@ def connect(address: str | None = None) -> None:
     """Join the Ray cluster at `address`, else at RAY_ADDRESS (`auto`: the one on this machine), else start one here.
 
     If an address is given and no cluster is there, that is an error: no other one is started silently. Raises
-    ClusterError then, and later on HeadLostError in the main thread if the cluster's head is lost.
+    SettingError for what is no address, ClusterError where no cluster is, and later on HeadLostError in the main thread
+    if the cluster's head is lost.
     """
     if ray.is_initialized():
         return
@@ -40,29 +41,41 @@ def connect(address: str | None = None) -> None:
         os.environ.setdefault(name, value)
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     wanted = address or os.environ.get("RAY_ADDRESS") or "local"
-    _check_reachable(wanted)
+    source = "--ray" if address else "RAY_ADDRESS"
+    if wanted not in ("auto", "local"):
+        _check_address(wanted, source)
+        _check_reachable(wanted)
     try:
         with _no_stderr():
             _init(wanted)
     except ConnectionError as error:
         raise ClusterError(_no_cluster(wanted, error)) from error
     except ValueError as error:
-        raise SettingError(f"--ray {wanted}: {error}") from error
+        raise SettingError(f"{source} {wanted}: {' '.join(str(error).split())}") from error
     except Exception as error:
         if type(error) is not Exception:  # Ray has no class of its own for a node that does not start in time
             raise
         raise ClusterError(f"Ray did not start ({error}); is this machine overloaded?") from error
     head.watch()
     metrics.export()
+    waits.watch()
     if may_grow():
         _check_nodes()
 
 
+def _check_address(address: str, source: str) -> None:
+    """Raise SettingError for what is not HOST:PORT; Ray itself says so in several lines, or goes on with its own."""
+    host, _, port = address.rpartition(":")
+    is_port = port.isascii() and port.isdecimal() and 0 < int(port[:6]) < 1 << 16
+    if not is_port or not host or "/" in host or not host.isprintable() or " " in host:
+        raise SettingError(
+            f"{source} {address!r}: no address of a Ray cluster; 'auto', 'local', or HOST:PORT of its head expected, "
+            "such as 10.0.0.1:6379 (a ray:// or http:// address is not that of the head)"
+        )
+
+
 def _check_reachable(address: str) -> None:
     """Raise ClusterError if nothing listens at `address`; Ray itself would try for minutes."""
-    host, separator, port = address.rpartition(":")
-    if not separator or "/" in host or not port.isdigit():
-        return
     failure = head.failure_at(address, _PATIENCE_SECONDS)
     if failure is not None:
         raise ClusterError(_no_cluster(address, failure))

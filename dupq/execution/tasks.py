@@ -11,7 +11,7 @@ from typing import TypeVar
 import ray
 
 from dupq.errors import ClusterError, DupqError
-from dupq.execution import cluster, nodes
+from dupq.execution import cluster, nodes, waits
 from dupq.execution.memory import measured
 from dupq.execution.units import Counts
 from dupq.recording import Written, note, recording
@@ -201,11 +201,13 @@ def start_stream(
 
 def _on_node(job: nodes.Build, work: Callable[..., Result], *arguments: object) -> Result:
     nodes.check_same(job)
+    waits.tell_driver()
     return work(*arguments)
 
 
 def _stream_on_node(job: nodes.Build, work: Callable[..., Iterator[Result]], *arguments: object) -> Iterator[Result]:
     nodes.check_same(job)
+    waits.tell_driver()
     yield from work(*arguments)
 
 

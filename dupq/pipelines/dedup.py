@@ -48,7 +48,7 @@ from dupq.stages.clusters.clusters import make_clusters
 from dupq.stages.clusters.pairs import choose_threshold, score_pairs
 from dupq.stages.clusters.partition import Cut, partition_pairs
 from dupq.stages.earlier import Earlier, earlier_texts, texts_made_as
-from dupq.stages.encode import check_encoder, encode_texts
+from dupq.stages.encode import check_encoder, check_room_to_encode, encode_texts
 from dupq.stages.evaluation.evaluate import evaluate_run
 from dupq.stages.evaluation.review import make_review
 from dupq.stages.inputs import Input, copy_inputs, input_files
@@ -131,6 +131,9 @@ def dedup(job: DedupJob, checked: Settings | None = None) -> writer.Run:
         if not settings.run.keep_work:
             tidying.tidy_at_end(run.uri)
         return run
+    if not run.has_record("encode"):
+        made_as = RunLayout(run.uri, (), "", None, None, None, None).encoding.made_as
+        check_room_to_encode(settings.encode, len(shards), made_as)
     with run.held():
         _make(run, job, settings, (shards, sites), inputs, fingerprint)
     return run

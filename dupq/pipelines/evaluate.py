@@ -21,7 +21,7 @@ from dupq.runs.layout import Encoding, RankingFiles
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.shards import check_links, check_questions, pinned, question_shards
-from dupq.stages.encode import check_encoder, encode_texts
+from dupq.stages.encode import check_encoder, check_room_to_encode, encode_texts
 from dupq.stages.evaluation.evaluate import read_seen
 from dupq.stages.evaluation.ranking import Ranking, measure_ranked
 from dupq.stages.texts import make_distinct_texts
@@ -88,6 +88,8 @@ def evaluate(job: EvaluationJob, checked: Settings | None = None) -> str:
         "encoder": read_description(job.encoder)["fingerprint"] if job.encoder else None,
     }
     run = writer.open_run(storage.join(output, "work"), inputs, made_from, settings, versions.EVALUATION)
+    if job.encoder is not None and not run.has_record("encode"):
+        check_room_to_encode(settings.encode, len(shards), run.path("encoded_as.json"))
     with run.held():
         texts, embeddings = run.path("texts"), run.path("embeddings")
         run.stage("texts", lambda: make_distinct_texts(shards, sites, settings.text, texts))

@@ -27,7 +27,7 @@ from dupq.settings.training import TrainingSettings
 from dupq.shards import answer_shards, check_links, check_questions, pinned, question_shards
 from dupq.stages.inputs import copy_inputs, input_files
 from dupq.stages.texts import make_answer_texts, make_distinct_texts
-from dupq.stages.training.fit import fit
+from dupq.stages.training.fit import check_room_to_fit, fit
 from dupq.stages.training.prepare import gather_pairs, prepare
 from dupq.stages.training.save_encoder import publish, save_encoder
 from dupq.stages.training.teacher import teach
@@ -118,7 +118,7 @@ def train(job: TrainingJob, checked: Settings | None = None) -> writer.Run:
     `checked` is what `job.check()` gave, if it was called before.
 
     The same job over the same data goes on where an earlier attempt stopped. Raises DupqError if an input is
-    missing or wrong.
+    missing or wrong, and ClusterError if the workers have no room.
     """
     settings = checked or job.check()
     found, sites = question_shards(job.questions)
@@ -145,6 +145,8 @@ def train(job: TrainingJob, checked: Settings | None = None) -> writer.Run:
         "teacher": read_description(settings.teacher.encoder)["fingerprint"] if settings.teacher.encoder else None,
     }
     run = writer.open_run(storage.join(output, "work"), inputs, made_from, settings, versions.TRAINING)
+    if not run.has_record("fit"):
+        check_room_to_fit(settings, job.workers)
     with run.held():
         copied = None if links is None else run.path("inputs", "links")
         files = TrainingFiles(texts=run.path("texts"), links=copied, work=run.uri)
@@ -164,6 +166,6 @@ def train(job: TrainingJob, checked: Settings | None = None) -> writer.Run:
         run.stage("save", lambda: save_encoder(files, sites, settings, run.run_id))
         publish(files, output)
         run.describe()
-        storage.create(run.path("_SUCCESS"), b"")
+        run.mark()
         progress.end(run.uri, "finished")
     return run

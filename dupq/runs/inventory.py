@@ -11,10 +11,11 @@ from typing_extensions import TypedDict
 
 from dupq import storage
 from dupq.encoders.description import encoder_at
-from dupq.errors import StorageError
+from dupq.errors import DupqError, StorageError
 from dupq.json_files import read_as, read_whole
 from dupq.runs.latest import latest_run
 from dupq.runs.progress import Progress, is_alive, read_progress, time_of
+from dupq.runs.records import Success
 from dupq.runs.retention import YOUNG, KnownRun, State
 
 _RUN_ID = re.compile(r"[0-9a-f]{16}")
@@ -39,7 +40,9 @@ class _Made(TypedDict):
 
 
 def known_runs(output: str, now: datetime) -> list[KnownRun]:
-    """The runs below `output`, by when they were touched last. Empty if there is none."""
+    """The runs below `output`, by when they were touched last. Empty if there is none; DupqError if it is a file."""
+    if storage.kind(output) == "file":
+        raise DupqError(f"{output}: a file; a folder of runs expected")
     by_run: dict[str, _Files] = defaultdict(dict)
     for relative, info in _files(output):
         run_id, _, path = relative.partition("/")
@@ -66,19 +69,31 @@ def _known(uri: str, files: _Files, latest: str | None, now: datetime) -> KnownR
     if not _RUN_ID.fullmatch(run_id) or not any(path.startswith(_SIGNS) for path in files):
         return None
     told = read_progress(uri) if "progress.json" in files else None
+    state = _state_of(told, now)
+    touched = max(info.mtime for info in files.values())
     if "_SUCCESS" in files:
-        state = State.LATEST if run_id == latest else State.FINISHED
-        is_told = told is not None and told["state"] == "finished"  # a copy of the run has a newer _SUCCESS
-        touched = time_of(told) if told and is_told else files["_SUCCESS"].mtime
-    else:
-        state = _state_of(told, now)
-        touched = max(info.mtime for info in files.values())
+        is_whole = _is_whole(uri, files)
+        if is_whole:
+            state = State.LATEST if run_id == latest else State.FINISHED
+            touched = files["_SUCCESS"].mtime
+        elif state is not State.RUNNING:
+            state = State.DAMAGED
+        if told and told["state"] == "finished":  # a copy of the run has a newer _SUCCESS
+            touched = time_of(told)
     # which is there when all stages are done
     manifest = read_whole(storage.join(uri, "manifest.json"), _Manifest) if "manifest.json" in files else None
-    is_damaged = manifest is None and "manifest.json" in files
+    is_base_unknown = manifest is None and "manifest.json" in files
     previous = manifest["inputs"].get("previous") if manifest else told["inputs"].get("previous") if told else None
     size = sum(info.size for info in files.values())
-    return KnownRun(run_id, state, touched, size, storage.name(str(previous)) if previous else None, is_damaged)
+    return KnownRun(run_id, state, touched, size, storage.name(str(previous)) if previous else None, is_base_unknown)
+
+
+def _is_whole(uri: str, files: _Files) -> bool:
+    """Whether `_SUCCESS` can be read and all that it names is there in its size. Contents are not looked at."""
+    success = read_whole(storage.join(uri, "_SUCCESS"), Success)
+    if success is None:
+        return False
+    return all(path in files and files[path].size == output["size"] for path, output in success["outputs"].items())
 
 
 def _state_of(told: Progress | None, now: datetime) -> State:
@@ -135,10 +150,15 @@ def clear(folder: str, kept: Collection[str], really: bool = True) -> int:
 def encoder_leftovers(encoder: str, now: datetime) -> list[KnownRun]:
     """The work of trainings into this folder that did not make the encoder there, and that nobody is at now.
 
-    Raises DupqError for an encoder that does not tell which training made it, because its description is damaged.
+    Raises DupqError where neither an encoder is nor a training's work, and for an encoder that does not tell which
+    training made it, because its description is damaged.
     """
+    if storage.kind(encoder) != "folder":
+        raise DupqError(f"{encoder}: no such folder; give the --output of jobs/train.py")
     runs = known_runs(storage.join(encoder, "work"), now)
     place = storage.join(encoder_at(encoder), "encoder.json")
+    if not runs and not storage.exists(place):
+        raise DupqError(f"{encoder}: neither an encoder nor a training is here; give the --output of jobs/train.py")
     remedy = "train or copy the encoder anew; nothing is removed"
     made_it = read_as(place, _Made, remedy).get("run_id") if storage.exists(place) else None
     return [

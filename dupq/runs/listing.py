@@ -6,7 +6,9 @@ from dupq import storage
 from dupq.errors import DupqError
 from dupq.runs import inventory
 from dupq.runs.progress import Progress, is_alive, read_progress, time_of
-from dupq.runs.retention import KnownRun
+from dupq.runs.retention import KnownRun, State
+
+DAMAGED = "its _SUCCESS, or a file that this names, is damaged or gone; run its job again, or remove its folder"
 
 
 def line_of(run: KnownRun, now: datetime) -> str:
@@ -44,7 +46,7 @@ def status(uri: str, now: datetime) -> str:
     if known is None:
         raise DupqError(f"{uri}: no run is here, and no folder of runs")
     lines = [f"run        {place}", f"state      {_state(known, told, now)}"]
-    if told is not None and not known.is_whole:
+    if told is not None and not known.is_whole and known.state is not State.DAMAGED:
         lines.append(f"stage      {told['stage']}, for {age_of(now - datetime.fromisoformat(told['since']))}")
         if told["total"]:
             lines.append(f"step       {told['step']}: {told['done']:,} of {told['total']:,}")
@@ -52,6 +54,8 @@ def status(uri: str, now: datetime) -> str:
 
 
 def _state(known: KnownRun, told: Progress | None, now: datetime) -> str:
+    if known.state is State.DAMAGED:
+        return f"{known.state}: {DAMAGED}"
     if told is None or known.is_whole or is_alive(told, now):
         return f"{known.state}" if told is None else f"{known.state}, seen {age_of(now - time_of(told))} ago"
     state = "cut off" if told["state"] == "running" else told["state"]

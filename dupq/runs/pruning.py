@@ -7,22 +7,23 @@ from dupq import storage
 from dupq.errors import DupqError
 from dupq.json_files import read_whole
 from dupq.runs import inventory
-from dupq.runs.listing import line_of, size_of
+from dupq.runs.listing import DAMAGED, line_of, size_of
 from dupq.runs.records import Config
-from dupq.runs.retention import Keep, KnownRun, removable
+from dupq.runs.retention import Keep, KnownRun, State, removable
 from dupq.runs.tidying import tidy
 
 
 def prune(output: str, encoders: Sequence[str], keep: Keep, now: datetime, is_dry: bool) -> Iterator[str]:
     """Remove runs below `output` that `keep` lets go, and what is left over; a line for each.
 
-    Raises DupqError, before anything is removed, if there is no run, and if it is unknown which run another one needs.
+    A line too for each damaged run, which is left alone. Raises DupqError, before anything is removed, if there is no
+    run or no encoder, and if it is unknown which run another one needs.
     """
     runs = inventory.known_runs(output, now)
     if not runs:
         raise DupqError(f"{output}: no runs here; give the --output of jobs/dedup.py")
     for run in runs:
-        if run.is_damaged:
+        if run.is_base_unknown:
             raise DupqError(
                 f"{storage.join(output, run.run_id, 'manifest.json')}: damaged, so it is unknown which earlier "
                 "run is still needed; nothing is removed. Run this run's job again, or remove the run"
@@ -35,6 +36,8 @@ def prune(output: str, encoders: Sequence[str], keep: Keep, now: datetime, is_dr
             freed += run.size
             yield f"{verb}  {line_of(run, now)}"
     for run in runs:
+        if run.state is State.DAMAGED:
+            yield f"left alone  {line_of(run, now)}  {DAMAGED}"
         if run.is_whole and run not in going and (size := _tidy(output, run, now, is_dry)):
             freed += size
             yield f"{verb}  {run.run_id}  {size_of(size)} of its work"

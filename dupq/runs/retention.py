@@ -16,6 +16,7 @@ class State(StrEnum):
     GATE_MISSED = "gate missed"
     FINISHED = "finished"
     LATEST = "latest"  # finished, and latest.json points at it
+    DAMAGED = "damaged"  # it was finished, but `_SUCCESS` or what that names is damaged or gone; its job repairs it
 
 
 class KnownRun(NamedTuple):
@@ -26,7 +27,7 @@ class KnownRun(NamedTuple):
     touched: datetime  # when it was finished; else when it was last written to
     size: int  # bytes
     previous: str | None  # the id of the run that it builds on
-    is_damaged: bool = False  # its manifest is damaged, and so it is unknown what it builds on
+    is_base_unknown: bool = False  # its manifest is damaged, so nobody knows what it builds on
 
     @property
     def is_whole(self) -> bool:
@@ -45,8 +46,9 @@ def removable(runs: Sequence[KnownRun], keep: Keep, now: datetime) -> list[Known
     """The runs that nothing needs, oldest first.
 
     Kept are the latest run; the newest finished ones and the newest of each month, as `keep` says; runs at work;
-    unfinished ones and those that missed a gate for a day, and these while no later run has succeeded; and what the
-    latest run and the unfinished ones that are kept build on. Months are those of UTC.
+    damaged ones, which count as no finished ones; unfinished ones and those that missed a gate for a day, and these
+    while no later run has succeeded; and what the latest run and those that are not finished and kept build on. Months
+    are those of UTC.
     """
     whole = sorted((run for run in runs if run.is_whole), key=_order, reverse=True)
     kept = {run.run_id for run in whole[: keep.newest]} | _newest_of_months(whole, keep.monthly)
@@ -70,6 +72,6 @@ def _newest_of_months(newest_first: Sequence[KnownRun], months: int) -> set[str]
 
 def _may_go_on(run: KnownRun, last: datetime | None, now: datetime) -> bool:
     """Whether somebody may still want a run that is not whole; `last`: when the latest run was finished."""
-    if run.state is State.RUNNING or now - run.touched < YOUNG:
+    if run.state in (State.RUNNING, State.DAMAGED) or now - run.touched < YOUNG:
         return True
     return run.state is State.GATE_MISSED and (last is None or run.touched > last)

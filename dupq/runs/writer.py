@@ -95,6 +95,10 @@ class Run:
             storage.delete(self.path("_SUCCESS"))
         return not lost
 
+    def has_record(self, stage: str) -> bool:
+        """Whether an earlier attempt finished the stage; if what it wrote was lost since, it is done again though."""
+        return storage.exists(stage_records.place_of(self.uri, stage))
+
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Be the only job at work on this run. Raises LeaseError if another one is, or takes it over meanwhile."""
@@ -201,11 +205,15 @@ class Run:
 
     def succeed(self) -> None:
         """Mark the run, which was described, as whole, and point latest.json at it."""
+        self.mark()
+        self.point_latest()
+
+    def mark(self) -> None:
+        """Mark the run, which was described, as whole."""
         outputs = {path: output for record in self.records for path, output in record["outputs"].items()}
         lasting = {path: output for path, output in outputs.items() if not path.startswith("work/")}
         success = Success(outputs={**lasting, **self._described}, finished=datetime.now(UTC).isoformat())
         storage.write_json(self.path("_SUCCESS"), success)
-        self.point_latest()
 
     def point_latest(self) -> None:
         """Point latest.json at this run, which succeeded, unless it names one that succeeded later."""

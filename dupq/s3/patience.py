@@ -86,7 +86,8 @@ def _tell(uri: str, found: Trouble, waited: float, left: float) -> None:
     now = time.monotonic()
     if waited >= _TOLD_AFTER and now - _Told.last >= 60:
         _Told.last = now
-        _log.warning(f"{uri}: {found.text}; trying again for {left:.0f} s", extra={"is_progress": True})
+        extra = {"is_progress": True, "waited": waited}
+        _log.warning(f"{uri}: {found.text}; trying again for {left:.0f} s", extra=extra)
 
 
 def _seconds(name: str, default: float) -> float:

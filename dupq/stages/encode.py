@@ -22,9 +22,10 @@ import ray
 from dupq import storage
 from dupq.encoders.description import read_description, read_split
 from dupq.errors import DupqError
-from dupq.execution import cluster, nodes
+from dupq.execution import cluster, nodes, waits
 from dupq.execution.tasks import Progress, Report, recorded, run_tasks, summarise
 from dupq.execution.units import Counts, skip_or
+from dupq.json_files import read_whole
 from dupq.neighbours.embeddings import Embeddings
 from dupq.recording import Written, note
 from dupq.runs import versions
@@ -50,6 +51,23 @@ def check_encoder(encoder: str, sites: Sites) -> None:
     read_split(encoder, sites)
 
 
+def check_room_to_encode(settings: EncodeSettings, shards: int, made_as: str) -> None:
+    """Raise ClusterError, before any work, if a cluster that cannot grow has no room for what encoding will ask for.
+
+    `made_as` is the file of the run that says on which kind of device it was begun, if it was.
+    """
+    if cluster.may_grow():
+        return
+    begun = read_whole(made_as, dict[str, object])
+    gpus = 0 if begun and begun.get("device") == "cpu" else settings.gpus or cluster.gpus()
+    actors = _actors(settings, gpus)
+    cluster.check_fits("encode", 1, 1 if gpus else 0, actors if shards > actors else 1)
+
+
+def _actors(settings: EncodeSettings, gpus: int) -> int:
+    return settings.actors or max(1, gpus or cluster.cpus() // 2)
+
+
 def encode_texts(
     job: Encoding, sites: Sites, settings: EncodeSettings, since: RunLayout | None = None, texts: Earlier | None = None
 ) -> Report:
@@ -65,7 +83,7 @@ def encode_texts(
     made_by = {"encoder": read_description(job.encoder)["fingerprint"], "algorithm": versions.DEDUP["encode"]}
     gpus = gpus_for(job.made_as, settings, job.output, {**made_by, "torch": importlib.metadata.version("torch")})
     earlier = earlier_embeddings(since, storage.read_json(job.made_as), texts)
-    actors = settings.actors or max(1, gpus or cluster.cpus() // 2)
+    actors = _actors(settings, gpus)
     arguments = (job.encoder, sites.names, job.representatives, settings.batch_size, bool(gpus), earlier)
     gpus_each = 1 if gpus else 0
     if len(rows) > actors:
@@ -201,6 +219,7 @@ class EncodeShard:
         """Encode one shard; the batch holds one row. Raises ClusterError on a node that differs from the job's."""
         if self._job is not None:
             nodes.check_same(self._job)
+        waits.tell_driver()
         places = (str(batch[name][0]) for name in ("texts", "output", "contents"))
         counts, peak, written = recorded(self.shard, *places)
         result: dict[str, Any] = {name: [counts.get(label, 0)] for name, label in _COUNTED.items()}
@@ -224,7 +243,7 @@ class EncodeShard:
             places = np.argsort(self._keys_of(both), kind="stable")
             found = both.take(pa.array(places[np.argsort(np.argsort(keys, kind="stable"), kind="stable")]))
         counts = {"rows_in": len(table), _CUT: cut, _TAKEN: len(known), LEFT_OUT: left_out}
-        storage.write_table(output, found, found.schema, {"rows_in": len(table)})
+        storage.write_table(output, found, found.schema)
         return {**counts, "rows_out": len(table)}
 
     def _keys_of(self, table: pa.Table) -> np.ndarray:

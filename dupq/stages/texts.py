@@ -94,9 +94,14 @@ def _texts_of_shard(
         if contents is not None:
             storage.write_table(storage.join(contents, shard.file), pa.concat_tables(hashes), CONTENTS)
         empty = pc.sum(pc.equal(texts["text"], "")).as_py() or 0
-        counts = {"rows_in": len(texts), "empty texts": empty}
-        storage.write_table(output, texts, TEXTS, counts)
-        return {**counts, "rows_out": len(texts), "texts as in the earlier run": taken, LEFT_OUT: left_out}
+        storage.write_table(output, texts, TEXTS)
+        return {
+            "rows_in": len(texts),
+            "empty texts": empty,
+            "rows_out": len(texts),
+            "texts as in the earlier run": taken,
+            LEFT_OUT: left_out,
+        }
 
     return skip_or(output, make)
 
@@ -132,7 +137,7 @@ def _answer_texts_of_shard(shard: Shard, sites: list[str], settings: TextSetting
             keys = Sites(sites).pack(shard.site, piece["answer_id"].to_numpy(), shard.uri)
             tables.append(answer_texts_table(pa.array(keys), piece["body_html"], settings))
         texts = pa.concat_tables(tables)
-        storage.write_table(output, texts, TEXTS, {"rows_in": len(texts)})
+        storage.write_table(output, texts, TEXTS)
         return {"rows_in": len(texts), "rows_out": len(texts)}
 
     return skip_or(output, make)

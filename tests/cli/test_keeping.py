@@ -9,6 +9,8 @@ import pytest
 
 from dupq import storage
 
+SUCCESS = {"outputs": {}, "finished": "1970-01-01T00:00:00+00:00"}
+
 
 def dupq(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from dupq.cli.main import main; main()", *arguments]
@@ -21,10 +23,14 @@ def runs(tmp_path: Path) -> str:
     for number in (1, 2, 3):
         run = f"{tmp_path}/{number:016x}"
         storage.write_bytes(f"{run}/stages/texts.json", b"{}")
-        storage.create(f"{run}/_SUCCESS", b"")
+        storage.write_json(f"{run}/_SUCCESS", SUCCESS)
         os.utime(f"{run}/_SUCCESS", (number * 86_400, number * 86_400))
     storage.write_json(f"{tmp_path}/latest.json", {"run_id": f"{3:016x}"})
     return str(tmp_path)
+
+
+def files_of(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_runs_are_listed_with_state_age_and_size(runs: str) -> None:
@@ -34,7 +40,8 @@ def test_runs_are_listed_with_state_age_and_size(runs: str) -> None:
         [f"{2:016x}", "finished"],
         [f"{3:016x}", "latest"],
     ]
-    assert all(line.endswith("2 B") for line in lines)
+    size = len(storage.json_bytes(SUCCESS)) + len("{}")
+    assert all(line.endswith(f"{size} B") for line in lines)
 
 
 def test_what_would_be_pruned_is_what_is_pruned(runs: str) -> None:
@@ -52,6 +59,13 @@ def test_the_status_is_that_of_the_newest_run(runs: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
+        (("prune", "--output", "{runs}", "--encoder", "{runs}/no"), 1, "error: {runs}/no: no such folder; give the"),
+        (("prune", "--output", "{runs}", "--encoder", "{runs}/latest.json"), 1, "latest.json: no such folder"),
+        (
+            ("prune", "--output", "{runs}", "--encoder", f"{{runs}}/{1:016x}"),
+            1,
+            ": neither an encoder nor a training is here",
+        ),
         (("runs", "--output", "/nowhere"), 1, "error: /nowhere: no runs here"),
         (("prune", "--output", "/nowhere"), 1, "error: /nowhere: no runs here"),
         (("status", "--run", "/nowhere"), 1, "error: /nowhere: no run is here"),
@@ -59,8 +73,10 @@ def test_the_status_is_that_of_the_newest_run(runs: str) -> None:
         (("prune", "--output", "/nowhere", "--keep-monthly", "-1"), 2, "'-1': a whole number of at least 0 expected"),
     ],
 )
-def test_what_is_wrong_is_one_line(arguments: tuple[str, ...], code: int, said: str) -> None:
-    ended = dupq(*arguments)
+def test_what_is_wrong_is_one_line(arguments: tuple[str, ...], code: int, said: str, runs: str) -> None:
+    there = files_of(Path(runs))
+    ended = dupq(*(argument.format(runs=runs) for argument in arguments))
     assert ended.returncode == code
-    assert said in ended.stderr.splitlines()[-1]
-    assert "Traceback" not in ended.stderr
+    assert said.format(runs=runs) in ended.stderr
+    assert ended.stderr.count("\n") == 1
+    assert files_of(Path(runs)) == there

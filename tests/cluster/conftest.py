@@ -1,6 +1,5 @@
 """The cluster of cluster-local.yaml."""
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -9,23 +8,9 @@ import machine
 import pytest
 import swift
 
-Lacking = Callable[[str], NoReturn]
-
-
-@pytest.fixture(scope="session")
-def lacking() -> Lacking:
-    """Ends a test that lacks a program: it fails with CI=true, where .ci/run has installed them, else it is skipped."""
-
-    def end(reason: str) -> NoReturn:
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
-
-    return end
-
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory, lacking: Lacking) -> Iterator[machine.Launcher]:
+def cluster(tmp_path_factory: pytest.TempPathFactory, lacking: Callable[[str], NoReturn]) -> Iterator[machine.Launcher]:
     """The cluster, up; down and gone after the module's tests."""
     if missing := machine.missing() + swift.missing(Path(__file__).parents[2]):
         lacking(f"a cluster on this machine needs {', '.join(missing)}")

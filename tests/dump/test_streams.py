@@ -6,8 +6,9 @@ import struct
 import threading
 import tracemalloc
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import psutil
 import py7zr
@@ -48,12 +49,17 @@ def packed(folder: Path, suffix: str, content: bytes) -> Member:
 
 
 @pytest.fixture(params=["program", "py7zr"])
-def unpacker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+def unpacker(
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    lacking: Callable[[str], NoReturn],
+) -> str:
     """Both ways of unpacking: with a program, and where PATH has none."""
     if request.param == "py7zr":
         monkeypatch.setenv("PATH", str(tmp_path / "no-programs"))
     elif not any(map(shutil.which, seven_zip.PROGRAMS)):
-        pytest.skip("no 7zz, 7z or 7za on PATH")
+        lacking(f"unpacking with a program needs {', '.join(seven_zip.PROGRAMS)} on PATH: install 7zip")
     return request.param
 
 

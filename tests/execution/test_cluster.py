@@ -9,6 +9,8 @@ import psutil
 import pytest
 import ray
 
+from dupq.errors import SettingError
+from dupq.execution import cluster
 from dupq.execution.head import failure_at
 
 ADDRESS, TOKEN = "127.0.0.3", "7" * 64
@@ -29,6 +31,24 @@ def asked_by(address: str, settings: dict[str, str]) -> subprocess.CompletedProc
     return subprocess.run(
         [sys.executable, "-c", ASK, address], env=environment, capture_output=True, text=True, timeout=60
     )
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("http://x", "https://x:80", "ray://x:10001", "s3://x", "x/y:6379", "nowhere", "127.0.0.1", "AUTO", "a b:1"),
+        *(":", ":1", "x:", "x:y", "x:0", "x:-1", "x:65536", f"x:{'9' * 5000}", "x:\u0661", "x\ny:1", "[::1]:x"),
+    ],
+)
+@pytest.mark.parametrize("source", ["--ray", "RAY_ADDRESS"])
+def test_what_is_no_address_of_a_head_is_one_line(source: str, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(cluster, "_init", lambda wanted: pytest.fail(f"{wanted} was given to Ray"))
+    monkeypatch.setenv("RAY_ADDRESS", address if source == "RAY_ADDRESS" else "auto")
+    with pytest.raises(SettingError) as caught:
+        cluster.connect(address if source == "--ray" else None)
+    assert str(caught.value).startswith(f"{source} {address!r}: no address of a Ray cluster; 'auto'")
+    assert "\n" not in str(caught.value)
 
 
 def test_a_local_ray_listens_on_loopback_only(ray_started: None) -> None:

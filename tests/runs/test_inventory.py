@@ -1,6 +1,7 @@
 """What is found of runs on disk and on S3, and what is removed of them."""
 
 import os
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from dupq.runs import inventory, progress
 from dupq.runs.inventory import encoder_leftovers, known_run, known_runs
 from dupq.runs.listing import status
 from dupq.runs.pruning import prune
+from dupq.runs.records import Output, Success
 from dupq.runs.retention import Keep, State
 from dupq.runs.tidying import tidy
 
@@ -47,7 +49,9 @@ def write_run(output: str, number: int, *, is_whole: bool = True, previous: int 
     if is_whole:
         inputs = {"previous": f"{output}/{previous:016x}" if previous else None}
         storage.write_json(f"{run}/manifest.json", {"inputs": inputs})
-        storage.create(f"{run}/_SUCCESS", b"")
+        table = Output(size=5, checksum="", rows=1)
+        success = Success(outputs={"clusters/part-00000.parquet": table}, finished="2026-11-21T22:00:00+00:00")
+        storage.write_json(f"{run}/_SUCCESS", success)
         storage.write_json(f"{output}/latest.json", {"run_id": f"{number:016x}", "run": run})
     return run
 
@@ -84,7 +88,7 @@ def test_a_run_that_was_copied_is_as_old_as_it_was(tmp_path: Path) -> None:
     run = f"{tmp_path}/{1:016x}"
     with progress.of_stage(run, "texts", {}):
         pass
-    storage.create(f"{run}/_SUCCESS", b"")
+    storage.write_json(f"{run}/_SUCCESS", Success(outputs={}, finished="2026-11-21T22:00:00+00:00"))
     progress.end(run, "finished")
     then = known_runs(str(tmp_path), NOW)[0].touched
     os.utime(f"{run}/_SUCCESS", (0, 0))
@@ -184,6 +188,49 @@ def test_nothing_is_removed_where_an_encoder_does_not_tell_what_made_it(tmp_path
         list(prune(f"{tmp_path}/runs", [f"{tmp_path}/encoder"], Keep(1, 0), NOW, is_dry=False))
     assert len(known_runs(f"{tmp_path}/runs", NOW)) == 2
     assert len(known_runs(f"{tmp_path}/encoder/work", NOW)) == 1
+
+
+def cut_success(run: str) -> None:
+    storage.write_bytes(f"{run}/_SUCCESS", storage.read_bytes(f"{run}/_SUCCESS")[:9])
+
+
+DAMAGES: dict[str, Callable[[str], None]] = {
+    "no success to read": cut_success,
+    "an empty success": lambda run: storage.write_bytes(f"{run}/_SUCCESS", b""),
+    "a table cut short": lambda run: storage.write_bytes(f"{run}/clusters/part-00000.parquet", b"1"),
+    "a table gone": lambda run: storage.delete(f"{run}/clusters/part-00000.parquet"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_run_is_called_so_counts_as_no_finished_one_and_stays_until_somebody_decides(
+    damage: str, tmp_path: Path
+) -> None:
+    output = str(tmp_path)
+    for number, previous in {1: None, 2: None, 3: None, 4: 3, 5: 4}.items():
+        write_run(output, number, previous=previous)
+    for number in (4, 5):  # the latest one too
+        DAMAGES[damage](f"{output}/{number:016x}")
+    for number in range(1, 6):
+        age(f"{output}/{number:016x}", (9 - number) * DAY)
+    assert [run.state for run in known_runs(output, NOW)] == [State.FINISHED] * 3 + [State.DAMAGED] * 2
+    assert status(output, NOW).splitlines()[1].startswith("state      damaged: its _SUCCESS")
+    said = list(prune(output, [], Keep(1, 0), NOW, is_dry=False))
+    assert [line.split("  ")[:3] for line in said if line.startswith("left")] == [
+        ["left alone", f"{number:016x}", "damaged"] for number in (4, 5)
+    ]
+    assert [run.run_id for run in known_runs(output, NOW)] == [f"{number:016x}" for number in (3, 4, 5)]
+    assert files_of(f"{output}/{4:016x}") >= OTHER_WORK
+    assert not files_of(f"{output}/{3:016x}") & OTHER_WORK
+
+
+def test_a_damaged_run_that_its_job_repairs_is_running(tmp_path: Path) -> None:
+    run = write_run(str(tmp_path), 1)
+    cut_success(run)
+    with progress.of_stage(run, "texts", {}):
+        assert [found.state for found in known_runs(str(tmp_path), NOW)] == [State.RUNNING]
+    progress.end(run, "failed")
+    assert status(run, NOW).splitlines()[1].startswith("state      damaged: ")
 
 
 def test_settings_that_are_damaged_keep_the_work(tmp_path: Path) -> None:

@@ -70,9 +70,8 @@ def _members(files: ClusterFiles, shards: list[Shard], site_names: list[str], th
         alone = np.setdiff1d(ids.ids, keys)
         storage.write_table(files.alone, pa.table([pa.array(alone)], names=["key"]), pa.schema([("key", pa.int64())]))
         columns = [keys, clusters, ids.of(clusters), canonical, reasons.astype(np.int8), sizes[indices]]
-        counts = {"rows_in": len(keys), "clusters": len(sizes)}
-        storage.write_table(files.members, pa.table([pa.array(c) for c in columns], schema=MEMBERS), MEMBERS, counts)
-        return counts
+        storage.write_table(files.members, pa.table([pa.array(c) for c in columns], schema=MEMBERS), MEMBERS)
+        return {"rows_in": len(keys), "clusters": len(sizes)}
 
     return skip_or(files.members, make)
 
@@ -189,12 +188,11 @@ def _clusters_of_shard(files: ClusterFiles, shard: Shard, site_names: list[str],
         keys = storage.read_table(storage.join(files.texts, shard.file), TEXTS, ["key"])["key"].to_numpy()
         members = storage.read_table(files.members, MEMBERS)
         alone = storage.read_table(files.alone)["key"].to_numpy()
-        counts = {"rows_in": len(keys)}
         columns = _cluster_columns(keys, members, alone, sites)
         threshold_column = pa.array(np.full(len(keys), threshold, np.float32))
         table = pa.table([*columns, threshold_column], schema=CLUSTERS)
-        storage.write_table(output, table, CLUSTERS, counts)
-        return {**counts, "rows_out": len(keys)}
+        storage.write_table(output, table, CLUSTERS)
+        return {"rows_in": len(keys), "rows_out": len(keys)}
 
     return skip_or(output, make)
 
@@ -238,9 +236,8 @@ def _pairs_of_part(files: ClusterFiles, site_names: list[str], part: int) -> Cou
         table = pa.concat_tables([_near_pairs(verified), _encoder_pairs(scored), _link_pairs(links)])
         table = table.sort_by([("left", "ascending"), ("right", "ascending")])
         pairs = _pairs_table(table, files, sites)
-        counts = {"rows_in": len(table)}
-        storage.write_table(output, pairs, PAIRS, counts)
-        return {**counts, "rows_out": len(pairs)}
+        storage.write_table(output, pairs, PAIRS)
+        return {"rows_in": len(table), "rows_out": len(pairs)}
 
     return skip_or(output, make)
 

@@ -53,9 +53,8 @@ def _candidates(files: PairFiles, part: int) -> Counts:
         homes = partition_of(keys, files.terms.parts)
         batches = exchange.split([keys], KEYS, homes, files.terms.parts)
         exchange.write_parts(files.wanted(part), batches, KEYS)
-        counts = {"rows_in": len(directed)}
-        storage.write_table(output, table, CANDIDATES, counts)
-        return {**counts, "rows_out": len(table)}
+        storage.write_table(output, table, CANDIDATES)
+        return {"rows_in": len(directed), "rows_out": len(table)}
 
     return skip_or(output, make)
 
@@ -127,9 +126,8 @@ def _score_part(files: PairFiles, k: int, part: int) -> Counts:
         sides = arounds(exchange.columns_of(exchange.read_part(uris, part), AROUND), pairs)
         table = scored_table(pairs, sides, read_scale(files.calibration, k))
         _write_histogram(files.histogram(part), table["probability"].to_numpy())
-        counts = {"rows_in": len(pairs)}
-        storage.write_table(output, table, SCORED, counts)
-        return {**counts, "rows_out": len(pairs)}
+        storage.write_table(output, table, SCORED)
+        return {"rows_in": len(pairs), "rows_out": len(pairs)}
 
     return skip_or(output, make)
 

@@ -76,7 +76,7 @@ def _components(files: PartitionFiles, cut: Cut) -> Counts:
         columns = [members, smallest, (sizes > 2) & (sizes <= cut.settings.scored_size), groups]
         counts = {"rows_in": len(edges), "groups": int(groups.max(initial=-1)) + 1}
         counts["cap: questions in components over clusters.scored_size"] = int((sizes > cut.settings.scored_size).sum())
-        storage.write_table(files.nodes, pa.table([pa.array(c) for c in columns], schema=NODES), NODES, counts)
+        storage.write_table(files.nodes, pa.table([pa.array(c) for c in columns], schema=NODES), NODES)
         return counts
 
     return skip_or(files.nodes, make)
@@ -175,9 +175,8 @@ def _partition_group(files: PartitionFiles, shards: list[Shard], sites: list[str
         pairs = np.concatenate([pairs, missing])
         labels = best_partition(linked_sets(_links(files), keys), pairs, p, cut.threshold)
         table = pa.table([nodes["key"], pa.array(keys[labels])], schema=LABELS)
-        counts = {"pairs scored that no question lists": len(missing)}
-        storage.write_table(output, table, LABELS, counts)
-        return {**counts, "rows_out": len(keys)}
+        storage.write_table(output, table, LABELS)
+        return {"pairs scored that no question lists": len(missing), "rows_out": len(keys)}
 
     return skip_or(output, make)
 

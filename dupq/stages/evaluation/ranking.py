@@ -81,7 +81,7 @@ def _ask(ranking: Ranking, measure: Measuring) -> Counts:
         wanted = np.unique(np.concatenate([part for noted in asked.values() for part in (noted.queries, noted.scored)]))
         counts = {"questions that others are compared with": len(wanted)}
         write_keys(files.wanted, wanted)
-        storage.write_table(files.asked, pa.table(columns, schema=ASKED_RANKINGS), ASKED_RANKINGS, counts)
+        storage.write_table(files.asked, pa.table(columns, schema=ASKED_RANKINGS), ASKED_RANKINGS)
         return counts
 
     return skip_or(files.asked, make)
@@ -111,7 +111,7 @@ def _read_shard(ranking: Ranking, name: str) -> Counts:
         bags = bm25.bags_of(_strings(table), ranking.language)
         write_bags(files.step("bags", name), bags)
         mine = table.filter(pa.array(np.isin(table["key"].to_numpy(), wanted)))
-        storage.write_table(output, mine, TEXTS, counts)  # last: it marks the rest
+        storage.write_table(output, mine, TEXTS)  # last: it marks the rest
         return counts
 
     return skip_or(output, make)

@@ -57,9 +57,8 @@ def _count(files: ReviewFiles, name: str) -> Counts:
         table = _encoder_pairs(files, name)
         found = review.histogram(table["probability"].to_numpy(), table["joined"].to_numpy())
         columns = [pa.array(found.counts.ravel()), pa.array(found.sums.ravel())]
-        counts = {"rows_in": len(table)}
-        storage.write_table(output, pa.table(columns, schema=REVIEW_COUNTS), REVIEW_COUNTS, counts)
-        return counts
+        storage.write_table(output, pa.table(columns, schema=REVIEW_COUNTS), REVIEW_COUNTS)
+        return {"rows_in": len(table)}
 
     return skip_or(output, make)
 

@@ -159,7 +159,7 @@ def _verify_slice(
             "candidates under the threshold": int((~alike).sum()),
             "near duplicates with other numbers in their titles": int((alike & ~kept).sum()),
         }
-        storage.write_table(output, table, VERIFIED, counts)
+        storage.write_table(output, table, VERIFIED)
         return {**counts, "rows_out": len(table)}
 
     return skip_or(output, make)
@@ -213,8 +213,7 @@ def _representatives(files: NearFiles, slices: int) -> Counts:
         edges = _pairs(files.steps("forests", slices), 0)
         members, smallest = components(edges)
         columns = pa.table([pa.array(members), pa.array(smallest)], schema=REPRESENTATIVES)
-        counts = {"rows_in": len(edges)}
-        storage.write_table(files.representatives, columns, REPRESENTATIVES, counts)
-        return {**counts, "rows_out": len(members)}
+        storage.write_table(files.representatives, columns, REPRESENTATIVES)
+        return {"rows_in": len(edges), "rows_out": len(members)}
 
     return skip_or(files.representatives, make)

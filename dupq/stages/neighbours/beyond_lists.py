@@ -105,9 +105,8 @@ def _search_tile(
         of_left, _, pairs = search_tile(one, other, search)
         order = np.lexsort((pairs.right, pairs.left))
         table = pa.table([pa.array(column[order]) for column in pairs], schema=SIMILAR_PAIRS)
-        counts = {ABOVE_FLOOR: int(of_left.above.sum()) // (2 if left == right else 1)}
-        storage.write_table(output, table, SIMILAR_PAIRS, counts)
-        return counts
+        storage.write_table(output, table, SIMILAR_PAIRS)
+        return {ABOVE_FLOOR: int(of_left.above.sum()) // (2 if left == right else 1)}
 
     return skip_or(output, make)
 

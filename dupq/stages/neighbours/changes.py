@@ -43,7 +43,7 @@ def find_changes(files: NeighbourFiles, previous: NeighbourFiles, request: Searc
             "questions searched": int(is_asked.sum()),
         }
         table = pa.table([pa.array(column) for column in (keys, is_asked, is_gone)], schema=CHANGES)
-        storage.write_table(output, table, CHANGES, counts)
+        storage.write_table(output, table, CHANGES)
         return counts
 
     return skip_or(output, make)

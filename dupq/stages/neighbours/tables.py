@@ -76,9 +76,8 @@ def read_nearest(uri: str, k: int) -> tuple[np.ndarray, Nearest]:
 def write_lists(files: NeighbourFiles, request: SearchRequest, name: str, keys: np.ndarray, nearest: Nearest) -> Counts:
     """Write some questions' lists, also as rows for the pairs stage. The lists are written last: they mark the rest."""
     write_directed(files, request, name, ranked(keys, nearest, request.measure))
-    counts = {"rows_in": len(keys)}
-    storage.write_table(files.list_of(name), nearest_table(keys, nearest), NEAREST, counts)
-    return {**counts, "rows_out": len(keys)}
+    storage.write_table(files.list_of(name), nearest_table(keys, nearest), NEAREST)
+    return {"rows_in": len(keys), "rows_out": len(keys)}
 
 
 def write_directed(files: NeighbourFiles, request: SearchRequest, name: str, directed: pa.Table) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from dupq import storage
 from dupq.errors import DupqError
-from dupq.execution import cluster, nodes
+from dupq.execution import cluster, nodes, waits
 from dupq.execution.tasks import RETRIES, Report, lost, run_tasks
 from dupq.execution.units import Counts
 from dupq.links.known import Known
@@ -80,6 +80,12 @@ def fit(files: TrainingFiles, sites: Sites, settings: Settings, workers: int) ->
     )
 
 
+def check_room_to_fit(settings: Settings, workers: int) -> None:
+    """Raise ClusterError, before any work, if a cluster that cannot grow has no room for what `fit` will ask for."""
+    if not cluster.may_grow():
+        cluster.check_fits("fit", 1, int(_use_gpu(settings.training.gpu, workers)), workers)
+
+
 def _train_together(loop_config: dict[str, Any], folder: str, workers: int, use_gpu: bool) -> None:
     """Train with Ray Train, whose own files are below `folder`."""
     from ray.exceptions import RayError, RayTaskError
@@ -134,6 +140,7 @@ class _Task:
 def train_worker(loop_config: dict[str, Any]) -> None:
     """One of the workers of Ray Train."""
     nodes.check_same(loop_config["build"])
+    waits.tell_driver()
     import ray.train
     import ray.train.torch
 

@@ -51,9 +51,8 @@ def _teach(examples: str, keys: np.ndarray, settings: Settings, output: str) -> 
         vectors = _embeddings(settings.teacher.encoder, table, settings.text)
         flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
         found = pa.table({"key": table["key"].combine_chunks(), "vector": flat})
-        counts = {"rows_in": len(table), "rows_out": len(table)}
-        storage.write_table(output, found, found.schema, counts)
-        return counts
+        storage.write_table(output, found, found.schema)
+        return {"rows_in": len(table), "rows_out": len(table)}
 
     return skip_or(output, make)
 
