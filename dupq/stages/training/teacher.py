@@ -88,11 +88,11 @@ def _embeddings(uri: str, table: pa.Table, settings: TextSettings | None) -> np.
     text = saved.settings.text
     if saved.network.is_lexical or saved.network.kind != "cosine":
         raise DupqError(f"{uri}: a teacher's embeddings are dense vectors that are compared by cosine; choose another")
-    if settings is not None and (text.code, text.fields) != (settings.code, settings.fields):
-        raise DupqError(
-            f"{uri}: the teacher reads text.code={text.code}, text.fields={text.fields}, and these texts are "
-            f"{settings.code}, {settings.fields}; set them alike"
-        )
+    stored = ("code", "tokens", "fields")
+    if settings is not None and any(getattr(text, name) != getattr(settings, name) for name in stored):
+        reads = ", ".join(f"text.{name}={getattr(text, name)}" for name in stored)
+        given = ", ".join(getattr(settings, name) for name in stored)
+        raise DupqError(f"{uri}: the teacher reads {reads}, and these texts are {given}; set them alike")
     return saved.reader.encode(table, _ROWS)[0].vectors
 
 
