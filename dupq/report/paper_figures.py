@@ -1,17 +1,18 @@
 """Charts of the papers' tables, by Vega-Lite: figures over epochs or sizes, and dots of ours beside the paper's."""
 
 import json
-from typing import Any
 
 import altair
 
 from dupq.report.papers import Measured, records
 
+Chart = altair.Chart | altair.LayerChart | altair.FacetChart
+
 _WIDTH = 560
 _ROW = 22  # pixels
 
 
-def chart(of: Measured) -> altair.Chart | altair.LayerChart | altair.FacetChart | None:
+def chart(of: Measured) -> Chart | None:
     """The chart of a table on a data set; None where nothing of it was computed."""
     if not of.results:
         return None
@@ -19,14 +20,14 @@ def chart(of: Measured) -> altair.Chart | altair.LayerChart | altair.FacetChart 
     return None if made is None else made.properties(title=f"{of.table.title.partition(':')[0]}, {of.data}")
 
 
-def svg(made: Any) -> str:
+def svg(made: Chart) -> str:
     """A chart as a picture that needs nothing else."""
     import vl_convert
 
     return str(vl_convert.vegalite_to_svg(json.loads(made.to_json())))
 
 
-def _over_epochs(of: Measured) -> Any:
+def _over_epochs(of: Measured) -> Chart | None:
     wanted = {"loss", "training_accuracy", "validation_loss", "validation_accuracy"}
     if of.table.task == "pairs":
         wanted = {"best_validation_accuracy"}
@@ -47,7 +48,7 @@ def _over_epochs(of: Measured) -> Any:
     return drawn.properties(width=_WIDTH, height=160).facet(row=altair.Row("measure:N", title=None))
 
 
-def _over_pairs(of: Measured) -> Any:
+def _over_pairs(of: Measured) -> Chart | None:
     first, title = next(iter(of.table.measures.items()))
     values = [
         {"system": label.rpartition(", ")[0], "pairs": result["sizes"]["training_pairs"], "value": value}
@@ -62,7 +63,7 @@ def _over_pairs(of: Measured) -> Any:
     ).properties(width=_WIDTH, height=260)
 
 
-def _dots(of: Measured) -> Any:
+def _dots(of: Measured) -> Chart | None:
     first, title = next(iter(of.table.measures.items()))
     rows = [row for row in records(of) if row["measure"] == first]
     ours = {row["system"]: row for row in rows if row["ours"] is not None}

@@ -2,17 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from dupq.evaluation.papers.orders import CLAIMS, Claim
+from dupq.evaluation.papers.results import Result
 from dupq.evaluation.papers.rows import QUOTED, Row, Table
 from dupq.evaluation.significance import bootstrap_interval, randomisation_test
 
 _SEED = 1
 _RESAMPLES = 2_000
-Result = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -50,9 +49,10 @@ class Measured:
 
 def records(of: Measured) -> list[dict[str, object]]:
     """A row for each figure: what results.parquet and results.json hold."""
-    found = []
+    found: list[dict[str, object]] = []
     for row in of.rows():
-        result = of.results.get(row.label, {})
+        result = of.results.get(row.label)
+        sizes = result["sizes"] if result else {}
         for measure in of.table.measures:
             published: Mapping[str, float | None] = of.published(row, measure) or {"": None}
             interval = _interval(of, row.label, measure)
@@ -70,9 +70,9 @@ def records(of: Measured) -> list[dict[str, object]]:
                         "paper_data": paper_data or None,
                         "paper": value,
                         "difference": None if ours is None or value is None else ours - value,
-                        "training_pairs": result.get("sizes", {}).get("training_pairs"),
-                        "questions": result.get("sizes", {}).get("questions"),
-                        "seconds": result.get("seconds"),
+                        "training_pairs": sizes.get("training_pairs"),
+                        "questions": sizes.get("questions"),
+                        "seconds": result["seconds"] if result else None,
                     }
                 )
     return found

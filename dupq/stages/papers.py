@@ -10,11 +10,12 @@ import hashlib
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dupq import storage
+from dupq.evaluation.papers.results import Result
 from dupq.evaluation.papers.rows import PRESET, Part
 from dupq.evaluation.papers.settings import limits_of, settings_of
 from dupq.evaluation.papers.sources import Source
@@ -23,6 +24,9 @@ from dupq.execution.units import Counts, skip_or
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.training.word_vectors import WordVectors
+
+if TYPE_CHECKING:
+    from dupq.evaluation.papers.measuring import VectorSource
 
 _ALGORITHM = 1  # raised when parts answer differently
 _WITH_VECTORS = ("wekos", "simbow")  # systems that are no encoders, and read word vectors
@@ -46,9 +50,9 @@ def measure_parts(parts: Sequence[Part], work: Work) -> Report:
     return run_tasks("experiments", _measure, [(part, work) for part in wanted.values()], names=names)
 
 
-def result_of(part: Part, work: Work) -> dict[str, Any]:
+def result_of(part: Part, work: Work) -> Result:
     """The result of a part that was computed."""
-    found: dict[str, Any] = storage.read_json(place_of(part, work))
+    found: Result = storage.read_json(place_of(part, work))
     return found
 
 
@@ -73,11 +77,11 @@ def _measure(part: Part, work: Work) -> Counts:
     def make() -> Counts:
         import torch
 
-        from dupq.evaluation.papers.measuring import VectorSource, measure
+        from dupq.evaluation.papers.measuring import measure
 
         torch.set_num_threads(1)
 
-        def vectors(source: VectorSource, settings: Settings) -> WordVectors:
+        def vectors(source: "VectorSource", settings: Settings) -> WordVectors:
             return _vectors(source, settings, work)
 
         storage.write_json(place, measure(part, work.sources, vectors))
@@ -103,7 +107,7 @@ def _place_of_vectors(part: Part, work: Work) -> str:
     return _place(source_of(part).text_of, settings_of(part, work.sources[part.data]), work)
 
 
-def _vectors(source: Any, settings: Settings, work: Work) -> WordVectors:
+def _vectors(source: "VectorSource", settings: Settings, work: Work) -> WordVectors:
     from dupq.evaluation.papers import word_vectors
     from dupq.evaluation.papers.data_sets import read
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from dupq.evaluation.measures import best_threshold
 from dupq.evaluation.papers.data_sets import DataSet, candidates_of, parts_of, read
 from dupq.evaluation.papers.fitting import Fitted, Given, fitted
 from dupq.evaluation.papers.networks import Taught, fitted_network
+from dupq.evaluation.papers.results import Result
 from dupq.evaluation.papers.rows import PRESET, Part
 from dupq.evaluation.papers.settings import limits_of, settings_of
 from dupq.evaluation.papers.sources import Source
@@ -52,8 +53,8 @@ def source_of(part: Part) -> VectorSource:
     return VectorSource(own if part.trained_on == "own" else text_of, text_of)
 
 
-def measure(part: Part, sources: Mapping[str, Source], vectors: Vectors) -> dict[str, Any]:
-    """The result of a part as JSON has it: `values` by measure, `each` (a value a pair or query), sizes, seconds."""
+def measure(part: Part, sources: Mapping[str, Source], vectors: Vectors) -> Result:
+    """The result of a part."""
     start = time.monotonic()
     settings = settings_of(part, sources[part.data])
     tested = read(sources[part.data], settings.text)
