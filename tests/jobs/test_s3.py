@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from encoder_settings import QUICK_LEARNER
 from inline import without_ray
 from trained import TrainedSample
 
@@ -75,7 +76,8 @@ def test_training_on_s3_gives_the_encoder_of_the_local_disk(trained_sample: Trai
     upload(trained_sample.questions, f"{s3}/train/questions")
     upload(trained_sample.links, f"{s3}/train/links")
     arguments = ["--questions", f"{s3}/train/questions", "--links", f"{s3}/train/links"]
-    start("train", *arguments, "--output", f"{s3}/trained", "--preset", "bogdanova-max", "--set", "training.epochs=6")
+    settings = [part for one in (*QUICK_LEARNER, "training.epochs=6") for part in ("--set", one)]
+    start("train", *arguments, "--output", f"{s3}/trained", "--preset", "bogdanova-max", *settings)
     for name in ("model.safetensors", "vocabulary.txt", "split.parquet"):
         here = storage.read_bytes(f"{trained_sample.encoder}/{name}")
         assert storage.read_bytes(storage.join(encoder_at(f"{s3}/trained"), name)) == here
