@@ -26,7 +26,7 @@ from dupq import __version__, storage
 from dupq.errors import DupqError, StorageError
 from dupq.json_files import read_whole
 from dupq.recording import Written, recording
-from dupq.runs import lease, progress, stage_records
+from dupq.runs import inventory, lease, progress, stage_records
 from dupq.runs.latest import latest_run, run_at
 from dupq.runs.lease import Lease
 from dupq.runs.records import Output, StageRecord, Success
@@ -219,9 +219,22 @@ class Run:
         """Point latest.json at this run, which succeeded, unless it names one that succeeded later."""
         runs = storage.parent(self.uri)
         latest = latest_run(runs)
-        mine, other = read_success(self.uri), read_success(latest) if latest else None
-        if other is None or mine is None or other["finished"] < mine["finished"]:
+        if latest is None or self._succeeded_after(latest):
             storage.write_json(storage.join(runs, "latest.json"), {"run_id": self.run_id, "run": self.uri})
+
+    def _succeeded_after(self, latest: str) -> bool:
+        """Whether this run succeeded later than the run `latest`, or that is gone.
+
+        Where the success of that one is damaged, what else is there tells its time: it may only wait for its repair.
+        """
+        mine, other = read_success(self.uri), read_success(latest)
+        if mine is None or latest == self.uri:
+            return False
+        finished = datetime.fromisoformat(mine["finished"])
+        if other is not None:
+            return datetime.fromisoformat(other["finished"]) < finished
+        found = inventory.known_run(storage.parent(latest), storage.name(latest), datetime.now(UTC))
+        return found is None or found.touched < finished
 
 
 def open_run(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -161,11 +162,37 @@ def test_the_latest_run_is_named_again_where_a_kill_left_it_unnamed(job: Job) ->
 
 def test_a_run_that_succeeded_later_stays_the_latest(job: Job) -> None:
     job.run()
-    other = writer.open_run(job.output, {}, {"other": 1}, Settings(), {})
-    other.describe()
-    other.succeed()
+    other = another(job)
     job.again()
-    assert storage.read_json(f"{job.output}/latest.json")["run_id"] == other.run_id
+    assert named(job) == other.run_id
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_the_latest_run_stays_the_latest_while_its_success_is_damaged(job: Job, harm: Callable[[str], None]) -> None:
+    older = job.run()
+    latest = another(job)
+    harm(latest.path("_SUCCESS"))
+    assert job.again() == []
+    assert named(job) == latest.run_id
+    newest = another(job, 2)
+    assert named(job) == newest.run_id
+    shutil.rmtree(newest.uri)
+    assert job.again() == []
+    assert named(job) == older.run_id
+
+
+def another(job: Job, number: int = 1) -> writer.Run:
+    """A later run beside the job's."""
+    run = writer.open_run(job.output, {}, {"other": number}, Settings(), {})
+    run.stage("first", Report)
+    progress.end(run.uri, "finished")
+    run.describe()
+    run.succeed()
+    return run
+
+
+def named(job: Job) -> str:
+    return str(storage.read_json(f"{job.output}/latest.json")["run_id"])
 
 
 def test_the_line_of_a_stage_tells_its_counts_and_not_each_of_its_files(job: Job) -> None:
