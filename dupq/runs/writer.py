@@ -83,7 +83,20 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether everything was written, and is there as it was written; if not so, it is to be made again."""
+        """Whether everything was written, and is there as it was written; if not so, it is to be made again.
+
+        Raises LeaseError if something is not, and another job is at work on the run.
+        """
+        success = read_success(self.uri)
+        if success is None:
+            return False
+        if not stage_records.damaged(self.uri, success["outputs"]):
+            return True
+        with self.held():
+            return self._mended()
+
+    def _mended(self) -> bool:
+        """Whether a run that had lost something is whole, as another job or a new description has made it."""
         success = read_success(self.uri)
         if success is None:
             return False
@@ -217,10 +230,15 @@ class Run:
 
     def point_latest(self) -> None:
         """Point latest.json at this run, which succeeded, unless it names one that succeeded later."""
-        runs = storage.parent(self.uri)
-        latest = latest_run(runs)
-        if latest is None or self._succeeded_after(latest):
-            storage.write_json(storage.join(runs, "latest.json"), {"run_id": self.run_id, "run": self.uri})
+        if self.is_to_be_latest:
+            place = storage.join(storage.parent(self.uri), "latest.json")
+            storage.write_json(place, {"run_id": self.run_id, "run": self.uri})
+
+    @property
+    def is_to_be_latest(self) -> bool:
+        """Whether latest.json names no run, or one that this one, which succeeded, is later than."""
+        latest = latest_run(storage.parent(self.uri))
+        return latest is None or self._succeeded_after(latest)
 
     def _succeeded_after(self, latest: str) -> bool:
         """Whether this run succeeded later than the run `latest`, or that is gone.

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from dupq import storage
-from dupq.errors import DupqError
+from dupq.errors import DupqError, LeaseError
 from dupq.execution.tasks import Report
-from dupq.runs import progress, stage_records, writer
+from dupq.runs import lease, progress, stage_records, writer
 from dupq.settings.config import Settings
 from dupq.shards import question_shards
 
@@ -106,6 +106,22 @@ def test_a_run_that_succeeded_and_lost_a_file_is_repaired(job: Job, path: str, h
     if path != "manifest.json":  # which holds seconds
         assert Path(run.path(path)).read_bytes() == whole
     assert job.again() == []
+
+
+@pytest.mark.parametrize("path", ["table/d", "manifest.json"])
+def test_a_finished_run_is_mended_only_by_the_job_that_has_its_lease(job: Job, path: str) -> None:
+    run = job.run()
+    with lease.held(run.uri):
+        assert job.again() == []  # nothing is written
+    Path(run.path(path)).unlink()
+    there = {file.relative for file in storage.list_files(run.uri)}
+    with lease.held(run.uri):
+        with pytest.raises(LeaseError):
+            job.again()
+        assert {file.relative for file in storage.list_files(run.uri)} - there == {"leases/000002.json"}
+        assert Path(run.path("_SUCCESS")).exists()
+    job.again()
+    assert Path(run.path(path)).exists()
 
 
 @pytest.mark.parametrize("harm", HARMS)
