@@ -277,7 +277,7 @@ def previous_run(uri: str | None) -> str | None:
     if success is None:
         raise DupqError(f"--previous {place}: no finished run, and no folder of runs with a latest.json")
     tables = {path: output for path, output in success["outputs"].items() if path.startswith(_READ_LATER)}
-    lost = stage_records.damaged(place, tables)
+    lost = stage_records.damaged_of_earlier(place, tables)
     if lost:
         raise DupqError(
             f"--previous {place}: {lost[0]} is damaged or gone since that run succeeded; run its job again, or give "

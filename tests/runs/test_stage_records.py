@@ -246,6 +246,21 @@ def test_what_people_fill_in_does_not_damage_a_run(job: Job, monkeypatch: pytest
     assert Path(run.path("review.tsv")).read_text() == "filled in"
 
 
+def test_the_files_of_an_earlier_run_are_read_once_in_each_version(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(FILES, "second", ("clusters/d", "embeddings/e"))
+    run, read, checksum = job.run(), [], storage.checksum
+    monkeypatch.setattr(storage, "checksum", lambda uri: (read.append(uri), checksum(uri))[1])
+    for _ in range(2):
+        assert writer.previous_run(job.output) == run.uri
+        assert stage_records.is_intact(run.uri, "second", (run.path("embeddings"),))
+    assert sorted(read) == [run.path(path) for path in ("clusters/d", "embeddings/e", "metrics.json")]
+    content = Path(run.path("embeddings/e")).read_bytes()
+    for other in (content.swapcase(), content):
+        storage.write_bytes(run.path("embeddings/e"), other)
+        assert stage_records.is_intact(run.uri, "second", (run.path("embeddings"),)) == (other == content)
+        assert read.pop() == run.path("embeddings/e")
+
+
 def test_an_earlier_run_that_lost_a_table_is_refused(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(FILES, "second", ("clusters/d", "pairs/p"))
     run = job.run()
