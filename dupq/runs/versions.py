@@ -23,4 +23,4 @@ DEDUP = {
     "evaluate": 2,
     "review": 1,
 }
-EVALUATION = {name: DEDUP[name] for name in ("texts", "encode")}
+EVALUATION = {name: DEDUP[name] for name in ("inputs", "texts", "encode")}

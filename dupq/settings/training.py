@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from dupq.errors import SettingError
 from dupq.settings.section import (
+    BY_CONTENT,
     ONLY_HOW,
     Batch,
     Count,
@@ -54,7 +55,7 @@ class WordVectorSettings(Section):
         10_000_000,
         description="Words counted at a time; beyond that the rarest are dropped, 100 bytes each, and counted.",
     )
-    file: str = Field(
+    file: Annotated[str, BY_CONTENT] = Field(
         "", description="URI of vectors to read instead: word2vec text or binary, or GloVe text, .gz too."
     )
     file_words: Literal["forms", "written"] = Field(
@@ -79,7 +80,7 @@ class TitleBodySettings(Section):
 class TeacherSettings(Section):
     """A phase after that on titles and bodies: to find alike what a better and slower encoder finds alike."""
 
-    encoder: str = Field("", description="URI of a saved encoder; none: no such phase.")
+    encoder: Annotated[str, BY_CONTENT] = Field("", description="URI of a saved encoder; none: no such phase.")
     questions: Count = Field(20_000, description="Questions at most that it encodes, chosen by a hash of their key.")
     held_out: bool = Field(
         False, description="Whether it reads the texts of the development and test parts too, not their duplicates."

@@ -143,6 +143,13 @@ def test_settings_that_say_only_how_are_no_part_of_the_answer() -> None:
     assert config.answer_settings(settings) != config.answer_settings(changed)
 
 
+@pytest.mark.parametrize("setting", ["word_vectors.file", "teacher.encoder", "calibration.prior"])
+def test_the_address_of_a_file_is_no_part_of_the_answer(setting: str) -> None:
+    there = config.load(assignments=[f"{setting}=/there"])
+    assert there != config.load()
+    assert config.answer_settings(there) == config.answer_settings(config.load())
+
+
 def test_only_free_sections_of_an_encoders_settings_may_change() -> None:
     assert config.assign_to_trained(Settings(), ["clusters.threshold=0.5"], ("clusters",)).clusters.threshold == 0.5
     with pytest.raises(SettingError, match=r"text.code=kept: fixed when the encoder was trained; free are clusters"):
