@@ -71,6 +71,7 @@ def _dots(of: Measured) -> Chart | None:
     values += [
         {"system": row["system"], "value": row["paper"], "of": row["paper_data"]} for row in rows if row["paper"]
     ]
+    data = list(dict.fromkeys(str(value["of"]) for value in values))  # ours first: it has the same colour in each chart
     bounds = [row for row in ours.values() if row["low"] is not None]
     spans = [{"system": row["system"], "low": row["low"], "high": row["high"]} for row in bounds]
     order = altair.Y("system:N", title=None, sort=list(dict.fromkeys(str(row["system"]) for row in rows)))
@@ -78,8 +79,8 @@ def _dots(of: Measured) -> Chart | None:
     drawn = dots.encode(
         x=altair.X("value:Q", title=title, scale=altair.Scale(zero=False)),
         y=order,
-        color=altair.Color("of:N", title=None),
-        shape=altair.Shape("of:N", title=None),
+        color=altair.Color("of:N", title=None, sort=data),
+        shape=altair.Shape("of:N", title=None, sort=data),
     )
     lines = altair.Chart(altair.Data(values=spans)).mark_rule(opacity=0.5).encode(x="low:Q", x2="high:Q", y=order)
     return (lines + drawn).properties(width=_WIDTH, height=_ROW * len({str(row["system"]) for row in rows}))
