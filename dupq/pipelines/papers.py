@@ -76,7 +76,7 @@ def measure_papers(job: PapersJob, checked: list[Source] | None = None) -> str:
         storage.write_table(storage.join(folder, "results.parquet"), table, PAPER_RESULTS)
         storage.write_json(storage.join(folder, "results.json"), {"quick": job.is_quick, "rows": rows})
         write_pages(measured, folder, job.is_quick)
-    claims = [f"{verdict:14} {data:20} {text} ({figures})" for text, data, verdict, figures in orders(measured)]
+    claims = [f"{verdict:14} {data:20} {text} ({figures})" for text, data, verdict, _, figures, _ in orders(measured)]
     return "\n".join([f"{len(rows)} figures of {len(job.tables)} tables in {folder}", *claims])
 
 

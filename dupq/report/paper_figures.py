@@ -43,7 +43,7 @@ def _over_epochs(of: Measured) -> Chart | None:
     drawn = lines.encode(
         x=altair.X("epoch:Q", title="epoch", axis=altair.Axis(tickMinStep=1)),
         y=altair.Y("value:Q", title=None, scale=altair.Scale(zero=False)),
-        color=altair.Color("system:N", title=None),
+        color=altair.Color("system:N", title=None, sort=list(of.results)),
     )
     return drawn.properties(width=_WIDTH, height=160).facet(row=altair.Row("measure:N", title=None))
 
@@ -59,7 +59,7 @@ def _over_pairs(of: Measured) -> Chart | None:
     return lines.encode(
         x=altair.X("pairs:Q", title="pairs learned from", scale=altair.Scale(type="log")),
         y=altair.Y("value:Q", title=title, scale=altair.Scale(zero=False)),
-        color=altair.Color("system:N", title=None),
+        color=altair.Color("system:N", title=None, sort=list(dict.fromkeys(str(value["system"]) for value in values))),
     ).properties(width=_WIDTH, height=260)
 
 

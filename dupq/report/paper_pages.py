@@ -7,7 +7,7 @@ import jinja2
 
 from dupq import storage
 from dupq.report import paper_figures
-from dupq.report.papers import Measured, best_two, columns, lines, orders, sizes
+from dupq.report.papers import Measured, best_two, columns, lines, orders, ours_against_others, sizes
 
 _LEAD = (
     "Ours beside the paper's. Intervals are 95 % bootstrap intervals over test pairs or questions. The difference is "
@@ -24,8 +24,9 @@ class Section:
     about: str
     columns: list[str]
     lines: list[list[str]]
-    test: str
-    picture: str  # SVG
+    remarks: tuple[str, ...] = ()
+    picture: str = ""  # SVG
+    is_prose: bool = False  # cells are text rather than figures
 
 
 def write_pages(measured: Sequence[Measured], folder: str, is_quick: bool) -> None:
@@ -38,22 +39,25 @@ def write_pages(measured: Sequence[Measured], folder: str, is_quick: bool) -> No
         title = f"{table.paper}, {table.title}"
         titles.append((name, title))
         _write(folder, name, title, f"{lead} {table.note}".strip(), [_section(of) for of in own])
-    claims = Section(
-        "The order of systems", "What the papers say of it, and what we measured.", _CLAIMED, orders(measured), "", ""
-    )
+    claims = Section("The order of systems", _ABOUT_CLAIMS, _CLAIMED, orders(measured), is_prose=True)
     _write(folder, "orders", "What the papers claim", lead, [claims])
     index = [f"- [{title}]({name}.md) ([HTML]({name}.html))" for name, title in titles]
     index.append("- [What the papers claim](orders.md) ([HTML](orders.html))")
     storage.write_bytes(storage.join(folder, "index.md"), "\n".join(["# The papers' tables", "", *index, ""]).encode())
 
 
-_CLAIMED = ["Claim", "Data", "Here", "Figures"]
+_CLAIMED = ["Claim", "Data", "Here", "p", "Figures", "Why not"]
+_ABOUT_CLAIMS = (
+    "What the papers say of it, and what we measured. p is that of a paired randomisation test between the two systems "
+    "that decide: above .05 the order may be chance, whichever it is."
+)
 
 
 def _section(of: Measured) -> Section:
     made = paper_figures.chart(of)
     picture = "" if made is None else paper_figures.svg(made)
-    return Section(of.data, sizes(of), columns(of), lines(of), best_two(of), picture)
+    remarks = tuple(text for text in (ours_against_others(of), best_two(of)) if text)
+    return Section(of.data, sizes(of), columns(of), lines(of), remarks, picture)
 
 
 def _write(folder: str, name: str, title: str, lead: str, sections: list[Section]) -> None:
@@ -71,10 +75,11 @@ def _write(folder: str, name: str, title: str, lead: str, sections: list[Section
 def _markdown(title: str, lead: str, sections: list[Section], pictures: list[str]) -> str:
     parts = [f"# {title}", lead]
     for section, picture in zip(sections, pictures, strict=True):
-        rows = [section.columns, ["---"] + ["---:"] * (len(section.columns) - 1), *section.lines]
+        aligned = "---" if section.is_prose else "---:"
+        rows = [section.columns, ["---"] + [aligned] * (len(section.columns) - 1), *section.lines]
         parts += [f"## {section.heading}", section.about]
         parts.append("\n".join(f"| {' | '.join(row)} |" for row in rows))
-        parts += [section.test] if section.test else []
+        parts += section.remarks
         parts += [f"![{section.heading}]({picture})"] if picture else []
     return "\n\n".join(parts) + "\n"
 

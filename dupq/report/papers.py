@@ -88,10 +88,9 @@ def _interval(of: Measured, label: str, measure: str) -> tuple[float, float] | N
 
 def columns(of: Measured) -> list[str]:
     """The headings of the table."""
-    papers = _paper_columns(of)
-    ours = [f"{title}" for title in of.table.measures.values()]
-    theirs = [f"{title}, {name}" for name, measure in papers for title in [of.table.measures[measure]]]
-    return ["System", *ours, *theirs, "Difference", "Pairs", "Seconds"]
+    theirs = [f"{of.table.measures[measure]}, {name}" for name, measure in _paper_columns(of)]
+    difference = ["Difference"] if theirs else []
+    return ["System", *of.table.measures.values(), *theirs, *difference, "Pairs", "Seconds"]
 
 
 def _paper_columns(of: Measured) -> list[tuple[str, str]]:
@@ -114,10 +113,11 @@ def _line(of: Measured, row: Row, papers: Sequence[tuple[str, str]], first: str)
     theirs = [_figure(of.published(row, measure).get(name), of.table.percent) for name, measure in papers]
     published, value = list(of.published(row, first).values()), of.value(row.label, first)
     difference = "" if value is None or not published else _signed(value - published[0], of.table.percent)
+    differences = [difference] if papers else []
     result = of.results.get(row.label)
     label = f"{row.label} (quoted)" if row.system == QUOTED else f"**{row.label}**" if row.is_ours else row.label
     pairs = "" if result is None else f"{result['sizes']['training_pairs']:,}"
-    return [label, *ours, *theirs, difference, pairs, "" if result is None else f"{result['seconds']:.0f}"]
+    return [label, *ours, *theirs, *differences, pairs, "" if result is None else f"{result['seconds']:.0f}"]
 
 
 def _shown(of: Measured, label: str, measure: str) -> str:
@@ -141,12 +141,36 @@ def _signed(value: float, percent: bool) -> str:
 def best_two(of: Measured) -> str:
     """How sure it is that the first system is over the second, by the paired test on the first measure that has one."""
     for measure, title in of.table.measures.items():
-        there = {row.label: each for row in of.rows() if (each := of.each(row.label, measure)) is not None}
-        ranked = sorted(there, key=lambda label: (-float(np.mean(there[label])), label))[:2]
-        if len(ranked) == 2 and len(there[ranked[0]]) == len(there[ranked[1]]) > 0:
-            chance = randomisation_test(there[ranked[0]], there[ranked[1]], _SEED)
+        there = [row.label for row in of.rows() if of.each(row.label, measure) is not None]
+        ranked = sorted(there, key=lambda label: (-(of.value(label, measure) or 0.0), label))[:2]
+        chance = _chance(of, ranked[0], ranked[1], measure) if len(ranked) == 2 else None
+        if chance is not None:
             return f"{title}: {ranked[0]} over {ranked[1]}, p = {chance:.3f} (paired randomisation test)."
     return ""
+
+
+def _chance(of: Measured, one: str, other: str, measure: str) -> float | None:
+    """The p value of the difference of two rows; None where there are no values to be paired."""
+    values, others = of.each(one, measure), of.each(other, measure)
+    if values is None or others is None or not len(values) == len(others) > 0:
+        return None
+    return randomisation_test(values, others, _SEED)
+
+
+def ours_against_others(of: Measured) -> str:
+    """By how much the best of our own encoders is over or under the best of the others, by the first measure."""
+    measure, title = next(iter(of.table.measures.items()))
+    there = {
+        row.label: (row.is_ours, value) for row in of.rows() if (value := of.value(row.label, measure)) is not None
+    }
+    ours = {label: value for label, (is_ours, value) in there.items() if is_ours}
+    others = {label: value for label, (is_ours, value) in there.items() if not is_ours}
+    if not ours or not others:
+        return ""
+    best, other = max(ours, key=ours.__getitem__), max(others, key=others.__getitem__)
+    figures = (_figure(ours[best], of.table.percent), _figure(others[other], of.table.percent))
+    difference = _signed(ours[best] - others[other], of.table.percent)
+    return f"{title}: {best} {figures[0]}, the best of the others ({other}) {figures[1]}: {difference}."
 
 
 def sizes(of: Measured) -> str:
@@ -163,23 +187,28 @@ def sizes(of: Measured) -> str:
     return f"{there['questions']:,} questions; {tested}."
 
 
-def verdict(claim: Claim, of: Measured) -> tuple[str, str] | None:
-    """Whether a claim holds, and the figures; None where they were not computed."""
+def verdict(claim: Claim, of: Measured) -> tuple[str, str, str] | None:
+    """Whether a claim holds, how likely chance is, and the figures; None where they were not computed.
+
+    Chance is the paired test's p of the least of `better` and the most of `worse`.
+    """
     labels = (*claim.better, *claim.worse)
     values = {label: value for label in labels if (value := of.value(label, claim.measure)) is not None}
     if len(values) < len(labels):
         return None
-    least = min(values[label] for label in claim.better)
-    most = max(values[label] for label in claim.worse)
+    least = min(claim.better, key=values.__getitem__)
+    most = max(claim.worse, key=values.__getitem__)
     shown = ", ".join(f"{label} {_figure(value, of.table.percent)}" for label, value in values.items())
-    holds = least > most if not claim.within else least >= most - claim.within
-    return ("holds" if holds else "does not hold"), shown
+    difference = values[least] - values[most]
+    holds = difference > 0 if not claim.within else difference >= -claim.within
+    chance = _chance(of, least, most, claim.measure)
+    return "holds" if holds else "does not hold", "" if chance is None else f"{chance:.3f}", shown
 
 
 def orders(measured: Sequence[Measured]) -> list[list[str]]:
-    """The papers' claims: text, data set, whether it holds, figures."""
+    """The papers' claims: text, data set, whether it holds, chance, figures, and why where it does not hold."""
     return [
-        [claim.text, of.data, *found]
+        [claim.text, of.data, *found, claim.why_not if found[0] == "does not hold" else ""]
         for claim in CLAIMS
         for of in measured
         if of.table.name == claim.table and (found := verdict(claim, of)) is not None

@@ -8,7 +8,7 @@ import pytest
 from dupq.evaluation.papers.orders import Claim
 from dupq.evaluation.papers.rows import QUOTED, Row, Table
 from dupq.report.paper_pages import write_pages
-from dupq.report.papers import Measured, best_two, lines, records, verdict
+from dupq.report.papers import Measured, best_two, columns, lines, ours_against_others, records, verdict
 
 ROWS = (
     Row("A", "bm25", {"Theirs": {"map": 40.0}}),
@@ -40,6 +40,13 @@ def test_lines_have_ours_theirs_and_the_difference() -> None:
     assert ours[3:5] == ["–", ""]
 
 
+def test_without_figures_of_the_paper_there_are_no_differences() -> None:
+    table = Table("some-2", "Some et al.", "Table 2", "ranking", {"map": "MAP"}, (Row("A", "bm25"),))
+    of = Measured(table, "site", "english", {"A": result([0.5, 0.5])})
+    assert columns(of) == ["System", "MAP", "Pairs", "Seconds"]
+    assert lines(of) == [["A", "50.0 (50.0–50.0)", "10", "2"]]
+
+
 def test_records_have_a_row_a_figure() -> None:
     rows = [row for row in records(measured()) if row["measure"] == "map"]
     assert [(row["system"], row["ours"], row["paper"]) for row in rows] == [
@@ -53,6 +60,11 @@ def test_records_have_a_row_a_figure() -> None:
 
 def test_the_first_two_are_told_apart() -> None:
     assert best_two(measured()).startswith("MAP: ours over A, p = 0.25")  # 2 of the 8 ways to choose three signs
+
+
+def test_ours_are_set_against_the_best_of_the_others() -> None:
+    assert ours_against_others(measured()) == "MAP: ours 70.0, the best of the others (A) 50.0: +20.0."
+    assert not ours_against_others(Measured(TABLE, "site", "english", {"A": result([0.5, 0.5])}))
 
 
 @pytest.mark.parametrize(

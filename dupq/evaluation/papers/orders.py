@@ -12,6 +12,7 @@ class Claim(NamedTuple):
     better: tuple[str, ...]
     worse: tuple[str, ...]
     within: float = 0.0  # how far below they may be: for claims that two are about the same
+    why_not: str = ""  # what explains it where it does not hold here
 
 
 CLAIMS = (
