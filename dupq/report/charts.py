@@ -154,6 +154,7 @@ def _length(value: float, longest: float, room: float) -> float:
 
 
 def _svg(title: str, description: str, height: int, content: Markup) -> Markup:
-    return Markup('<svg class="chart" role="img" viewBox="0 0 {} {}"><title>{}</title><desc>{}</desc>{}</svg>').format(
-        _WIDTH, height, title, description, content
-    )
+    return Markup(
+        '<div class="scroll"><svg class="chart" role="img" viewBox="0 0 {} {}">'
+        "<title>{}</title><desc>{}</desc>{}</svg></div>"
+    ).format(_WIDTH, height, title, description, content)

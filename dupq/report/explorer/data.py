@@ -119,7 +119,7 @@ def _pair(row: dict[str, Any], places: dict[Key, int], parts: Weighing | None) -
     weighed = parts.parts(left, right) if parts is not None and row["source"] == "encoder" else None
     if parts is not None and weighed is not None:
         words = [[parts.word(number), round(value, 4)] for number, value in weighed.words]
-        rest = round(sum(value for _, value in words[WORDS:]), 4)
-        shown["parts"] = {"dense": round(weighed.dense, 4), "words": words[:WORDS], "rest": rest}
-        shown["parts"]["others"] = max(0, len(words) - WORDS)
+        rest = round(sum(value for _, value in weighed.words[WORDS:]), 4)
+        dense, others = round(weighed.dense, 4), max(0, len(words) - WORDS)
+        shown["parts"] = {"dense": dense, "words": words[:WORDS], "rest": rest, "others": others}
     return shown

@@ -24,6 +24,7 @@ function opened(run, cluster, panel) {
     element('div', { class: 'overview' }, parts.graph, questionList(run, cluster, questions)),
     element('h4', { class: 'part' }, 'Pairs'), table, parts.compared);
   choose(state.pair);
+  reachable();
 }
 
 function figuresOf(cluster) {
@@ -58,7 +59,7 @@ function pairTable(cluster, choose, rows) {
   const heads = ['Compare', 'Found by', 'Probability', 'Similarity', 'Jaccard', 'Titles share', 'Texts share'];
   const head = element('tr', {}, heads.map((name, index) => element('th', { scope: 'col', class: index > 1 ? 'count' : null }, name)));
   const more = cluster.edges - cluster.pairs.length;
-  return element('div', { class: 'scroll pairs-box', tabindex: '0', role: 'region', 'aria-label': 'Pairs of the cluster' },
+  return element('div', { class: 'scroll pairs-box' },
     element('table', {}, element('thead', {}, head), element('tbody', {}, body)),
     more > 0 ? element('p', { class: 'note' }, `${counted(more, 'more pair')} in the table pairs/`) : null);
 }

@@ -19,6 +19,23 @@ function theme() {
   });
 }
 
+// What scrolls is reached by keys, and has a name then: that of the heading before it.
+function reachable() {
+  let heading = '';
+  for (const node of document.querySelectorAll('h2, h3, h4, .scroll, .members')) {
+    if (node.tagName.startsWith('H')) heading = node.textContent;
+    else nameIf(node, node.scrollWidth > node.clientWidth || node.scrollHeight > node.clientHeight, heading);
+  }
+}
+
+function nameIf(box, scrolls, heading) {
+  const attributes = { tabindex: '0', role: 'region', 'aria-label': `${heading}, scrolls` };
+  for (const [key, value] of Object.entries(attributes)) {
+    if (scrolls) box.setAttribute(key, value);
+    else box.removeAttribute(key);
+  }
+}
+
 function start() {
   theme();
   const run = JSON.parse(byId('run-data').textContent);
@@ -28,6 +45,8 @@ function start() {
   }
   if (run.steps) thresholds(run);
   if (run.review.length) judge(run);
+  reachable();
+  addEventListener('resize', reachable);
   document.documentElement.dataset.ready = 'yes';
 }
 
