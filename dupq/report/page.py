@@ -13,7 +13,7 @@ import jinja2
 from markupsafe import Markup
 
 from dupq import storage
-from dupq.report import assets, charts, figures, findings, formats
+from dupq.report import assets, caps, charts, figures, findings, formats
 from dupq.report.explorer.data import explorer_data, script_text
 from dupq.report.findings import Findings
 from dupq.report.links import link
@@ -63,6 +63,7 @@ class Cap:
     stage: str
     name: str
     count: int
+    meaning: str  # what it means for the reader; empty for a limit that is not known here
 
 
 def write(run_uri: str) -> str:
@@ -124,6 +125,7 @@ def _context(run: Run, found: Findings) -> dict[str, object]:
         "longest": max((stage.get("seconds") or 0 for stage in stages), default=0),
         "largest_memory": max((stage.get("peak_memory_mb") or 0 for stage in stages), default=0),
         "caps": _caps(stages),
+        "drift": metrics.get("drift"),
         "found": found,
         "entry": lambda key: _entry(key, found.questions.get(key)),
         "meter": charts.meter,
@@ -133,8 +135,10 @@ def _context(run: Run, found: Findings) -> dict[str, object]:
             "balanced_pairs": figures.balanced_pairs(known or {}),
             "reliability": figures.reliability(links or {}),
             "planted": figures.planted(metrics.get("planted") or {}),
-            "probabilities": figures.probabilities(found.probabilities, metrics.get("threshold")),
-            "similarities": figures.similarities(found.similarities),
+            "probabilities": figures.probabilities(found.probabilities, metrics.get("threshold"), found.known[0]),
+            "recall_by_site": figures.recall_by_site(links or {}),
+            "recall_by_title": figures.recall_by_title(links or {}),
+            "similarities": figures.similarities(found.similarities, found.known[1]),
             "jaccards": figures.jaccards(found.jaccards, _setting(run.config, "near_duplicates.threshold")),
             "collisions": figures.collisions(run.config.get("near_duplicates") or {}),
             "cluster_sizes": figures.cluster_sizes(found.cluster_sizes),
@@ -162,7 +166,7 @@ def _clip(question: Question | None) -> tuple[str, str]:
 
 def _caps(stages: list[ManifestStage]) -> list[Cap]:
     return [
-        Cap(stage["name"], name, count)
+        Cap(stage["name"], name, count, caps.meaning(name))
         for stage in stages
         for name, count in sorted((stage.get("caps") or {}).items())
         if count

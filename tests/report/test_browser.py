@@ -220,17 +220,24 @@ def test_keys_do_nothing_outside_the_box(opened: Any) -> None:
     assert "1 judged" in opened.inner_text("#judge-progress")  # the one in review.tsv
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_is_accessible_and_fits_small_screens(browser: Any, explored: SimpleNamespace, scheme: str) -> None:
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
-    context = browser.new_context(viewport=NARROW, color_scheme=scheme)
+@pytest.fixture
+def axe(lacking: Callable[[str], NoReturn]) -> Any:
+    try:
+        return importlib.import_module("axe_playwright_python.sync_playwright").Axe()
+    except ImportError:
+        lacking("axe-playwright-python is not installed (pip install axe-playwright-python)")
+
+
+@pytest.mark.parametrize(("scheme", "size"), [("light", WIDE), ("dark", NARROW)], ids=["light-wide", "dark-narrow"])
+def test_it_is_accessible_and_fits_the_screen(
+    browser: Any, explored: SimpleNamespace, axe: Any, scheme: str, size: dict
+) -> None:
+    context = browser.new_context(viewport=size, color_scheme=scheme)
     page = context.new_page()
     page.goto(explored.address)
     page.wait_for_selector("html[data-ready]")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    faults = [
-        fault for fault in axe.Axe().run(page).response["violations"] if fault["impact"] in ("serious", "critical")
-    ]
+    faults = [fault for fault in axe.run(page).response["violations"] if fault["impact"] in ("serious", "critical")]
     context.close()
     assert not [(fault["id"], [node["html"] for node in fault["nodes"]]) for fault in faults]
 

@@ -12,7 +12,7 @@ from dupq.report.explorer.weighing import WORDS, Weighing, weighing
 from dupq.report.links import link
 from dupq.runs.reader import Key, Run, ends_of
 
-BUDGET = 4_000_000  # characters of the clusters, so that the page opens in a second
+BUDGET = 6_000_000  # characters of the clusters, so that the page opens in a second or two
 TITLE = 300  # characters that are shown
 
 _FIGURES = ("jaccard", "similarity", "title_overlap", "text_overlap", "tag_overlap", "rank_left", "rank_right")

@@ -1,6 +1,9 @@
 // The graph of a cluster: questions as numbered dots, pairs as lines, as thick as they are probable.
 
-const GRAPH = { width: 420, height: 300, margin: 26, steps: 300 };
+const GRAPH = { width: 420, margin: 26, steps: 300, crowd: 16 };
+
+const isCrowd = (count) => count > GRAPH.crowd;
+const heightOf = (count) => (count === 2 ? 120 : isCrowd(count) ? 400 : 280);
 
 // Places by forces (Fruchterman and Reingold 1991) from a circle, so that the same cluster always looks the same.
 function laidOut(count, pairs) {
@@ -33,7 +36,8 @@ function laidOut(count, pairs) {
 }
 
 function fitted(places) {
-  const { width, height, margin } = GRAPH;
+  const { width, margin } = GRAPH;
+  const height = heightOf(places.length);
   const [xs, ys] = [places.map((place) => place.x), places.map((place) => place.y)];
   const [left, top] = [Math.min(...xs), Math.min(...ys)];
   const spread = Math.max((Math.max(...xs) - left) / (width - 2 * margin), (Math.max(...ys) - top) / (height - 2 * margin), 1e-9);
@@ -44,10 +48,10 @@ function fitted(places) {
 function graphOf(cluster, chosen, choose) {
   const places = cluster.questions.length === 2
     ? [{ x: 90, y: 60 }, { x: 330, y: 60 }] : laidOut(cluster.questions.length, cluster.pairs);
-  const height = cluster.questions.length === 2 ? 120 : GRAPH.height;
+  const height = heightOf(cluster.questions.length);
   const said = `Graph of ${counted(cluster.questions.length, 'question')} and ${counted(cluster.pairs.length, 'pair')};`
     + ' the table of pairs says the same.';
-  return drawn('svg', { class: 'graph', viewBox: `0 0 ${GRAPH.width} ${height}`, role: 'img', 'aria-label': said },
+  return drawn('svg', { class: isCrowd(cluster.questions.length) ? 'graph crowd' : 'graph', viewBox: `0 0 ${GRAPH.width} ${height}`, role: 'img', 'aria-label': said },
     cluster.pairs.map((pair) => line(pair, places, pair === chosen, () => choose(pair))),
     cluster.questions.map((_, index) => dot(index, places[index], chosen && chosen.ends.includes(index))));
 }
