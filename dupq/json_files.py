@@ -2,15 +2,29 @@
 
 import functools
 import json
-from typing import Any, TypeVar, cast
+from datetime import datetime, timedelta
+from typing import Annotated, Any, TypeVar, cast
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import AfterValidator, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from dupq import storage
 from dupq.errors import DupqError, StorageError
 
 Shape = TypeVar("Shape")
+_LONGEST = timedelta(days=366)  # that is added to a time
+
+
+def _checked_time(text: str) -> str:
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        raise ValueError("a time without a zone")
+    if not datetime.min + _LONGEST < time.replace(tzinfo=None) < datetime.max - _LONGEST:
+        raise ValueError("a time that nothing can be added to")
+    return text
+
+
+Time = Annotated[str, AfterValidator(_checked_time)]  # in ISO 8601, with its zone
 
 
 def read_as(uri: str, shape: type[Shape], remedy: str) -> Shape:

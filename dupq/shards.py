@@ -90,16 +90,33 @@ def answer_shards(questions: str, sites: Sites) -> list[Shard]:
 
 
 def _site_of(uri: str) -> str:
-    found = _SITE.findall(uri)
-    if not found:
+    site = site_in(uri)
+    if site is None:
         raise DupqError(f"{uri}: is in no site=NAME folder, so its site is unknown")
-    return found[-1]
+    return site
+
+
+def site_in(uri: str) -> str | None:
+    """The site of a table's file; None if it is in no `site=NAME` folder."""
+    found = _SITE.findall(uri)
+    return found[-1] if found else None
 
 
 def path_with_site(file: storage.File) -> str:
     """The path of a table's file below the table, from its site's folder on also if the table is that folder alone."""
     above = [] if _SITE.search(file.relative) else _SITE.findall(file.uri)
     return "/".join([*(f"site={site}" for site in above[-1:]), file.relative])
+
+
+def above_sites(table: str, files: Sequence[storage.File]) -> tuple[str, list[storage.File]]:
+    """The folder from which on the paths of a table's `files` tell their sites, and the files by these paths.
+
+    That is the table itself, unless it is the folder of one site, or below it.
+    """
+    root = f"{storage.absolute(table)}/".rpartition("/site=")[0]
+    if not root or any(_SITE.search(file.relative) for file in files):
+        return table, list(files)
+    return root, [file._replace(relative=file.uri.removeprefix(f"{root}/")) for file in files]
 
 
 def link_files(uri: str) -> list[tuple[str, str]]:

@@ -132,12 +132,14 @@ def trained_sample(of_all_processes: Path) -> TrainedSample:
 
 
 def _train_on(dump: str, archive: Path, encoder: Path) -> None:
+    from encoder_settings import QUICK_LEARNER
+
     from dupq.pipelines.ingest import IngestJob, ingest
     from dupq.pipelines.train import TrainingJob, train
 
     ingest(IngestJob((dump,), str(archive), assignments=("ingest.shard_rows=700",)))
     given = f"{archive}/questions", f"{archive}/links", str(encoder)
-    train(TrainingJob(*given, preset="bogdanova-max", assignments=("training.epochs=6",)))
+    train(TrainingJob(*given, preset="bogdanova-max", assignments=(*QUICK_LEARNER, "training.epochs=6")))
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,16 @@ from typing import Any
 from dupq.encoders.kinds import kinds
 from dupq.settings.config import Settings
 
+# bogdanova-max as it learns from the few links of a small archive, in seconds
+QUICK_LEARNER = (
+    "text.tokens=words",
+    "training.learning_rate=0.1",
+    "training.positives=closed",
+    "training.negatives_drawn=each-epoch",
+    "training.negative_pairs=linked",
+    "training.best_epoch=map",
+)
+
 
 def where_read(settings: Settings, **values: Any) -> Settings:
     """`settings` with those of the encoder's `values` that its network reads."""

@@ -213,12 +213,14 @@ def _metrics() -> dict[str, Any]:
                     "accuracy_at_5": 0.66,
                     "accuracy_at_10": 0.792,
                     "map": 0.332,
+                    "map_cut": 100,
                 },
                 "bm25": {
                     "accuracy_at_1": 0.413,
                     "accuracy_at_5": 0.64,
                     "accuracy_at_10": 0.757,
                     "map": 0.305,
+                    "map_cut": 100,
                 },
             },
             "balanced_pairs": {

@@ -66,7 +66,7 @@ INTERFACE = {
         "--min-rows-share",
         "--skip-shard",
     },
-    "evaluate": {"--questions", "--links", "--output", "--encoder", "--table"},
+    "evaluate": {"--questions", "--links", "--output", "--encoder", "--table", "--pair-set", "--quick"},
     "report": {"--run"},
     "from_dump": {"--dump", "--output", "--preset", "--truth"},
 }

@@ -1,13 +1,16 @@
-r"""Measure an encoder, BM25 and shingle-Jaccard on an archive's known duplicates."""
+r"""Measure an encoder, BM25 and shingle-Jaccard on an archive's known duplicates, and run the papers' experiments."""
 
 import argparse
 import logging
 
 from dupq.cli.options import add_shared, uri
+from dupq.errors import SettingError
+from dupq.evaluation.papers.catalogue import TABLES as PAPER_TABLES
 from dupq.evaluation.tables import TABLES
 
 _log = logging.getLogger(__name__)
-DESCRIPTION = "Measure an encoder beside BM25 and shingle-Jaccard on known duplicates."
+DESCRIPTION = "Measure an encoder and the baselines on known duplicates, or run the papers' experiments on them."
+ALL = "all"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -22,16 +25,29 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="the links table, or a file of labelled pairs: lines of two questions (site/question_id, or with one site "
         "the id) and 1 (duplicates, also if it is missing) or 0, with tabs between",
     )
-    parser.add_argument("--output", required=True, metavar="URI", type=uri, help="where metrics.json goes")
+    parser.add_argument("--output", required=True, metavar="URI", type=uri, help="where metrics.json and papers/ go")
     parser.add_argument(
         "--encoder", metavar="URI", type=uri, help="a trained encoder's folder; without it only the baselines"
     )
     parser.add_argument(
         "--table",
         action="append",
-        choices=sorted(TABLES),
+        choices=[*sorted(TABLES), *PAPER_TABLES, ALL],
         metavar="NAME",
-        help=f"what to measure; may be repeated; default: all of {', '.join(sorted(TABLES))}",
+        help=f"what to measure; may be repeated; default: all of {', '.join(sorted(TABLES))}. Tables of the papers, on "
+        f"the sites of the archive and each --pair-set: {', '.join(PAPER_TABLES)}. {ALL}: all of these and those",
+    )
+    parser.add_argument(
+        "--pair-set",
+        action="append",
+        default=[],
+        metavar="URI",
+        type=uri,
+        help="a folder with one more data set for tables of the papers: pairs.tsv, or that and questions.tsv, or files "
+        "of SemEval-2016 Task 3 (docs/papers.md); may be repeated",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="tables of the papers with fewer pairs, epochs and questions, for a look"
     )
     add_shared(parser)
 
@@ -40,15 +56,22 @@ def run(arguments: argparse.Namespace) -> None:
     """Connect, measure, and show the tables."""
     from dupq.execution import cluster
     from dupq.pipelines.evaluate import EvaluationJob, evaluate
+    from dupq.pipelines.papers import PapersJob, measure_papers
 
-    job = EvaluationJob(
-        arguments.questions,
-        arguments.links,
-        arguments.output,
-        arguments.encoder,
-        tuple(arguments.table or sorted(TABLES)),
-        tuple(arguments.set),
-    )
-    checked = job.check()
+    wanted = arguments.table or sorted(TABLES)
+    if ALL in wanted:
+        wanted = [*sorted(TABLES), *PAPER_TABLES]
+    questions, links, output = arguments.questions, arguments.links, arguments.output
+    general = tuple(name for name in wanted if name in TABLES)
+    of_papers = tuple(name for name in PAPER_TABLES if name in wanted)
+    if not of_papers and (arguments.pair_set or arguments.quick):
+        raise SettingError("--pair-set and --quick are for the papers' tables; name one of these with --table, or all")
+    job = EvaluationJob(questions, links, output, arguments.encoder, general, tuple(arguments.set))
+    checked = job.check() if general else None
+    papers = PapersJob(questions, links, output, of_papers, tuple(arguments.pair_set), arguments.quick)
+    sources = papers.check() if of_papers else None
     cluster.connect(arguments.ray)
-    _log.info(evaluate(job, checked))
+    if general:
+        _log.info(evaluate(job, checked))
+    if of_papers:
+        _log.info(measure_papers(papers, sources))

@@ -46,6 +46,11 @@ def learns_without_links(settings: Settings) -> bool:
     return not needs_links or settings.title_body.epochs > 0 or bool(settings.teacher.encoder)
 
 
+def takes_from_training_alone(settings: Settings) -> bool:
+    """Whether what an encoder takes from texts is of those outside the development and the test part."""
+    return getattr(network_settings(settings.encoder), "taken_from", "archive") == "training"
+
+
 def read_by_its_kind(saved: EncoderSettings) -> EncoderSettings:
     """`saved` without what its network does not read: encoders once held the settings of all kinds."""
     given = saved.model_dump()

@@ -101,6 +101,12 @@ class Encoder(nn.Module, abc.ABC):
         `pairs` those of the known duplicates of the training part. By default nothing is done.
         """
 
+    def begin_step(self) -> None:
+        """Called before each step of training, whose texts may go through the network in several calls.
+
+        What the step leaves out of the network for all of them may be drawn here. By default nothing is.
+        """
+
     def tune(self, quality: Callable[[], float] | None) -> None:
         """Choose, after training, what has no gradient; `quality` measures the development MAP of the network as it is.
 

@@ -1,4 +1,8 @@
-"""Measures of retrieval and of pair classification."""
+"""Measures of retrieval and of pair classification, in plain numpy.
+
+A night's run calls these, in processes that would take half a second to two to import scipy or scikit-learn; tests hold
+them to ir_measures and scikit-learn. `query_measures.py` has every other measure of rankings, by ir_measures.
+"""
 
 from collections.abc import Sequence
 
@@ -9,20 +13,23 @@ _RANKS = (*_ACCURACY_RANKS, 100)
 
 
 def average_precision(ranked: Sequence[int], relevant: set[int], k: int) -> float:
-    """The mean of the precision at each relevant question among the first k, over min(k, relevant) of them."""
+    """The sum of the precisions at each relevant question among the first k, over the number of all relevant ones.
+
+    It is trec_eval's map_cut. With more than k relevant questions no ranking has 1.
+    """
     hits, total = 0, 0.0
     for rank, question in enumerate(ranked[:k], start=1):
         if question in relevant:
             hits += 1
             total += hits / rank
-    return total / min(k, len(relevant))
+    return total / len(relevant)
 
 
 def retrieval_measures(rankings: Sequence[Sequence[int]], relevant: list[set[int]], k: int) -> dict[str, float]:
     """Accuracy@n (a known duplicate among the first n), recall@n (the share of them there) and MAP@k.
 
     Means over the queries. Each has at least one question in `relevant`; `rankings` reach to k, so there is no
-    recall beyond it.
+    recall beyond it. `map_cut` is the k of `map`.
     """
     answers = list(zip(rankings, relevant, strict=True))
     found = {n: np.array([len(wanted.intersection(ranked[:n])) for ranked, wanted in answers]) for n in _RANKS}
@@ -56,6 +63,16 @@ def accuracy(scores: np.ndarray, labels: np.ndarray, threshold: float) -> float:
     return float(np.mean((scores >= threshold) == (labels > 0.5)))
 
 
+def f1(scores: np.ndarray, labels: np.ndarray, threshold: float) -> float:
+    """The harmonic mean of the precision and the recall of the pairs from `threshold` on; 0 if none of them is right.
+
+    `labels` are 1 for duplicates.
+    """
+    called, positive = scores >= threshold, labels > 0.5
+    right, wrong = int((called & positive).sum()), int((called != positive).sum())
+    return 2 * right / (2 * right + wrong) if right else 0.0
+
+
 def pair_average_precision(scores: np.ndarray, labels: np.ndarray) -> float:
     """The area under the steps of precision over recall, as every score is taken for the threshold in turn.
 
@@ -82,6 +99,6 @@ def roc_auc(scores: np.ndarray, labels: np.ndarray) -> float:
 
 
 def _ranks(scores: np.ndarray) -> np.ndarray:
-    """From 1 on, ties at their mean: scipy.stats.rankdata, without half a second to import it in each process."""
+    """From 1 on, ties at their mean: what scipy.stats.rankdata gives."""
     _, places, counts = np.unique(scores, return_inverse=True, return_counts=True)
     return (np.cumsum(counts) - (counts - 1) / 2)[places]

@@ -54,7 +54,7 @@ def best(
         _products(wanted.indices[inside], wanted.data[inside], by_term.indptr, by_term.indices, by_term.data, scores)
         finished = scores if finish is None else finish(scores, row)
         found = np.flatnonzero((finished > 0) & (keys != query_keys[row]))
-        found_keys, found_scores = _first(keys[found], finished[found], k)
+        found_keys, found_scores = first(keys[found], finished[found], k)
         others[row, : len(found_keys)], best_scores[row, : len(found_keys)] = found_keys, found_scores
     return others, best_scores
 
@@ -74,7 +74,7 @@ def _products(
             scores[rows[entry]] += weights[place] * values[entry]
 
 
-def _first(keys: np.ndarray, scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+def first(keys: np.ndarray, scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """The k highest scores in order, ties by key: what is tied at the end is told apart after the partition."""
     if len(keys) > k:
         least = np.partition(scores, len(scores) - k)[len(scores) - k]

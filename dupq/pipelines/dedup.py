@@ -19,6 +19,7 @@
 Each stage reads files and writes files; the driver holds none of their rows.
 """
 
+import contextlib
 import dataclasses
 import functools
 import logging
@@ -29,7 +30,7 @@ from dupq import storage
 from dupq.clusters.prior import read_prior
 from dupq.encoders import description
 from dupq.encoders.description import encoder_at, read_description, read_measure, read_settings
-from dupq.errors import DupqError
+from dupq.errors import DupqError, LeaseError
 from dupq.evaluation.truth_files import planted_keys
 from dupq.evaluation.verdict_files import read_verdicts
 from dupq.execution.tasks import Report, run_tasks
@@ -124,12 +125,7 @@ def dedup(job: DedupJob, checked: Settings | None = None) -> writer.Run:
     job, run = _opened(job, _made_from(job, shards, inputs, fingerprint), settings)
     if run.finished:
         _log.info(f"run {run.run_id} is finished already")
-        if not storage.exists(run.path("report.html")):
-            page.write(run.uri)
-        check_gates(job.gates, read_metrics(run.uri), run.uri, has_succeeded=True)
-        run.point_latest()
-        if not settings.run.keep_work:
-            tidying.tidy_at_end(run.uri)
+        _end_again(run, job, settings)
         return run
     if not run.has_record("encode"):
         made_as = RunLayout(run.uri, (), "", None, None, None, None).encoding.made_as
@@ -137,6 +133,20 @@ def dedup(job: DedupJob, checked: Settings | None = None) -> writer.Run:
     with run.held():
         _make(run, job, settings, (shards, sites), inputs, fingerprint)
     return run
+
+
+def _end_again(run: writer.Run, job: DedupJob, settings: Settings) -> None:
+    """What a finished run lacks of its end, as its job was killed there; where there is nothing, no lease is taken."""
+    if not storage.exists(run.path("report.html")):
+        with run.held():
+            page.write(run.uri)
+    check_gates(job.gates, read_metrics(run.uri), run.uri, has_succeeded=True)
+    if run.is_to_be_latest:
+        with run.held():
+            run.point_latest()
+    if not settings.run.keep_work and tidying.is_untidy(run.uri):
+        with contextlib.suppress(LeaseError), run.held():  # who has it is at the end of the same run, and tidies too
+            tidying.tidy_at_end(run.uri)
 
 
 def _opened(job: DedupJob, made_from: dict[str, object], settings: Settings) -> tuple[DedupJob, writer.Run]:

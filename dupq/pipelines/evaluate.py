@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dupq import storage
-from dupq.encoders.description import encoder_at, read_description, read_settings
+from dupq.encoders.description import FILES, encoder_at, read_description, read_settings
 from dupq.errors import DupqError, SettingError
 from dupq.evaluation.known_duplicates import measure_known
 from dupq.evaluation.labels import Labels, usable
@@ -24,6 +24,7 @@ from dupq.shards import check_links, check_questions, pinned, question_shards
 from dupq.stages.encode import check_encoder, check_room_to_encode, encode_texts
 from dupq.stages.evaluation.evaluate import read_seen
 from dupq.stages.evaluation.ranking import Ranking, measure_ranked
+from dupq.stages.inputs import copy_inputs, input_files
 from dupq.stages.texts import make_distinct_texts
 from dupq.text.keys import Sites
 
@@ -77,35 +78,51 @@ def evaluate(job: EvaluationJob, checked: Settings | None = None) -> str:
     if job.encoder is not None:
         job = dataclasses.replace(job, encoder=encoder_at(job.encoder))
     settings = checked or job.check()
-    if job.encoder is not None and job.settings(job.encoder) != settings:
-        raise DupqError(f"{job.encoder}: {storage.CHANGED}")
+    fingerprint = _fingerprint(job, job.encoder, settings)
     found, sites = question_shards(job.questions)
     shards = pinned(found)
     output = storage.absolute(job.output)
     inputs = {"questions": job.questions, "links": job.links, "encoder": job.encoder}
+    copied = input_files(job.encoder, "encoder", FILES) if job.encoder is not None else []
+    split = [file.checksum for file in copied if file.path.endswith("split.parquet")]
     made_from = {
         "questions": writer.content_of(job.questions, shards),
-        "encoder": read_description(job.encoder)["fingerprint"] if job.encoder else None,
+        "encoder": [fingerprint, *split] if copied else None,
     }
     run = writer.open_run(storage.join(output, "work"), inputs, made_from, settings, versions.EVALUATION)
     if job.encoder is not None and not run.has_record("encode"):
         check_room_to_encode(settings.encode, len(shards), run.path("encoded_as.json"))
     with run.held():
-        texts, embeddings = run.path("texts"), run.path("embeddings")
+        texts, embeddings, encoder = run.path("texts"), run.path("embeddings"), None
+        if copied:
+            encoder = run.path("inputs", "encoder")
+            run.stage("inputs", lambda: copy_inputs(copied, run.path("inputs")))
+            if _fingerprint(job, encoder, settings) != fingerprint:
+                raise DupqError(f"{job.encoder}: {storage.CHANGED}")
         run.stage("texts", lambda: make_distinct_texts(shards, sites, settings.text, texts))
-        encoder = job.encoder
         if encoder is not None:
             job_of = Encoding(texts, "", encoder, None, run.path("encoded_as.json"), embeddings)
             run.stage("encode", lambda: encode_texts(job_of, sites, settings.encode))
         files = RankingFiles(texts, embeddings, encoder, run.path("ranking"))
         storage.delete_folder(files.folder)  # of other links
         ranking = Ranking(files, sites.names, settings.text.language)
-        measure_ranked(ranking, functools.partial(_measured, job, settings, sites.names))
+        measure_ranked(
+            ranking, functools.partial(_measured, dataclasses.replace(job, encoder=encoder), settings, sites.names)
+        )
         metrics = storage.read_json(files.measures)
         storage.write_json(storage.join(output, "metrics.json"), metrics)
         storage.delete_folder(files.folder)
         progress.end(run.uri, "finished")
     return "\n\n".join([*(f"{name}: {TABLES[name](metrics)}" for name in job.tables), left_out(metrics)])
+
+
+def _fingerprint(job: EvaluationJob, encoder: str | None, settings: Settings) -> str | None:
+    """That of `encoder`, the job's or a copy. Raises DupqError if its settings are no longer those of the check."""
+    if encoder is None:
+        return None
+    if job.settings(encoder) != settings:
+        raise DupqError(f"{job.encoder}: {storage.CHANGED}")
+    return read_description(encoder)["fingerprint"]
 
 
 def _measured(job: EvaluationJob, settings: Settings, site_names: list[str], archive: Archive) -> Known:

@@ -34,15 +34,18 @@ class _Panel(NamedTuple):
 
 
 def picture(curve: Sequence["Epoch"]) -> str:
-    """An SVG file: development MAP and loss of each epoch (`epoch`, `development_map`, `loss`), the best one marked."""
+    """An SVG file: what the best epoch is chosen by (development accuracy or MAP) and the loss of each epoch."""
     losses = [float(row["loss"]) for row in curve]
-    maps = [float(row["development_map"]) for row in curve if row["development_map"] is not None]
-    best = max(range(len(maps)), key=lambda place: maps[place]) if maps else len(curve) - 1
-    panels = [_Panel("development MAP", maps, 0.0, max([*maps, 0.1]), 36)] if maps else []
-    panels.append(_Panel("loss", losses, 0.0, max([*losses, 1e-6]), panels[-1].top + _HEIGHT + _GAP if maps else 36))
+    is_accuracy = any("development_accuracy" in row for row in curve)
+    name = "development accuracy" if is_accuracy else "development MAP"
+    values = [row.get("development_accuracy") if is_accuracy else row["development_map"] for row in curve]
+    found = [float(value) for value in values if value is not None]
+    best = max(range(len(found)), key=lambda place: found[place]) if found else len(curve) - 1
+    panels = [_Panel(name, found, 0.0, max([*found, 0.1]), 36)] if found else []
+    panels.append(_Panel("loss", losses, 0.0, max([*losses, 1e-6]), panels[-1].top + _HEIGHT + _GAP if found else 36))
     epochs = [int(row["epoch"]) for row in curve]
     height = panels[-1].top + _HEIGHT + 36
-    measured = f"the best is epoch {epochs[best]}, development MAP {maps[best]:.3f}" if maps else "the last one is kept"
+    measured = f"the best is epoch {epochs[best]}, {name} {found[best]:.3f}" if found else "the last one is kept"
     said = f"{len(curve)} epochs; {measured}."
     return Markup(
         '<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 {} {}"><title>Learning curve</title>'

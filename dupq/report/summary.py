@@ -49,7 +49,7 @@ def _quality(known: KnownMeasures | None) -> list[str]:
     if not known or not retrieval:
         return []
     shown = [
-        f"{name} Acc@10 {100 * values['accuracy_at_10']:.1f} % MAP {100 * values['map']:.1f} %"
+        f"{name} Acc@10 {100 * values['accuracy_at_10']:.1f} % MAP@{values['map_cut']} {100 * values['map']:.1f} %"
         for name, values in retrieval.items()
     ]
     return [f"known duplicates  {known['test_queries']:>12,} never trained on: {', '.join(shown)}"]

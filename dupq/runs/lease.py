@@ -13,12 +13,14 @@ import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Annotated
 
+from pydantic import Field
 from typing_extensions import TypedDict
 
 from dupq import storage
 from dupq.errors import DupqError, LeaseError
-from dupq.json_files import read_whole
+from dupq.json_files import Time, read_whole
 
 BEAT_SECONDS = 15.0
 LIFE = timedelta(seconds=90)
@@ -30,10 +32,10 @@ class Holder(TypedDict):
     """A lease: who holds it. Times are UTC, in ISO 8601."""
 
     machine: str
-    process: int
+    process: Annotated[int, Field(gt=0, lt=1 << 31)]
     started: str  # when the process did, as the machine counts: numbers of processes come again
-    since: str
-    seen: str
+    since: Time
+    seen: Time
     is_over: bool
 
 
@@ -106,6 +108,7 @@ def _take(place: str, name: str) -> Lease:
 
 
 def _check_over(name: str, place: str) -> None:
+    """Raise LeaseError unless the lease is over. A damaged one is: nobody can say whose it is."""
     holder = read_whole(place, Holder)
     if holder is None or holder["is_over"]:
         return

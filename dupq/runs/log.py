@@ -69,16 +69,16 @@ class _Kept(logging.Handler):
         self.setFormatter(_Json())
         self._uri = uri
         self._content = storage.read_bytes(uri) if storage.exists(uri) else b""
-        self._is_new = False
+        self._written = len(self._content)  # bytes
 
     def emit(self, record: logging.LogRecord) -> None:
         self._content += self.format(record).encode() + b"\n"
-        self._is_new = True
 
     def write(self) -> None:
-        if self._is_new:
-            self._is_new = False  # a line that comes now is written the next time
-            storage.write_bytes(self._uri, self._content)
+        content = self._content  # a line that comes now is written the next time
+        if len(content) > self._written:
+            storage.write_bytes(self._uri, content)
+            self._written = len(content)
 
 
 _shown = _Shown()
@@ -107,21 +107,25 @@ def progress_line(logger: logging.Logger, message: str) -> None:
 def keep(uri: str) -> None:
     """Keep the lines that follow in the file `uri`, and no longer in the one before. Raises DupqError."""
     global _kept
-    if _kept is not None:
-        write_kept()
-        _logger.removeHandler(_kept)
+    _end_kept()
     _kept = _Kept(uri)
     _logger.addHandler(_kept)
 
 
 def leave() -> None:
     """What follows is of no run, until the next one begins."""
+    _end_kept()
+    place.run = place.stage = None
+
+
+def _end_kept() -> None:
+    """Keep no more lines; a file that cannot be written keeps nobody from the next one."""
     global _kept
     with contextlib.suppress(DupqError):
         write_kept()
     if _kept is not None:
         _logger.removeHandler(_kept)
-    _kept = place.run = place.stage = None
+    _kept = None
 
 
 def write_kept() -> None:

@@ -8,28 +8,18 @@ import contextlib
 import threading
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import AfterValidator
 from typing_extensions import TypedDict
 
 from dupq import storage
 from dupq.errors import DupqError
-from dupq.json_files import read_whole
+from dupq.json_files import Time, read_whole
 from dupq.runs import log
 
 SECONDS_BETWEEN = 10.0
 ALIVE = timedelta(minutes=5)  # since it was written last: then its job may still be at work; clocks differ a little
 _NAME = "progress.json"
-
-
-def _checked_time(text: str) -> str:
-    if datetime.fromisoformat(text).tzinfo is None:
-        raise ValueError("a time without a zone")
-    return text
-
-
-_Time = Annotated[str, AfterValidator(_checked_time)]
 
 
 class Progress(TypedDict):
@@ -40,10 +30,10 @@ class Progress(TypedDict):
     step: str  # of the stage
     done: int  # pieces of the step
     total: int  # 0: not known yet
-    since: _Time  # when the stage began
-    began: _Time  # when this attempt at the run began
+    since: Time  # when the stage began
+    began: Time  # when this attempt at the run began
     inputs: dict[str, Any]  # as in manifest.json
-    updated: _Time
+    updated: Time
 
 
 class _Watched:

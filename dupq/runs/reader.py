@@ -3,7 +3,7 @@
 The report opens runs here; `dupq.open_run` adds what notebooks need (dupq/api/runs.py).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from dupq.json_files import checked, read_as
 from dupq.runs.latest import run_at
 from dupq.runs.records import Config, Manifest, Metrics
 from dupq.runs.table_view import TableView, stored
-from dupq.shards import check_files
+from dupq.shards import above_sites, check_files, site_in
 
 Key = tuple[str, int]
 _SIDES = ("left", "right")
@@ -96,7 +96,8 @@ class Run:
     def questions(self) -> TableView:
         """The archive that the run was made from, as it is now. Raises DupqError if it is gone."""
         place = self.manifest["inputs"]["questions"]
-        return stored(place, tables.QUESTIONS, table_files(place))
+        root, files = above_sites(place, table_files(place))
+        return stored(root, tables.QUESTIONS, files)
 
     def pairs_among(self, keys: Iterable[Key]) -> pa.Table:
         """The rows of `pairs` of which both questions are among `keys`."""
@@ -113,15 +114,11 @@ class Run:
         for site, question_id in keys:
             wanted.setdefault(site, set()).add(question_id)
         found: dict[Key, Question] = {}
-        for site, uri in self._question_files():
-            if site in wanted:
-                found.update(_questions(site, uri, wanted[site]))
-        return found
-
-    def _question_files(self) -> Iterator[tuple[str, str]]:
         for file in table_files(self.manifest["inputs"]["questions"]):
-            folder, _, _ = file.relative.rpartition("/")
-            yield folder.removeprefix("site="), file.uri
+            its_site = site_in(file.uri)
+            if its_site is not None and its_site in wanted:
+                found.update(_questions(its_site, file.uri, wanted[its_site]))
+        return found
 
 
 def ends_of(row: dict[str, Any]) -> tuple[Key, Key]:

@@ -4,6 +4,8 @@ from typing import NotRequired
 
 from typing_extensions import TypedDict
 
+from dupq.json_files import Time
+
 
 class Output(TypedDict):
     """A file as it was written."""
@@ -32,7 +34,7 @@ class Success(TypedDict):
     """`_SUCCESS`: the run was whole then."""
 
     outputs: dict[str, Output]  # what lasts of the run, by path below it
-    finished: str  # when (ISO 8601, UTC)
+    finished: Time  # when (UTC)
 
 
 class ManifestStage(TypedDict):

@@ -5,7 +5,8 @@ was deleted, cut or replaced since makes the stage unfinished again: the record 
 the stage makes them anew, byte for byte, and so do those after it; of their units only what is missing is made again.
 """
 
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from dupq import storage
@@ -36,13 +37,14 @@ def recover(run: str) -> dict[str, StageRecord]:
 
 
 def is_intact(run: str, name: str, places: Sequence[str]) -> bool:
-    """Whether a stage of `run` finished, and all that it wrote at `places` (files and folders) is there as written."""
+    """Whether a stage of an earlier run finished, and all that it wrote at `places` (files, folders) is as it was."""
     record = read_whole(place_of(run, name), StageRecord)
     if record is None:
         return False
     below = tuple(place.removeprefix(f"{run}/") for place in places)
     outputs = {path: output for path, output in record["outputs"].items() if _is_below(path, below)}
-    return all(any(_is_below(path, (place,)) for path in outputs) for place in below) and not damaged(run, outputs)
+    is_there = all(any(_is_below(path, (place,)) for path in outputs) for place in below)
+    return is_there and not damaged_of_earlier(run, outputs)
 
 
 def _is_below(path: str, places: tuple[str, ...]) -> bool:
@@ -72,16 +74,36 @@ def damaged(run: str, outputs: dict[str, Output]) -> list[str]:
     return [*_lost(run, outputs)]
 
 
-def _lost(run: str, outputs: dict[str, Output]) -> dict[str, bool]:
-    """The same, and whether there is another file in its place."""
+def damaged_of_earlier(run: str, outputs: dict[str, Output]) -> list[str]:
+    """The same for an earlier run, whose files nobody writes any more: a process reads each once in a version."""
+    return [*_lost(run, outputs, is_earlier=True)]
+
+
+def _lost(run: str, outputs: dict[str, Output], is_earlier: bool = False) -> dict[str, bool]:
+    """Those of `damaged`, and whether there is another file in its place."""
     there = {file.relative: file.size for file in storage.list_files(run)}
     lost = {path: path in there for path, output in outputs.items() if there.get(path) != output["size"]}
     others = sorted(outputs.keys() - lost.keys())
-    checked = zip(others, checksums([storage.join(run, path) for path in others]), strict=True)
+    uris = [storage.join(run, path) for path in others]
+    checked = zip(others, _each(_checksum_once, uris) if is_earlier else checksums(uris), strict=True)
     return lost | {path: True for path, found in checked if found != outputs[path]["checksum"]}
 
 
 def checksums(uris: Sequence[str]) -> list[str]:
     """The checksum of each file."""
+    return _each(storage.checksum, uris)
+
+
+def _each(checksum: Callable[[str], str], uris: Sequence[str]) -> list[str]:
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return list(pool.map(storage.checksum, uris))
+        return list(pool.map(checksum, uris))
+
+
+def _checksum_once(uri: str) -> str:
+    """The checksum of a file, which is not read again until something is written to it or it is replaced."""
+    return storage.checksum(uri) if storage.is_s3(uri) else _checksum_in(uri, storage.version(uri))
+
+
+@functools.cache
+def _checksum_in(uri: str, version: str) -> str:
+    return storage.checksum(uri)

@@ -112,7 +112,7 @@ def stored(uri: str, schema: pa.Schema | None = None, files: Sequence[storage.Fi
         raise DupqError(f"{uri}: no such table (no .parquet file is there)")
     filesystem, base = storage.filesystem(uri)
     own = storage.read_schema(found[0].uri).remove_metadata() if schema is None else schema
-    is_by_site = all(file.relative.startswith("site=") for file in found)
+    is_by_site = all("/site=" in f"/{file.relative}" for file in found)
     site = pa.schema([pa.field("site", pa.string(), nullable=False)])
     whole = pa.schema([*site, *own]) if is_by_site else own
     dataset = ds.dataset(

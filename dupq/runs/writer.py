@@ -26,7 +26,7 @@ from dupq import __version__, storage
 from dupq.errors import DupqError, StorageError
 from dupq.json_files import read_whole
 from dupq.recording import Written, recording
-from dupq.runs import lease, progress, stage_records
+from dupq.runs import inventory, lease, progress, stage_records
 from dupq.runs.latest import latest_run, run_at
 from dupq.runs.lease import Lease
 from dupq.runs.records import Output, StageRecord, Success
@@ -83,7 +83,20 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether everything was written, and is there as it was written; if not so, it is to be made again."""
+        """Whether everything was written, and is there as it was written; if not so, it is to be made again.
+
+        Raises LeaseError if something is not, and another job is at work on the run.
+        """
+        success = read_success(self.uri)
+        if success is None:
+            return False
+        if not stage_records.damaged(self.uri, success["outputs"]):
+            return True
+        with self.held():
+            return self._mended()
+
+    def _mended(self) -> bool:
+        """Whether a run that had lost something is whole, as another job or a new description has made it."""
         success = read_success(self.uri)
         if success is None:
             return False
@@ -217,11 +230,29 @@ class Run:
 
     def point_latest(self) -> None:
         """Point latest.json at this run, which succeeded, unless it names one that succeeded later."""
-        runs = storage.parent(self.uri)
-        latest = latest_run(runs)
-        mine, other = read_success(self.uri), read_success(latest) if latest else None
-        if other is None or mine is None or other["finished"] < mine["finished"]:
-            storage.write_json(storage.join(runs, "latest.json"), {"run_id": self.run_id, "run": self.uri})
+        if self.is_to_be_latest:
+            place = storage.join(storage.parent(self.uri), "latest.json")
+            storage.write_json(place, {"run_id": self.run_id, "run": self.uri})
+
+    @property
+    def is_to_be_latest(self) -> bool:
+        """Whether latest.json names no run, or one that this one, which succeeded, is later than."""
+        latest = latest_run(storage.parent(self.uri))
+        return latest is None or self._succeeded_after(latest)
+
+    def _succeeded_after(self, latest: str) -> bool:
+        """Whether this run succeeded later than the run `latest`, or that is gone.
+
+        Where the success of that one is damaged, what else is there tells its time: it may only wait for its repair.
+        """
+        mine, other = read_success(self.uri), read_success(latest)
+        if mine is None or latest == self.uri:
+            return False
+        finished = datetime.fromisoformat(mine["finished"])
+        if other is not None:
+            return datetime.fromisoformat(other["finished"]) < finished
+        found = inventory.known_run(storage.parent(latest), storage.name(latest), datetime.now(UTC))
+        return found is None or found.touched < finished
 
 
 def open_run(
@@ -246,7 +277,7 @@ def previous_run(uri: str | None) -> str | None:
     if success is None:
         raise DupqError(f"--previous {place}: no finished run, and no folder of runs with a latest.json")
     tables = {path: output for path, output in success["outputs"].items() if path.startswith(_READ_LATER)}
-    lost = stage_records.damaged(place, tables)
+    lost = stage_records.damaged_of_earlier(place, tables)
     if lost:
         raise DupqError(
             f"--previous {place}: {lost[0]} is damaged or gone since that run succeeded; run its job again, or give "

@@ -16,7 +16,7 @@ from dupq.settings.dedup import (
 from dupq.settings.encoder import EncoderSettings
 from dupq.settings.ingest import IngestSettings
 from dupq.settings.near_duplicates import NearDuplicateSettings
-from dupq.settings.section import ONLY_HOW, Section
+from dupq.settings.section import BY_CONTENT, ONLY_HOW, Section
 from dupq.settings.text import TextSettings
 from dupq.settings.training import TeacherSettings, TitleBodySettings, TrainingSettings, WordVectorSettings
 
@@ -104,12 +104,18 @@ def from_dict(values: Mapping[str, Mapping[str, object]]) -> Settings:
 
 
 def answer_settings(settings: Settings) -> dict[str, dict[str, object]]:
-    """As `to_dict`, without the settings that change nothing of the answer."""
-    kept = {
-        name: section.model_dump(exclude={entry for entry in type(section).model_fields if is_only_how(section, entry)})
-        for name, section in settings
-    }
+    """As `to_dict`, without the settings that change nothing of the answer.
+
+    Files are as if none were given: their contents are among a run's inputs, and where they are changes nothing.
+    """
+    kept = {name: _answer(section) for name, section in settings}
     return {name: entries for name, entries in kept.items() if entries}
+
+
+def _answer(section: Section) -> dict[str, object]:
+    fields = type(section).model_fields
+    values = section.model_dump(exclude={name for name in fields if is_only_how(section, name)})
+    return values | {name: field.default for name, field in fields.items() if BY_CONTENT in field.metadata}
 
 
 def is_only_how(section: Section | type[Section], name: str) -> bool:

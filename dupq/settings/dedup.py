@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from dupq.settings.section import ONLY_HOW, Batch, Count, CountOrZero, Names, Section, Share
+from dupq.settings.section import BY_CONTENT, ONLY_HOW, Batch, Count, CountOrZero, Names, Section, Share
 
 Neighbours = Annotated[int, Field(ge=1, le=1_000)]
 Workers = Annotated[int, Field(ge=0, le=10_000)]  # 0: as many as fit
@@ -56,7 +56,9 @@ class CalibrationSettings(Section):
     review: Annotated[int, Field(ge=4, le=1_000_000)] = Field(
         200, description="Pairs of the sample that people may judge."
     )
-    prior: str = Field("", description="URI of another prior than dupq's own; benchmarks/prior.py makes them.")
+    prior: Annotated[str, BY_CONTENT] = Field(
+        "", description="URI of another prior than dupq's own; benchmarks/prior.py makes them."
+    )
     unfit: Literal["stop", "continue"] = Field(
         "stop", description="What to do where the encoder does not know the archive."
     )
@@ -85,7 +87,9 @@ class ClusterSettings(Section):
 class EvaluationSettings(Section):
     """Measures on known duplicates."""
 
-    k: Annotated[int, Field(ge=1, le=10_000)] = Field(100, description="The rank at which MAP is cut.")
+    k: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        100, description="How far a ranking is read: the cut of MAP@k, which is over all known duplicates."
+    )
     queries: Count = Field(
         2_000,
         description="Test questions at most, chosen by a hash of their key; the metrics say how many of how many.",

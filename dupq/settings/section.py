@@ -9,6 +9,7 @@ from pydantic_core import ErrorDetails
 from dupq.errors import SettingError
 
 ONLY_HOW = "only how"  # marks a setting that says how a run is made and changes nothing of its answer
+BY_CONTENT = "by content"  # marks the URI of what a run reads: it is its content that makes another run
 
 _MOST = 1_000_000_000  # more than any archive has of anything that is counted
 Count = Annotated[int, Field(ge=1, le=_MOST)]

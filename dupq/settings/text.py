@@ -13,11 +13,16 @@ Language = Literal["arabic", "english", "french", "german", "italian", "portugue
 class TextSettings(Section):
     """How a question becomes tokens.
 
-    `code` and `fields` say what is stored, and read by the lexical filter, the baselines and the encoder; the others
-    what only the encoder reads, made from that.
+    `code`, `tokens` and `fields` say what is stored, and read by the lexical filter, the baselines and the encoder; the
+    others what only the encoder reads, made from that.
     """
 
     code: Literal["removed", "kept", "prefixed"] = Field("removed", description="What becomes of code.")
+    tokens: Literal["words", "punctuation", "written"] = Field(
+        "words",
+        description="punctuation: also marks and symbols, as NLTK cuts them, 1 ms a question; written: that, "
+        "and the case is kept for the tagger of parts_of_speech, no longer.",
+    )
     fields: Literal["title+body", "title"] = Field("title+body", description="What of a question is read.")
     title_times: Annotated[int, Field(ge=1, le=100)] = Field(
         1, description="How often the title is repeated before the body."
@@ -41,5 +46,10 @@ class TextSettings(Section):
             raise SettingError(
                 f"setting 'text.parts_of_speech' is {self.parts_of_speech!r}; only English texts can be tagged; "
                 f"'all' expected for text.language={self.language}"
+            )
+        if self.dates != "kept" and self.tokens != "words":
+            raise SettingError(
+                f"setting 'text.dates' is {self.dates!r}; dates are found among words only; "
+                f"'kept' expected for text.tokens={self.tokens}"
             )
         return self

@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from dupq.errors import SettingError
 from dupq.settings.section import (
+    BY_CONTENT,
     ONLY_HOW,
     Batch,
     Count,
@@ -54,8 +55,13 @@ class WordVectorSettings(Section):
         10_000_000,
         description="Words counted at a time; beyond that the rarest are dropped, 100 bytes each, and counted.",
     )
-    file: str = Field(
+    file: Annotated[str, BY_CONTENT] = Field(
         "", description="URI of vectors to read instead: word2vec text or binary, or GloVe text, .gz too."
+    )
+    file_words: Literal["forms", "written"] = Field(
+        "forms",
+        description="By what the file is searched: words in their form of text.word_form; or, written, the mean of the "
+        "words of that form as they are in texts, weighted by how often, and the form where there is none.",
     )
     absent: Literal["random", "mean"] = Field("random", description="What a word gets that the file lacks.")
 
@@ -74,7 +80,7 @@ class TitleBodySettings(Section):
 class TeacherSettings(Section):
     """A phase after that on titles and bodies: to find alike what a better and slower encoder finds alike."""
 
-    encoder: str = Field("", description="URI of a saved encoder; none: no such phase.")
+    encoder: Annotated[str, BY_CONTENT] = Field("", description="URI of a saved encoder; none: no such phase.")
     questions: Count = Field(20_000, description="Questions at most that it encodes, chosen by a hash of their key.")
     held_out: bool = Field(
         False, description="Whether it reads the texts of the development and test parts too, not their duplicates."
@@ -93,7 +99,12 @@ class TrainingSettings(Section):
 
     epochs: Passes = Field(10, description="Passes over the positive pairs.")
     patience: PassesOrNone = Field(
-        0, description="Epochs without a better development MAP after which training stops; 0: it never does."
+        0, description="Epochs without a better development measure after which training stops; 0: it never does."
+    )
+    best_epoch: Literal["map", "accuracy"] = Field(
+        "map",
+        description="What development questions measure an epoch by: MAP, or the accuracy on their links and as many "
+        "random pairs, drawn once, at the best threshold.",
     )
     batch_size: Batch = Field(
         16, description="Pairs of a batch, of all workers together; logistic_ranking, softmax: positive pairs."
@@ -118,6 +129,13 @@ class TrainingSettings(Section):
         1, description="Random questions per positive pair; logistic_ranking uses the hardest; 0 if there are others."
     )
     negatives_drawn: Literal["each-epoch", "once"] = Field("each-epoch", description="When negatives are drawn.")
+    negative_pairs: Literal["linked", "random"] = Field(
+        "linked", description="A random negative: a known duplicate and a random question, or two random questions."
+    )
+    anchors: Literal["together", "apart"] = Field(
+        "together",
+        description="logistic_ranking: a pair's losses from either of its questions in one step, or each in its own.",
+    )
     mined_negatives: Negatives = Field(
         0, description="Hard negatives per positive pair: the encoder's nearest questions that are no known duplicates."
     )

@@ -102,10 +102,10 @@ def earlier_embeddings(since: RunLayout | None, made_as: Mapping[str, object], t
     """`texts`, if the embeddings of the run `since` may be used too; else None, and why is said."""
     if since is None or texts is None:
         return None
-    then = read_whole(since.encoding.made_as, dict[str, object])
-    why_not = _why_not(since, "encode", then, made_as, (texts.embeddings, since.encoding.made_as))
-    if made_as["device"] != "cpu":
-        why_not = "on GPUs they depend on the others of their batch"
+    why_not: str | None = "on GPUs they depend on the others of their batch"
+    if made_as["device"] == "cpu":
+        then = read_whole(since.encoding.made_as, dict[str, object])
+        why_not = _why_not(since, "encode", then, made_as, (texts.embeddings, since.encoding.made_as))
     if why_not:
         _log.info(f"all embeddings are made anew: {why_not}")
     return None if why_not else texts

@@ -3,9 +3,9 @@
 The stored texts stay as the tokeniser made them, because the lexical filter and the baselines read them too. This step
 comes between them and the vocabulary wherever an encoder reads a text; its settings are saved with it.
 
-In this order: dates and numbers are masked, parts of speech and stop words are filtered, words get their form, Arabic
-letters theirs. Word vectors learn from texts that are not filtered (Hazem et al. 2017, section 3, step 2), so that
-a word keeps its neighbours. Tokens of code and links are never changed, only kept or left out.
+In this order: dates and numbers are masked, parts of speech and stop words are filtered, words go to lower case and get
+their form, Arabic letters theirs. Word vectors learn from texts that are not filtered (Hazem et al. 2017, section 3,
+step 2), so that a word keeps its neighbours. Tokens of code and links are never changed, only kept or left out.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dupq.settings.text import TextSettings
 from dupq.text import arabic
 from dupq.text.numbers import NUMBER_TOKEN, mask_numbers
-from dupq.text.parts_of_speech import content_words
+from dupq.text.parts_of_speech import content_words, content_words_of_sentences
 from dupq.text.stop_words import is_stop_word
 from dupq.text.tokens import CODE_PREFIX, LINK_TOKEN
 
@@ -25,6 +25,7 @@ class Normaliser:
         """`settings.code` and `settings.fields` are ignored here: the stored text follows them already."""
         self._settings = settings
         self._form = _form(settings)
+        self._is_written = settings.tokens == "written"
         self._is_masked = settings.dates == "date" or settings.digits == "num"
         self._is_filtered = (settings.links, settings.stop_words, settings.parts_of_speech) != ("token", "kept", "all")
 
@@ -81,14 +82,21 @@ class Normaliser:
         if settings.parts_of_speech == "content":
             kept = [
                 is_content and token not in (LINK_TOKEN, NUMBER_TOKEN)
-                for token, is_content in zip(tokens, content_words(tokens), strict=True)
+                for token, is_content in zip(tokens, self._content(tokens), strict=True)
             ]
         if settings.links == "removed":
             kept = [keep and token != LINK_TOKEN for token, keep in zip(tokens, kept, strict=True)]
         if settings.stop_words == "removed":
             language = settings.language
-            kept = [keep and not is_stop_word(token, language) for token, keep in zip(tokens, kept, strict=True)]
+            kept = [
+                keep and not is_stop_word(token.lower() if self._is_written else token, language)
+                for token, keep in zip(tokens, kept, strict=True)
+            ]
         return kept
+
+    def _content(self, tokens: list[str]) -> list[bool]:
+        has_sentences = self._settings.tokens != "words"
+        return content_words_of_sentences(tokens) if has_sentences else content_words(tokens)
 
     def _in_form(self, tokens: list[str]) -> list[str]:
         return [token for token in self._forms(tokens) if token] if self._form else tokens
@@ -102,7 +110,7 @@ class Normaliser:
 
 def _form(settings: TextSettings) -> Callable[[str], str] | None:
     """What is done to each word; None for nothing. Stems and lemmas come before letters: they know correct spelling."""
-    steps: list[Callable[[str], str]] = []
+    steps: list[Callable[[str], str]] = [str.lower] if settings.tokens == "written" else []
     if settings.arabic == "normalised":
         steps.append(arabic.bare)
     if settings.word_form != "written":

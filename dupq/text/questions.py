@@ -7,6 +7,7 @@ from dupq.settings.config import Settings
 from dupq.settings.text import TextSettings
 from dupq.tables import TEXTS
 from dupq.text.html import html_to_text
+from dupq.text.punctuation import punctuated
 from dupq.text.token_columns import token_texts
 from dupq.text.token_ids import TokenIds
 from dupq.text.tokens import tokens
@@ -18,16 +19,16 @@ def question_text(title: str, body_html: str, settings: TextSettings) -> tuple[s
 
     Both are tokens joined by single spaces, "" where there are none.
     """
-    title_tokens = tokens(title)
+    title_tokens = _tokens(title, settings)
     if settings.fields == "title":
         return " ".join(title_tokens), " ".join(title_tokens)
-    body_tokens = tokens(html_to_text(body_html, settings.code))
+    body_tokens = _tokens(html_to_text(body_html, settings.code), settings)
     return " ".join(title_tokens), " ".join(title_tokens + body_tokens)
 
 
 def texts_table(keys: pa.Array, titles: pa.Array, bodies: pa.Array, settings: TextSettings) -> pa.Table:
-    """The TEXTS table of questions, row by row in the order given: `question_text` of each, compiled."""
-    shown = token_texts(pa.array(titles.to_pylist(), pa.large_string()))
+    """The TEXTS table of questions, row by row in the order given: `question_text` of each, words compiled."""
+    shown = _token_texts(titles.to_pylist(), settings)
     texts = shown
     if settings.fields != "title":
         found = _tokens_of_html(bodies, settings)
@@ -55,5 +56,16 @@ def answer_texts_table(keys: pa.Array, bodies: pa.Array, settings: TextSettings)
 
 
 def _tokens_of_html(bodies: pa.Array, settings: TextSettings) -> pa.Array:
-    plain = [html_to_text(body, settings.code) for body in bodies.to_pylist()]
-    return token_texts(pa.array(plain, pa.large_string()))
+    plain: list[str | None] = [html_to_text(body, settings.code) for body in bodies.to_pylist()]
+    return _token_texts(plain, settings)
+
+
+def _tokens(text: str, settings: TextSettings) -> list[str]:
+    return tokens(text) if settings.tokens == "words" else punctuated(text, settings.tokens)
+
+
+def _token_texts(texts: list[str | None], settings: TextSettings) -> pa.Array:
+    """The tokens of each text joined by single spaces (large_string)."""
+    if settings.tokens == "words":
+        return token_texts(pa.array(texts, pa.large_string()))
+    return pa.array([" ".join(_tokens(text or "", settings)) for text in texts], pa.large_string())

@@ -4,7 +4,8 @@ Text is brought to Unicode form NFKC and lower case. A token is a run of letters
 underscores, with an inner apostrophe ("don't") and a closing ++ or # ("c++", "c#"); each Han, Hiragana or
 Katakana character is a token of its own. The tokens LINK and CODE_… have capitals, which no other token has.
 
-This is the plain definition; `token_columns.py` does the same for whole columns, compiled.
+This is the plain definition; `token_columns.py` does the same for whole columns, compiled. Some papers keep
+punctuation: `punctuation.py`.
 """
 
 import unicodedata
@@ -38,9 +39,14 @@ def tokens(text: str) -> list[str]:
 
 def normal_form(text: str) -> str:
     """What is cut into tokens: NFKC in lower case, with a link mark for each web address."""
+    return written_form(text).lower()
+
+
+def written_form(text: str) -> str:
+    """The normal form in the case that is written."""
     if "://" in text or "www." in text:
         text = _ADDRESS.sub(LINK_MARK, text)
-    return unicodedata.normalize("NFKC", text).lower()
+    return unicodedata.normalize("NFKC", text)
 
 
 def _prefix_code(found: list[str]) -> list[str]:

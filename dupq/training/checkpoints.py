@@ -9,7 +9,7 @@ repeated exactly.
 
 import re
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NotRequired
 
 import numpy as np
 import safetensors
@@ -30,6 +30,7 @@ class Epoch(TypedDict):
     epoch: int
     loss: float
     development_map: float | None  # None where there are too few development questions
+    development_accuracy: NotRequired[float | None]  # where it chooses the best epoch; likewise
     examples: int
 
 
@@ -37,6 +38,11 @@ class _Pointer(TypedDict):
     """latest.json."""
 
     curve: list[Epoch]
+
+
+def measured(row: Epoch) -> float | None:
+    """What an epoch is compared with others by: its accuracy where there is one, else its MAP."""
+    return row.get("development_accuracy", row["development_map"])
 
 
 @dataclass
@@ -48,14 +54,14 @@ class Progress:
 
     @property
     def best(self) -> int:
-        """The epoch of the best development MAP, the first of equal ones; 0 before any.
+        """The epoch that is `measured` best, the first of equal ones; 0 before any.
 
         Where there are too few development questions to measure it, the last epoch.
         """
-        if self.curve and self.curve[-1]["development_map"] is None:
+        if self.curve and measured(self.curve[-1]) is None:
             return len(self.curve)
-        best = max((row["development_map"] or 0.0 for row in self.curve), default=0.0)
-        return next((row["epoch"] for row in self.curve if row["development_map"] == best), 0)
+        best = max((measured(row) or 0.0 for row in self.curve), default=0.0)
+        return next((row["epoch"] for row in self.curve if measured(row) == best), 0)
 
     def is_over(self, epochs: int, patience: int, least: int = 0) -> bool:
         """Whether all epochs are done, or the last `patience` (if it is not 0) after `least` brought nothing better."""

@@ -14,7 +14,14 @@ from dupq.text.vocabulary import PADDING
 from dupq.training import collectives
 from dupq.training.losses import distillation, logistic_ranking, score_matrix, softmax, squared_error, sum_of_squares
 from dupq.training.optimizers import clip_gradients
-from dupq.training.pairs import DistillationTargets, Pairs, Rankings, with_negatives, with_random_negatives
+from dupq.training.pairs import (
+    DistillationTargets,
+    Pairs,
+    Rankings,
+    both_ways,
+    with_negatives,
+    with_random_negatives,
+)
 
 _NO_PAIRS = np.zeros((0, 2), np.int64)
 _ORDER = 2  # the end of an epoch's seed of its order; mining's is 1, and a seed without one is that with 0
@@ -75,11 +82,13 @@ def epoch_examples(
     generator = np.random.default_rng([settings.seed, drawn])
     if settings.loss in ("logistic_ranking", "softmax"):
         rankings = with_negatives(links, pool, split, settings.negatives, generator, mined, wrong)
+        if settings.loss == "logistic_ranking" and settings.anchors == "apart":
+            rankings = both_ways(rankings)
         return Rankings(*_shuffled(rankings, settings.seed, epoch))
     if mined is not None:
         hard = np.stack([np.repeat(links[:, 0], mined.shape[1]), mined.ravel()], axis=1)
         wrong = np.concatenate([hard, wrong])
-    pairs = with_random_negatives(links, pool, split, settings.negatives, generator, wrong)
+    pairs = with_random_negatives(links, pool, split, settings.negatives, generator, wrong, settings.negative_pairs)
     return Pairs(*_shuffled(pairs, settings.seed, epoch))
 
 
@@ -110,6 +119,7 @@ def train_epoch(
     own = Losses(np.zeros(len(starts)), np.zeros(len(starts), np.int64))
     learning_rates = [group["lr"] for group in optimizer.param_groups]
     for step, start in enumerate(starts):
+        network.begin_step()
         share = _share(start, min(start + settings.batch_size, len(examples.left)), worker)
         loss = _loss(network, sequences, examples, share, settings) * share.weight
         optimizer.zero_grad(set_to_none=True)
@@ -152,7 +162,8 @@ def _loss(
         return (sum_of_squares if settings.loss == "mean_squared_error" else squared_error)(scores, labels)
     batch = Rankings(*(column[rows] for column in examples))
     if settings.loss == "logistic_ranking":
-        return _ranking_loss(network, sequences, batch, settings.gamma)
+        sides = (0,) if settings.anchors == "apart" else (0, 1)
+        return _ranking_loss(network, sequences, batch, settings.gamma, sides)
     sets = examples.sets[share.start : share.start + share.size]
     return _softmax_loss(network, sequences, batch, share, sets, settings)
 
@@ -168,14 +179,20 @@ def _distillation_loss(
     return distillation(scores, taught, torch.from_numpy(share.rows - share.start).to(scores.device), temperature)
 
 
-def _ranking_loss(network: Encoder, sequences: Sequences, batch: Rankings, gamma: float) -> torch.Tensor:
+def _ranking_loss(
+    network: Encoder, sequences: Sequences, batch: Rankings, gamma: float, anchors: tuple[int, ...]
+) -> torch.Tensor:
+    """The losses from the questions of a pair that are `anchors`: 0 the left one, 1 the right one."""
     count = len(batch.left)
-    negatives = _hardest(network, sequences, batch)
+    negatives = _hardest(network, sequences, batch, anchors)
     found = embed(network, sequences, np.concatenate([batch.left, batch.right, *negatives]))
-    sides = [found.rows(side * count, (side + 1) * count) for side in range(4)]
+    sides = [found.rows(side * count, (side + 1) * count) for side in range(2 + len(anchors))]
     positive = network.score(sides[0], sides[1])
-    of_left, of_right = (network.score(sides[side], sides[side + 2]) for side in (0, 1))
-    return logistic_ranking(positive, of_left, gamma) + logistic_ranking(positive, of_right, gamma)
+    losses = [
+        logistic_ranking(positive, network.score(sides[anchor], negative), gamma)
+        for anchor, negative in zip(anchors, sides[2:], strict=True)
+    ]
+    return torch.stack(losses).sum()
 
 
 def _softmax_loss(
@@ -205,23 +222,24 @@ def _softmax_loss(
     return softmax(candidates, torch.from_numpy(places).to(scores.device), settings.temperature)
 
 
-def _hardest(network: Encoder, sequences: Sequences, rankings: Rankings) -> tuple[np.ndarray, np.ndarray]:
-    """For the left and for the right questions, that stranger of each pair which scores highest with it now."""
+def _hardest(network: Encoder, sequences: Sequences, rankings: Rankings, anchors: tuple[int, ...]) -> list[np.ndarray]:
+    """For each anchor (0 left, 1 right) the negative question of each pair that scores highest with it now."""
     count, negatives = rankings.negatives.shape
-    keys = np.concatenate([rankings.left, rankings.right, rankings.negatives.ravel()])
+    questions = [(rankings.left, rankings.right)[anchor] for anchor in anchors]
+    keys = np.concatenate([*questions, rankings.negatives.ravel()])
     was_training = network.training
     network.eval()
     with torch.no_grad():
         found = embed(network, sequences, keys)
-        drawn = found.rows(2 * count, len(keys))
+        drawn = found.rows(len(anchors) * count, len(keys))
         best = []
-        for side in (0, 1):
+        for side in range(len(anchors)):
             own = torch.arange(side * count, (side + 1) * count, device=found.dense.device)
             scores = network.score(found.take(own.repeat_interleave(negatives)), drawn)
             best.append(scores.reshape(count, negatives).argmax(dim=1).cpu().numpy())
     network.train(was_training)
     rows = np.arange(count)
-    return rankings.negatives[rows, best[0]], rankings.negatives[rows, best[1]]
+    return [rankings.negatives[rows, hardest] for hardest in best]
 
 
 def embed(network: Encoder, sequences: Sequences, keys: np.ndarray) -> Embedding:

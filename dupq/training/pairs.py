@@ -1,6 +1,6 @@
 """Training pairs: known duplicates as positives, and negatives that are random, mined or labelled as such."""
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import xxhash
@@ -132,14 +132,19 @@ def with_random_negatives(
     negatives: int,
     generator: np.random.Generator,
     others: np.ndarray = _NO_PAIRS,
+    kind: Literal["linked", "random"] = "linked",
 ) -> Pairs:
     """Every link as a positive pair, and `negatives` times as many pairs of a linked and a random question.
 
-    A negative is never one question with itself or with one of its known duplicates (Bogdanova et al. 2015,
-    section 5.1: balanced sets have one negative a positive). `others` are more negatives. The links come first, in
+    With `kind` "random" both questions of a negative are random ones of `pool`: those of Bogdanova et al. 2015 are
+    "randomly generated from the corpus" (section 5.1: balanced sets have one negative a positive). A negative is never
+    one question with itself or with one of its known duplicates. `others` are more negatives. The links come first, in
     their order, then the negatives of each, then the others.
     """
-    left = _linked_sides(links, negatives, generator).ravel()
+    if kind == "random":
+        left = generator.choice(pool, len(links) * negatives)
+    else:
+        left = _linked_sides(links, negatives, generator).ravel()
     right = _draw_negatives(left, pool, split, generator)
     wrong = len(left) + len(others)
     return Pairs(
@@ -230,3 +235,17 @@ def _possible_negatives(question: int, pool: np.ndarray, split: Split) -> np.nda
 def random_negatives(questions: np.ndarray, pool: np.ndarray, split: Split, seed: list[int]) -> np.ndarray:
     """A random question of `pool` for each of `questions`, the same for a seed, that is no known duplicate of it."""
     return _draw_negatives(questions, pool, split, np.random.default_rng(seed))
+
+
+def both_ways(rankings: Rankings) -> Rankings:
+    """Each pair twice, from its left and from its right question: the left one is the anchor.
+
+    dos Santos et al. 2015, section 2.5: a negative question x makes the pairs (q1, x) and (q2, x), and a round has one
+    positive and one negative pair.
+    """
+    return Rankings(
+        np.concatenate([rankings.left, rankings.right]),
+        np.concatenate([rankings.right, rankings.left]),
+        np.concatenate([rankings.negatives] * 2),
+        np.concatenate([rankings.sets] * 2),
+    )

@@ -32,8 +32,10 @@ def file_name(epoch: int) -> str:
     return f"events.out.tfevents.{epoch:010d}"
 
 
-def epoch_scalars(epoch: int, losses: Losses, development_map: float | None) -> list[Scalar]:
-    """The points of an epoch (counted from 1): losses over the steps of all epochs, the epoch's loss and its MAP."""
+def epoch_scalars(
+    epoch: int, losses: Losses, development_map: float | None, development_accuracy: float | None = None
+) -> list[Scalar]:
+    """The points of an epoch (counted from 1): losses over the steps of all epochs, the epoch's loss and measures."""
     before = (epoch - 1) * len(losses.sums)
     spans = np.array_split(np.arange(len(losses.sums)), min(_POINTS, max(1, len(losses.sums))))
     points = [
@@ -41,7 +43,8 @@ def epoch_scalars(epoch: int, losses: Losses, development_map: float | None) -> 
         for span in spans
         if len(span)
     ]
-    measured = [] if development_map is None else [Scalar("development_map", epoch, development_map)]
+    values = {"development_map": development_map, "development_accuracy": development_accuracy}
+    measured = [Scalar(name, epoch, value) for name, value in values.items() if value is not None]
     return [*points, Scalar("loss/epoch", epoch, losses.mean), *measured]
 
 

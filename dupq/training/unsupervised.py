@@ -35,16 +35,16 @@ def learn(texts: pa.Table, settings: Settings) -> Reader:
     network = build(settings.encoder, vectors.table, settings.training.seed)
     network.set_vocabulary(vocabulary.words)
     network.prepare(token_ids(texts, vocabulary, settings)[0], [])
-    titles = _titles_and_bodies(texts, vocabulary, settings)
+    titles = titles_and_bodies(texts, vocabulary, settings)
     if len(titles.titles) > 1:
         with torch.random.fork_rng(devices=[]):
-            _train(network, titles, settings)
+            train_title_body(network, titles, settings)
     network.tune(None)
     return Reader(network.eval(), vocabulary, settings)
 
 
-def _titles_and_bodies(texts: pa.Table, vocabulary: Vocabulary, settings: Settings) -> TitlesAndBodies:
-    """The rows that have both."""
+def titles_and_bodies(texts: pa.Table, vocabulary: Vocabulary, settings: Settings) -> TitlesAndBodies:
+    """The rows of TEXTS that have both."""
     table = texts.filter(pc.and_(pc.not_equal(texts["title"], ""), pc.not_equal(texts["title"], texts["text"])))
     rows = zip(table["title"].to_pylist(), table["text"].to_pylist(), strict=True)
     bodies = pa.array([text[len(title) + 1 :] for title, text in rows], pa.string())
@@ -53,7 +53,8 @@ def _titles_and_bodies(texts: pa.Table, vocabulary: Vocabulary, settings: Settin
     return TitlesAndBodies(np.zeros(len(table), np.int64), *sides)
 
 
-def _train(network: Encoder, titles: TitlesAndBodies, settings: Settings) -> None:
+def train_title_body(network: Encoder, titles: TitlesAndBodies, settings: Settings) -> None:
+    """The phase of titles and bodies, all of its epochs."""
     phase = settings.title_body
     training = settings.training.changed(
         loss="softmax",

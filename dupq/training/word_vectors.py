@@ -13,7 +13,7 @@ import xxhash
 
 from dupq.errors import DupqError
 from dupq.settings.training import WordVectorSettings
-from dupq.training.vector_files import read_vectors
+from dupq.training.vector_files import FoundVectors, read_vectors
 
 SENTENCE_WORDS = 10_000  # gensim silently drops the rest of a longer sentence
 
@@ -35,11 +35,13 @@ def make_word_vectors(
     settings: WordVectorSettings,
     seed: int,
     taught: Callable[[list[str]], np.ndarray] | None = None,
+    from_file: Callable[[list[str]], FoundVectors] | None = None,
 ) -> WordVectors:
     """The words that are frequent enough, with their vectors, trained, random or read as `settings` say.
 
     `sentences` can be iterated several times. With one worker the same sentences and seed give the same vectors.
-    `taught` gives a teacher's vectors of words, one row each. Raises DupqError if no word is frequent enough, or for
+    `taught` gives a teacher's vectors of words, one row each; `from_file` those of a file, if not by the words
+    themselves. Raises DupqError if no word is frequent enough, or for
     what is wrong with a file of vectors.
     """
     counted = count_words(sentences, settings.counted_words)
@@ -55,7 +57,8 @@ def make_word_vectors(
         "cap: words over word_vectors.words": len(frequent) - len(words),
     }
     if settings.file:
-        vectors, absent = _from_file(words, settings, seed)
+        found = from_file(words) if from_file else read_vectors(settings.file, words, settings.dimensions)
+        vectors, absent = _filled(found, words, settings, seed)
         caps["words absent from word_vectors.file"] = absent
     elif settings.algorithm == "random":
         generator = np.random.default_rng(seed)
@@ -140,13 +143,13 @@ def _trained(
     return model.wv.vectors.astype(np.float32)
 
 
-def _from_file(words: list[str], settings: WordVectorSettings, seed: int) -> tuple[np.ndarray, int]:
+def _filled(found: FoundVectors, words: list[str], settings: WordVectorSettings, seed: int) -> tuple[np.ndarray, int]:
     """The vectors of a file, and how many of `words` it lacks.
 
     An absent word gets the mean of those that are there, or a random vector of its own: normal, with their mean
     and standard deviation over all values, and the same for the same word and seed in every archive.
     """
-    table, is_found = read_vectors(settings.file, words, settings.dimensions)
+    table, is_found = found
     if not is_found.any():
         raise DupqError(
             f"{settings.file}: none of the {len(words):,} words of the archive is in it; is it of another language, "

@@ -82,6 +82,21 @@ def test_questions_have_their_sites(run: Run) -> None:
     assert titles[BAD_SITE, 1] == TITLES[BAD_SITE, 1]
 
 
+@pytest.mark.parametrize("below", ["", "of a night"])
+def test_the_questions_of_a_run_of_one_sites_folder_have_their_site_and_titles(run: Run, below: str) -> None:
+    manifest = storage.read_json(f"{run.uri}/manifest.json")
+    folder = Path(manifest["inputs"]["questions"], f"site={BAD_SITE}")
+    for file in sorted(folder.iterdir()):
+        storage.move(str(file), str(folder / below / file.name))
+    manifest["inputs"]["questions"] = str(folder / below)
+    storage.write_json(f"{run.uri}/manifest.json", manifest)
+    one = dupq.open_run(run.uri)
+    rows = one.questions.arrow(["question_id"], [("site", "=", BAD_SITE)])
+    assert sorted(rows["question_id"].to_pylist()) == [1, 2, 3]
+    titles = one.titles([(BAD_SITE, 1), (BAD_SITE, 9), (CS, 1)])
+    assert {key: found.title for key, found in titles.items()} == {(BAD_SITE, 1): TITLES[BAD_SITE, 1]}
+
+
 def test_a_wrong_column_is_named_with_those_there_are(run: Run) -> None:
     with pytest.raises(DupqError, match="no column 'sure'; it has site_left"):
         run.pairs.arrow(["sure"])

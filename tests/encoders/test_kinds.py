@@ -37,8 +37,11 @@ def test_each_kind_builds_its_network_from_its_defaults(kind: str) -> None:
         ("bogdanova-sum", "encoder.kind=guess", "bow_cnn"),
         ("dupq", "encoder.units=5", "encoder.kind=word_bag does not read it"),
         ("dupq", "encoder.dropout=1", "encoder.dropout' is '1'; less than 1"),
-        ("othman-cnn", "encoder.widths=0", "encoder.widths"),
-        ("othman-cnn", "encoder.widths=a,3", "whole number"),
+        ("othman-cnn", "encoder.pool=0", "encoder.pool"),
+        ("othman-cnn", "encoder.kind=width_cnn,encoder.widths=0", "encoder.widths"),
+        ("othman-cnn", "encoder.kind=width_cnn,encoder.widths=a", "whole number"),
+        ("othman-lstm", "encoder.directions=back", "'forward' or 'both'"),
+        ("mappsent", "encoder.taken_from=test", "'archive' or 'training'"),
         ("othman-lstm", "encoder.pooling=max", "'final' or 'attention'"),
         ("othman-lstm", "encoder.similarity=dot", "'cosine', 'manhattan' or 'euclidean'"),
         ("arora-sif", "encoder.smoothing=0", "more than 0"),
@@ -47,7 +50,7 @@ def test_each_kind_builds_its_network_from_its_defaults(kind: str) -> None:
 )
 def test_a_wrong_setting_of_a_network_is_named(preset: str, assignment: str, named: str) -> None:
     with pytest.raises(SettingError, match=re.escape(named)):
-        network_settings(config.load(preset, [assignment]).encoder)
+        network_settings(config.load(preset, assignment.split(",")).encoder)
 
 
 def test_a_setting_that_its_network_does_not_read_stops_a_training_before_any_work(tmp_path: Path) -> None:

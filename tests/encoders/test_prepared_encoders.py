@@ -9,6 +9,7 @@ import pytest
 from inline import without_ray
 
 from dupq import storage
+from dupq.encoders.kinds import takes_from_training_alone
 from dupq.encoders.networks.mappsent import MappSent
 from dupq.encoders.networks.sif import SIF
 from dupq.encoders.saved import load
@@ -17,8 +18,9 @@ from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.pipelines.train import TrainingJob, train
 from dupq.settings import config
-from dupq.stages.training.prepare import Sentences
+from dupq.stages.training.prepare import Sentences, Sequences
 from dupq.tables import TEXTS
+from dupq.text.vocabulary import Vocabulary
 
 QUICK = ("word_vectors.dimensions=8", "word_vectors.epochs=1", "word_vectors.minimum_count=1")
 TOPICS = ("bread ovens", "train tickets", "graph theory", "bicycle chains", "visa rules", "coffee beans")
@@ -52,7 +54,7 @@ def trained(archive: str, output: Path, preset: str, *assignments: str) -> str:
 
 
 def test_mappsent_goes_from_dump_to_clusters_and_reads_the_answers(archive: str, tmp_path: Path) -> None:
-    encoder = trained(archive, tmp_path / "encoder", "mappsent-pca", "text.dates=date")
+    encoder = trained(archive, tmp_path / "encoder", "mappsent-pca", "text.dates=date", "text.tokens=words")
     saved = load(encoder)
     assert isinstance(saved.network, MappSent)
     assert {"sourdough", "date", "choose", "do"} <= set(saved.vocabulary.words)
@@ -96,3 +98,17 @@ def test_sentences_are_those_of_all_folders_or_of_some_texts_of_each(tmp_path: P
     some = Sentences(folders, config.load("bogdanova-sum", ["word_vectors.sentences=2"]))
     assert len(list(some)) in (2, 3)
     assert ["ovens", "are", "hot"] in list(some)
+
+
+def test_texts_that_are_held_out_are_left_out_of_what_is_summed(tmp_path: Path) -> None:
+    columns = [pa.array([1, 2, 3], pa.int64()), pa.array([""] * 3), pa.array(["bread", "oven bread", "oven"])]
+    storage.write_table(str(tmp_path / "part-0.parquet"), pa.table(columns, schema=TEXTS), TEXTS)
+    settings = config.load("dupq", ["text.word_form=written"])
+    vocabulary = Vocabulary(["bread", "oven"], settings.text)
+    whole = Sequences(str(tmp_path), vocabulary, settings)
+    some = Sequences(str(tmp_path), vocabulary, settings, np.array([2, 9]))
+    assert [ids.tolist() for ids in whole] == [[2], [3, 2], [3]]
+    assert [ids.tolist() for ids in some] == [ids.tolist() for ids in some] == [[2], [3]]
+    for name, is_alone in (("arora-sif", True), ("mappsent", True), ("dupq", False), ("bogdanova-sum", False)):
+        assert takes_from_training_alone(config.load(name)) == is_alone
+    assert not takes_from_training_alone(config.load("arora-sif", ["encoder.taken_from=archive"]))

@@ -188,6 +188,8 @@ def test_the_presets_have_the_papers_numbers(preset: str, components: int) -> No
         "removed",
         "content",
     )
+    assert (settings.text.tokens, settings.encoder.taken_from) == ("written", "training")
+    assert settings.training.positives == "links"
     words = settings.word_vectors
     assert (words.algorithm, words.objective, words.negative, words.sample, words.epochs) == (
         "skip-gram",

@@ -34,7 +34,7 @@ def test_average_precision_by_hand() -> None:
     assert average_precision([9, 1, 8, 2], {1, 2}, 10) == pytest.approx((1 / 2 + 2 / 4) / 2)
     assert average_precision([9, 1, 8, 2], {1, 2}, 3) == pytest.approx((1 / 2) / 2)
     assert average_precision([], {1}, 10) == 0
-    assert average_precision([1], {1, 2, 3}, 1) == 1
+    assert average_precision([1], {1, 2, 3}, 1) == pytest.approx(1 / 3)
 
 
 def test_retrieval_measures_by_hand() -> None:

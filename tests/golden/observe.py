@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from encoder_settings import QUICK_LEARNER
 
 from dupq import storage
 from dupq.encoders.build import build
@@ -45,7 +46,13 @@ def observe(folder: Path) -> Answers:
     sample = write_sample(folder / "dump", questions=400)
     archive = str(folder / "archive")
     ingest(IngestJob((str(sample.archive),), archive, answers=True))
-    trained = ("training.epochs=2", "word_vectors.dimensions=20", "encoder.units=16", "training.development_pool=100")
+    trained = (
+        *QUICK_LEARNER,
+        "training.epochs=2",
+        "word_vectors.dimensions=20",
+        "encoder.units=16",
+        "training.development_pool=100",
+    )
     job = TrainingJob(f"{archive}/questions", f"{archive}/links", str(folder / "trained"), "bogdanova-max", trained)
     training = train(job)
     encoder = put_together(f"{archive}/questions", str(folder / "encoder"))

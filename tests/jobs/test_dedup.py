@@ -17,12 +17,13 @@ from inline import without_ray
 from trained import TrainedSample
 
 from dupq import storage
-from dupq.errors import DupqError, GateError, SettingError
+from dupq.errors import DupqError, GateError, LeaseError, SettingError
 from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.pipelines.evaluate import EvaluationJob, evaluate
 from dupq.pipelines.gates import Gates
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.report.summary import summary
+from dupq.runs import lease
 from dupq.runs.writer import Run
 from dupq.settings.dedup import CalibrationSettings
 from dupq.shards import Shard, question_shards
@@ -284,6 +285,36 @@ def test_a_finished_run_is_rid_of_the_work_that_nothing_needs(
     kept = {path.name for path in (tmp_path / run.run_id / "work" / "neighbours").iterdir()}
     assert kept == {"asked.json", "nearest", "plan.json"}
     assert contents(again) == contents(run)
+
+
+def test_what_a_finished_run_lacks_of_its_end_is_done_only_under_its_lease(
+    run: Run, trained_sample: TrainedSample, tmp_path: Path
+) -> None:
+    place = tmp_path / run.run_id
+    shutil.copytree(run.uri, place)
+    again = job(trained_sample, tmp_path)
+    with lease.held(str(place)), pytest.raises(LeaseError):
+        dedup(again)  # latest.json is not there
+    assert not (tmp_path / "latest.json").exists()
+    assert (place / "work" / "neighbours" / "directed").exists()
+    dedup(again)
+    assert not (place / "work" / "neighbours" / "directed").exists()
+    for lacking in (place / "report.html", tmp_path / "latest.json"):
+        kept = lacking.read_bytes()
+        lacking.unlink()
+        with lease.held(str(place)), pytest.raises(LeaseError):
+            dedup(again)
+        assert not lacking.exists()
+        dedup(again)
+        assert lacking.read_bytes() == kept
+    (place / "work" / "left").write_text("over")
+    with lease.held(str(place)):
+        dedup(again)  # another job is at its end
+        assert (place / "work" / "left").exists()
+    dedup(again)
+    assert not (place / "work" / "left").exists()
+    with lease.held(str(place)):
+        dedup(again)  # there is nothing to do
 
 
 def test_a_run_tells_what_it_did_beside_its_tables(run: Run) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import safetensors.numpy
+from encoder_settings import QUICK_LEARNER
 from inline import without_ray
 
 from dupq import storage
@@ -27,6 +28,7 @@ from dupq.pipelines.train import TrainingJob, train
 from dupq.sample.archive import write_sample
 
 ROOT = Path(__file__).parents[2]
+LEARNER = tuple(one for one in QUICK_LEARNER if not one.startswith("training.learning_rate"))
 SETTINGS = (
     "training.epochs=6",
     "training.learning_rate=0.05",
@@ -38,6 +40,7 @@ SETTINGS = (
     "word_vectors.epochs=1",
     "encoder.units=50",
     "encoder.kind=width_cnn",  # it has dropout
+    *LEARNER,
 )
 
 

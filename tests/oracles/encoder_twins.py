@@ -74,11 +74,11 @@ def sigmoid(values: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-values))
 
 
-def lstm_states(weights: Weights, ids: list[int]) -> list[np.ndarray]:
+def lstm_states(weights: Weights, ids: list[int], cell: str = "cell") -> list[np.ndarray]:
     """Equations 1 to 6 of Othman et al. 2021: h_1 ... h_T."""
-    w_i, w_f, w_c, w_o = np.split(weights["cell.weight_ih_l0"], 4)
-    u_i, u_f, u_c, u_o = np.split(weights["cell.weight_hh_l0"], 4)
-    b_i, b_f, b_c, b_o = np.split(weights["cell.bias_ih_l0"], 4)
+    w_i, w_f, w_c, w_o = np.split(weights[f"{cell}.weight_ih_l0"], 4)
+    u_i, u_f, u_c, u_o = np.split(weights[f"{cell}.weight_hh_l0"], 4)
+    b_i, b_f, b_c, b_o = np.split(weights[f"{cell}.bias_ih_l0"], 4)
     h = c = np.zeros(len(b_i))
     states = []
     for word in ids:
@@ -93,12 +93,12 @@ def lstm_states(weights: Weights, ids: list[int]) -> list[np.ndarray]:
     return states
 
 
-def gru_states(weights: Weights, ids: list[int]) -> list[np.ndarray]:
+def gru_states(weights: Weights, ids: list[int], cell: str = "cell") -> list[np.ndarray]:
     """The GRU of Cho et al. 2014 as torch documents it: the reset gate works on U h + b."""
-    w_r, w_z, w_n = np.split(weights["cell.weight_ih_l0"], 3)
-    u_r, u_z, u_n = np.split(weights["cell.weight_hh_l0"], 3)
-    b_r, b_z, b_n = np.split(weights["cell.bias_ih_l0"], 3)
-    d_r, d_z, d_n = np.split(weights["cell.bias_hh_l0"], 3)
+    w_r, w_z, w_n = np.split(weights[f"{cell}.weight_ih_l0"], 3)
+    u_r, u_z, u_n = np.split(weights[f"{cell}.weight_hh_l0"], 3)
+    b_r, b_z, b_n = np.split(weights[f"{cell}.bias_ih_l0"], 3)
+    d_r, d_z, d_n = np.split(weights[f"{cell}.bias_hh_l0"], 3)
     h = np.zeros(len(b_r))
     states = []
     for word in ids:
@@ -112,10 +112,16 @@ def gru_states(weights: Weights, ids: list[int]) -> list[np.ndarray]:
 
 
 def recurrent(weights: Weights, ids: list[int], cell: str, pooling: str) -> np.ndarray:
-    """The final state, or equations 8 to 10 of Othman et al. 2021."""
-    states = (lstm_states if cell == "lstm" else gru_states)(weights, ids)
+    """The final state, or equations 8 to 10 of Othman et al. 2021; r in R^2L where a second one reads backwards."""
+    states_of = lstm_states if cell == "lstm" else gru_states
+    states = states_of(weights, ids)
+    final = states[-1]
+    if "back.weight_ih_l0" in weights:
+        back = states_of(weights, ids[::-1], "back")[::-1]
+        final = np.concatenate([final, back[0]])
+        states = [np.concatenate(both) for both in zip(states, back, strict=True)]
     if pooling == "final":
-        return states[-1]
+        return final
     w_h, b_h = weights["attention.projection.weight"], weights["attention.projection.bias"]
     exponents = [np.exp(np.tanh(w_h @ h_i + b_h) @ weights["attention.context"]) for h_i in states]
     return sum(exponent / sum(exponents) * h_i for exponent, h_i in zip(exponents, states, strict=True))
@@ -133,6 +139,20 @@ def width_cnn(weights: Weights, ids: list[int], widths: tuple[int, ...]) -> np.n
             ]
             features.append(max(feature_map))
     return weights["connected.weight"] @ np.array(features) + weights["connected.bias"]
+
+
+def stacked_cnn(weights: Weights, ids: list[int], layers: int, pool: int, divisor: float) -> np.ndarray:
+    """Sections 4.1 to 4.3 and 5.4 of Othman et al. 2021: equation 11 and pooling, layer after layer."""
+    rows = [weights["words.weight"][i] for i in ids]
+    for layer in range(layers):
+        filters, b = weights[f"convolutions.{layer}.weight"], weights[f"convolutions.{layer}.bias"]  # (m, d, w), (m,)
+        behind = rows + [np.zeros(filters.shape[1])] * (filters.shape[2] - 1)
+        maps = [
+            np.maximum(0, np.tensordot(filters, np.array(behind[i : i + filters.shape[2]]).T, 2) + b)
+            for i in range(len(rows))
+        ]
+        rows = [np.max(maps[start : start + pool], axis=0) for start in range(0, len(maps), pool)]
+    return (weights["connected.weight"] @ np.max(rows, axis=0) + weights["connected.bias"]) / divisor
 
 
 def cosine(left: np.ndarray, right: np.ndarray) -> float:

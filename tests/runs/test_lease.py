@@ -138,6 +138,24 @@ def test_of_many_that_ask_at_once_one_gets_it(tmp_path: Path) -> None:
     assert len(got) == 1
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *({"seen": seen} for seen in ("", "soon", "2026-11-21T22:00:00", "9999-12-31T23:59:59+00:00", 7, None)),
+        *({"since": since} for since in ("<b>", None)),
+        *({"process": process} for process in (0, -1, 1 << 70, "1")),
+    ],
+)
+@pytest.mark.parametrize("machine", ["elsewhere/1", lease._machine()])
+def test_a_lease_whose_fields_are_damaged_is_over(damage: dict[str, object], machine: str, tmp_path: Path) -> None:
+    with lease.held(str(tmp_path)):
+        place = newest(tmp_path)
+        holder = {**storage.read_json(place), "machine": machine}
+    storage.write_json(place, {**holder, **damage})
+    with lease.held(str(tmp_path)):
+        assert newest(tmp_path).endswith("000002.json")
+
+
 def test_a_lease_that_is_rubbish_is_taken_over(tmp_path: Path) -> None:
     storage.write_bytes(f"{tmp_path}/leases/000004.json", b"[]")
     with lease.held(str(tmp_path)):

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from dupq import storage
+from dupq.errors import StorageError
 from dupq.runs import log, progress
 
 LOGGER = logging.getLogger("dupq.tests.log")
@@ -76,9 +78,40 @@ def test_of_two_runs_each_has_its_own_lines(tmp_path: Path) -> None:
     assert (kept(tmp_path / "one"), kept(tmp_path / "two")) == (["of one"], ["of two"])
 
 
-def test_lines_are_kept_on_s3_when_a_stage_ends(s3: str) -> None:
-    from dupq import storage
+def test_lines_that_could_not_be_written_are_written_the_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    with progress.of_stage(str(run), "texts", {}):
+        LOGGER.info("first")
+    with monkeypatch.context() as patch, progress.of_stage(str(run), "encode", {}):
+        patch.setattr(storage, "write_bytes", fails)
+        LOGGER.info("last")
+    assert kept(run) == ["first"]
+    progress.end(str(run), "finished")
+    assert kept(run) == ["first", "last"]
 
+
+def test_a_run_whose_log_cannot_be_written_takes_none_of_the_lines_of_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    with progress.of_stage(str(one), "texts", {}):
+        LOGGER.info("of one")
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "write_bytes", fails)
+        LOGGER.info("lost")
+        with progress.of_stage(str(two), "texts", {}):
+            LOGGER.info("of two")
+    progress.end(str(two), "finished")
+    assert (kept(one), kept(two)) == (["of one"], ["of two"])
+
+
+def fails(uri: str, content: bytes) -> None:
+    raise StorageError(f"{uri}: no disk")
+
+
+def test_lines_are_kept_on_s3_when_a_stage_ends(s3: str) -> None:
     with progress.of_stage(f"{s3}/logged/run", "texts", {}):
         LOGGER.info("on S3")
     assert b"on S3" in storage.read_bytes(f"{s3}/logged/run/run.log")

@@ -2,15 +2,16 @@
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from dupq import storage
-from dupq.errors import DupqError
+from dupq.errors import DupqError, LeaseError
 from dupq.execution.tasks import Report
-from dupq.runs import progress, stage_records, writer
+from dupq.runs import lease, progress, stage_records, writer
 from dupq.settings.config import Settings
 from dupq.shards import question_shards
 
@@ -107,6 +108,22 @@ def test_a_run_that_succeeded_and_lost_a_file_is_repaired(job: Job, path: str, h
     assert job.again() == []
 
 
+@pytest.mark.parametrize("path", ["table/d", "manifest.json"])
+def test_a_finished_run_is_mended_only_by_the_job_that_has_its_lease(job: Job, path: str) -> None:
+    run = job.run()
+    with lease.held(run.uri):
+        assert job.again() == []  # nothing is written
+    Path(run.path(path)).unlink()
+    there = {file.relative for file in storage.list_files(run.uri)}
+    with lease.held(run.uri):
+        with pytest.raises(LeaseError):
+            job.again()
+        assert {file.relative for file in storage.list_files(run.uri)} - there == {"leases/000002.json"}
+        assert Path(run.path("_SUCCESS")).exists()
+    job.again()
+    assert Path(run.path(path)).exists()
+
+
 @pytest.mark.parametrize("harm", HARMS)
 def test_a_run_that_lost_its_description_only_is_described_again_also_where_its_work_was_removed(
     job: Job, harm: Callable[[str], None]
@@ -161,11 +178,37 @@ def test_the_latest_run_is_named_again_where_a_kill_left_it_unnamed(job: Job) ->
 
 def test_a_run_that_succeeded_later_stays_the_latest(job: Job) -> None:
     job.run()
-    other = writer.open_run(job.output, {}, {"other": 1}, Settings(), {})
-    other.describe()
-    other.succeed()
+    other = another(job)
     job.again()
-    assert storage.read_json(f"{job.output}/latest.json")["run_id"] == other.run_id
+    assert named(job) == other.run_id
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_the_latest_run_stays_the_latest_while_its_success_is_damaged(job: Job, harm: Callable[[str], None]) -> None:
+    older = job.run()
+    latest = another(job)
+    harm(latest.path("_SUCCESS"))
+    assert job.again() == []
+    assert named(job) == latest.run_id
+    newest = another(job, 2)
+    assert named(job) == newest.run_id
+    shutil.rmtree(newest.uri)
+    assert job.again() == []
+    assert named(job) == older.run_id
+
+
+def another(job: Job, number: int = 1) -> writer.Run:
+    """A later run beside the job's."""
+    run = writer.open_run(job.output, {}, {"other": number}, Settings(), {})
+    run.stage("first", Report)
+    progress.end(run.uri, "finished")
+    run.describe()
+    run.succeed()
+    return run
+
+
+def named(job: Job) -> str:
+    return str(storage.read_json(f"{job.output}/latest.json")["run_id"])
 
 
 def test_the_line_of_a_stage_tells_its_counts_and_not_each_of_its_files(job: Job) -> None:
@@ -201,6 +244,21 @@ def test_what_people_fill_in_does_not_damage_a_run(job: Job, monkeypatch: pytest
     Path(run.path("review.tsv")).write_text("filled in")
     assert job.again() == []
     assert Path(run.path("review.tsv")).read_text() == "filled in"
+
+
+def test_the_files_of_an_earlier_run_are_read_once_in_each_version(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(FILES, "second", ("clusters/d", "embeddings/e"))
+    run, read, checksum = job.run(), [], storage.checksum
+    monkeypatch.setattr(storage, "checksum", lambda uri: (read.append(uri), checksum(uri))[1])
+    for _ in range(2):
+        assert writer.previous_run(job.output) == run.uri
+        assert stage_records.is_intact(run.uri, "second", (run.path("embeddings"),))
+    assert sorted(read) == [run.path(path) for path in ("clusters/d", "embeddings/e", "metrics.json")]
+    content = Path(run.path("embeddings/e")).read_bytes()
+    for other in (content.swapcase(), content):
+        storage.write_bytes(run.path("embeddings/e"), other)
+        assert stage_records.is_intact(run.uri, "second", (run.path("embeddings"),)) == (other == content)
+        assert read.pop() == run.path("embeddings/e")
 
 
 def test_an_earlier_run_that_lost_a_table_is_refused(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,12 @@ def test_bogdanovas_preset_has_the_papers_numbers() -> None:
     assert settings.word_vectors.dimensions == 200
     assert (settings.encoder.units, settings.encoder.window, settings.encoder.pooling) == (300, 3, "sum")
     assert settings.training.learning_rate == 0.005
-    assert settings.text.code == "removed"
+    assert (settings.text.code, settings.text.tokens) == ("removed", "punctuation")
+    training = settings.training
+    assert (training.positives, training.negatives, training.best_epoch) == ("links", 1, "accuracy")
+    assert (training.negatives_drawn, training.negative_pairs) == ("once", "random")
+    highest = config.load("bogdanova-max")
+    assert highest == settings.changed(encoder=settings.encoder.changed(pooling="max"))
 
 
 def test_the_other_presets_have_their_papers_numbers() -> None:
@@ -44,13 +49,18 @@ def test_the_other_presets_have_their_papers_numbers() -> None:
             10.0,
             20,
         )
-    for name in ("lstm", "gru", "alstm", "cnn"):
+        assert (settings.training.anchors, settings.training.negatives_drawn) == ("apart", "once")
+        assert (settings.training.positives, settings.word_vectors.minimum_count) == ("links", 1)
+    for name in ("lstm", "gru", "alstm", "cnn-widths", "cnn"):
         settings = config.load(f"othman-{name}")
         assert (settings.word_vectors.dimensions, settings.encoder.similarity) == (300, "manhattan")
         assert (settings.training.loss, settings.training.epochs) == ("mean_squared_error", 25)
+        assert (settings.text.fields, settings.training.positives) == ("title", "links")
     assert (settings.encoder.filters, settings.encoder.dropout, settings.training.batch_size) == (32, 0.5, 128)
     assert (settings.training.optimizer, settings.training.learning_rate) == ("adam", 0.01)
+    assert (settings.encoder.layers, settings.encoder.window, settings.encoder.pool) == (3, 3, 2)
     lstm = config.load("othman-alstm")
+    assert lstm.encoder.directions == "both"
     assert (lstm.encoder.units, lstm.training.gradient_clipping, lstm.training.batch_size) == (50, 1.25, 64)
     assert (lstm.training.optimizer, lstm.encoder.pooling) == ("adadelta", "attention")
 
@@ -131,6 +141,13 @@ def test_settings_that_say_only_how_are_no_part_of_the_answer() -> None:
     assert config.answer_settings(settings) == config.answer_settings(others)
     changed = config.load(assignments=["encode.batch_size=9"])
     assert config.answer_settings(settings) != config.answer_settings(changed)
+
+
+@pytest.mark.parametrize("setting", ["word_vectors.file", "teacher.encoder", "calibration.prior"])
+def test_the_address_of_a_file_is_no_part_of_the_answer(setting: str) -> None:
+    there = config.load(assignments=[f"{setting}=/there"])
+    assert there != config.load()
+    assert config.answer_settings(there) == config.answer_settings(config.load())
 
 
 def test_only_free_sections_of_an_encoders_settings_may_change() -> None:

@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 from dupq import storage
+from dupq.runs.layout import RunLayout
 from dupq.settings.text import TextSettings
 from dupq.shards import Shard
 from dupq.stages import earlier
@@ -25,6 +27,17 @@ def shards(folder: Path) -> list[Shard]:
         schema = pa.schema([field.with_nullable(True) for field in QUESTIONS])
         storage.write_table(shard.uri, pa.Table.from_pylist(rows, schema), schema)
     return made
+
+
+def test_on_gpus_no_earlier_embeddings_are_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    since = RunLayout(str(tmp_path), (), "", None, None, None, None)
+    texts = earlier.Earlier("", "", since.path("embeddings"), [])
+    monkeypatch.setattr(storage, "read_bytes", lambda uri: pytest.fail(uri))
+    monkeypatch.setattr(storage, "list_files", lambda uri, suffix="": pytest.fail(uri))
+    assert earlier.earlier_embeddings(since, {"device": "gpu"}, texts) is None
+    assert "anew: on GPUs" in capsys.readouterr().out
 
 
 def test_files_beyond_those_that_are_read_for_a_shard_are_counted_and_their_questions_made_anew(tmp_path: Path) -> None:

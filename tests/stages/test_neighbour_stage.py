@@ -19,7 +19,7 @@ import ray
 from scipy import sparse
 
 from dupq import storage
-from dupq.errors import SettingError
+from dupq.errors import DupqError, SettingError
 from dupq.execution.tasks import Report, run_tasks
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.exact import exact_scores, rule_of, side_of
@@ -30,14 +30,14 @@ from dupq.runs.layout import NeighbourFiles
 from dupq.settings.config import Settings
 from dupq.settings.dedup import NeighbourSettings
 from dupq.shards import Shard
-from dupq.stages.neighbours import beyond_lists, exact
+from dupq.stages.neighbours import beyond_lists, exact, increment
 from dupq.stages.neighbours.beyond_lists import ABOVE_FLOOR, FULL, LEFT_OUT, find_beyond_lists
 from dupq.stages.neighbours.changes import to_sites
 from dupq.stages.neighbours.increment import find_neighbours_since
 from dupq.stages.neighbours.plan import block_rows
 from dupq.stages.neighbours.search import find_neighbours
 from dupq.stages.neighbours.tables import SearchRequest, directed_rows, read_nearest
-from dupq.tables import embeddings
+from dupq.tables import NEAREST, embeddings
 from dupq.text.keys import ID_BITS, Sites
 
 SITES = ["a.example.com", "b.example.com", "c.example.com"]
@@ -373,6 +373,42 @@ def test_an_earlier_run_that_lost_a_file_is_not_believed(tmp_path: Path, capsys:
     find_neighbours_since(files, made, search_request(), before)
     assert "has lost some of its neighbours" in capsys.readouterr().out
     assert lists(files) == found
+
+
+def test_a_question_that_has_no_list_in_the_earlier_run_is_searched_again(tmp_path: Path) -> None:
+    archive, wanted = made_up([150, 40, 0], seed=7), search_request(block_rows=40)
+    before, _ = search(archive, tmp_path / "before", wanted)
+    full = lists(before)
+    place = storage.list_files(before.nearest, ".parquet")[1].uri
+    storage.write_table(place, storage.read_table(place, NEAREST).slice(7), NEAREST)
+    record = storage.read_json(f"{before.run}/stages/neighbours.json")
+    size, checksum, _ = storage.as_written(place)
+    record["outputs"][place.removeprefix(f"{before.run}/")] |= {"size": size, "checksum": checksum}
+    storage.write_json(f"{before.run}/stages/neighbours.json", record)
+    files, made = write(archive, tmp_path / "since", SITES)
+    report = find_neighbours_since(files, made, wanted, before)
+    assert report.counts["questions without a list in the earlier run"] == report.counts["questions searched"] == 7
+    assert lists(files) == full
+
+
+def test_lists_that_are_gone_when_they_are_to_be_taken_over_are_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive, wanted = made_up([150, 40, 0], seed=7), search_request(block_rows=40)
+    before, _ = search(archive, tmp_path / "before", wanted)
+    full, groups = lists(before), increment.groups
+
+    def pruned(*arguments: Any) -> list[str]:
+        Path(storage.list_files(before.nearest, ".parquet")[0].uri).unlink(missing_ok=True)
+        return groups(*arguments)
+
+    files, made = write(archive, tmp_path / "since", SITES)
+    with monkeypatch.context() as patch:
+        patch.setattr(increment, "groups", pruned)
+        with pytest.raises(DupqError, match="lists of neighbours are gone since"):
+            find_neighbours_since(files, made, wanted, before)
+    find_neighbours_since(files, made, wanted, before)
+    assert lists(files) == full
 
 
 @pytest.mark.parametrize("is_lost_first", [True, False])

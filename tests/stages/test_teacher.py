@@ -100,6 +100,8 @@ def test_a_teacher_that_is_none_and_one_that_reads_other_texts_are_clear_errors(
         job(trained_sample, tmp_path, f"teacher.encoder={tmp_path}").check()
     with pytest.raises(SettingError, match=r"'teacher\.encoder' is ''.*word_vectors\.algorithm=teacher"):
         job(trained_sample, tmp_path, "teacher.encoder=").check()
-    with pytest.raises(DupqError, match=r"the teacher reads text\.code=removed.*kept, title\+body; set them alike"):
+    with pytest.raises(
+        DupqError, match=r"the teacher reads text\.code=removed.*kept, words, title\+body; set them alike"
+    ):
         train(job(trained_sample, tmp_path / "x", "text.code=kept"))
     assert not storage.exists(str(tmp_path / "x" / "latest.json"))

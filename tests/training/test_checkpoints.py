@@ -201,3 +201,18 @@ def test_what_is_left_half_written_is_no_checkpoint(tmp_path: Path) -> None:
     storage.write_bytes(f"{tmp_path}/cut/epoch-00003.safetensors", b"of a dead attempt")
     pieces = go_on(str(tmp_path / "cut"), "adam", 3, maps)
     assert all(torch.equal(whole[name], pieces[name]) for name in whole)
+
+
+def test_where_a_row_has_an_accuracy_the_best_epoch_is_by_it() -> None:
+    maps, accuracies = [0.4, 0.1, 0.2], [0.6, 0.9, 0.9]
+    curve: list[Epoch] = [
+        {"epoch": epoch, "loss": 1.0, "development_map": value, "development_accuracy": accuracy, "examples": 9}
+        for epoch, (value, accuracy) in enumerate(zip(maps, accuracies, strict=True), 1)
+    ]
+    assert Progress(curve).best == 2
+    assert Progress(curve).is_over(9, patience=1)
+    unmeasured: list[Epoch] = [{**row, "development_map": None, "development_accuracy": None} for row in curve]
+    assert Progress(unmeasured).best == 3
+    assert "the best is epoch 2, development accuracy 0.900" in picture(curve)
+    tags = [point.tag for point in epoch_scalars(1, Losses(np.ones(1), np.ones(1, int)), 0.5, 0.6)]
+    assert tags[-2:] == ["development_map", "development_accuracy"]

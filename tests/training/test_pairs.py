@@ -240,3 +240,20 @@ def test_a_wrong_line_is_an_error_that_names_it(line: str, reason: str) -> None:
 def test_a_pair_file_that_is_no_text_is_an_error() -> None:
     with pytest.raises(DupqError, match=r"f\.tsv: not a text in UTF-8"):
         read_pairs(b"\xff\xfe1\t2", SITES, "f.tsv")
+
+
+def test_random_pairs_are_of_two_questions_of_the_pool_that_do_not_duplicate_each_other() -> None:
+    split = split_links(TREES, SETTINGS)
+    training = SETTINGS.changed(negative_pairs="random", negatives=3)
+    used, pool = positives(TREES, split, training).pairs, np.setdiff1d(np.arange(100), [0, 10])
+    found = epoch_examples(used, pool, split, training, 1)
+    assert isinstance(found, Pairs)
+    negative = found.labels == 0
+    assert negative.sum() == 3 * len(used)
+    left, right = found.left[negative], found.right[negative]
+    assert np.isin(left, pool).all()
+    assert np.isin(right, pool).all()
+    assert (left != right).all()
+    both_known = (split.set_of(left) >= 0) & (split.set_of(right) >= 0)
+    assert (split.set_of(left) != split.set_of(right))[both_known].all()
+    assert np.isin(left, used).mean() < 0.7  # a half of the pool has duplicates; of linked pairs it would be all

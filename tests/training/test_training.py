@@ -106,6 +106,7 @@ PAPERS = [
     "othman-gru",
     "othman-alstm",
     "othman-cnn",
+    "othman-cnn-widths",
 ]
 
 
@@ -170,7 +171,7 @@ def test_the_stranger_that_scores_highest_is_the_one_that_is_used() -> None:
     chosen = quick("dos-santos-bow-cnn").training
     split = split_links(DUPLICATES, chosen)
     network = build(quick("dos-santos-bow-cnn").encoder, VECTORS, seed=1).eval()
-    examples = epoch_examples(DUPLICATES, np.arange(40), split, chosen, 1)
+    examples = epoch_examples(DUPLICATES, np.arange(40), split, chosen.changed(anchors="together"), 1)
     assert isinstance(examples, Rankings)
     assert examples.negatives.shape == (20, 20)
     assert (examples.negatives // 2 != examples.left[:, None] // 2).all()
@@ -179,14 +180,36 @@ def test_the_stranger_that_scores_highest_is_the_one_that_is_used() -> None:
         found = network(*pad([SEQUENCES[left], SEQUENCES[right]]))
         return network.score(found.rows(0, 1), found.rows(1, 2)).item()
 
-    expected = 0.0
-    for left, right, negatives, _ in zip(*(column[:3].tolist() for column in examples), strict=True):
-        for anchor in (left, right):
-            hardest = max(score(anchor, stranger) for stranger in negatives)
-            expected += np.log1p(np.exp(-10 * (score(left, right) - hardest)))
     three = Rankings(*(column[:3] for column in examples))
     still = torch.optim.SGD(network.parameters(), lr=0.0)
-    assert train_epoch(network, still, SEQUENCES, three, chosen).mean == pytest.approx(expected / 3, rel=1e-4)
+    for anchors in ("together", "apart"):
+        expected = 0.0
+        for left, right, negatives, _ in zip(*(column.tolist() for column in three), strict=True):
+            for anchor in (left, right) if anchors == "together" else (left,):
+                hardest = max(score(anchor, negative) for negative in negatives)
+                expected += np.log1p(np.exp(-10 * (score(left, right) - hardest)))
+        losses = train_epoch(network, still, SEQUENCES, three, chosen.changed(anchors=anchors))
+        assert losses.mean == pytest.approx(expected / 3, rel=1e-4)
+
+
+def test_apart_each_pair_has_a_round_from_either_question_with_the_same_negatives() -> None:
+    chosen = quick("dos-santos-bow-cnn").training
+    split = split_links(DUPLICATES, chosen)
+    together, apart = (
+        epoch_examples(DUPLICATES, np.arange(40), split, chosen.changed(anchors=anchors), 1)
+        for anchors in ("together", "apart")
+    )
+    assert isinstance(together, Rankings)
+    assert isinstance(apart, Rankings)
+    expected = {
+        tuple(sides): (negatives.tolist(), int(own))
+        for left, right, negatives, own in zip(*together, strict=True)
+        for sides in ((left, right), (right, left))
+    }
+    found = {(left, right): (negatives.tolist(), int(own)) for left, right, negatives, own in zip(*apart, strict=True)}
+    assert len(apart.left) == 2 * len(together.left)
+    assert found == expected
+    assert chosen.anchors == "apart"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from dupq.encoders.network_settings import NetworkSettings
+from dupq.encoders.network_settings import CountedSettings
 from dupq.encoders.protocol import Embedding, Encoder
 from dupq.encoders.unpadded import in_blocks, sums_of_words
 from dupq.encoders.word_sums import (
@@ -27,7 +27,7 @@ from dupq.settings.section import Components
 from dupq.text.token_ids import TokenIds
 
 
-class MappSentSettings(NetworkSettings):
+class MappSentSettings(CountedSettings):
     """Of MappSent."""
 
     kind: Literal["mappsent"] = "mappsent"
@@ -43,10 +43,12 @@ class MappSentSettings(NetworkSettings):
 class MappSent(Encoder):
     """Section 3: s = sum_w v_w; u = s/|s|; m = (u - mean) R; then m less its projections on principal components.
 
-    The mean is that of u over all questions, as Artetxe et al. centre whole spaces. R minimises the sum over the
-    known duplicates of |(u_left - mean) R - (u_right - mean)|^2 among orthogonal matrices. Left is the older question
-    of a pair: the paper maps original questions onto related ones, and then, as here, both by the same R. Components
-    are those of m over all questions. Without mapping this is the paper's MappSent-: the plain sum, less components.
+    The mean is that of u over the questions that `prepare` is given, as Artetxe et al. centre whole spaces: the whole
+    archive, or with `encoder.taken_from` = "training" (section 3: "PCA on the training dataset") all that is not held
+    out. R minimises the sum over the known duplicates of |(u_left - mean) R - (u_right - mean)|^2 among orthogonal
+    matrices. Left is the older question of a pair: the paper maps original questions onto related ones, and then, as
+    here, both by the same R. Components are those of m over the questions of the mean. Without mapping this is the
+    paper's MappSent-: the plain sum, less components.
 
     An orthogonal map of both questions does not change their cosine. So MappSent differs from MappSent- by centring and
     by components of centred vectors of length 1; R itself changes no score.

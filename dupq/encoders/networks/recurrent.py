@@ -23,7 +23,10 @@ class RecurrentSettings(LearnedSettings):
     """Of Recurrent."""
 
     kind: Literal["lstm", "gru"] = "lstm"
-    units: Length = Field(300, description="Length of an embedding.")
+    units: Length = Field(300, description="Length of a state, and of an embedding.")
+    directions: Literal["forward", "both"] = Field(
+        "forward", description="both: a second one reads backwards, and an embedding is twice as long."
+    )
     pooling: Literal["final", "attention"] = Field(
         "final", description="The state after the last word, or a mean of all by attention."
     )
@@ -31,45 +34,60 @@ class RecurrentSettings(LearnedSettings):
 
     def network(self, word_vectors: np.ndarray) -> "Recurrent":
         """See NetworkSettings."""
-        return Recurrent(self.words(word_vectors), self.kind, self.units, self.pooling, self.similarity)
+        words, reads_back = self.words(word_vectors), self.directions == "both"
+        return Recurrent(words, self.kind, self.units, self.pooling, self.similarity, reads_back)
 
 
 class Recurrent(Encoder):
     """The final state h_T of an LSTM (equations 1 to 6) or GRU, or with attention a mean of all its states.
 
     Attention, equations 8 to 10: e_i = tanh(W_h h_i + b_h), alpha = softmax over i of e_i u_h, r = sum_i alpha_i h_i.
-    The paper has r in R^2L once, but h_i sums up "the question up to x_i": there is one direction, and r is in R^L.
-    The GRU, for which the paper has no equations, is that of Cho et al. 2014 as torch computes it.
+    The paper's h_i sums up "the question up to x_i" (section 3.5), but its r is in R^2L, "L the size of each LSTM"
+    (equation 10). As in Yang et al. 2016, whose attention it takes, h_i may be the states of a forward and of a
+    backward one side by side; their final states are those after the last and after the first word. The GRU, for which
+    the paper has no equations, is that of Cho et al. 2014 as torch computes it.
 
     All states are computed up to the padded length, and those after the end of a text are ignored: so every text is in
     matrices of the same shape whatever its batch, which packed sequences do not give.
     """
 
-    def __init__(self, words: nn.Embedding, cell: str, units: int, pooling: str, kind: Kind) -> None:
+    def __init__(
+        self, words: nn.Embedding, cell: str, units: int, pooling: str, kind: Kind, reads_back: bool = False
+    ) -> None:
         """`words` are the x_t by id; `cell` is "lstm" or "gru"; `pooling` is "final" or "attention"."""
         super().__init__()
-        self.dimensions = units
+        self.dimensions = 2 * units if reads_back else units
         self.kind = kind
         self.words = words
         cells: dict[str, type[nn.LSTM | nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
         self.cell = cells[cell](words.embedding_dim, units, batch_first=True)
-        self.attention = Attention(units) if pooling == "attention" else None
+        self.back = cells[cell](words.embedding_dim, units, batch_first=True) if reads_back else None
+        self.attention = Attention(self.dimensions) if pooling == "attention" else None
         _start(self.cell)
+        if self.back is not None:
+            _start(self.back)
 
     def forward(self, ids: torch.Tensor, lengths: torch.Tensor) -> Embedding:
         """See Encoder."""
-        states = self.cell(self.words(ids))[0]  # (B, L, D)
-        if self.attention is not None:
-            pooled = self.attention(states, inside(ids, lengths))
-        else:
-            pooled = states[torch.arange(len(ids), device=ids.device), (lengths - 1).clamp_min(0)]
+        rows, last = torch.arange(len(ids), device=ids.device), (lengths - 1).clamp_min(0)
+        states = self.cell(self.words(ids))[0]  # (B, L, L of the paper)
+        final = states[rows, last]
+        if self.back is not None:
+            places = _turned(ids, lengths)
+            turned = self.back(self.words(ids.gather(1, places)))[0]
+            final = torch.cat([final, turned[rows, last]], dim=1)
+            states = torch.cat([states, turned[rows[:, None], places]], dim=2)
+        pooled = final if self.attention is None else self.attention(states, inside(ids, lengths))
         return Embedding(pooled * (lengths > 0)[:, None])
 
-    def dense_of(self, texts: TokenIds) -> torch.Tensor:
+    def dense_of(self, texts: TokenIds) -> torch.Tensor | None:
         """See Encoder. Groups of texts of about the same length are stepped through together.
 
-        A group always has the same number of rows, so the shapes of products are the same for every text.
+        A group always has the same number of rows, so the shapes of products are the same for every text. Not where a
+        second one reads backwards: attention would need the states of both, all at once.
         """
+        if self.back is not None:
+            return None
         steps = _Steps(self.cell)
         products = word_products(self.words, steps.of_words[None], 0, None, texts)
         rows, places = products.table[:, 0] + steps.bias_of_words, TokenIds(products.places, texts.offsets)
@@ -96,6 +114,12 @@ class Recurrent(Encoder):
             if attended is not None:
                 attended.add(state[0], is_word)
         return state[0] if attended is None else attended.mean()
+
+
+def _turned(ids: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    """The places (B, L) that turn the words of each row round; those of its padding stay. Turned twice is as before."""
+    places = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
+    return torch.where(inside(ids, lengths), lengths[:, None] - 1 - places, places)
 
 
 class _Steps:
@@ -164,7 +188,7 @@ class Attention(nn.Module):
     """Section 3.5: the weighted sum of all states, by how near they are to a learned context vector u_h."""
 
     def __init__(self, units: int) -> None:
-        """W_h is (units, units)."""
+        """W_h is (units, units); `units` is D."""
         super().__init__()
         self.projection = nn.Linear(units, units)  # W_h, b_h
         self.context = nn.Parameter(torch.randn(units))  # u_h, "randomly initialized"

@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from dupq.encoders.network_settings import NetworkSettings
+from dupq.encoders.network_settings import CountedSettings
 from dupq.encoders.protocol import Embedding, Encoder
 from dupq.encoders.unpadded import in_blocks, sums_of_words
 from dupq.encoders.word_sums import (
@@ -28,7 +28,7 @@ from dupq.settings.section import Components, MoreThanZero
 from dupq.text.token_ids import TokenIds
 
 
-class SIFSettings(NetworkSettings):
+class SIFSettings(CountedSettings):
     """Of SIF."""
 
     needs_links: ClassVar[bool] = False
@@ -44,8 +44,9 @@ class SIFSettings(NetworkSettings):
 class SIF(Encoder):
     """Algorithm 1: v_s = 1/|s| sum_w a/(a + p(w)) v_w, then v_s - U U^T v_s.
 
-    p(w) is the share of a word in the archive's questions as the encoder reads them; the rows of U^T are the first
-    principal components of all their v_s. Unknown words weigh nothing and count for p(w) and |s| only.
+    p(w) is the share of a word in the questions that `prepare` is given (`encoder.taken_from`), as the encoder reads
+    them; the rows of U^T are the first principal components of all their v_s. Unknown words weigh nothing and count for
+    p(w) and |s| only.
     """
 
     word_weights: torch.Tensor  # (V,)

@@ -1,6 +1,5 @@
-"""The Siamese CNN of Othman et al. (DKE 2021), section 4."""
+"""The Siamese CNN of Othman et al. (DKE 2021), section 4: filters of several widths in one layer."""
 
-from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -8,6 +7,7 @@ import torch
 from pydantic import Field
 from torch import nn
 
+from dupq.encoders.dropout import DropoutOf, FeatureDropout
 from dupq.encoders.network_settings import Dropout, LearnedSettings
 from dupq.encoders.protocol import Embedding, Encoder
 from dupq.encoders.unpadded import highest_windows, in_blocks, word_products
@@ -25,12 +25,15 @@ class WidthCNNSettings(LearnedSettings):
     widths: Widths = Field((2, 3, 4), description="Words of the windows of each layer.")
     filters: Length = Field(32, description="Filters of each width.")
     dropout: Dropout = Field(0.5, description="Share of the pooled features left out of a training step.")
+    dropout_of: DropoutOf = Field(
+        "texts", description="texts: others of each text are left out; step: the same of all texts of a step."
+    )
+    scale: Literal["sum", "mean"] = Field("sum", description="mean: an embedding is divided by its length.")
     similarity: Kind = Field("cosine", description="Of two embeddings; manhattan is exp(-L1), euclidean exp(-L2).")
 
     def network(self, word_vectors: np.ndarray) -> "WidthCNN":
         """See NetworkSettings."""
-        words = self.words(word_vectors)
-        return WidthCNN(words, self.widths, self.filters, self.dropout, self.units, self.similarity)
+        return WidthCNN(self.words(word_vectors), self)
 
 
 class WidthCNN(Encoder):
@@ -41,17 +44,21 @@ class WidthCNN(Encoder):
     leave half of the space empty, and the paper names none for it.
     """
 
-    def __init__(
-        self, words: nn.Embedding, widths: Sequence[int], filters: int, dropout: float, units: int, kind: Kind
-    ) -> None:
-        """`words` are the t_k by id; `filters` is m, of each width; `units` the length of the embedding."""
+    def __init__(self, words: nn.Embedding, settings: WidthCNNSettings) -> None:
+        """`words` are the t_k by id."""
         super().__init__()
-        self.dimensions = units
-        self.kind = kind
+        self.dimensions = settings.units
+        self.kind = settings.similarity
         self.words = words
-        self.convolutions = nn.ModuleList(nn.Conv1d(words.embedding_dim, filters, width) for width in widths)
-        self.dropout = nn.Dropout(dropout)
-        self.connected = nn.Linear(len(widths) * filters, units)
+        filters, features = settings.filters, len(settings.widths) * settings.filters
+        self.convolutions = nn.ModuleList(nn.Conv1d(words.embedding_dim, filters, width) for width in settings.widths)
+        self.dropout = FeatureDropout(settings.dropout, features, settings.dropout_of)
+        self.connected = nn.Linear(features, settings.units)
+        self.divisor = settings.units if settings.scale == "mean" else 1  # StackedCNN says what for
+
+    def begin_step(self) -> None:
+        """See Encoder."""
+        self.dropout.draw()
 
     def forward(self, ids: torch.Tensor, lengths: torch.Tensor) -> Embedding:
         """See Encoder."""
@@ -59,13 +66,13 @@ class WidthCNN(Encoder):
         vectors = (self.words(ids) * tokens[:, :, None]).transpose(1, 2)  # (B, d, L)
         pooled = [_highest(convolution, vectors, tokens) for convolution in self.convolutions]
         features = self.dropout(torch.cat(pooled, dim=1))
-        return Embedding(self.connected(features) * (lengths > 0)[:, None])
+        return Embedding(self.connected(features) / self.divisor * (lengths > 0)[:, None])
 
     def dense_of(self, texts: TokenIds) -> torch.Tensor:
         """See Encoder."""
         pooled = [_highest_of(convolution, self.words, texts) for convolution in self.convolutions]
         is_text = torch.from_numpy(texts.lengths > 0)[:, None]
-        return in_blocks(self.connected, torch.cat(pooled, dim=1)) * is_text
+        return in_blocks(self.connected, torch.cat(pooled, dim=1)) / self.divisor * is_text
 
 
 def _highest_of(convolution: nn.Module, words: nn.Embedding, texts: TokenIds) -> torch.Tensor:

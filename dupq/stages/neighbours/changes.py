@@ -20,7 +20,7 @@ _COLUMNS = ["site", "question_id", "fingerprint"]
 def find_changes(files: NeighbourFiles, previous: NeighbourFiles, request: SearchRequest, plan: Plan) -> Counts:
     """Write which questions are searched again and which are gone; see increment.py.
 
-    Memory: 32 bytes a question, and the lists of one block of the earlier run.
+    Memory: 40 bytes a question, and the lists of one block of the earlier run.
     """
     output = files.step("changes", "changes")
 
@@ -31,15 +31,17 @@ def find_changes(files: NeighbourFiles, previous: NeighbourFiles, request: Searc
         same = same[now[1][np.searchsorted(now[0], same)] == then[1][np.searchsorted(then[0], same)]]
         changed = np.setdiff1d(now[0], same, assume_unique=True)
         gone = np.setdiff1d(then[0], same, assume_unique=True)
-        lists = [file.uri for file in storage.list_files(previous.nearest, ".parquet")] if len(gone) else []
-        affected = np.concatenate([np.zeros(0, np.int64), *(_affected(previous, request, uri, gone) for uri in lists)])
-        affected = np.intersect1d(affected, same)
+        lists = [file.uri for file in storage.list_files(previous.nearest, ".parquet")]
+        unlisted = np.setdiff1d(same, _listed(previous, request, lists), assume_unique=True)
+        lost = [_affected(previous, request, uri, gone) for uri in (lists if len(gone) else [])]
+        affected = np.intersect1d(np.concatenate([unlisted, *lost]), same)
         keys = np.unique(np.concatenate([changed, gone, affected]))
         is_asked = np.isin(keys, changed) | np.isin(keys, affected)
         is_gone = np.isin(keys, gone) | np.isin(keys, affected)
         counts = {
             "questions new or changed": len(changed),
             "questions gone or changed": len(gone),
+            "questions without a list in the earlier run": len(unlisted),
             "questions searched": int(is_asked.sum()),
         }
         table = pa.table([pa.array(column) for column in (keys, is_asked, is_gone)], schema=CHANGES)
@@ -71,6 +73,13 @@ def _keys_then(previous: NeighbourFiles, request: SearchRequest) -> tuple[np.nda
     keys = to_sites(keys, sites, request.sites)
     order = np.argsort(keys, kind="stable")
     return keys[order], hashes[order]
+
+
+def _listed(previous: NeighbourFiles, request: SearchRequest, lists: Sequence[str]) -> np.ndarray:
+    """The questions that have a list in one of the files `lists`, as keys of this run."""
+    sites = read_answered(previous.request)["sites_of_keys"]
+    keys = [storage.read_table(uri, columns=["key"])["key"].to_numpy() for uri in lists]
+    return np.unique(to_sites(np.concatenate([np.zeros(0, np.int64), *keys]), sites, request.sites))
 
 
 def _affected(previous: NeighbourFiles, request: SearchRequest, uri: str, gone: np.ndarray) -> np.ndarray:

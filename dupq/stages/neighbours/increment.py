@@ -7,8 +7,9 @@
     nearest   a task a block        the earlier lists, with new neighbours merged in; and the lists of the queries
 
 A question is searched again if it is new, its embedding changed, or one of its stored neighbours is gone or changed:
-who comes next in its list is not known. All others keep their lists, which only queries can enter. That is enough: a
-pair of which neither question is searched again was compared by the earlier run, with the same embeddings.
+who comes next in its list is not known. So is one that has no list there, as no question of a whole run. All others
+keep their lists, which only queries can enter. That is enough: a pair of which neither question is searched again was
+compared by the earlier run, with the same embeddings.
 """
 
 import logging
@@ -153,14 +154,17 @@ def _nearest_of_group(files: NeighbourFiles, request: SearchRequest, cut: tuple[
 def _earlier_lists(
     files: NeighbourFiles, previous: NeighbourFiles, request: SearchRequest, plan: Plan, number: int
 ) -> Counts:
-    """Write the earlier lists of a block's questions that are not searched again; each has one."""
+    """Write the earlier lists of a block's questions that are not searched again.
+
+    Each had one when that was found out; raises DupqError if one is gone since.
+    """
     output = files.step("earlier", rest_name(number))
 
     def make() -> Counts:
         keys = keys_of(files, plan.blocks[number], request.sites)[0]
         keys = keys[~np.isin(keys, searched_again(files))]
         sites = read_answered(previous.request)["sites_of_keys"]
-        result = empty_nearest(len(keys), request.settings.k)
+        result, is_found = empty_nearest(len(keys), request.settings.k), np.zeros(len(keys), bool)
         for file in storage.list_files(previous.nearest, ".parquet"):
             then = to_sites(storage.read_table(file.uri, columns=["key"])["key"].to_numpy(), sites, request.sites)
             rows = np.flatnonzero(np.isin(then, keys))
@@ -169,6 +173,12 @@ def _earlier_lists(
                 places = np.searchsorted(keys, then[rows])
                 result.others[places] = to_sites(lists.others[rows], sites, request.sites)
                 result.scores[places] = lists.scores[rows]
+                is_found[places] = True
+        if not is_found.all():
+            raise DupqError(
+                f"{previous.nearest}: {np.count_nonzero(~is_found):,} lists of neighbours are gone since this run "
+                "looked for them; run the job again, which then searches what it cannot take over"
+            )
         storage.write_table(output, nearest_table(keys, result), NEAREST)
         return {}
 

@@ -12,24 +12,23 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
 from dupq import storage
 from dupq.errors import DupqError
-from dupq.evaluation.known_duplicates import chosen
 from dupq.execution import cluster, nodes, waits
 from dupq.execution.tasks import RETRIES, Report, lost, run_tasks
 from dupq.execution.units import Counts
 from dupq.links.known import Known
-from dupq.links.split import Split
 from dupq.recording import note
 from dupq.runs import log
 from dupq.runs.training_layout import TrainingFiles
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.settings.training import TeacherSettings, TitleBodySettings, TrainingSettings
+from dupq.stages.training import development
 from dupq.stages.training.prepare import (
     all_keys,
     negative_pool,
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
     import torch
 
     from dupq.encoders.protocol import Encoder
-    from dupq.training.checkpoints import Checkpoints, Progress
+    from dupq.training.checkpoints import Checkpoints, Epoch, Progress
     from dupq.training.loop import Losses, Sequences
     from dupq.training.pairs import DistillationTargets, Pairs, Rankings
     from dupq.training.title_body import TitlesAndBodies
@@ -243,15 +242,16 @@ def _one_epoch(
             group["lr"] = phase.settings.learning_rate
         watch = _watch(task, epoch, -(-len(phase.examples.left) // phase.settings.batch_size))
         losses = train_epoch(network, optimizer, *phase[:3], task.worker, watch, phase.rates)
-    measured = None
-    if _is_measurable(task):
-        found = _development_map(task, network) if task.worker[0] == 0 else 0.0
-        measured = float(collectives.from_first(np.array([found]), device)[0])
+    names, is_measured = development.measures(settings.training), _is_measurable(task)
+    found = np.zeros(len(names))
+    if task.worker[0] == 0 and is_measured:
+        found = development.measure(network, task.sequences, task.known, settings)
+    values = collectives.from_first(found, device).tolist() if is_measured else [None] * len(names)
+    measured = dict(zip(names, values, strict=True))
     if task.worker[0] == 0:
         _log(task.files, epoch, losses, measured)
-    progress.curve.append(
-        {"epoch": epoch, "loss": losses.mean, "development_map": measured, "examples": len(phase.examples.left)}
-    )
+    row: dict[str, Any] = {"epoch": epoch, "loss": losses.mean, **measured, "examples": len(phase.examples.left)}
+    progress.curve.append(cast("Epoch", row))
 
 
 class _Phase(NamedTuple):
@@ -364,10 +364,10 @@ def _watch(task: _Task, epoch: int, steps: int) -> Callable[["Losses"], None]:
     return tell
 
 
-def _log(files: TrainingFiles, epoch: int, losses: "Losses", development_map: float | None) -> None:
+def _log(files: TrainingFiles, epoch: int, losses: "Losses", measured: dict[str, float | None]) -> None:
     from dupq.training.tensorboard import epoch_scalars, event_file, file_name
 
-    content = event_file(epoch_scalars(epoch, losses, development_map))
+    content = event_file(epoch_scalars(epoch, losses, **measured))
     storage.write_bytes(storage.join(files.tensorboard, file_name(epoch)), content)
 
 
@@ -387,17 +387,4 @@ def _is_measurable(task: _Task) -> bool:
 
 
 def _development_map(task: _Task, network: "Encoder") -> float:
-    """MAP of the development questions over a pool of the archive."""
-    from dupq.encoders.encode import encode
-    from dupq.evaluation.known_duplicates import retrieval
-    from dupq.evaluation.rankers import EncoderRanker
-    from dupq.neighbours.embeddings import Embeddings
-
-    settings, split, sequences = task.settings, task.known.split, task.sequences
-    everything = np.array(sorted(sequences), np.int64)
-    pool = np.union1d(chosen(everything, settings.training.development_pool), split.questions_of("development"))
-    encoded = encode(network, [sequences[int(key)] for key in pool], settings.encode.batch_size)
-    ranker = EncoderRanker(Embeddings(pool, *encoded), network.measure)
-    as_test = Split(split.questions, split.sets, np.where(split.parts == "development", "test", "train"))
-    measured = retrieval({"encoder": ranker}, as_test, len(pool), settings.evaluation)
-    return measured["retrieval"]["encoder"]["map"]
+    return float(development.measure(network, task.sequences, task.known, task.settings)[0])

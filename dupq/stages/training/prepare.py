@@ -10,6 +10,7 @@ save       one task      the encoder, with what it reaches on its own archive
 """
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -86,14 +87,19 @@ class Sentences:
 class Sequences:
     """The token ids of the questions of an archive, file by file; can be iterated again and again."""
 
-    def __init__(self, folder: str, vocabulary: Vocabulary, settings: Settings) -> None:
-        """The texts in `folder`, as an encoder with these settings reads them."""
+    def __init__(
+        self, folder: str, vocabulary: Vocabulary, settings: Settings, left_out: np.ndarray | None = None
+    ) -> None:
+        """The texts in `folder`, as an encoder with these settings reads them, without those with keys `left_out`."""
         self._folder, self._vocabulary, self._settings = folder, vocabulary, settings
+        self._left_out = left_out
 
     def __iter__(self) -> Iterator[np.ndarray]:
         """One array (int32) a text, empty ones too."""
         for file in storage.list_files(self._folder, ".parquet"):
-            table = storage.read_table(file.uri, TEXTS, ["title", "text"])
+            table = storage.read_table(file.uri, TEXTS)
+            if self._left_out is not None:
+                table = table.filter(pa.array(~np.isin(table["key"].to_numpy(), self._left_out)))
             yield from token_ids(table, self._vocabulary, self._settings)[0]
 
 
@@ -134,6 +140,7 @@ def _prepare(files: TrainingFiles, site_names: list[str], settings: Settings) ->
     from dupq.encoders.kinds import learns_without_links
     from dupq.stages.training.teacher import word_teacher
     from dupq.training.word_vectors import make_word_vectors
+    from dupq.training.written_words import file_of_written_words
 
     sites = Sites(site_names)
     keys = all_keys(files.texts)
@@ -149,11 +156,15 @@ def _prepare(files: TrainingFiles, site_names: list[str], settings: Settings) ->
     folders = [files.texts] if files.answers is None else [files.texts, files.answers]
     sentences = Sentences(folders, settings)
     as_written = settings.changed(text=settings.text.changed(word_form="written"))
-    taught = word_teacher(settings.teacher.encoder, Sentences(folders, as_written), settings)
-    vectors = make_word_vectors(sentences, settings.word_vectors, settings.training.seed, taught)
+    written = Sentences(folders, as_written)
+    taught = word_teacher(settings.teacher.encoder, written, settings)
+    from_file = None
+    if settings.word_vectors.file_words == "written":
+        from_file = partial(file_of_written_words, sentences=written, settings=settings)
+    vectors = make_word_vectors(sentences, settings.word_vectors, settings.training.seed, taught, from_file)
     vocabulary = Vocabulary(vectors.words, settings.text, settings.word_vectors.hashed)
     storage.write_bytes(files.vocabulary, vocabulary.to_bytes())
-    _write_start(files, vocabulary, vectors.table, trained_on.pairs, settings)
+    _write_start(files, vocabulary, vectors.table, trained_on.pairs, known.split, settings)
     most = settings.word_vectors.sentences
     return {
         "rows_in": len(keys),
@@ -181,17 +192,24 @@ def _write_examples(files: TrainingFiles, keys: np.ndarray, known: Known, settin
 
 
 def _write_start(
-    files: TrainingFiles, vocabulary: Vocabulary, vectors: np.ndarray, links: np.ndarray, settings: Settings
+    files: TrainingFiles,
+    vocabulary: Vocabulary,
+    vectors: np.ndarray,
+    links: np.ndarray,
+    split: Split,
+    settings: Settings,
 ) -> None:
     """The network over the word vectors, initialised from the archive (Encoder.prepare)."""
     from dupq.encoders.build import build
+    from dupq.encoders.kinds import takes_from_training_alone
     from dupq.encoders.saved import weights
 
     sequences = read_examples(files, vocabulary, settings)
     pairs = [(sequences[left], sequences[right]) for left, right in links.tolist()]
     network = build(settings.encoder, vectors, settings.training.seed)
     network.set_vocabulary(vocabulary.words)
-    network.prepare(Sequences(files.texts, vocabulary, settings), pairs)
+    held_out = split.questions_of("development", "test") if takes_from_training_alone(settings) else None
+    network.prepare(Sequences(files.texts, vocabulary, settings, held_out), pairs)
     storage.write_bytes(files.start, weights(network))
 
 

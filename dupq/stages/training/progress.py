@@ -62,11 +62,15 @@ def _print_epochs(uri: str, told: int) -> int:
 
 
 def _measured(row: "Epoch", curve: list["Epoch"]) -> str:
-    if row["development_map"] is None:
+    from dupq.training.checkpoints import measured
+
+    found = measured(row)
+    if found is None:
         return ""
-    before = [other["development_map"] or 0.0 for other in curve if other["epoch"] < row["epoch"]]
-    mark = "  best so far" if row["development_map"] > max(before, default=-1.0) else ""
-    return f"  development MAP {row['development_map']:.3f}{mark}"
+    before = [measured(other) or 0.0 for other in curve if other["epoch"] < row["epoch"]]
+    mark = "  best so far" if found > max(before, default=-1.0) else ""
+    name = "accuracy" if "development_accuracy" in row else "MAP"
+    return f"  development {name} {found:.3f}{mark}"
 
 
 def _print_progress(uri: str) -> None:

@@ -19,6 +19,7 @@ from dupq.links.split import Split
 from dupq.report import learning_curve
 from dupq.runs.training_layout import TrainingFiles
 from dupq.settings.config import Settings
+from dupq.stages.training.development import best_accuracy, development_pairs
 from dupq.stages.training.prepare import all_keys, read_known, texts_among
 from dupq.text.keys import Sites
 
@@ -76,10 +77,8 @@ def _pair_threshold(
     files: TrainingFiles, reader: "Reader", keys: np.ndarray, known: Known
 ) -> tuple[float | None, float | None]:
     """The score that best tells development links from random pairs, and how well; None where there are no links."""
-    from dupq.evaluation.measures import accuracy, best_threshold
     from dupq.evaluation.rankers import EncoderRanker
     from dupq.neighbours.embeddings import Embeddings
-    from dupq.training.pairs import with_random_negatives
 
     training = reader.settings.training
     links = known.split.links_of("development", known.links)
@@ -88,10 +87,8 @@ def _pair_threshold(
         return None, None
     table = _texts(files, pool)
     embedded = Embeddings(table["key"].to_numpy(), *reader.encode(table)[0])
-    pairs = with_random_negatives(links, pool, known.split, 1, np.random.default_rng(training.seed))
-    scores = EncoderRanker(embedded, reader.network.measure).score(pairs.left, pairs.right)
-    threshold = best_threshold(scores, pairs.labels)
-    return threshold, accuracy(scores, pairs.labels, threshold)
+    ranker = EncoderRanker(embedded, reader.network.measure)
+    return best_accuracy(ranker, development_pairs(known, pool, training))
 
 
 def publish(files: TrainingFiles, output: str) -> str:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from scipy import sparse
 
 from dupq import storage
 from dupq.errors import DupqError
@@ -20,9 +19,8 @@ from dupq.runs.training_layout import TrainingFiles
 from dupq.settings.config import Settings
 from dupq.settings.text import TextSettings
 from dupq.tables import TEXTS
-from dupq.text.normalisation import Normaliser
 from dupq.training.pairs import DistillationTargets
-from dupq.training.word_vectors import count_words
+from dupq.training.written_words import means, spellings
 
 if TYPE_CHECKING:
     from dupq.encoders.saved import SavedEncoder
@@ -69,24 +67,10 @@ def word_teacher(encoder: str, sentences: Iterable[list[str]], settings: Setting
     def vectors(words: list[str]) -> np.ndarray:
         if settings.text.word_form == "written":
             return _of_words(encoder, words)
-        counted = count_words(sentences, settings.word_vectors.counted_words).counts
-        counts = {word: count for word, count in counted.items() if count >= settings.word_vectors.minimum_count}
-        forms, _ = Normaliser(settings.text).each_word(list(counts))
-        rows = {word: row for row, word in enumerate(words)}
-        spelled = [(rows[form], *each) for form, each in zip(forms, counts.items(), strict=True) if form in rows]
-        with_any = {row for row, _, _ in spelled}
-        spelled += [(row, word, 1) for word, row in rows.items() if row not in with_any]
-        return _means(spelled, _of_words(encoder, [word for _, word, _ in spelled]), len(words))
+        found = spellings(words, sentences, settings)
+        return means(found, _of_words(encoder, [spelling.word for spelling in found]), len(words))
 
     return vectors
-
-
-def _means(spelled: list[tuple[int, str, int]], vectors: np.ndarray, size: int) -> np.ndarray:
-    """The means (float32, shape (size, D)) of `vectors` by the rows and the counts of `spelled`, without zero ones."""
-    row, count = (np.array([each[place] for each in spelled], np.int64) for place in (0, 2))
-    weights = sparse.csr_array((count * vectors.any(axis=1), (row, np.arange(len(row)))), (size, len(row)))
-    totals = np.maximum(1, weights.sum(axis=1))
-    return ((weights @ vectors.astype(np.float64)) / totals[:, None]).astype(np.float32)
 
 
 def _of_words(encoder: str, words: list[str]) -> np.ndarray:
@@ -104,11 +88,11 @@ def _embeddings(uri: str, table: pa.Table, settings: TextSettings | None) -> np.
     text = saved.settings.text
     if saved.network.is_lexical or saved.network.kind != "cosine":
         raise DupqError(f"{uri}: a teacher's embeddings are dense vectors that are compared by cosine; choose another")
-    if settings is not None and (text.code, text.fields) != (settings.code, settings.fields):
-        raise DupqError(
-            f"{uri}: the teacher reads text.code={text.code}, text.fields={text.fields}, and these texts are "
-            f"{settings.code}, {settings.fields}; set them alike"
-        )
+    stored = ("code", "tokens", "fields")
+    if settings is not None and any(getattr(text, name) != getattr(settings, name) for name in stored):
+        reads = ", ".join(f"text.{name}={getattr(text, name)}" for name in stored)
+        given = ", ".join(getattr(settings, name) for name in stored)
+        raise DupqError(f"{uri}: the teacher reads {reads}, and these texts are {given}; set them alike")
     return saved.reader.encode(table, _ROWS)[0].vectors
 
 

@@ -1,0 +1,130 @@
+"""The data sets of the experiments in memory, and their parts: what is learned from, and what is measured on."""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from dupq import storage
+from dupq.evaluation import pair_sets
+from dupq.evaluation.examples import ExampleSettings, Experiment, experiment, official_experiment
+from dupq.evaluation.pair_sets import PairSet
+from dupq.evaluation.papers.sources import Source
+from dupq.evaluation.semeval import Original, read_csv, read_xml
+from dupq.evaluation.semeval_scores import Candidates
+from dupq.evaluation.systems.bm25 import BM25
+from dupq.evaluation.systems.collection import Collection
+from dupq.evaluation.systems.term_counts import term_counts
+from dupq.links.split import Split, split_links
+from dupq.settings.text import TextSettings
+from dupq.settings.training import TrainingSettings
+from dupq.tables import TEXTS
+
+_HELD = 2  # data sets that a worker keeps
+_CANDIDATES = 10
+_MOST_KNOWN = 5
+_DEPTH = 100
+_EVERY = 5  # of SemEval's training questions, one is tuned on
+
+
+@dataclass(frozen=True)
+class Given:
+    """The candidates that a data set gives, of each of its parts."""
+
+    training: list[Candidates]
+    development: list[Candidates]
+    test: list[Candidates]
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """Questions, read in one way, and what is known of their pairs."""
+
+    known: PairSet
+    given: Given | None
+
+    @property
+    def collection(self) -> Collection:
+        """The questions."""
+        return self.known.collection
+
+    @property
+    def texts(self) -> pa.Table:
+        """The questions as rows of TEXTS, sorted by key."""
+        columns = [pa.array(self.collection.keys), self.collection.titles, self.collection.texts]
+        return pa.table(columns, schema=TEXTS)
+
+    def split(self) -> Split:
+        """The sets of known duplicates, in parts."""
+        split = split_links(self.known.labels.duplicates, TrainingSettings())
+        if self.given is None:
+            return split
+        tested = [np.concatenate([[one.query], one.keys]) for one in self.given.test]
+        tuned = [np.concatenate([[one.query], one.keys]) for one in self.given.development]
+        parts = np.full(len(split.questions), "train", split.parts.dtype)
+        for part, questions in (("development", tuned), ("test", tested)):
+            parts[np.isin(split.questions, np.concatenate([np.zeros(0, np.int64), *questions]))] = part
+        return Split(split.questions, split.sets, parts)
+
+
+def parts_of(data: DataSet, limits: ExampleSettings) -> Experiment:
+    """What systems learn from, are tuned on and are measured on."""
+    if data.given is None:
+        return experiment(data.known, limits)
+    return official_experiment(data.given.training, data.given.development, data.given.test)
+
+
+@functools.lru_cache(maxsize=_HELD)
+def read(source: Source, text: TextSettings) -> DataSet:
+    """The data set, whole. Raises DupqError for what is missing or damaged."""
+    match source.kind:
+        case "site":
+            return DataSet(pair_sets.archive(source.files[0], source.files[1], text), None)
+        case "questions":
+            return DataSet(pair_sets.quora(source.files[0], source.files[1], text), None)
+        case "pairs":
+            return DataSet(pair_sets.arabic(source.files[0], text), None)
+        case "semeval":
+            return _semeval(source, text)
+
+
+def _semeval(source: Source, text: TextSettings) -> DataSet:
+    training: list[Original] = []
+    test: list[Original] = []
+    for uri in source.files:
+        name = storage.name(uri).lower()
+        originals = read_csv(uri) if name.endswith(".csv") else read_xml(uri)
+        (test if "dev" in name or "test" in name else training).extend(originals)
+    known, candidates = pair_sets.semeval([*training, *test], text)
+    learned, tested = candidates[: len(training)], candidates[len(training) :]
+    tuned = learned[::_EVERY]
+    rest = [one for place, one in enumerate(learned) if place % _EVERY]
+    return DataSet(known, Given(rest, tuned, tested))
+
+
+def candidates_of(data: DataSet, parts: Experiment) -> list[Candidates]:
+    """Ten candidates of each test query, in the order of a search engine.
+
+    Where the data set gives none, they are up to five known duplicates, and those that BM25 ranks best of the others,
+    in its order; known duplicates that it does not rank come last.
+    """
+    if data.given is not None:
+        return data.given.test
+    engine = BM25(term_counts(data.collection))
+    queries = np.array(sorted(parts.test_queries), np.int64)
+    ranked = engine.rank(queries, _DEPTH)
+    return [
+        _candidates(query, found, parts.test_queries[query])
+        for query, found in zip(queries.tolist(), ranked, strict=True)
+    ]
+
+
+def _candidates(query: int, ranked: Sequence[int], known: set[int]) -> Candidates:
+    right = sorted(known)[:_MOST_KNOWN]
+    others = [one for one in ranked if one not in known][: _CANDIDATES - len(right)]
+    kept = set(right).union(others)
+    found = [one for one in ranked if one in kept]
+    keys = np.array(found + [one for one in right if one not in found], np.int64)
+    return Candidates(query, keys, np.isin(keys, right))

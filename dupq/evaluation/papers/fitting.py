@@ -1,0 +1,154 @@
+"""The systems of the experiments by their names: each is made from a data set and learns from its training part."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from dupq.evaluation.examples import Experiment
+from dupq.evaluation.systems import mnet, shingles, simbow, svm, tlm, tuning, vectors, wekos
+from dupq.evaluation.systems.bm25 import BM25
+from dupq.evaluation.systems.bm25 import GRID as BM25_GRID
+from dupq.evaluation.systems.collection import Collection, Examples
+from dupq.evaluation.systems.dfr import DFR
+from dupq.evaluation.systems.dfr import GRID as DFR_GRID
+from dupq.evaluation.systems.ib import GRID as IB_GRID
+from dupq.evaluation.systems.ib import IB
+from dupq.evaluation.systems.lm_dirichlet import GRID as LM_DIRICHLET_GRID
+from dupq.evaluation.systems.lm_dirichlet import LMDirichlet
+from dupq.evaluation.systems.lm_jelinek_mercer import GRID as LM_JELINEK_MERCER_GRID
+from dupq.evaluation.systems.lm_jelinek_mercer import LMJelinekMercer
+from dupq.evaluation.systems.term_counts import term_counts
+from dupq.evaluation.systems.tfidf import GRID as TFIDF_GRID
+from dupq.evaluation.systems.tfidf import TFIDF
+from dupq.settings.config import Settings
+from dupq.text.vocabulary import FIRST_WORD
+from dupq.training.pairs import Pairs
+from dupq.training.word_vectors import WordVectors
+
+_BY_TERMS: dict[str, tuple[Callable[..., Any], tuple[Mapping[str, Any], ...]]] = {
+    "tfidf": (TFIDF, TFIDF_GRID),
+    "bm25": (BM25, BM25_GRID),
+    "ib": (IB, IB_GRID),
+    "dfr": (DFR, DFR_GRID),
+    "lm dirichlet": (LMDirichlet, LM_DIRICHLET_GRID),
+    "lm jelinek-mercer": (LMJelinekMercer, LM_JELINEK_MERCER_GRID),
+}
+_SHINGLES = "shingles "
+_SVM = {"svm": False, "svm and shingles": True}  # whether it has the shingles' coefficients
+_SVM_PAIRS = 6_000  # learned from at most: memory grows with their square, to 3 GB here
+_CUT = 100  # of the MAP that is tuned by
+_TUNING_QUERIES = 200
+_CLUSTERS = ({"clusters": 1}, {"clusters": 4}, {"clusters": 16})
+_OTHERS = ("tlm", "m-net", "wekos", "simbow")
+NAMES = frozenset((*_BY_TERMS, *(f"{_SHINGLES}{size}" for size in (1, 2, 3, 4)), *_SVM, *_OTHERS))
+
+
+class Scorer(Protocol):
+    """What every system does; most rank too, see Ranker."""
+
+    def score(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """See Ranker."""
+        ...
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A system that has learned, its own threshold if it has one, what was tuned, and its learning curve."""
+
+    system: Any  # a Scorer, and for rankings a Ranker
+    threshold: float | None = None
+    parameters: Mapping[str, object] = field(default_factory=dict)
+    curve: tuple[Mapping[str, float], ...] = ()
+
+
+class Given(NamedTuple):
+    """What a system is made from."""
+
+    collection: Collection
+    settings: Settings
+    parts: Experiment
+    ranks: bool  # whether it is to rank, rather than to tell pairs apart
+    vectors: Callable[[], WordVectors]  # of the words of the collection, by `settings`
+
+
+def fitted(name: str, given: Given) -> Fitted:
+    """The system of that name, one of NAMES."""
+    if name in _SVM:
+        machine = svm.Svm(given.collection, _fewer(given.parts.examples), shingles=_SVM[name])
+        most = min(_SVM_PAIRS, len(given.parts.examples.training.labels))
+        chosen = {"C": machine.chosen.cost, "gamma": machine.chosen.gamma, "pairs": most}
+        return Fitted(machine, threshold=0.0, parameters=chosen)
+    if name.startswith(_SHINGLES):
+        return Fitted(shingles.ShingleJaccard(given.collection, size=int(name.removeprefix(_SHINGLES))))
+    if name in _BY_TERMS:
+        make, grid = _BY_TERMS[name]
+        counts = term_counts(given.collection)
+        return _tuned(((one, make(counts, **one)) for one in grid), given)
+    return _MAKERS[name](given.collection, given)
+
+
+def _fewer(examples: Examples) -> Examples:
+    """The same with at most _SVM_PAIRS training pairs, as many of each label as there are."""
+    left, right, labels = examples.training
+    kept = [_some(np.flatnonzero(labels == label)) for label in (1, 0)]
+    rows = np.sort(np.concatenate(kept))
+    return replace(examples, training=Pairs(left[rows], right[rows], labels[rows]))
+
+
+def _some(rows: np.ndarray) -> np.ndarray:
+    """At most half of _SVM_PAIRS of the rows, evenly spread."""
+    most = _SVM_PAIRS // 2
+    return rows if len(rows) <= most else rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
+
+
+def _tuned(candidates: Iterable[tuple[Mapping[str, Any], Any]], given: Given) -> Fitted:
+    """The best on the development part: by MAP where it is to rank, else by the accuracy on pairs."""
+    examples = given.parts.examples
+    if given.ranks and examples.development_queries:
+        queries = dict(list(examples.development_queries.items())[:_TUNING_QUERIES])
+        best = tuning.best_of(candidates, tuning.mean_average_precision(queries, _CUT))
+    elif len(examples.development.labels):
+        best = tuning.best_of(candidates, tuning.accuracy_at_best_threshold(examples.development))
+    else:
+        parameters, system = next(iter(candidates))
+        return Fitted(system, parameters=parameters)
+    return Fitted(best.system, parameters=best.parameters)
+
+
+def _tlm(collection: Collection, given: Given) -> Fitted:
+    counts = term_counts(collection)
+    table = tlm.translations(tlm.parallel_texts(collection, counts, given.parts.examples.training))
+    translated = tlm.translated(counts, table)
+    return _tuned(((one, tlm.TLM(counts, translated, **one)) for one in tlm.GRID), given)
+
+
+def _m_net(collection: Collection, given: Given) -> Fitted:
+    settings = given.settings
+    found = mnet.tagged_vectors(collection, settings.word_vectors, settings.training.seed, settings.text)
+    return Fitted(mnet.MNet(collection, found, reading=settings.text))
+
+
+def _wekos(collection: Collection, given: Given) -> Fitted:
+    settings, found = given.settings, _of_words(given.vectors())
+    seed = settings.training.seed
+    made = ((one, wekos.Wekos(collection, found, seed=seed, reading=settings.text, **one)) for one in _CLUSTERS)
+    return _tuned(made, given)
+
+
+def _simbow(collection: Collection, given: Given) -> Fitted:
+    return Fitted(simbow.SimBow(collection, _of_words(given.vectors()), reading=given.settings.text))
+
+
+def _of_words(found: WordVectors) -> vectors.WordVectors:
+    """Without the rows of padding and of unknown words."""
+    return vectors.WordVectors(tuple(found.words), found.table[FIRST_WORD : FIRST_WORD + len(found.words)])
+
+
+_MAKERS: dict[str, Callable[[Collection, Given], Fitted]] = {
+    "tlm": _tlm,
+    "m-net": _m_net,
+    "wekos": _wekos,
+    "simbow": _simbow,
+}

@@ -1,0 +1,53 @@
+"""The settings of an experiment's part: of its preset, changed by the table and the row, and made smaller if wanted."""
+
+import dataclasses
+
+from dupq.evaluation.examples import ExampleSettings
+from dupq.evaluation.papers.rows import PRESET, Part
+from dupq.evaluation.papers.sources import Source
+from dupq.settings import config
+from dupq.settings.config import Settings
+
+# The preset whose texts and word vectors a system reads that is no encoder
+_READ_AS = {"wekos": "othman-lstm", "m-net": "othman-lstm", "simbow": "mappsent"}
+_PLAIN = {  # for systems that read the stored tokens: with punctuation, as Bogdanova et al., or without, as Lucene
+    "pairs": "bogdanova-sum",
+    "ranking": "dupq",
+    "candidates": "dupq",
+}
+_QUICK_EPOCHS = {"training": 4, "title_body": 3, "word_vectors": 2}
+_QUICK_TEXTS = 2_500  # that word vectors are learned from
+_FULL = ExampleSettings(training_pairs=100_000, measured_pairs=3_000, queries=1_000)
+_QUICK = ExampleSettings(training_pairs=150, measured_pairs=150, queries=100)
+
+
+def limits_of(part: Part) -> ExampleSettings:
+    """How much of the data a part uses."""
+    limits = _QUICK if part.is_quick else _FULL
+    most = min(part.pairs or limits.training_pairs, limits.training_pairs)
+    return dataclasses.replace(limits, training_pairs=most)
+
+
+def settings_of(part: Part, data: Source) -> Settings:
+    """All settings of a part on a data set. The title is read once, as by every other system."""
+    preset = _READ_AS.get(part.system, _PLAIN[part.task])
+    if part.system.startswith(PRESET):
+        preset = part.system.removeprefix(PRESET)
+    changes = [*part.text, *part.changes, "text.title_times=1"]
+    if not data.has_bodies:
+        changes.append("text.fields=title")
+    if data.language != "english":
+        changes += [f"text.language={data.language}", "text.parts_of_speech=all"]
+    if data.language == "arabic":
+        changes.append("text.arabic=normalised")
+    settings = config.load(preset, changes)
+    return _quickened(settings) if part.is_quick else settings
+
+
+def _quickened(settings: Settings) -> Settings:
+    vectors, most = settings.word_vectors, _QUICK_EPOCHS
+    return settings.changed(
+        training=settings.training.changed(epochs=min(settings.training.epochs, most["training"])),
+        title_body=settings.title_body.changed(epochs=min(settings.title_body.epochs, most["title_body"])),
+        word_vectors=vectors.changed(epochs=min(vectors.epochs, most["word_vectors"]), sentences=_QUICK_TEXTS),
+    )

@@ -1,0 +1,91 @@
+"""Where the data sets of the experiments are read from, as JSON can hold it, and how a folder tells what it holds."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from dupq import storage
+from dupq.errors import DupqError
+from dupq.evaluation.text_files import read_text
+from dupq.links.tables import known_duplicates
+from dupq.shards import link_files, question_shards
+from dupq.text.keys import Sites
+
+_SITE = ".stackexchange.com"
+_SAMPLE = 20_000  # characters that a language is told from
+_ARABIC = range(0x0600, 0x0700)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A site of an ingested archive, or a folder with a pair set or with SemEval's files."""
+
+    name: str
+    kind: Literal["site", "questions", "pairs", "semeval"]
+    files: tuple[str, ...]  # what is read: of a site the folders of its questions and links
+    language: str
+    content: str  # the checksums of all that is read
+
+    @property
+    def has_bodies(self) -> bool:
+        """Whether its questions have bodies."""
+        return self.kind in ("site", "semeval")
+
+
+def sites_of(questions: str, links: str) -> list[Source]:
+    """The sites of an archive that have known duplicates, by their names.
+
+    Raises DupqError for a missing or damaged table, and if there is no such site.
+    """
+    shards, sites = question_shards(questions)
+    found = []
+    for site in sites.names:
+        if len(known_duplicates(links, Sites([site]))):
+            files = [shard.uri for shard in shards if shard.site == site]
+            files += [uri for uri, of in link_files(links) if of == site]
+            folders = tuple(_folder_of(uri, site) for uri in (questions, links))
+            found.append(Source(site.removesuffix(_SITE), "site", folders, "english", _checksums(files)))
+    if not found:
+        raise DupqError(f"{links}: no known duplicates of the sites in {questions}; nothing to measure")
+    return found
+
+
+def _folder_of(table: str, site: str) -> str:
+    return table if f"site={site}" in table else storage.join(table, f"site={site}")
+
+
+def folder_source(uri: str) -> Source:
+    """A data set in a folder of its own, told by its files.
+
+    questions.tsv (or .tsv.xz) and pairs.tsv: questions by ids, and labelled pairs of these; pairs.tsv alone: labelled
+    pairs of texts; *.xml (or .xml.xz) and *.csv: SemEval Task 3, of which files with "dev" or "test" in their names
+    are the test part. Raises DupqError for anything else.
+    """
+    there = {storage.name(file.uri): file.uri for file in storage.list_files(uri)}
+    name = storage.name(uri)
+    questions = next((there[one] for one in ("questions.tsv", "questions.tsv.xz") if one in there), None)
+    if "pairs.tsv" in there:
+        return _labelled(name, there["pairs.tsv"], questions)
+    files = tuple(there[one] for one in sorted(there) if one.endswith((".xml", ".xml.xz", ".csv")))
+    if not files:
+        raise DupqError(
+            f"--pair-set {uri}: no pairs.tsv, and no .xml or .csv of SemEval in it; docs/papers.md tells what is read"
+        )
+    return Source(name, "semeval", files, "english", _checksums(files))
+
+
+def _labelled(name: str, pairs: str, questions: str | None) -> Source:
+    if questions is None:
+        return Source(name, "pairs", (pairs,), _language(pairs), _checksums([pairs]))
+    return Source(name, "questions", (questions, pairs), _language(questions), _checksums([questions, pairs]))
+
+
+def _language(uri: str) -> str:
+    """Arabic if most letters of the beginning are, else English."""
+    letters = [letter for letter in read_text(uri)[:_SAMPLE] if letter.isalpha()]
+    arabic = sum(ord(letter) in _ARABIC for letter in letters)
+    return "arabic" if 2 * arabic > len(letters) else "english"
+
+
+def _checksums(files: Iterable[str]) -> str:
+    return " ".join(storage.checksum(uri) for uri in files)

@@ -1,0 +1,103 @@
+"""Training on known duplicates in one process, for experiments: what `jobs/train.py` does, without its files.
+
+An epoch is measured by whatever the caller wants of it, and the best one's weights are kept.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from dupq.encoders.build import build
+from dupq.encoders.kinds import takes_from_training_alone
+from dupq.encoders.protocol import Encoder
+from dupq.encoders.reader import Reader
+from dupq.links.split import Split
+from dupq.settings.config import Settings
+from dupq.text.questions import token_ids
+from dupq.text.token_ids import TokenIds
+from dupq.text.vocabulary import Vocabulary
+from dupq.training.loop import Sequences, epoch_examples, train_epoch
+from dupq.training.mining import mine
+from dupq.training.optimizers import optimizer_for
+from dupq.training.unsupervised import titles_and_bodies, train_title_body
+from dupq.training.word_vectors import WordVectors
+
+QUALITY = "quality"  # what the best epoch has most of
+# What is measured of an epoch: figures by name, QUALITY among them
+Measured = Callable[[Reader], Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class Lessons:
+    """What is learned from (keys, int64)."""
+
+    positives: np.ndarray  # (m, 2), known duplicates of the training part
+    wrong: np.ndarray  # (m, 2), pairs labelled as no duplicates, likewise
+    split: Split
+    pool: np.ndarray  # sorted, the questions that negatives are drawn from
+
+
+def train(
+    texts: pa.Table, lessons: Lessons, settings: Settings, vectors: WordVectors, measured: Measured
+) -> tuple[Reader, list[dict[str, float]]]:
+    """The encoder of the best epoch, and the learning curve: a row an epoch, from 0, before any pair is learned.
+
+    `texts` are rows of TEXTS sorted by key: all questions of the archive. An encoder that learns nothing by gradients
+    has only epoch 0. The same for the same rows, seed and machine.
+    """
+    training = settings.training
+    vocabulary = Vocabulary(vectors.words, settings.text, settings.word_vectors.hashed)
+    ids = token_ids(texts, vocabulary, settings)[0]
+    sequences: Sequences = dict(zip(texts["key"].to_pylist(), ids, strict=True))
+    network = build(settings.encoder, vectors.table, training.seed)
+    network.set_vocabulary(vocabulary.words)
+    read = _read_alone(texts, lessons, settings)
+    pairs = [(sequences[left], sequences[right]) for left, right in lessons.positives.tolist()]
+    network.prepare(ids if read is None else TokenIds.of([sequences[key] for key in read]), pairs)
+    reader = Reader(network, vocabulary, settings)
+    with torch.random.fork_rng(devices=[]):
+        if settings.title_body.epochs and network.trainable:
+            train_title_body(network, titles_and_bodies(texts, vocabulary, settings), settings)
+        curve = _train_pairs(reader, sequences, lessons, measured)
+    network.eval().tune(lambda: measured(reader)[QUALITY])
+    return reader, curve
+
+
+def _read_alone(texts: pa.Table, lessons: Lessons, settings: Settings) -> list[int] | None:
+    """The keys of the questions that an encoder takes counts from, if not from all."""
+    if not takes_from_training_alone(settings):
+        return None
+    held_out = lessons.split.questions_of("development", "test")
+    return np.setdiff1d(texts["key"].to_numpy(), held_out).tolist()
+
+
+def _train_pairs(reader: Reader, sequences: Sequences, lessons: Lessons, measured: Measured) -> list[dict[str, float]]:
+    """Train `reader`'s network in place; it has the weights of the best epoch then."""
+    network, settings = reader.network, reader.settings
+    training = settings.training
+    curve = [{"epoch": 0.0, **measured(reader)}]
+    if not network.trainable or not len(lessons.positives):
+        return curve
+    optimizer = optimizer_for(network, training)
+    best = _weights(network)
+    mined: np.ndarray | None = None
+    for epoch in range(1, training.epochs + 1):
+        torch.manual_seed(epoch)  # of dropout
+        if training.mined_negatives and (epoch - 1) % training.mined_epochs == 0:
+            mined = mine(network, sequences, lessons.positives, lessons.pool, lessons.split, settings, epoch)
+        examples = epoch_examples(lessons.positives, lessons.pool, lessons.split, training, epoch, mined, lessons.wrong)
+        falling = 1 - (epoch - 1) / training.epochs, 1 - epoch / training.epochs
+        rates = falling if training.decay == "linear" else (1.0, 1.0)
+        losses = train_epoch(network, optimizer, sequences, examples, training, rates=rates)
+        curve.append({"epoch": float(epoch), "loss": losses.mean, **measured(reader)})
+        if curve[-1][QUALITY] > max(row[QUALITY] for row in curve[:-1]):
+            best = _weights(network)
+    network.load_state_dict(best)
+    return curve
+
+
+def _weights(network: Encoder) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in network.state_dict().items()}

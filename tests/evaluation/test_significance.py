@@ -1,0 +1,97 @@
+"""Intervals and tests against scipy, closed forms, and what they promise."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from dupq.evaluation.significance import bootstrap_interval, mcnemar, randomisation_test
+
+VALUES = st.lists(st.integers(0, 8).map(lambda part: part / 8), min_size=1, max_size=9)
+PAIRED = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=2, max_size=8)
+
+
+def test_a_bootstrap_interval_is_that_of_scipy() -> None:
+    values = np.random.default_rng(1).beta(0.4, 0.6, 300)
+    found = bootstrap_interval(values, seed=7)
+    given = {"method": "percentile", "n_resamples": 10_000, "rng": np.random.default_rng(8)}
+    low, high = stats.bootstrap((values,), np.mean, **given).confidence_interval
+    assert found.mean == values.mean()
+    assert (found.low, found.high) == pytest.approx((low, high), abs=0.002)  # the width is 0.08
+    spread = 1.96 * values.std() / math.sqrt(len(values))
+    assert (found.low, found.high) == pytest.approx((values.mean() - spread, values.mean() + spread), abs=0.003)
+
+
+def test_ninety_five_of_a_hundred_intervals_hold_the_true_mean() -> None:
+    generator = np.random.default_rng(2)
+    intervals = [bootstrap_interval(generator.random(100), seed, 1000) for seed in range(400)]
+    share = np.mean([one.low <= 0.5 <= one.high for one in intervals])
+    assert share == pytest.approx(0.945, abs=0.03)
+
+
+@given(VALUES, st.integers(0, 5))
+def test_an_interval_holds_its_mean_and_is_the_same_for_a_seed(values: list[float], seed: int) -> None:
+    found = bootstrap_interval(np.array(values), seed, 1000)
+    assert found == bootstrap_interval(np.array(values), seed, 1000)
+    assert min(values) - 1e-12 <= found.low <= found.high <= max(values) + 1e-12
+    narrow = bootstrap_interval(np.array(values), seed, 1000, confidence=0.5)
+    assert found.low <= narrow.low <= narrow.high <= found.high
+
+
+def test_an_interval_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="no values"):
+        bootstrap_interval(np.zeros(0), 1)
+
+
+@given(PAIRED)
+def test_of_few_queries_all_signs_are_tried_as_in_scipy(pairs: list[tuple[int, int]]) -> None:
+    left, right = np.array(pairs, float).T / 8  # without rounding, which scipy does not allow for near 0
+    expected = stats.permutation_test(
+        (left, right),
+        lambda one, other, axis: np.sum(one - other, axis=axis),
+        permutation_type="samples",
+        vectorized=True,
+    )
+    assert randomisation_test(left, right, seed=1) == pytest.approx(expected.pvalue)
+    assert randomisation_test(right, left, seed=2) == pytest.approx(expected.pvalue)
+
+
+def test_of_many_queries_drawn_signs_come_close_to_a_t_test() -> None:
+    generator = np.random.default_rng(3)
+    left = generator.random(500)
+    for shift in (0.0, 0.03, 0.05):
+        right = np.clip(left + generator.normal(shift, 0.3, 500), 0, 1)
+        found = randomisation_test(left, right, seed=4)
+        assert found == pytest.approx(stats.ttest_rel(left, right).pvalue, abs=0.015)
+        assert found == randomisation_test(left, right, seed=4)
+
+
+def test_a_drawn_p_value_is_never_zero_and_equal_systems_have_one() -> None:
+    ones = np.ones(100)
+    assert randomisation_test(ones, np.zeros(100), seed=1, resamples=999) == 1 / 1000
+    assert randomisation_test(ones, ones, seed=1) == 1.0
+    with pytest.raises(ValueError, match="same queries"):
+        randomisation_test(ones, ones[1:], seed=1)
+
+
+def test_p_values_are_even_where_there_is_no_difference() -> None:
+    generator = np.random.default_rng(5)
+    found = [randomisation_test(*generator.random((2, 30)), seed=seed, resamples=500) for seed in range(400)]
+    assert stats.kstest(found, "uniform").pvalue > 0.01
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=25))
+def test_mcnemar_adds_up_the_binomial_tail(calls: list[tuple[bool, bool]]) -> None:
+    left, right = np.array(calls).T
+    one, other = int((left & ~right).sum()), int((right & ~left).sum())
+    tail = sum(math.comb(one + other, wins) for wins in range(min(one, other) + 1)) / 2 ** (one + other)
+    assert mcnemar(left, right) == pytest.approx(min(1.0, 2 * tail))
+    # with values of 0 and 1 it is the sign-flip test over all signs
+    assert (
+        mcnemar(left, right)
+        == pytest.approx(randomisation_test(left.astype(float), right.astype(float), seed=1, resamples=2**15))
+        or one + other > 15
+    )

@@ -1,0 +1,81 @@
+"""A run is named by the contents of what it reads, wherever that is."""
+
+import json
+import shutil
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from trained import TrainedSample
+
+from dupq.pipelines.dedup import DedupJob, dedup
+from dupq.pipelines.train import TrainingJob, train
+from dupq.runs import writer
+
+Name = Callable[[Callable[[], object]], str]
+
+
+class Opened(Exception):  # noqa: N818
+    """A run was opened, and nothing is done."""
+
+
+@pytest.fixture
+def name(monkeypatch: pytest.MonkeyPatch) -> Name:
+    """The name of the run that a job opens."""
+
+    def held(run: writer.Run) -> NoReturn:
+        raise Opened(run.run_id)
+
+    def opened(job: Callable[[], object]) -> str:
+        with pytest.raises(Opened) as found:
+            job()
+        return str(found.value)
+
+    monkeypatch.setattr(writer.Run, "held", held)
+    return opened
+
+
+def test_a_training_is_named_by_its_word_vectors_wherever_they_are(
+    name: Name, trained_sample: TrainedSample, tmp_path: Path
+) -> None:
+    def training(vectors: str, lines: str) -> str:
+        place = tmp_path / vectors
+        place.write_text(lines)
+        given = (f"word_vectors.file={place}", "word_vectors.dimensions=2")
+        questions, links = trained_sample.questions, trained_sample.links
+        return name(lambda: train(TrainingJob(questions, links, str(tmp_path / "out"), "bogdanova-max", given)))
+
+    here = training("here.txt", "bread 1 2\n")
+    assert training("there.txt", "bread 1 2\n") == here
+    assert training("there.txt", "bread 1 3\n") != here
+
+
+def test_a_training_is_named_by_its_teacher_wherever_that_is(
+    name: Name, trained_sample: TrainedSample, tmp_path: Path
+) -> None:
+    def training(*given: str) -> str:
+        questions, links = trained_sample.questions, trained_sample.links
+        return name(lambda: train(TrainingJob(questions, links, str(tmp_path / "out"), "dupq", given)))
+
+    shutil.copytree(trained_sample.encoder, tmp_path / "teacher")
+    here = training(f"teacher.encoder={trained_sample.encoder}")
+    assert training(f"teacher.encoder={tmp_path}/teacher") == here
+    assert training() != here
+
+
+def test_a_run_is_named_by_its_prior_wherever_that_is(
+    name: Name, trained_sample: TrainedSample, tmp_path: Path
+) -> None:
+    prior = json.loads((files("dupq") / "clusters" / "prior.json").read_text())
+
+    def run(place: str, **changes: object) -> str:
+        (tmp_path / place).write_text(json.dumps(prior | changes))
+        given = (f"calibration.prior={tmp_path}/{place}",)
+        job = DedupJob(trained_sample.questions, trained_sample.encoder, str(tmp_path / "out"), assignments=given)
+        return name(lambda: dedup(job))
+
+    here = run("here.json")
+    assert run("there.json") == here
+    assert run("there.json", sites=["elsewhere.example.com"]) != here

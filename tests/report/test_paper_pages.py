@@ -1,0 +1,95 @@
+"""The pages of the papers' tables, of made-up results."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dupq.evaluation.papers.orders import Claim
+from dupq.evaluation.papers.rows import QUOTED, Row, Table
+from dupq.report.paper_pages import write_pages
+from dupq.report.papers import Measured, best_two, lines, records, verdict
+
+ROWS = (
+    Row("A", "bm25", {"Theirs": {"map": 40.0}}),
+    Row("B <b>", "tfidf", {"Theirs": {"map": 30.0}}),
+    Row("Elsewhere", QUOTED, {"Theirs": {"map": 50.0}}),
+    Row("ours", "preset dupq", is_ours=True),
+)
+TABLE = Table("some-1", "Some et al.", "Table 1: systems", "ranking", {"map": "MAP", "accuracy_at_1": "Acc@1"}, ROWS)
+
+
+def result(values: list[float], curve: tuple[dict[str, float], ...] = ()) -> dict:
+    sizes = {"questions": 1_000, "training_pairs": 10, "development_pairs": 4, "test_pairs": 6, "test_queries": 3}
+    mean = sum(values) / len(values)
+    return {"values": {"map": mean}, "each": {"map": values}, "curve": list(curve), "sizes": sizes, "seconds": 2.0}
+
+
+def measured() -> Measured:
+    results = {"A": result([0.5, 0.5, 0.5]), "B <b>": result([0.1, 0.2, 0.3]), "ours": result([0.6, 0.7, 0.8])}
+    return Measured(TABLE, "site", "english", results)
+
+
+def test_lines_have_ours_theirs_and_the_difference() -> None:
+    first, second, quoted, ours = lines(measured())
+    assert first == ["A", "50.0 (50.0–50.0)", "–", "40.0", "+10.0", "10", "2"]
+    assert second[0] == "B <b>"
+    assert second[4] == "-10.0"
+    assert quoted == ["Elsewhere (quoted)", "–", "–", "50.0", "", "", ""]
+    assert ours[0] == "**ours**"
+    assert ours[3:5] == ["–", ""]
+
+
+def test_records_have_a_row_a_figure() -> None:
+    rows = [row for row in records(measured()) if row["measure"] == "map"]
+    assert [(row["system"], row["ours"], row["paper"]) for row in rows] == [
+        ("A", 0.5, 0.4),
+        ("B <b>", pytest.approx(0.2), 0.3),
+        ("Elsewhere", None, 0.5),
+        ("ours", pytest.approx(0.7), None),
+    ]
+    assert rows[0]["difference"] == pytest.approx(0.1)
+
+
+def test_the_first_two_are_told_apart() -> None:
+    assert best_two(measured()).startswith("MAP: ours over A, p = 0.25")  # 2 of the 8 ways to choose three signs
+
+
+@pytest.mark.parametrize(
+    ("better", "worse", "within", "expected"),
+    [("A", "B <b>", 0.0, "holds"), ("B <b>", "A", 0.0, "does not hold"), ("A", "ours", 0.3, "holds")],
+)
+def test_claims_are_held_against_the_figures(better: str, worse: str, within: float, expected: str) -> None:
+    claim = Claim("so they say", "some-1", "map", (better,), (worse,), within)
+    found = verdict(claim, measured())
+    assert found is not None
+    assert found[0] == expected
+
+
+def test_a_claim_of_what_was_not_measured_is_not_judged() -> None:
+    assert verdict(Claim("", "some-1", "map", ("Elsewhere",), ("A",)), measured()) is None
+
+
+def test_pages_are_written_with_their_pictures_and_escape_what_they_show(tmp_path: Path) -> None:
+    write_pages([measured()], str(tmp_path), is_quick=True)
+    page = (tmp_path / "some-1.html").read_text()
+    assert "B &lt;b&gt;" in page
+    assert "<b>" not in page
+    assert "<svg" in page
+    assert "quick run" in page
+    markdown = (tmp_path / "some-1.md").read_text()
+    assert "| **ours** |" in markdown
+    assert (tmp_path / "figures" / "some-1-site.svg").read_text().startswith("<svg")
+    assert "some-1.md" in (tmp_path / "index.md").read_text()
+    assert (tmp_path / "orders.md").exists()
+
+
+@pytest.mark.parametrize("figure", ["epochs", "pairs"])
+def test_figures_are_drawn(figure: str, tmp_path: Path) -> None:
+    curve = ({"epoch": 0.0, "quality": 0.1, "loss": 1.0}, {"epoch": 1.0, "quality": 0.2, "loss": 0.5})
+    rows = (Row("A, 10 pairs", "bm25"), Row("A, 20 pairs", "bm25"))
+    table = Table("some-2", "Some et al.", "Figure 2: x", "ranking", {"map": "MAP"}, rows, figure=figure)  # type: ignore[arg-type]
+    of = Measured(table, "site", "english", {row.label: result([0.5, 0.6], curve) for row in rows})
+    write_pages([of], str(tmp_path), is_quick=False)
+    assert (tmp_path / "figures" / "some-2-site.svg").read_text().startswith("<svg")
+    assert json.dumps(records(of))

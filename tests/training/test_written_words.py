@@ -1,0 +1,37 @@
+"""Vectors of a file for words that have another form in the vocabulary."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dupq.settings import config
+from dupq.training.word_vectors import make_word_vectors
+from dupq.training.written_words import file_of_written_words, spellings
+
+WRITTEN = [["ovens", "baking", "oven", "ovens"], ["baked", "oven", "ovens", "breads"]]
+FORMS = [["oven", "bake", "oven", "oven"], ["bake", "oven", "oven", "bread"]]
+
+
+def test_a_stem_has_the_mean_of_its_written_words_or_else_its_own_vector(tmp_path: Path) -> None:
+    vectors = {"oven": (1.0, 0.0), "ovens": (0.0, 1.0), "baked": (3.0, 3.0), "bread": (5.0, 6.0)}
+    (tmp_path / "v.txt").write_text("".join(f"{word} {x} {y}\n" for word, (x, y) in vectors.items()))
+    assignments = ["text.word_form=stems", "word_vectors.minimum_count=1", "word_vectors.dimensions=2"]
+    settings = config.load("dupq", [*assignments, f"word_vectors.file={tmp_path}/v.txt"])
+    found = make_word_vectors(
+        FORMS, settings.word_vectors, 1, from_file=lambda words: file_of_written_words(words, WRITTEN, settings)
+    )
+    rows = {word: found.table[row + 2].tolist() for row, word in enumerate(found.words)}
+    assert rows["oven"] == pytest.approx([2 / 5, 3 / 5])  # written so twice, and "ovens" three times
+    assert rows["bake"] == [3.0, 3.0]  # "baking" is not there
+    assert rows["bread"] == [5.0, 6.0]  # "breads" is not there, the stem is
+    by_form = make_word_vectors(FORMS, settings.word_vectors, 1)
+    assert by_form.table[by_form.words.index("oven") + 2].tolist() == [1.0, 0.0]
+    assert by_form.caps["words absent from word_vectors.file"] == 1  # "bake"
+    assert found.caps["words absent from word_vectors.file"] == 0
+
+
+def test_words_that_are_read_as_they_are_written_are_their_own_spellings() -> None:
+    settings = config.load("dupq", ["text.word_form=written"])
+    assert [tuple(found) for found in spellings(["b", "a"], iter([]), settings)] == [(0, "b", 1), (1, "a", 1)]
+    assert np.array(spellings([], iter([]), settings)).size == 0
