@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import networkx as nx
 import numpy as np
@@ -13,9 +13,8 @@ import pyarrow.compute as pc
 
 from dupq.api.encoders import TextEncoder
 from dupq.errors import DupqError
+from dupq.neighbours.contributions import parts_of
 from dupq.neighbours.embeddings import Embeddings
-from dupq.neighbours.exact import pair_scores
-from dupq.neighbours.measure import Measure
 from dupq.runs.reader import Key, Run, ends_of
 from dupq.runs.table_view import TableView
 from dupq.settings import config
@@ -90,13 +89,7 @@ class Explanation:
         encoder = self.encoder()
         titles, bodies = zip(*self._texts, strict=True)
         both = Embeddings(np.arange(2), *encoder.encode_whole(titles, bodies))
-        left, right = both.take(slice(0, 1)), both.take(slice(1, 2))
-        measure = encoder.measure
-        score, dense = (
-            float(pair_scores(Measure(measure.kind, measure.dense, lexical), left, right)[0])
-            for lexical in (measure.lexical, 0.0)
-        )
-        words = _contributions(both, measure.lexical)
+        score, dense, words = parts_of(encoder.measure, both, 0, 1)
         return Weighed(score, dense, [Word(encoder.word(number), value) for number, value in words])
 
     @cached_property
@@ -134,23 +127,3 @@ def _shingles(text: str, size: int) -> dict[str, None]:
     words = text.split(" ") if text else []
     last = max(1, len(words) - size + 1) if words else 0
     return dict.fromkeys(" ".join(words[start : start + size]) for start in range(last))
-
-
-def _contributions(both: Embeddings, lexical: float) -> list[tuple[int, float]]:
-    """Of two questions, the words of both with their terms of the lexical score, the highest first."""
-    if both.words is None or not lexical:
-        return []
-    left, right = (_bag(both, row) for row in (0, 1))
-    length = float(np.sqrt(_squares(left) * _squares(right)))
-    found = [(word, lexical * weight * right[word] / length) for word, weight in left.items() if word in right]
-    return sorted(found, key=lambda entry: (-entry[1], entry[0]))
-
-
-def _bag(embeddings: Embeddings, row: int) -> dict[int, float]:
-    bags: Any = embeddings.words
-    some = slice(bags.indptr[row], bags.indptr[row + 1])
-    return dict(zip(bags.indices[some].tolist(), bags.data[some].astype(np.float64).tolist(), strict=True))
-
-
-def _squares(bag: dict[int, float]) -> float:
-    return float(np.square(list(bag.values())).sum())

@@ -69,17 +69,25 @@ def meter(value: float, maximum: float) -> Markup:
 
 
 def histogram(
-    title: str, description: str, edges: Sequence[float], counts: Sequence[int], mark: Mark | None = None
+    title: str,
+    description: str,
+    edges: Sequence[float],
+    counts: Sequence[int],
+    mark: Mark | None = None,
+    inner: Sequence[int] | None = None,
 ) -> Markup:
     """Counts between consecutive `edges` on a logarithmic axis, with `mark` as a line across.
 
-    A bin of one stands out from an empty one: heights follow log(1 + count).
+    A bin of one stands out from an empty one: heights follow log(1 + count). `inner` are parts of the counts, in front.
     """
     low, high = edges[0], edges[-1]
     decades = max(1, math.ceil(math.log10(1 + max(counts))))
     parts = [_grid_line(10**power, decades) for power in range(decades + 1)]
     for left, right, count in zip(edges, edges[1:], counts, strict=False):
-        parts.append(_column(left, right, count, low, high, decades))
+        parts.append(_column((left, right), count, (low, high), decades))
+    for left, right, count in zip(edges, edges[1:], inner or [], strict=False):
+        if count:
+            parts.append(_column((left, right), count, (low, high), decades, "two"))
     parts += [_tick(value, label, low, high) for value, label in ticks(low, high)]
     if mark and low <= mark.value <= high:
         parts.append(_mark(mark, low, high))
@@ -98,11 +106,12 @@ def curve(title: str, description: str, points: Sequence[tuple[float, float]], m
     return _svg(title, description, _PLOT_BOTTOM + 24, Markup("").join(parts))
 
 
-def _column(left: float, right: float, count: int, low: float, high: float, decades: int) -> Markup:
-    x, end, y = _across(left, low, high), _across(right, low, high), _up(count, decades)
+def _column(bin: tuple[float, float], count: int, ends: tuple[float, float], decades: int, tone: str = "one") -> Markup:
+    x, end, y = _across(bin[0], *ends), _across(bin[1], *ends), _up(count, decades)
+    said = f"{bin[0]:.4g} to {bin[1]:.4g}: {count:,}" + (" known links" if tone == "two" else "")
     return Markup(
-        '<rect class="one" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"><title>{}</title></rect>'
-    ).format(x, y, max(1, end - x - 1), _PLOT_BOTTOM - y, f"{left:.4g} to {right:.4g}: {count:,}")
+        '<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"><title>{}</title></rect>'
+    ).format(tone, x, y, max(1, end - x - 1), _PLOT_BOTTOM - y, said)
 
 
 def _grid_line(count: int, decades: int) -> Markup:
@@ -154,6 +163,7 @@ def _length(value: float, longest: float, room: float) -> float:
 
 
 def _svg(title: str, description: str, height: int, content: Markup) -> Markup:
-    return Markup('<svg class="chart" role="img" viewBox="0 0 {} {}"><title>{}</title><desc>{}</desc>{}</svg>').format(
-        _WIDTH, height, title, description, content
-    )
+    return Markup(
+        '<div class="scroll"><svg class="chart" role="img" viewBox="0 0 {} {}">'
+        "<title>{}</title><desc>{}</desc>{}</svg></div>"
+    ).format(_WIDTH, height, title, description, content)

@@ -14,8 +14,9 @@ from dupq.report import charts
 from dupq.report.charts import Bar, Mark
 from dupq.report.formats import counted, number, score, share, words
 from dupq.report.streaming import Histogram
-from dupq.runs.records import KnownMeasures, LinkQuality, Metrics, PlantedMeasures
+from dupq.runs.records import KnownMeasures, LinkQuality, LinksOf, Metrics, PlantedMeasures
 
+_GROUPS = 20  # of recall by site
 _FUNNEL = [
     ("questions", "Questions", "one"),
     ("exact_copies", "Exact copies of another", "one"),
@@ -87,6 +88,21 @@ def reliability(links: LinkQuality) -> Markup:
     return _bars("Probability and links", description, records, 1)
 
 
+def recall_by_site(links: LinkQuality) -> Markup:
+    """The share of the test links in one cluster, by the site of the left question."""
+    return _recall("Known duplicates in one cluster, by site", links.get("by_site") or {}, "{}")
+
+
+def recall_by_title(links: LinkQuality) -> Markup:
+    """The same by the length of its title."""
+    groups = links.get("by_title_words") or {}
+    return _recall(
+        "Known duplicates in one cluster, by length of title",
+        dict(sorted(groups.items(), key=lambda group: int(group[0]))),
+        "{} words and more",
+    )
+
+
 def planted(kinds: Mapping[str, PlantedMeasures | None]) -> Markup:
     """What became of the pairs that were planted into the archive."""
     records = []
@@ -97,14 +113,14 @@ def planted(kinds: Mapping[str, PlantedMeasures | None]) -> Markup:
     return _bars("Planted pairs found", "Shares of the pairs of each kind.", records, 1)
 
 
-def probabilities(counts: Histogram, threshold: float | None) -> Markup:
-    """How sure the candidate pairs are."""
-    return _histogram("Probability of the encoder's pairs", counts, threshold)
+def probabilities(counts: Histogram, threshold: float | None, known: Histogram | None = None) -> Markup:
+    """How sure the candidate pairs are; `known` are those of them that are known links."""
+    return _histogram("Probability of the encoder's pairs", counts, threshold, known)
 
 
-def similarities(counts: Histogram) -> Markup:
+def similarities(counts: Histogram, known: Histogram | None = None) -> Markup:
     """How alike the encoder finds its pairs, on its own scale. No threshold: that is a probability."""
-    return _histogram("Similarity of the encoder's pairs", counts, None)
+    return _histogram("Similarity of the encoder's pairs", counts, None, known)
 
 
 def jaccards(counts: Histogram, threshold: float | None) -> Markup:
@@ -140,18 +156,36 @@ def cluster_sizes(counts: Histogram) -> Markup:
     return _bars("Clusters by number of questions", "Clusters of each size.", records)
 
 
+def _recall(title: str, groups: Mapping[str, LinksOf], label: str) -> Markup:
+    records = [
+        Bar(
+            label.format(name),
+            row["in_one_cluster"],
+            f"{share(row['in_one_cluster'])} of {counted(row['links'], 'link')}",
+        )
+        for name, row in groups.items()
+    ]
+    shown = sorted(records, key=lambda bar: -bar.value)[:_GROUPS] if len(records) > _GROUPS else records
+    return _bars(title, "Of the links of the test part.", shown, 1)
+
+
 def _bars(title: str, description: str, records: list[Bar], maximum: float | None = None) -> Markup:
     return charts.bars(title, description, records, maximum) if records else Markup("")
 
 
-def _histogram(title: str, counts: Histogram, threshold: float | None) -> Markup:
+def _histogram(title: str, counts: Histogram, threshold: float | None, known: Histogram | None = None) -> Markup:
     if not counts.total:
         return Markup("")
     marks = [] if threshold is None else [threshold]
     edges, occupied = counts.occupied(*marks)
     mark = Mark(threshold, f"threshold {score(threshold)}") if threshold is not None else None
     description = f"{number(counts.total)} pairs on a logarithmic axis."
-    return charts.histogram(title, description, edges, occupied, mark)
+    inner: list[int] | None = None
+    if known is not None and known.total:
+        first = int(np.searchsorted(known.edges, edges[0]))
+        inner = known.counts[first : first + len(occupied)].tolist()
+        description += f" {counted(known.total, 'known link')} among them, in front."
+    return charts.histogram(title, description, edges, occupied, mark, inner)
 
 
 def _planted_rows(measures: PlantedMeasures) -> Iterator[tuple[str, float | None, str]]:

@@ -89,6 +89,7 @@ class Findings:
     sources: list[SourceCount]
     probabilities: Histogram
     similarities: Histogram
+    known: tuple[Histogram, Histogram]  # of the known links among them: probabilities, similarities
     jaccards: Histogram
     cluster_sizes: Histogram
     above: list[Pair]
@@ -106,6 +107,7 @@ class PairSurvey:
         self.counts = {source: SourceCount(source) for source in SOURCES}
         self.probabilities = Histogram(_PROBABILITY_EDGES)
         self.similarities = Histogram(round_edges(*scores, _SIMILARITY_BINS))
+        self.known = Histogram(_PROBABILITY_EDGES), Histogram(self.similarities.edges)
         self.jaccards = Histogram(_JACCARD_EDGES)
         self._threshold = threshold
         self._above = Selection(PAIRS_SHOWN, [("probability", "ascending"), *_PAIR_KEY])
@@ -124,6 +126,9 @@ class PairSurvey:
         from_encoder = pc.equal(pairs["source"], "encoder")
         self.probabilities.add(pairs["probability"].filter(from_encoder))
         self.similarities.add(pairs["similarity"].filter(from_encoder))
+        known = pairs.filter(pc.and_(from_encoder, pc.fill_null(pairs["known_link"], False)))
+        for histogram, name in zip(self.known, ("probability", "similarity"), strict=True):
+            histogram.add(known[name])
         over = pairs.filter(pc.and_(from_encoder, joins))
         self._surest.add(over)
         if self._threshold is not None:
@@ -193,6 +198,7 @@ def gather(run: Run) -> Findings:
         sources=list(pairs.counts.values()),
         probabilities=pairs.probabilities,
         similarities=pairs.similarities,
+        known=pairs.known,
         jaccards=pairs.jaccards,
         cluster_sizes=clusters.sizes,
         above=above,

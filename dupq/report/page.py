@@ -1,18 +1,22 @@
-"""The report of a run: one HTML file that needs no network, no script and no other file.
+"""The report of a run: one HTML file that needs no network and no other file.
 
-Titles are untrusted text. Jinja escapes all that is not marked safe, links are built from checked parts
-only, and the page's own policy forbids scripts, so that a slip could not run anything.
+Titles are untrusted text. Jinja escapes all that is not marked safe, links are built from checked parts only, and the
+scripts make text nodes of what they read from the page's data. The page's own policy allows the one script and the one
+style sheet that are in it, by their hashes, so that a slip could not run anything.
 """
 
-import re
+import functools
 from dataclasses import dataclass
 from typing import Any
 
 import jinja2
+from markupsafe import Markup
 
 from dupq import storage
-from dupq.report import charts, figures, findings, formats
+from dupq.report import assets, caps, charts, figures, findings, formats
+from dupq.report.explorer.data import explorer_data, script_text
 from dupq.report.findings import Findings
+from dupq.report.links import link
 from dupq.report.summary import decided_by
 from dupq.runs.reader import Key, Question, Run, open_run
 from dupq.runs.records import ManifestStage, Metrics
@@ -20,7 +24,6 @@ from dupq.runs.records import ManifestStage, Metrics
 TITLE_LENGTH = 200  # characters of a title that are shown
 SITES_SHOWN = 12
 
-_SITE = re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+)+")
 _SETTINGS = [
     "text.code",
     "text.fields",
@@ -60,6 +63,7 @@ class Cap:
     stage: str
     name: str
     count: int
+    meaning: str  # what it means for the reader; empty for a limit that is not known here
 
 
 def write(run_uri: str) -> str:
@@ -75,17 +79,12 @@ def render(run_uri: str) -> str:
     return _render(open_run(run_uri))
 
 
-def link(key: Key) -> str | None:
-    """Where a question is on the web, or None if its site is no plain host name."""
-    site, question_id = key
-    return f"https://{site}/questions/{question_id}" if _SITE.fullmatch(site) else None
-
-
 def _render(run: Run) -> str:
     found = findings.gather(run)
     return _environment().get_template("page.html.jinja").render(_context(run, found))
 
 
+@functools.cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("dupq", "report"),
@@ -102,7 +101,15 @@ def _environment() -> jinja2.Environment:
 def _context(run: Run, found: Findings) -> dict[str, object]:
     metrics, stages = run.metrics, run.manifest.get("stages") or []
     known, links = metrics.get("known_duplicates"), metrics.get("links")
+    explorer = explorer_data(run)
+    script, css = assets.script(), assets.styles()
     return {
+        "policy": assets.policy(script, css),
+        "script": Markup(script),
+        "css": Markup(css),
+        "data": Markup(script_text(explorer)),
+        "explorer": explorer,
+        "shown_questions": sum(len(cluster["questions"]) for cluster in explorer["clusters"]),
         "links": links,
         "thresholds": links["thresholds"] if links else metrics.get("thresholds"),
         "decided_by": decided_by(metrics["calibration"]) if "calibration" in metrics else "",
@@ -118,6 +125,7 @@ def _context(run: Run, found: Findings) -> dict[str, object]:
         "longest": max((stage.get("seconds") or 0 for stage in stages), default=0),
         "largest_memory": max((stage.get("peak_memory_mb") or 0 for stage in stages), default=0),
         "caps": _caps(stages),
+        "drift": metrics.get("drift"),
         "found": found,
         "entry": lambda key: _entry(key, found.questions.get(key)),
         "meter": charts.meter,
@@ -127,8 +135,10 @@ def _context(run: Run, found: Findings) -> dict[str, object]:
             "balanced_pairs": figures.balanced_pairs(known or {}),
             "reliability": figures.reliability(links or {}),
             "planted": figures.planted(metrics.get("planted") or {}),
-            "probabilities": figures.probabilities(found.probabilities, metrics.get("threshold")),
-            "similarities": figures.similarities(found.similarities),
+            "probabilities": figures.probabilities(found.probabilities, metrics.get("threshold"), found.known[0]),
+            "recall_by_site": figures.recall_by_site(links or {}),
+            "recall_by_title": figures.recall_by_title(links or {}),
+            "similarities": figures.similarities(found.similarities, found.known[1]),
             "jaccards": figures.jaccards(found.jaccards, _setting(run.config, "near_duplicates.threshold")),
             "collisions": figures.collisions(run.config.get("near_duplicates") or {}),
             "cluster_sizes": figures.cluster_sizes(found.cluster_sizes),
@@ -156,7 +166,7 @@ def _clip(question: Question | None) -> tuple[str, str]:
 
 def _caps(stages: list[ManifestStage]) -> list[Cap]:
     return [
-        Cap(stage["name"], name, count)
+        Cap(stage["name"], name, count, caps.meaning(name))
         for stage in stages
         for name, count in sorted((stage.get("caps") or {}).items())
         if count

@@ -129,6 +129,13 @@ class Reliability(TypedDict, total=False):
     share_of_duplicates_linked: float | None
 
 
+class LinksOf(TypedDict):
+    """Known duplicates of one group of questions, and the share of them that is in one cluster."""
+
+    links: int
+    in_one_cluster: float
+
+
 class LinkQuality(TypedDict, total=False):
     """Quality on the known duplicates of the test part."""
 
@@ -136,6 +143,8 @@ class LinkQuality(TypedDict, total=False):
     in_one_cluster: float
     thresholds: list[Choice]
     calibration: Reliability
+    by_site: dict[str, LinksOf]
+    by_title_words: dict[str, LinksOf]  # by the least number of words of a title's group
 
 
 class KnownMeasures(TypedDict, total=False):
@@ -151,10 +160,24 @@ class KnownMeasures(TypedDict, total=False):
 PlantedMeasures = dict[str, float | None]  # of one kind of planted pairs, by name
 
 
+class NowAndThen(TypedDict):
+    """A figure of this run and of an earlier one; None: it has none."""
+
+    now: float | None
+    then: float | None
+
+
 class Drift(TypedDict, total=False):
     """What differs from an earlier run."""
 
     questions_of_clusters_changed: float | None
+    questions: NowAndThen
+    clusters: NowAndThen
+    questions_in_clusters: NowAndThen
+    largest_cluster: NowAndThen
+    threshold: NowAndThen
+    expected_precision: NowAndThen
+    recall: NowAndThen
 
 
 class Metrics(TypedDict, total=False):

@@ -25,7 +25,7 @@ from lxml import html
 
 from dupq import storage, tables
 from dupq.errors import DupqError
-from dupq.report import charts, figures, findings, formats, page
+from dupq.report import caps, charts, figures, findings, formats, page
 from dupq.report.streaming import Histogram, Selection
 from dupq.report.summary import summary
 from dupq.runs.reader import open_run
@@ -56,7 +56,11 @@ def test_titles_stay_text(parsed: html.HtmlElement) -> None:
 
 
 def test_no_title_becomes_an_element_or_an_attribute(parsed: html.HtmlElement) -> None:
-    assert not parsed.xpath("//script | //img | //iframe | //object | //comment()")
+    assert not parsed.xpath("//img | //iframe | //object | //comment()")
+    assert [script.attrib for script in parsed.iter("script")] == [
+        {"type": "application/json", "id": "run-data"},
+        {"type": "module"},
+    ]
     assert len(parsed.xpath("//style")) == 1
     assert not [name for element in parsed.iter() for name in element.attrib if name.startswith("on")]
     assert not parsed.xpath("//a[starts-with(@href, 'javascript')]")
@@ -329,6 +333,40 @@ def test_chart_labels_are_escaped() -> None:
     svg = charts.bars("A & B", "<desc>", [charts.Bar("<script>", 1, "1")])
     assert "<script>" not in svg
     assert "<title>A &amp; B</title><desc>&lt;desc&gt; &lt;script&gt;: 1</desc>" in svg
+
+
+def test_known_links_are_drawn_in_front_of_all_pairs() -> None:
+    counts, known = Histogram(np.linspace(0, 1, 11)), Histogram(np.linspace(0, 1, 11))
+    counts.add(pa.chunked_array([[0.25, 0.55, 0.55, 0.56]]))
+    known.add(pa.chunked_array([[0.55]]))
+    svg = figures.probabilities(counts, None, known)
+    assert re.findall(r'<rect class="two"[^>]*><title>([^<]*)', svg) == ["0.5 to 0.6: 1 known links"]
+    assert "1 known link among them" in svg
+    assert 'class="two"' not in figures.probabilities(counts, None, Histogram(np.linspace(0, 1, 11)))
+
+
+def test_recall_by_length_of_title_is_in_the_order_of_lengths() -> None:
+    groups = {name: {"links": 4, "in_one_cluster": 0.5} for name in ("0", "12", "6")}
+    svg = figures.recall_by_title({"by_title_words": groups})
+    assert re.findall(r"(\d+) words and more</text>", svg) == ["0", "6", "12"]
+    assert "50.0 % of 4 links" in svg
+    assert not figures.recall_by_site({})
+
+
+def test_drift_is_told_where_there_was_an_earlier_run(run: str, parsed: html.HtmlElement) -> None:
+    assert "Since the last run" not in [heading.text for heading in parsed.iter("h3")]
+    place = storage.join(run, "metrics.json")
+    then = {"clusters": {"now": 4, "then": 1234}, "recall": {"now": 0.5, "then": None}}
+    drift = {"questions_of_clusters_changed": 0.25, **then}
+    storage.write_json(place, {**storage.read_json(place), "drift": drift})
+    quality = text_of(section(html.fromstring(page.render(run)), "quality"))
+    assert "25.0 % of the questions of clusters, of either run, changed their cluster" in quality
+    assert "Clusters 4 1,234 Recall, of known duplicates 50.0 % –" in quality
+
+
+def test_limits_are_explained_in_words() -> None:
+    assert "beginning of these texts" in caps.meaning("texts cut at encoder.maximum_tokens")
+    assert caps.meaning("something new") == ""
 
 
 def test_bars_are_as_long_as_their_values() -> None:

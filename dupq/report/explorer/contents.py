@@ -1,0 +1,126 @@
+"""The questions and the pairs of chosen clusters, in one pass over each table; a pass holds one file and its finds."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import networkx as nx
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dupq import storage, tables
+from dupq.archive import table_files
+from dupq.runs.reader import Key, Run, ends_of
+from dupq.text.html import LINK_MARK, html_to_text
+
+QUESTIONS = 40  # of a cluster
+PAIRS = 120  # of a cluster
+EXCERPT = 500  # characters of a body
+_HTML = 8_000  # characters of a body that its excerpt is made from
+
+
+class Text(NamedTuple):
+    """What a reader is shown of a question. All of it is its author's: hostile text."""
+
+    title: str
+    excerpt: str
+    score: int | None
+    tags: list[str]
+
+
+class Members(NamedTuple):
+    """The first questions of a cluster, the canonical one before all, and why it is that."""
+
+    keys: list[Key]
+    reason: str | None
+
+
+def members(run: Run, cluster_ids: Iterable[str]) -> dict[str, Members]:
+    """At most QUESTIONS questions of each cluster, by id."""
+    wanted = pa.array(sorted(cluster_ids), pa.string())
+    kept: pa.Table | None = None
+    for table in run.clusters.files(["site", "question_id", "cluster_id", "is_canonical", "canonical_reason"]):
+        rows = table.filter(pc.is_in(table["cluster_id"], wanted))
+        kept = _first(rows if kept is None else pa.concat_tables([kept, rows]))
+    found: dict[str, Members] = {}
+    for row in [] if kept is None else kept.to_pylist():
+        own = found.setdefault(row["cluster_id"], Members([], row["canonical_reason"]))
+        own.keys.append((row["site"], row["question_id"]))
+    return found
+
+
+def _first(rows: pa.Table) -> pa.Table:
+    """The first QUESTIONS rows of each cluster."""
+    columns = [("cluster_id", "ascending"), ("is_canonical", "descending")]
+    rows = rows.sort_by([*columns, ("site", "ascending"), ("question_id", "ascending")])
+    ids = rows["cluster_id"].to_numpy()
+    begins = np.flatnonzero(np.r_[True, ids[1:] != ids[:-1]]) if len(ids) else np.zeros(0, np.int64)
+    lengths = np.diff(np.r_[begins, len(ids)])
+    places = np.arange(len(ids)) - np.repeat(begins, lengths)
+    return rows.filter(pa.array(places < QUESTIONS))
+
+
+def pairs(run: Run, of_clusters: dict[str, Members]) -> dict[str, list[dict[str, Any]]]:
+    """The pairs that join the questions shown, by cluster: at most PAIRS, the least probable first.
+
+    Of more pairs those are shown that hold the cluster together at best (a maximum spanning tree), and then the least
+    probable.
+    """
+    home = {key: cluster_id for cluster_id, own in of_clusters.items() for key in own.keys}
+    ids = pa.array(sorted({number for _, number in home}), pa.int64())
+    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for table in run.pairs.files():
+        inside = pc.and_(pc.is_in(table["question_id_left"], ids), pc.is_in(table["question_id_right"], ids))
+        for row in table.filter(pc.and_(inside, table["joined"])).to_pylist():
+            left, right = ends_of(row)
+            if left in home and home[left] == home.get(right):
+                found[home[left]].append(row)
+    return {cluster_id: _telling(rows) for cluster_id, rows in found.items()}
+
+
+def _telling(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    rows = sorted(rows, key=lambda row: (row["probability"], *ends_of(row), row["source"]))
+    if len(rows) <= PAIRS:
+        return rows
+    graph = nx.Graph()
+    for place, row in enumerate(rows):
+        graph.add_edge(*ends_of(row), weight=row["probability"], place=place)
+    tree = {data["place"] for _, _, data in nx.maximum_spanning_edges(graph, data=True)}
+    least = [place for place in range(len(rows)) if place not in tree][: PAIRS - len(tree)]
+    return [rows[place] for place in sorted(tree.union(least))]
+
+
+def texts(run: Run, keys: Iterable[Key]) -> dict[Key, Text]:
+    """What the archive says in the questions; those no longer there are left out."""
+    wanted: dict[str, set[int]] = defaultdict(set)
+    for site, number in keys:
+        wanted[site].add(number)
+    found: dict[Key, Text] = {}
+    for file in table_files(run.manifest["inputs"]["questions"]):
+        site = file.relative.rpartition("/")[0].removeprefix("site=")
+        if site in wanted:
+            found.update(_texts_of(site, file.uri, pa.array(sorted(wanted[site]), pa.int64())))
+    return found
+
+
+def _texts_of(site: str, uri: str, numbers: pa.Array) -> dict[Key, Text]:
+    ids = storage.read_table(uri, tables.QUESTIONS, ["question_id"])
+    if not pc.any(pc.is_in(ids["question_id"], numbers)).as_py():
+        return {}
+    columns = ["question_id", "title", "body_html", "score", "tags"]
+    table = storage.read_table(uri, tables.QUESTIONS, columns)
+    rows = table.filter(pc.is_in(table["question_id"], numbers)).to_pylist()
+    return {
+        (site, row["question_id"]): Text(
+            " ".join(row["title"].split()), excerpt(row["body_html"]), row["score"], row["tags"]
+        )
+        for row in rows
+    }
+
+
+def excerpt(body_html: str) -> str:
+    """The first EXCERPT characters of a body's text, code and all, with "…" where it goes on."""
+    cut = body_html[:_HTML].rpartition("<")[0] if len(body_html) > _HTML else body_html
+    text = " ".join(html_to_text(cut, "kept").replace(LINK_MARK, " [link] ").split())
+    return text if len(text) <= EXCERPT and cut == body_html else text[:EXCERPT] + "…"

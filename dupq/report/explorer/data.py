@@ -1,0 +1,125 @@
+"""The explorer's data: one JSON object that the page holds, within a size that opens fast.
+
+Questions are listed once and named by their place in the list; so are sites. What is absent of a pair is left out.
+"""
+
+import json
+from typing import Any
+
+from dupq.report.explorer import choice, sample, thresholds
+from dupq.report.explorer.contents import Members, Text, members, pairs, texts
+from dupq.report.explorer.weighing import WORDS, Weighing, weighing
+from dupq.report.links import link
+from dupq.runs.reader import Key, Run, ends_of
+
+BUDGET = 6_000_000  # characters of the clusters, so that the page opens in a second or two
+TITLE = 300  # characters that are shown
+
+_FIGURES = ("jaccard", "similarity", "title_overlap", "text_overlap", "tag_overlap", "rank_left", "rank_right")
+
+
+def explorer_data(run: Run, budget: int = BUDGET) -> dict[str, Any]:
+    """What the scripts read; a cluster is shown whole or, where it is too large, says how much of it is.
+
+    At most about `budget` characters of clusters, and the sample to be judged.
+    """
+    rows = choice.choose(run)
+    own = members(run, [row["cluster_id"] for row in rows])
+    edges = pairs(run, own)
+    judged = sample.asked(run)
+    keys = {key for some in own.values() for key in some.keys} | {key for pair in judged for key in pair[:2]}
+    said, parts = texts(run, keys), weighing(run, keys)
+    listed = _Questions(said)
+    review = [[listed.place(pair.left), listed.place(pair.right), pair.verdict] for pair in judged]
+    kinds = choice.changes(run, [row["cluster_id"] for row in rows])
+    clusters: list[dict[str, Any]] = []
+    used = 0
+    for row in rows:
+        cluster_id = row["cluster_id"]
+        if cluster_id not in own:
+            continue
+        shown = _cluster(row, own[cluster_id], edges.get(cluster_id, []), parts)
+        shown["change"] = kinds.get(cluster_id)
+        used += len(json.dumps(shown)) + sum(listed.cost(key) for key in own[cluster_id].keys)
+        if used > budget and clusters:
+            break
+        shown["questions"] = [listed.place(key) for key in own[cluster_id].keys]
+        clusters.append(shown)
+    return {
+        "run": run.manifest["run_id"],
+        "threshold": run.metrics.get("threshold"),
+        "shingle": (run.config.get("near_duplicates") or {}).get("shingle_size", 3),
+        "meaning": [choice.TITLE_OVERLAP, choice.TEXT_OVERLAP],
+        "compared": choice.is_compared(run),
+        "all": {"clusters": run.metrics.get("clusters"), "questions": run.metrics.get("questions_in_clusters")},
+        "sites": listed.sites,
+        "questions": listed.questions,
+        "clusters": clusters,
+        "review": review,
+        "steps": thresholds.at_thresholds(run),
+    }
+
+
+def script_text(data: dict[str, Any]) -> str:
+    """JSON for a script element: no "<", so that nothing in it ends the element or begins a comment."""
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+
+
+class _Questions:
+    """The questions that are named so far, each once."""
+
+    def __init__(self, said: dict[Key, Text]) -> None:
+        self.questions: list[dict[str, Any]] = []
+        self.sites: list[dict[str, Any]] = []
+        self._said, self._places, self._site_places = said, dict[Key, int](), dict[str, int]()
+
+    def place(self, key: Key) -> int:
+        if key not in self._places:
+            self._places[key] = len(self.questions)
+            self.questions.append(self._entry(key))
+        return self._places[key]
+
+    def cost(self, key: Key) -> int:
+        text = self._said.get(key)
+        return 60 if text is None else 60 + len(text.title[:TITLE]) + len(text.excerpt)
+
+    def _entry(self, key: Key) -> dict[str, Any]:
+        site, number = key
+        entry: dict[str, Any] = {"site": self._site(site), "id": number}
+        text = self._said.get(key)
+        if text is None:
+            return {**entry, "gone": True}
+        title = text.title if len(text.title) <= TITLE else text.title[:TITLE] + "…"
+        entry |= {"title": title, "text": text.excerpt, "tags": text.tags[:8]}
+        return entry if text.score is None else {**entry, "score": text.score}
+
+    def _site(self, site: str) -> int:
+        if site not in self._site_places:
+            self._site_places[site] = len(self.sites)
+            self.sites.append({"name": site, "linked": link((site, 0)) is not None})
+        return self._site_places[site]
+
+
+def _cluster(row: dict[str, Any], own: Members, edges: list[dict[str, Any]], parts: Weighing | None) -> dict[str, Any]:
+    places = {key: place for place, key in enumerate(own.keys)}
+    shown = {name: row[name] for name in ("size", "edges", "bridges")}
+    shown |= {name: round(row[name], 4) for name in ("density", "weakest_link", "mean_probability")}
+    found = [_pair(pair, places, parts) for pair in edges]
+    return {"id": row["cluster_id"], **shown, "reason": own.reason, "pairs": found}
+
+
+def _pair(row: dict[str, Any], places: dict[Key, int], parts: Weighing | None) -> dict[str, Any]:
+    """A pair by the places of its questions in the cluster, the smaller one first."""
+    left, right = ends_of(row)
+    shown: dict[str, Any] = {"ends": sorted((places[left], places[right])), "source": row["source"]}
+    shown["probability"] = round(row["probability"], 4)
+    shown |= {name: round(row[name], 4) for name in _FIGURES if row[name] is not None}
+    if row["known_link"]:
+        shown["known"] = True
+    weighed = parts.parts(left, right) if parts is not None and row["source"] == "encoder" else None
+    if parts is not None and weighed is not None:
+        words = [[parts.word(number), round(value, 4)] for number, value in weighed.words]
+        rest = round(sum(value for _, value in weighed.words[WORDS:]), 4)
+        dense, others = round(weighed.dense, 4), max(0, len(words) - WORDS)
+        shown["parts"] = {"dense": dense, "words": words[:WORDS], "rest": rest, "others": others}
+    return shown

@@ -1,0 +1,101 @@
+// An opened cluster: its figures, graph and questions, and one pair of it compared.
+
+const SOURCES = { exact: 'Exact copy', near_duplicate: 'Near duplicate', encoder: 'Encoder', known_link: 'Known link' };
+const REASONS = {
+  'known links': 'more known links name it as the original', 'accepted answer': 'it has an accepted answer',
+  score: 'it has the higher score', answers: 'it has more answers', views: 'it has more views', age: 'it is older',
+  key: 'all else is equal, and it has the smaller id',
+};
+
+function opened(run, cluster, panel) {
+  const questions = cluster.questions.map((place) => run.questions[place]);
+  const state = { pair: cluster.pairs[0] || null };
+  const parts = { graph: element('div', { class: 'graph-box' }), compared: element('div', { class: 'compared' }), rows: [] };
+  const choose = (pair) => {
+    state.pair = pair;
+    parts.graph.replaceChildren(graphOf(cluster, pair, choose));
+    parts.rows.forEach((row, index) => row.setAttribute('aria-pressed', String(cluster.pairs[index] === pair)));
+    parts.compared.replaceChildren(...comparison(run, questions, pair));
+  };
+  const table = pairTable(cluster, choose, parts.rows);
+  panel.replaceChildren(
+    element('h3', { id: 'cluster-title', dir: 'auto' }, titleOf(questions[0])),
+    element('p', { class: 'note' }, figuresOf(cluster)),
+    element('div', { class: 'overview' }, parts.graph, questionList(run, cluster, questions)),
+    element('h4', { class: 'part' }, 'Pairs'), table, parts.compared);
+  choose(state.pair);
+  reachable();
+}
+
+function figuresOf(cluster) {
+  const parts = [counted(cluster.size, 'question'), counted(cluster.edges, 'pair'), `density ${score(cluster.density)}`,
+    `weakest link ${score(cluster.weakest_link)}`, counted(cluster.bridges, 'bridge')];
+  if (cluster.change) parts.push(`${cluster.change} since the last run`);
+  return parts.join(' · ');
+}
+
+function questionList(run, cluster, questions) {
+  const items = questions.map((question, index) => element('li', {},
+    titled(run, question), ' ',
+    index === 0 ? element('b', { class: 'badge' }, 'canonical') : null,
+    element('div', {}, origin(run, question)),
+    index === 0 && REASONS[cluster.reason] ? element('div', { class: 'note' }, `Canonical because ${REASONS[cluster.reason]}.`) : null));
+  const more = cluster.size - questions.length;
+  return element('div', { class: 'members' }, element('ol', {}, items),
+    more > 0 ? element('p', { class: 'note' }, `and ${counted(more, 'more question')}, in the table clusters/`) : null);
+}
+
+function pairTable(cluster, choose, rows) {
+  const cell = (value) => (value === undefined ? '–' : score(value));
+  const body = cluster.pairs.map((pair) => {
+    const button = element('button', { type: 'button', class: 'pair', 'aria-pressed': 'false', on: { click: () => choose(pair) } },
+      `${pair.ends[0] + 1} – ${pair.ends[1] + 1}`);
+    rows.push(button);
+    return element('tr', {}, element('td', {}, button),
+      element('td', {}, SOURCES[pair.source] || words(pair.source), pair.known ? element('b', { class: 'badge' }, 'known link') : null),
+      ...[pair.probability, pair.similarity, pair.jaccard, pair.title_overlap, pair.text_overlap].map(
+        (value) => element('td', { class: 'count' }, cell(value))));
+  });
+  const heads = ['Compare', 'Found by', 'Probability', 'Similarity', 'Jaccard', 'Titles share', 'Texts share'];
+  const head = element('tr', {}, heads.map((name, index) => element('th', { scope: 'col', class: index > 1 ? 'count' : null }, name)));
+  const more = cluster.edges - cluster.pairs.length;
+  return element('div', { class: 'scroll pairs-box' },
+    element('table', {}, element('thead', {}, head), element('tbody', {}, body)),
+    more > 0 ? element('p', { class: 'note' }, `${counted(more, 'more pair')} in the table pairs/`) : null);
+}
+
+function comparison(run, questions, pair) {
+  if (!pair) return [element('p', { class: 'note' }, 'None of its pairs is between the questions shown.')];
+  const [left, right] = pair.ends.map((end) => questions[end]);
+  return [
+    element('h4', { class: 'part' }, `Questions ${pair.ends[0] + 1} and ${pair.ends[1] + 1}`),
+    sideBySide(run, left, right),
+    element('p', { class: 'note' }, element('mark', {}, 'in both'), ' ', element('mark', { class: 'run' }, `${run.shingle} words in a row in both`),
+      ' as written; the run compares stems, and whole texts.'),
+    element('h4', { class: 'part' }, 'Evidence'), ...evidence(run, pair)];
+}
+
+function evidence(run, pair) {
+  if (pair.parts) {
+    return [waterfall(pair), element('p', { class: 'note' }, pair.parts.words.length
+      ? 'The encoder’s score: the likeness of the vectors, and what each shared stem adds.'
+      : 'This encoder compares vectors alone: no part of its score is a word’s.'), calibrated(run, pair)];
+  }
+  if (pair.jaccard !== undefined) {
+    return [element('p', {}, `They share ${share(pair.jaccard)} of their shingles of ${run.shingle} words`,
+      pair.source === 'exact' ? ': their words are the same.' : ', counted exactly.')];
+  }
+  if (pair.source === 'known_link') return [element('p', {}, 'The site links them as duplicates, and the run was told to use that.')];
+  return [calibrated(run, pair)];
+}
+
+function calibrated(run, pair) {
+  const ranks = [pair.rank_left, pair.rank_right].filter((rank) => rank !== undefined);
+  const parts = [`In this archive a pair with such evidence is a duplicate with probability ${score(pair.probability)}`];
+  if (run.threshold !== null) parts.push(` (threshold ${score(run.threshold)})`);
+  parts.push('. Beside the score count');
+  if (ranks.length) parts.push(` its rank among the nearest (${ranks.join(' and ')}),`);
+  parts.push(` the shared rare words of titles (${score(pair.title_overlap ?? 0)}) and texts (${score(pair.text_overlap ?? 0)})`);
+  parts.push(pair.tag_overlap === undefined ? '.' : ` and the tags (${score(pair.tag_overlap)}).`);
+  return element('p', { class: 'note' }, parts.join(''));
+}

@@ -1,0 +1,96 @@
+// Judging the run's sample pair by pair. The file that is exported is the one that `dedup --verdicts` reads.
+
+const KEYS = { s: 'same', d: 'different', u: 'unsure' };
+const COLUMNS = ['site_left', 'question_id_left', 'site_right', 'question_id_right', 'verdict', 'title_left', 'title_right', 'run_id'];
+
+// As dupq/evaluation/verdicts.py writes texts: one line, and nothing that a spreadsheet takes for a formula.
+function plain(text) {
+  const joined = text.split(/\s+/).filter(Boolean).join(' ');
+  return /^[=+\-@]/.test(joined) ? `'${joined}` : joined;
+}
+
+function sheet(run, verdicts) {
+  const lines = run.review.map(([left, right], place) => {
+    const ends = [left, right].map((question) => run.questions[question]);
+    const keys = ends.flatMap((question) => [run.sites[question.site].name, question.id]);
+    return [...keys, verdicts[place], ...ends.map((question) => plain(question.title || '')), run.run].join('\t');
+  });
+  return `${[COLUMNS.join('\t'), ...lines].join('\n')}\n`;
+}
+
+function saved(run) {
+  const given = run.review.map((pair) => pair[2]);
+  const kept = remembered(`dupq-verdicts-${run.run}`);
+  if (!kept) return given;
+  try {
+    const values = JSON.parse(kept);
+    return given.map((verdict, place) => (['same', 'different', 'unsure', ''].includes(values[place]) ? values[place] : verdict));
+  } catch { return given; }
+}
+
+function judge(run) {
+  const state = { verdicts: saved(run), place: 0, done: [] };
+  const [panel, pair, bar, progress] = ['judge-panel', 'judge-pair', 'judge-bar', 'judge-progress'].map(byId);
+  const firstOpen = (from) => {
+    const after = state.verdicts.indexOf('', from);
+    return after >= 0 ? after : state.verdicts.indexOf('');
+  };
+  const show = () => {
+    const judged = state.verdicts.filter(Boolean).length;
+    bar.value = judged;
+    const count = (verdict) => state.verdicts.filter((one) => one === verdict).length;
+    progress.textContent = `Pair ${state.place + 1} of ${state.verdicts.length}. ${judged} judged:`
+      + ` ${count('same')} same, ${count('different')} different, ${count('unsure')} unsure.`
+      + (judged === state.verdicts.length ? ' All are judged: export them.' : '');
+    const [left, right] = run.review[state.place].slice(0, 2).map((question) => run.questions[question]);
+    pair.replaceChildren(sideBySide(run, left, right, false));
+    for (const button of panel.querySelectorAll('[data-verdict]')) {
+      button.setAttribute('aria-pressed', String(button.dataset.verdict === state.verdicts[state.place]));
+    }
+    byId('judge-undo').disabled = !state.done.length;
+  };
+  const set = (verdicts) => {
+    state.verdicts = verdicts;
+    remember(`dupq-verdicts-${run.run}`, JSON.stringify(verdicts));
+  };
+  const give = (verdict) => {
+    state.done.push([state.place, state.verdicts[state.place]]);
+    set(state.verdicts.with(state.place, verdict));
+    const next = firstOpen(state.place + 1);
+    if (next >= 0) state.place = next;
+    show();
+  };
+  const undo = () => {
+    const last = state.done.pop();
+    if (!last) return;
+    [state.place] = last;
+    set(state.verdicts.with(...last));
+    show();
+  };
+  const go = (by) => {
+    state.place = Math.min(Math.max(state.place + by, 0), state.verdicts.length - 1);
+    show();
+  };
+  const keys = { z: undo, ArrowLeft: () => go(-1), ArrowRight: () => go(1) };
+  panel.addEventListener('keydown', (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const act = event.key in KEYS ? () => give(KEYS[event.key]) : keys[event.key];
+    if (!act) return;
+    event.preventDefault();
+    act();
+  });
+  for (const button of panel.querySelectorAll('[data-verdict]')) button.addEventListener('click', () => give(button.dataset.verdict));
+  byId('judge-undo').addEventListener('click', undo);
+  byId('judge-back').addEventListener('click', () => go(-1));
+  byId('judge-next').addEventListener('click', () => go(1));
+  byId('judge-export').addEventListener('click', () => download(`review-${run.run}.tsv`, sheet(run, state.verdicts)));
+  bar.max = state.verdicts.length;
+  state.place = Math.max(firstOpen(0), 0);
+  show();
+}
+
+function download(name, text) {
+  const address = URL.createObjectURL(new Blob([text], { type: 'text/tab-separated-values' }));
+  element('a', { href: address, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(address), 1000);
+}

@@ -1,0 +1,53 @@
+// The page as it opens.
+
+function theme() {
+  const button = byId('theme');
+  const names = ['auto', 'light', 'dark'];
+  const show = (name) => {
+    if (name === 'auto') delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = name;
+    button.textContent = `Colours: ${name}`;
+    button.dataset.name = name;
+  };
+  const kept = remembered('dupq-theme');
+  show(names.includes(kept) ? kept : 'auto');
+  button.hidden = false;
+  button.addEventListener('click', () => {
+    const next = names[(names.indexOf(button.dataset.name) + 1) % names.length];
+    show(next);
+    remember('dupq-theme', next);
+  });
+}
+
+// What scrolls is reached by keys, and has a name then: that of the heading before it.
+function reachable() {
+  let heading = '';
+  for (const node of document.querySelectorAll('h2, h3, h4, .scroll, .members')) {
+    if (node.tagName.startsWith('H')) heading = node.textContent;
+    else nameIf(node, node.scrollWidth > node.clientWidth || node.scrollHeight > node.clientHeight, heading);
+  }
+}
+
+function nameIf(box, scrolls, heading) {
+  const attributes = { tabindex: '0', role: 'region', 'aria-label': `${heading}, scrolls` };
+  for (const [key, value] of Object.entries(attributes)) {
+    if (scrolls) box.setAttribute(key, value);
+    else box.removeAttribute(key);
+  }
+}
+
+function start() {
+  theme();
+  const run = JSON.parse(byId('run-data').textContent);
+  if (run.clusters.length) {
+    fillSites(run);
+    explorer(run);
+  }
+  if (run.steps) thresholds(run);
+  if (run.review.length) judge(run);
+  reachable();
+  addEventListener('resize', reachable);
+  document.documentElement.dataset.ready = 'yes';
+}
+
+start();

@@ -1,0 +1,80 @@
+"""The fabricated run with all that the explorer shows: a sample to be judged, changes, vectors and bags of words."""
+
+import numpy as np
+import pyarrow as pa
+from fabricated_run import CS, PAIR, QUESTIONS, TRAVEL, TRIPLE, Key, build_run, cluster_id
+from scipy import sparse
+
+from dupq import storage, tables
+from dupq.evaluation import review
+from dupq.evaluation.verdicts import Verdict, format_verdicts
+from dupq.neighbours.embeddings import Embeddings
+from dupq.runs.embeddings import write_embeddings
+from dupq.settings import config
+from dupq.text.keys import Sites
+
+ASKED = [(TRIPLE[0], TRIPLE[1]), (TRIPLE[1], TRIPLE[2]), (PAIR[0], PAIR[1]), ((CS, 34), (TRAVEL, 8))]
+WORDS = ["halt", "<b>bold</b>", "oven"]
+
+
+def build_explored_run(folder: str) -> str:
+    """As `build_run`, and more tables beside it; the URI of the run."""
+    run = build_run(folder)
+    metrics = storage.read_json(storage.join(run, "metrics.json"))
+    sites = Sites(list(metrics["sites"]))
+    _write_sample(run, sites)
+    _write_changes(run)
+    _write_encoder(run, storage.join(folder, "encoder"), sites)
+    return run
+
+
+def _key(sites: Sites, key: Key) -> int:
+    return int(sites.pack(key[0], np.array([key[1]]), "here")[0])
+
+
+def _write_sample(run: str, sites: Sites) -> None:
+    left, right = (np.array([_key(sites, pair[side]) for pair in ASKED]) for side in (0, 1))
+    size = len(ASKED)
+    rows = review.Rows(
+        left=left,
+        right=right,
+        strata=np.arange(size) // 2,
+        joined=np.array([True, True, True, False]),
+        sizes=np.full(size, 5),
+        drawn=np.full(size, 2),
+        probabilities=np.full(size, 0.8),
+        hashes=np.arange(size, dtype=np.uint64)[::-1].copy(),
+    )
+    table = pa.table([pa.array(column) for column in rows], schema=tables.REVIEW)
+    storage.write_table(storage.join(run, "review.parquet"), table, tables.REVIEW)
+    verdicts = [Verdict(*left, *right, "unsure" if place == 0 else "") for place, (left, right) in enumerate(ASKED)]
+    storage.write_bytes(storage.join(run, "review.tsv"), format_verdicts(verdicts).encode())
+
+
+def _write_changes(run: str) -> None:
+    row = {"kind": "new", "cluster_id": cluster_id(PAIR), "size": 2, "previous_size": 0, "shared": 0}
+    table = pa.Table.from_pylist([row], tables.CHANGED_CLUSTERS)
+    storage.write_table(storage.join(run, "changes", "part-00000.parquet"), table, tables.CHANGED_CLUSTERS)
+
+
+def _write_encoder(run: str, encoder: str, sites: Sites) -> None:
+    """No network: what the report reads of an encoder, and vectors and bags that are the same for all questions."""
+    description = {
+        "format": 3,
+        "settings": config.to_dict(config.load()),
+        "measure": {"kind": "cosine", "dense": 0.75, "lexical": 0.5},
+        "pair_threshold": None,
+        "fitness": {"questions": 1, "unknown_words": 0.0, "bodies_found": None},
+        "fingerprint": "0",
+        "metrics": {},
+    }
+    storage.write_json(storage.join(encoder, "encoder.json"), description)
+    storage.write_bytes(storage.join(encoder, "vocabulary.txt"), "\n".join(WORDS).encode())
+    keys = np.sort(np.array([_key(sites, key) for key in QUESTIONS]))
+    vectors = np.tile(np.array([[0.6, 0.8]], np.float16), (len(keys), 1))
+    bags = np.tile(np.array([[0, 0, 0.6, 0.8]], np.float32), (len(keys), 1))
+    embedded = Embeddings(keys, vectors, sparse.csr_array(bags))
+    write_embeddings(storage.join(run, "embeddings", "part-00000.parquet"), embedded, sites)
+    manifest = storage.read_json(storage.join(run, "manifest.json"))
+    manifest["inputs"]["encoder"] = encoder
+    storage.write_json(storage.join(run, "manifest.json"), manifest)

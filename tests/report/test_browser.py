@@ -1,0 +1,250 @@
+"""The report in a real browser: it opens, and works by mouse and by keyboard. Needs Chromium and playwright."""
+
+import importlib
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+import numpy as np
+import pytest
+from explored_run import ASKED, build_explored_run
+from fabricated_run import CS, PAIR, TITLES, TRAVEL, TRIPLE
+
+from dupq import storage
+from dupq.evaluation.review import Rows, estimate, verdicts_of
+from dupq.evaluation.verdict_files import read_verdicts
+from dupq.evaluation.verdicts import SAME, UNJUDGED, parse_verdicts
+from dupq.report import page as report
+from dupq.stages.evaluation.review import estimated
+from dupq.text.keys import Sites
+
+WIDE, NARROW = {"width": 1400, "height": 1000}, {"width": 390, "height": 844}
+
+
+@pytest.fixture(scope="module")
+def browser(lacking: Callable[[str], NoReturn]) -> Iterator[Any]:
+    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    if program is None:
+        lacking("chromium is not installed (apt-get install chromium)")
+    try:
+        playwright = importlib.import_module("playwright.sync_api")
+    except ImportError:
+        lacking("playwright is not installed (pip install playwright)")
+    with playwright.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def explored(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    run = build_explored_run(str(tmp_path_factory.mktemp("explored")))
+    return SimpleNamespace(run=run, address=f"file://{report.write(run)}")
+
+
+@pytest.fixture
+def opened(browser: Any, explored: SimpleNamespace) -> Iterator[Any]:
+    """The page, in a browser that knows nothing yet. At its end nothing was complained of or asked of a network."""
+    context = browser.new_context(viewport=WIDE)
+    page, wrong = context.new_page(), []
+    page.on("console", lambda message: wrong.append(message.text))
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("dialog", lambda dialog: wrong.append(f"dialog {dialog.message}"))
+    page.on("request", lambda request: request.url == explored.address or wrong.append(request.url))
+    page.goto(explored.address)
+    page.wait_for_selector("html[data-ready]", timeout=20_000)
+    yield page
+    context.close()
+    assert not [said for said in wrong if not said.startswith("blob:")]
+
+
+def found(page: Any) -> str:
+    return page.inner_text("#found")
+
+
+def titles(page: Any) -> list[str]:
+    return page.locator("#cluster-list .title").all_inner_texts()
+
+
+def test_hostile_titles_are_text_and_lead_nowhere(opened: Any) -> None:
+    opened.fill("input[name=search]", "<script>alert")
+    assert found(opened) == "1 cluster found"
+    assert TITLES[(CS, 1)] in opened.inner_text("#cluster")
+    opened.fill("input[name=search]", "javascript:alert")
+    assert TITLES[(TRAVEL, 5)] in opened.inner_text("#cluster")
+    assert opened.locator("#cluster img, #cluster script, #cluster style, #cluster iframe").count() == 0
+    addresses = opened.eval_on_selector_all("a[href]", "links => links.map(link => link.href)")
+    assert not [address for address in addresses if not address.startswith(("https://", "file://"))]
+
+
+def test_search_finds_all_words_in_any_title_of_a_cluster(opened: Any) -> None:
+    assert found(opened) == "4 clusters found"
+    opened.fill("input[name=search]", "QUESTION 33")
+    assert found(opened) == "1 cluster found"
+    opened.fill("input[name=search]", "no such words")
+    assert found(opened) == "0 clusters found"
+    assert "No cluster is like that" in opened.inner_text("#cluster")
+    opened.click("button[type=reset]")
+    opened.wait_for_function("document.getElementById('found').textContent === '4 clusters found'")
+
+
+FILTERS = [
+    ("size", "most", 1),
+    ("size", "few", 1),
+    ("certainty", "sure", 2),
+    ("evidence", "exact", 1),
+    ("evidence", "near_duplicate", 1),
+    ("evidence", "encoder", 2),
+    ("evidence", "known", 1),
+    ("change", "new", 1),
+    ("change", "grown", 0),
+]
+
+
+def test_filters_leave_the_clusters_that_are_asked_for(opened: Any) -> None:
+    for name, value, count in FILTERS:
+        opened.select_option(f"select[name={name}]", value)
+        assert found(opened) == f"{count} cluster{'' if count == 1 else 's'} found", (name, value)
+        opened.select_option(f"select[name={name}]", "")
+    opened.check("input[name=meaning]")
+    assert found(opened) == "0 clusters found"  # titles share half of their words
+
+
+def test_a_site_filters_and_orders_sort(opened: Any) -> None:
+    opened.select_option("select[name=site]", label=TRAVEL)
+    assert found(opened) == "2 clusters found"
+    opened.click("button[type=reset]")
+    opened.select_option("select[name=sort]", "largest")
+    sizes = opened.locator("#cluster-list .size").all_inner_texts()
+    assert sizes == ["25", "3", "2", "2"]
+
+
+def test_an_opened_cluster_shows_graph_questions_and_what_a_score_is_made_of(opened: Any) -> None:
+    opened.select_option("select[name=change]", "new")
+    shown = opened.locator("#cluster")
+    assert shown.locator("svg.graph .dot").count() == 2
+    assert shown.locator("svg.graph .edge").count() == 1
+    assert shown.locator(".side").count() == 2
+    assert "Canonical because it has the higher score" in shown.inner_text()
+    words = shown.locator("svg.waterfall .label").all_text_contents()
+    assert words == ["Vectors", "<b>bold</b>", "halt", "Score"]
+    assert shown.locator(f"ol a[href='https://{PAIR[0][0]}/questions/{PAIR[0][1]}']").count() == 1
+
+
+def test_another_pair_of_a_cluster_is_compared_when_chosen(opened: Any) -> None:
+    opened.fill("input[name=search]", "مسألة")
+    buttons = opened.locator("#cluster button.pair")
+    assert buttons.count() == len(TRIPLE)
+    buttons.nth(2).click()
+    assert buttons.nth(2).get_attribute("aria-pressed") == "true"
+    one, other = buttons.nth(2).inner_text().split(" – ")
+    assert f"Questions {one} and {other}".upper() in opened.inner_text("#cluster").upper()
+
+
+def test_shared_words_are_marked_and_shared_shingles_more(opened: Any) -> None:
+    opened.select_option("select[name=size]", "most")
+    opened.locator("#cluster button.pair").nth(10).click()  # "Question 11 about cs" and "Question 12 about cs"
+    assert opened.locator("#cluster .side h4 mark:not(.run)").all_inner_texts() == ["Question", "about", "cs"] * 2
+    opened.fill("input[name=search]", "question 33")
+    assert opened.locator("#cluster .side mark").count() == 0
+
+
+def test_the_list_is_walked_and_opened_by_keys(opened: Any) -> None:
+    opened.locator("#cluster-list button").first.focus()
+    opened.keyboard.press("ArrowDown")
+    opened.keyboard.press("Enter")
+    assert opened.evaluate("document.activeElement.id") == "cluster"
+    assert opened.inner_text("#cluster h3") == titles(opened)[1]
+    opened.keyboard.press("Escape")
+    assert opened.evaluate("document.activeElement.getAttribute('aria-current')") == "true"
+
+
+def test_the_slider_says_what_another_threshold_gives(opened: Any) -> None:
+    slider = opened.locator("#threshold")
+    assert opened.inner_text("#threshold-value") == "0.80"
+    assert [opened.inner_text(f"#there-{name}") for name in ("pairs", "clusters", "questions")] == ["3", "4", "32"]
+    slider.focus()
+    opened.keyboard.press("ArrowLeft")
+    opened.keyboard.press("ArrowLeft")
+    assert opened.inner_text("#there-pairs") == "4"
+    assert opened.inner_text("#there-questions") == "34"
+    assert "--set clusters.threshold=0.78" in opened.inner_text("#another")
+    assert slider.get_attribute("aria-valuetext").startswith("0.78: 4 pairs, 5 clusters")
+
+
+def test_verdicts_by_keys_are_exported_in_the_file_that_the_next_run_reads(
+    opened: Any, explored: SimpleNamespace, tmp_path: Path
+) -> None:
+    opened.locator("#judge-panel").focus()
+    for key in "sdszs":  # the third is undone, and given again
+        opened.keyboard.press(key)
+    assert "4 judged: 2 same, 1 different, 1 unsure" in opened.inner_text("#judge-progress")
+    with opened.expect_download() as download:
+        opened.click("#judge-export")
+    sheet = tmp_path / download.value.suggested_filename
+    download.value.save_as(sheet)
+    given = {((row[0], row[1]), (row[2], row[3])): row[4] for row in parse_verdicts(sheet.read_text(), str(sheet))}
+    assert given == dict(zip(ASKED[::-1], ["same", "different", "same", "unsure"], strict=True))
+    header, first = (line.split("\t") for line in sheet.read_text().splitlines()[:2])
+    assert header == Path(explored.run, "review.tsv").read_text().splitlines()[0].split("\t") + header[5:]
+    assert first[header.index("run_id")] == "fabricated"
+    sites = Sites(list(storage.read_json(storage.join(explored.run, "metrics.json"))["sites"]))
+    told = estimated(str(sheet), str(Path(explored.run).parent), sites)
+    assert told["judged"] == 3
+    assert told["precision"] != before(explored.run, sites)
+
+
+def before(run: str, sites: Sites) -> object:
+    """The interval without any verdict."""
+    table = storage.read_table(storage.join(run, "review.parquet"))
+    rows = Rows(*(column.to_numpy() for column in table.columns))
+    none = read_verdicts(None, sites)
+    codes, _ = verdicts_of(rows, none.left, none.right, none.verdicts)
+    assert (codes == UNJUDGED).all()
+    assert SAME not in np.unique(codes)
+    return estimate(rows, codes).precision
+
+
+def test_verdicts_stay_when_the_page_is_opened_again(opened: Any) -> None:
+    opened.click("[data-verdict=different]")
+    opened.reload()
+    opened.wait_for_selector("html[data-ready]")
+    assert "2 judged: 0 same, 1 different, 1 unsure" in opened.inner_text("#judge-progress")
+
+
+def test_keys_do_nothing_outside_the_box(opened: Any) -> None:
+    opened.fill("input[name=search]", "")
+    opened.locator("input[name=search]").press("s")
+    assert "1 judged" in opened.inner_text("#judge-progress")  # the one in review.tsv
+
+
+@pytest.fixture
+def axe(lacking: Callable[[str], NoReturn]) -> Any:
+    try:
+        return importlib.import_module("axe_playwright_python.sync_playwright").Axe()
+    except ImportError:
+        lacking("axe-playwright-python is not installed (pip install axe-playwright-python)")
+
+
+@pytest.mark.parametrize(("scheme", "size"), [("light", WIDE), ("dark", NARROW)], ids=["light-wide", "dark-narrow"])
+def test_it_is_accessible_and_fits_the_screen(
+    browser: Any, explored: SimpleNamespace, axe: Any, scheme: str, size: dict
+) -> None:
+    context = browser.new_context(viewport=size, color_scheme=scheme)
+    page = context.new_page()
+    page.goto(explored.address)
+    page.wait_for_selector("html[data-ready]")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    faults = [fault for fault in axe.run(page).response["violations"] if fault["impact"] in ("serious", "critical")]
+    context.close()
+    assert not [(fault["id"], [node["html"] for node in fault["nodes"]]) for fault in faults]
+
+
+def test_colours_can_be_chosen(opened: Any) -> None:
+    papers = [opened.evaluate("getComputedStyle(document.body).backgroundColor")]
+    for _ in range(2):
+        opened.click("#theme")
+        papers.append(opened.evaluate("getComputedStyle(document.body).backgroundColor"))
+    assert papers[0] == papers[1] != papers[2]

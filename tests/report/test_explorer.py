@@ -1,0 +1,229 @@
+"""What the page's explorer holds of a run."""
+
+import base64
+import hashlib
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import networkx as nx
+import numpy as np
+import pyarrow as pa
+import pytest
+from explored_run import ASKED, build_explored_run
+from fabricated_run import BAD_SITE, CS, LARGE, PAIR, QUESTIONS, TITLES, TRAVEL, TRIPLE, cluster_id
+from lxml import html
+from scipy import sparse
+
+from dupq import storage, tables
+from dupq.neighbours.contributions import parts_of
+from dupq.neighbours.embeddings import Embeddings
+from dupq.neighbours.measure import Measure
+from dupq.report import page
+from dupq.report.explorer import choice, contents, thresholds
+from dupq.report.explorer.data import explorer_data, script_text
+from dupq.runs.reader import open_run
+from dupq.runs.table_view import in_memory
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return build_explored_run(str(tmp_path_factory.mktemp("explored")))
+
+
+@pytest.fixture(scope="module")
+def data(run: str) -> dict:
+    return explorer_data(open_run(run))
+
+
+def cluster(data: dict, keys: list) -> dict:
+    (found,) = [one for one in data["clusters"] if one["id"] == cluster_id(keys)]
+    return found
+
+
+def keys_of(data: dict, places: list[int]) -> list[tuple[str, int]]:
+    questions = [data["questions"][place] for place in places]
+    return [(data["sites"][one["site"]]["name"], one["id"]) for one in questions]
+
+
+def test_the_page_holds_the_data_as_text_that_nothing_ends(run: str, data: dict) -> None:
+    parsed = html.fromstring(page.render(run))
+    held = parsed.get_element_by_id("run-data").text
+    assert json.loads(held) == json.loads(json.dumps(data))
+    assert "<" not in held
+    assert TITLES[(CS, 1)] in [question.get("title") for question in data["questions"]]
+
+
+def test_data_that_would_end_the_script_is_read_back_the_same() -> None:
+    hostile = {"</script><!--": ["]]>", "\u2028", "<script>", "\\u003c"]}
+    assert "<" not in script_text(hostile)
+    assert json.loads(script_text(hostile)) == hostile
+
+
+def test_the_policy_allows_the_pages_own_script_and_styles_only(run: str) -> None:
+    parsed = html.fromstring(page.render(run))
+    (policy,) = parsed.xpath("//meta[@http-equiv='Content-Security-Policy']/@content")
+    allowed = dict(part.split(" ", 1) for part in policy.split("; "))
+    texts = {"script-src": parsed.xpath("//script[@type='module']")[0].text, "style-src": parsed.find(".//style").text}
+    for name, text in texts.items():
+        assert allowed[name] == f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+    assert allowed["default-src"] == "'none'"
+    assert "unsafe" not in policy
+
+
+def test_scripts_make_no_markup_of_data() -> None:
+    folder = Path(page.__file__).parent / "static"
+    written = "".join(file.read_text() for file in sorted(folder.glob("*.js")))
+    for name in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "Function(", "fetch("):
+        assert name not in written
+
+
+def test_clusters_begin_with_their_canonical_question(data: dict) -> None:
+    assert {one["id"] for one in data["clusters"]} == {cluster_id(c) for c in (LARGE, TRIPLE, PAIR, [(BAD_SITE, 1)])}
+    assert keys_of(data, cluster(data, TRIPLE)["questions"]) == [TRIPLE[2], TRIPLE[0], TRIPLE[1]]
+    assert cluster(data, TRIPLE)["reason"] == "score"
+
+
+def test_pairs_name_their_questions_by_place_with_the_evidence(data: dict) -> None:
+    found = {tuple(pair["ends"]): pair for pair in cluster(data, TRIPLE)["pairs"]}
+    assert {ends: pair["source"] for ends, pair in found.items()} == {
+        (0, 1): "known_link",
+        (0, 2): "encoder",
+        (1, 2): "encoder",
+    }
+    assert found[0, 2]["known"]
+    assert found[0, 2]["probability"] == 0.88
+    assert found[0, 2]["parts"] == {
+        "dense": 0.75,
+        "words": [["<b>bold</b>", 0.3199], ["halt", 0.1801]],
+        "rest": 0,
+        "others": 0,
+    }
+
+
+def test_only_sites_that_are_host_names_are_linked(data: dict) -> None:
+    assert {site["name"]: site["linked"] for site in data["sites"]} == {CS: True, TRAVEL: True, BAD_SITE: False}
+
+
+def test_changes_since_the_last_run_are_told(data: dict) -> None:
+    assert data["compared"]
+    assert cluster(data, PAIR)["change"] == "new"
+    assert cluster(data, TRIPLE)["change"] is None
+
+
+def test_the_sample_is_in_the_order_of_its_sheet_with_its_verdicts(data: dict) -> None:
+    pairs = [tuple(keys_of(data, asked[:2])) for asked in data["review"]]
+    assert pairs == ASKED[::-1]  # the hashes fall
+    assert [asked[2] for asked in data["review"]] == ["", "", "", "unsure"]
+
+
+def test_a_run_beyond_the_budget_is_shown_in_part(run: str) -> None:
+    small = explorer_data(open_run(run), budget=3_000)
+    assert 0 < len(small["clusters"]) < 4
+    assert small["all"] == {"clusters": 4, "questions": 32}
+    places = {place for one in small["clusters"] for place in one["questions"]} | {
+        p for r in small["review"] for p in r[:2]
+    }
+    assert places == set(range(len(small["questions"])))  # none is held that is not shown
+
+
+def test_the_page_says_how_much_of_the_run_it_holds(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def text() -> str:
+        return " ".join(html.fromstring(page.render(run)).get_element_by_id("explore").text_content().split())
+
+    assert "All 4 clusters of the run are here." in text()
+    monkeypatch.setattr(page, "explorer_data", lambda run: explorer_data(run, budget=3_000))
+    assert "of the run's 4 clusters are here" in text()
+
+
+def test_telling_clusters_are_taken_in_turn() -> None:
+    one, two, three, four = ({"cluster_id": name} for name in "abcd")
+    assert choice._in_turn([[one, two], [one, three, four]], 3) == [one, three, two]
+    assert choice._in_turn([[one], []], 9) == [one]
+
+
+def test_a_cluster_with_too_many_pairs_stays_connected_and_keeps_the_least_probable() -> None:
+    generator = np.random.default_rng(7)
+    rows = [
+        {
+            "site_left": CS,
+            "question_id_left": left,
+            "site_right": CS,
+            "question_id_right": right,
+            "probability": float(generator.random()),
+            "source": "encoder",
+        }
+        for left in range(30)
+        for right in range(left + 1, 30)
+    ]
+    shown = contents._telling(rows)
+    assert len(shown) == contents.PAIRS < len(rows)
+    graph = nx.Graph([(row["question_id_left"], row["question_id_right"]) for row in shown])
+    assert nx.number_connected_components(graph) == 1
+    assert graph.number_of_nodes() == 30
+    assert shown[0] == min(rows, key=lambda row: row["probability"])
+
+
+def test_an_excerpt_is_plain_text_of_limited_length() -> None:
+    body = "<p>See <a href='javascript:alert(1)'>this</a> &lt;b&gt;</p><pre><code>x = 1</code></pre>"
+    assert contents.excerpt(body) == "See [link] <b> x = 1"
+    long = contents.excerpt("<p>word</p>" * 5_000)
+    assert long.endswith("…")
+    assert len(long) == contents.EXCERPT + 1
+
+
+@pytest.mark.parametrize("kind", ["cosine", "manhattan"])
+def test_vectors_and_words_add_up_to_the_score(kind: str) -> None:
+    generator = np.random.default_rng(3)
+    vectors = generator.normal(size=(2, 8)).astype(np.float16)
+    bags = sparse.csr_array(
+        np.where(generator.random((2, 40)) < 0.5, generator.random((2, 40)), 0).astype(np.float16).astype(np.float32)
+    )
+    embedded = Embeddings(np.arange(2), vectors, bags)
+    parts = parts_of(Measure(kind, 0.7, 0.4), embedded, 0, 1)  # type: ignore[arg-type]
+    assert parts.words
+    assert parts.score == pytest.approx(parts.dense + sum(value for _, value in parts.words), abs=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_thresholds_count_the_components_that_networkx_finds(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    ends = np.sort(generator.integers(1, 60, (80, 2)), axis=1)
+    ends = ends[ends[:, 0] < ends[:, 1]]
+    is_near = generator.random(len(ends)) < 0.1
+    rows = [
+        {
+            "site_left": CS,
+            "question_id_left": left,
+            "site_right": CS,
+            "question_id_right": right,
+            "source": "near_duplicate" if near else "encoder",
+            "probability": 1.0 if near else round(float(generator.random()), 2),
+            "joined": near,
+            "known_link": bool(left % 3 == 0),
+        }
+        for (left, right), near in zip(ends.tolist(), is_near.tolist(), strict=True)
+    ]
+    run = SimpleNamespace(
+        metrics={"sites": {CS: 60}}, pairs=in_memory("pairs", pa.Table.from_pylist(rows, tables.PAIRS))
+    )
+    found = thresholds.at_thresholds(run)  # type: ignore[arg-type]
+    for place, threshold in enumerate(found["threshold"]):
+        above = [r for r in rows if r["source"] == "encoder" and np.float32(r["probability"]) >= np.float32(threshold)]
+        graph = nx.Graph([(r["question_id_left"], r["question_id_right"]) for r in above])
+        graph.add_edges_from((r["question_id_left"], r["question_id_right"]) for r in rows if r["joined"])
+        sizes = [len(some) for some in nx.connected_components(graph)]
+        expected = (len(above), sum(r["known_link"] for r in above), len(sizes), sum(sizes), max(sizes, default=0))
+        columns = ("pairs", "known", "clusters", "questions", "largest")
+        assert tuple(found[name][place] for name in columns) == expected
+
+
+def test_a_run_without_an_encoder_or_an_archive_has_an_explorer(run: str, tmp_path: Path) -> None:
+    bare = build_explored_run(str(tmp_path))
+    manifest = storage.read_json(storage.join(bare, "manifest.json"))
+    manifest["inputs"] = {"questions": str(tmp_path / "gone")}
+    storage.write_json(storage.join(bare, "manifest.json"), manifest)
+    found = explorer_data(open_run(bare))
+    assert all(question["gone"] for question in found["questions"])
+    assert not any("parts" in pair for one in found["clusters"] for pair in one["pairs"])
+    assert len(found["questions"]) <= len(QUESTIONS)
