@@ -22,7 +22,14 @@ def licence_of(distribution: Distribution) -> str:
     classified = [text for text in metadata.get_all("Classifier", []) if text.startswith("License ::")]
     if classified:
         return "; ".join(text.removeprefix("License :: OSI Approved :: ") for text in classified)
-    return str(metadata.get("License") or "").partition("\n")[0]
+    return str(metadata.get("License") or "").partition("\n")[0] or _heading_of_file(distribution)
+
+
+def _heading_of_file(distribution: Distribution) -> str:
+    """The first words of the file that the metadata name, as "MIT License"."""
+    names = distribution.metadata.get_all("License-File", [])
+    found = [text for name in names if (text := distribution.read_text(f"licenses/{name}"))]
+    return found[0].strip().partition("\n")[0] if found else ""
 
 
 def is_gpl(licence: str) -> bool:
