@@ -11,18 +11,14 @@ an earlier attempt stopped.
 import argparse
 import datetime
 import json
-import os
-import platform
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.big_archive import write_archive
 from benchmarks.whole_job import meter
 from benchmarks.whole_job.fit import by_stage, stage_rates
+from benchmarks.whole_job.run import dump_of, machine, run_jobs, versions
 from benchmarks.whole_job.server import s3
 from dupq.plan.rates import SHIPPED, read_rates
 
@@ -67,18 +63,6 @@ def main() -> None:
     print(f"{len(stages)} stages; written to {options.output}")
 
 
-def dump_of(work: Path, questions: int) -> Path:
-    """A made archive of so many questions, made now if it is not there."""
-    folder, mark = work / f"dump-{questions}", work / f"dump-{questions}" / "truth.tsv"
-    if not mark.exists():
-        shutil.rmtree(folder, ignore_errors=True)
-        making = work / "making"
-        shutil.rmtree(making, ignore_errors=True)
-        write_archive(making, questions=questions, with_answers=False)
-        making.rename(folder)
-    return folder
-
-
 def local(work: Path, questions: int, *more: str) -> list[dict]:
     """What each stage of a job on the local disk took."""
     place = work / f"m-{questions}.jsonl"
@@ -102,33 +86,6 @@ def on_s3(work: Path, questions: int, times: int) -> list[dict]:
             run_jobs(dump, "s3://dupq/out", place, *more, environment=environment)
         done.touch()
     return meter.read(place)
-
-
-def run_jobs(dump: Path, output: str, place: Path, *more: str, environment: dict[str, str] | None = None) -> None:
-    """The jobs over a dump, in a process of their own."""
-    print(f"{dump.name}: {output}", file=sys.stderr, flush=True)
-    site = next(path for path in dump.iterdir() if path.is_dir())
-    root = str(Path(__file__).parents[1])
-    environment = {**(environment or os.environ), "PYTHONPATH": root}
-    command = [sys.executable, "-m", "benchmarks.whole_job.jobs", "--dump", str(site), "--output", output]
-    command += ["--truth", str(dump / "truth.tsv"), "--measures", str(place), *more]
-    with place.with_suffix(".log").open("a") as log:
-        subprocess.run(command, check=True, stdout=log, stderr=subprocess.STDOUT, env=environment, cwd=root)
-
-
-def machine() -> dict[str, object]:
-    """This one."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    name = next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.machine())
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
-    return {"processor": name, "cpus": len(os.sched_getaffinity(0)), "memory_gb": round(memory, 1)}
-
-
-def versions() -> dict[str, str]:
-    from dupq import __version__
-    from dupq.runs.writer import versions as libraries
-
-    return {"dupq": __version__, **libraries()}
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.whole_job.usage import disk, usage
 from dupq.execution import memory, tasks
 
-_REQUEST = re.compile(rb'"([A-Z]+) (\S+) HTTP/1')
+_REQUEST = re.compile(rb'"(?:\x1b\[[0-9;]*m)*([A-Z]+) (\S+) HTTP/1')  # the server colours some lines
 
 
 class Meter(logging.Handler):
@@ -37,8 +37,11 @@ class Meter(logging.Handler):
         memory.give_back()
         memory.reset_peak()
 
-    def _count_requests(self) -> int:
-        return 0 if self._requests is None else self._requests.read_bytes().count(b' HTTP/1.1" ')
+    def _count_requests(self) -> tuple[int, int]:
+        """For parts or heads of objects, and all others, which cost more."""
+        found = [] if self._requests is None else _REQUEST.findall(self._requests.read_bytes())
+        reads = sum(verb in (b"GET", b"HEAD") and b"list-type=" not in place for verb, place in found)
+        return reads, len(found) - reads
 
     def emit(self, record: logging.LogRecord) -> None:
         """Note a stage's end."""
