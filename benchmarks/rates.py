@@ -45,7 +45,7 @@ def main() -> None:
     sizes = sorted(options.questions)
     encoder = options.work / f"out-{sizes[0]}" / "encoder"
     whole = {size: local(options.work, size) for size in sizes}
-    whole |= {size: local(options.work, size, "--encoder", str(encoder)) for size in options.only_dedup}
+    whole |= {size: local(options.work, size, str(encoder)) for size in options.only_dedup}
     cut = {size: on_s3(options.work, size, options.cut) for size in options.cut_questions}
     stages, finer = by_stage(whole), by_stage(cut)
     rates = {
@@ -63,12 +63,12 @@ def main() -> None:
     print(f"{len(stages)} stages; written to {options.output}")
 
 
-def local(work: Path, questions: int, *more: str) -> list[dict]:
+def local(work: Path, questions: int, encoder: str | None = None) -> list[dict]:
     """What each stage of a job on the local disk took."""
     place = work / f"m-{questions}.jsonl"
     done = work / f"m-{questions}.done"
     if not done.exists():
-        run_jobs(dump_of(work, questions), str(work / f"out-{questions}"), place, *more)
+        run_jobs(dump_of(work, questions), str(work / f"out-{questions}"), place, encoder=encoder)
         done.touch()
     return meter.read(place)
 

@@ -65,9 +65,8 @@ def measured(options: argparse.Namespace, questions: int, encoder: str | None) -
     place, metrics = options.work / f"m-{name}.jsonl", options.work / f"metrics-{name}.json"
     if not metrics.exists():
         more = [word for setting in options.set for word in ("--set", setting)]
-        more += ["--encoder", encoder] if encoder else []
         output = options.work / f"out-{name}"
-        run_jobs(dump_of(options.work, questions, options.short), str(output), place, *more)
+        run_jobs(dump_of(options.work, questions, options.short), str(output), place, *more, encoder=encoder)
         latest = json.loads((output / "runs" / "latest.json").read_text())["run"]
         metrics.write_bytes((Path(latest) / "metrics.json").read_bytes())
     return meter.read(place), json.loads(metrics.read_text())

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from scipy.optimize import nnls
 
+from dupq.settings.training import TitleBodySettings
+
 Line = dict[str, Any]
 _QUADRATIC = "tiles"  # the only step whose work grows with the square of the questions
 _TILE_PIECE = 8_192  # questions of the smallest block: any machine gets tiles enough
@@ -16,7 +18,10 @@ _LEAST = {"seconds": 0.05, "mb": 1.0, "bytes": 1e4, "requests": 1.0}  # what dif
 
 
 def polynomial(sizes: Sequence[float], values: Sequence[float], degree: int, unit: str) -> list[float]:
-    """Coefficients of at least 0, by least squares of the relative errors."""
+    """Coefficients of at least 0, by least squares of the relative errors; of one size what is proportional to it."""
+    if len(set(sizes)) == 1:
+        value = float(np.mean(values))
+        return [value] if unit == "mb" else [0.0, float(f"{value / sizes[0]:.5g}")]
     found, wanted = np.asarray(sizes, float), np.asarray(values, float)
     weights = 1 / np.maximum(wanted, _LEAST[unit])
     scale = found.max()
@@ -68,6 +73,8 @@ def stage_rates(whole: Mapping[int, Line], cut: Mapping[int, Line], times: int, 
         "written_bytes": fitted("written", 1, "bytes"),
         "disk_bytes": fitted("disk", 1, "bytes"),
     }
+    if (job, stage) == ("train", "fit"):
+        found["grows_until"] = TitleBodySettings().questions
     if cut:
         shards = [size * times / shard for size in sorted(cut)]
         for name in ("reads", "writes"):

@@ -25,15 +25,24 @@ def dump_of(work: Path, questions: int, short: bool = False) -> Path:
     return folder
 
 
-def run_jobs(dump: Path, output: str, place: Path, *more: str, environment: dict[str, str] | None = None) -> None:
-    """The jobs over a dump, in a process of their own."""
-    print(f"{dump.name}: {output}", file=sys.stderr, flush=True)
+def run_jobs(
+    dump: Path,
+    output: str,
+    place: Path,
+    *more: str,
+    encoder: str | None = None,
+    environment: dict[str, str] | None = None,
+) -> None:
+    """The jobs over a dump, each in a process of its own; no training if an encoder is given."""
     site = next(path for path in dump.iterdir() if path.is_dir())
     environment = {**(environment or os.environ), "PYTHONPATH": str(_ROOT)}
-    command = [sys.executable, "-m", "benchmarks.whole_job.jobs", "--dump", str(site), "--output", output]
-    command += ["--truth", str(dump / "truth.tsv"), "--measures", str(place), *more]
-    with place.with_suffix(".log").open("a") as log:
-        subprocess.run(command, check=True, stdout=log, stderr=subprocess.STDOUT, env=environment, cwd=_ROOT)
+    for job in ("ingest", "dedup") if encoder else ("ingest", "train", "dedup"):
+        print(f"{dump.name}: {job}", file=sys.stderr, flush=True)
+        command = [sys.executable, "-m", "benchmarks.whole_job.jobs", "--job", job, "--dump", str(site)]
+        command += ["--output", output, "--truth", str(dump / "truth.tsv"), "--measures", str(place), *more]
+        command += ["--encoder", encoder] if encoder else []
+        with place.with_suffix(".log").open("a") as log:
+            subprocess.run(command, check=True, stdout=log, stderr=subprocess.STDOUT, env=environment, cwd=_ROOT)
 
 
 def machine() -> dict[str, object]:

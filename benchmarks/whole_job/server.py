@@ -26,7 +26,7 @@ def s3(log: Path) -> Iterator[dict[str, str]]:
         server = subprocess.Popen(command, stdout=output, stderr=output)
     try:
         _await(f"{endpoint}/moto-api/")
-        urllib.request.urlopen(urllib.request.Request(f"{endpoint}/{_BUCKET}", method="PUT"), timeout=10).close()
+        urllib.request.urlopen(urllib.request.Request(f"{endpoint}/{_BUCKET}", method="PUT"), timeout=120).close()
         yield {**os.environ, **keys, "AWS_DEFAULT_REGION": "us-east-1"}
     finally:
         server.terminate()
@@ -36,7 +36,7 @@ def s3(log: Path) -> Iterator[dict[str, str]]:
 def _await(address: str) -> None:
     for _ in range(300):
         try:
-            urllib.request.urlopen(address, timeout=1).close()
+            urllib.request.urlopen(address, timeout=5).close()
         except OSError:
             time.sleep(0.1)
         else:

@@ -16,7 +16,7 @@ _JOBS = ("ingest", "train", "dedup")
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     parser.add_argument("--questions", required=True, metavar="N", type=_whole(1), help="of the archive, such as 24e6")
-    parser.add_argument("--job", choices=[*_JOBS, "all"], default="all", help="which job is planned")
+    parser.add_argument("--job", dest="planned", choices=[*_JOBS, "all"], default="all", help="which job is planned")
     parser.add_argument(
         "--cpus", metavar="N", type=_whole(1), help="of all machines together; without it, those that were measured"
     )
@@ -89,9 +89,9 @@ def run(arguments: argparse.Namespace) -> None:
         request_seconds=arguments.request_ms / 1_000,
         prices=Prices(arguments.price_per_hour, arguments.price_reads, arguments.price_writes),
     )
-    plan = estimate(rates, arguments.questions, machines, _JOBS if arguments.job == "all" else (arguments.job,))
+    plan = estimate(rates, arguments.questions, machines, _JOBS if arguments.planned == "all" else (arguments.planned,))
     if not plan.stages:
-        raise SettingError(f"--job {arguments.job}: {arguments.rates} has no rates of it")
+        raise SettingError(f"--job {arguments.planned}: {arguments.rates} has no rates of it")
     said = [*limits(plan, machines), *grounds(plan, rates, machines, gpus)]
     if arguments.json:
         print(json.dumps(to_json(plan, said), indent=1))

@@ -77,7 +77,8 @@ def estimate(rates: Rates, questions: int, machines: Machines, jobs: Sequence[st
 
 def _stage(stage: Stage, questions: int, shards: int, machines: Machines) -> StagePlan:
     reads, writes = at(stage.reads, shards), at(stage.writes, shards)
-    driver = at(stage.driver_cpu_seconds, questions)
+    worked = min(questions, stage.grows_until or math.inf)
+    driver = at(stage.driver_cpu_seconds, worked)
     seconds, alone = driver, driver
     on_gpus = False
     for step in stage.steps:
@@ -85,7 +86,7 @@ def _stage(stage: Stage, questions: int, shards: int, machines: Machines) -> Sta
             on_gpus = True
             seconds += step.cpu_seconds[0] + gpu_seconds(questions, machines)
             continue
-        took, tasks = _step(step, questions, machines)
+        took, tasks = _step(step, worked, machines)
         seconds += took
         alone += took if tasks == 1 else step.cpu_seconds[0]
     waiting = (reads + writes) * machines.request_seconds / min(machines.cpus, shards)
@@ -97,8 +98,8 @@ def _stage(stage: Stage, questions: int, shards: int, machines: Machines) -> Sta
         alone,
         max((task_mb(step, questions) for step in stage.steps), default=0.0),
         at(stage.driver_mb, questions),
-        at(stage.written_bytes, questions),
-        at(stage.disk_bytes, questions),
+        at(stage.written_bytes, worked),
+        at(stage.disk_bytes, worked),
         reads,
         writes,
         _cost(seconds, reads, writes, machines),
@@ -106,12 +107,12 @@ def _stage(stage: Stage, questions: int, shards: int, machines: Machines) -> Sta
     )
 
 
-def task_mb(step: Step, questions: int) -> float:
+def task_mb(step: Step, questions: float) -> float:
     """The memory (MB) of the largest task of a step."""
     return at(step.task_mb, questions if step.piece is None else min(questions, step.piece))
 
 
-def _step(step: Step, questions: int, machines: Machines) -> tuple[float, float]:
+def _step(step: Step, questions: float, machines: Machines) -> tuple[float, float]:
     """Seconds, and how many tasks are at work: not a whole number, as the last one may be small."""
     fixed, whole = step.cpu_seconds[0], at(step.cpu_seconds, questions)
     pieces = 1.0 if step.piece is None else max(1.0, questions / step.piece)

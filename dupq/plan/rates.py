@@ -45,6 +45,7 @@ class Stage(_Record):
     disk_bytes: Polynomial  # of all that the job has written, when the stage ends
     reads: Polynomial = (0.0,)  # S3 requests for parts or heads of objects, of the number of shards
     writes: Polynomial = (0.0,)  # all others
+    grows_until: Annotated[float, Field(gt=0)] | None = None  # questions: more are not worked on, only kept in memory
 
 
 class Machine(_Record):

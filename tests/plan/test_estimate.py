@@ -61,6 +61,13 @@ def test_no_more_tasks_work_than_there_are_pieces() -> None:
     assert plan.seconds == pytest.approx(1.1 + 2 + 100 / 2)
 
 
+def test_what_a_stage_leaves_out_takes_no_time() -> None:
+    plan = estimate(rates(ONE, grows_until=1_000), 10**6, Machines(cpus=2), ["dedup"])
+    assert plan.seconds == pytest.approx(1 + 0.001 + 0.01)
+    assert plan.stages[0].disk_bytes == 800_000
+    assert plan.stages[0].task_mb == 300
+
+
 def test_no_more_tasks_work_than_memory_holds() -> None:
     narrow = Machines(cpus=64, nodes=4, memory_gb=1.6)  # two tasks of 800 MB a machine
     assert estimate(rates(MANY), 4_000_000, narrow, ["dedup"]).seconds == pytest.approx(5 + 2 + 4_000 / 8)
@@ -109,6 +116,7 @@ def test_disk_is_the_most_of_each_job() -> None:
     assert len(estimate(every, 1_000, Machines(cpus=1), ["train"]).stages) == 1
 
 
+_SHIPPED = read_rates(SHIPPED)
 SIZES = st.integers(1, 10**9)
 MACHINES = st.builds(
     Machines,
@@ -124,7 +132,7 @@ MACHINES = st.builds(
 @given(small=SIZES, more=SIZES, machines=MACHINES)
 def test_more_questions_never_take_less(small: int, more: int, machines: Machines) -> None:
     machines = dataclasses.replace(machines, request_seconds=0.0)
-    plans = [estimate(read_rates(SHIPPED), size, machines, ["dedup"]) for size in (small, small + more)]
+    plans = [estimate(_SHIPPED, size, machines, ["dedup"]) for size in (small, small + more)]
     for one, other in zip(*(plan.stages for plan in plans), strict=True):
         for name in ("seconds", "task_mb", "driver_mb", "written_bytes", "disk_bytes", "reads", "writes"):
             assert getattr(one, name) <= getattr(other, name) * (1 + 1e-9), (one.name, name)
@@ -133,7 +141,7 @@ def test_more_questions_never_take_less(small: int, more: int, machines: Machine
 @given(questions=SIZES, machines=MACHINES, more=st.integers(1, 100))
 def test_more_machines_never_take_longer(questions: int, machines: Machines, more: int) -> None:
     larger = dataclasses.replace(machines, cpus=machines.cpus + more, nodes=machines.nodes + more)
-    times = [estimate(read_rates(SHIPPED), questions, each, ["dedup"]).seconds for each in (machines, larger)]
+    times = [estimate(_SHIPPED, questions, each, ["dedup"]).seconds for each in (machines, larger)]
     assert times[1] <= times[0] * (1 + 1e-9)
 
 
