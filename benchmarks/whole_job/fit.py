@@ -13,6 +13,8 @@ Line = dict[str, Any]
 _QUADRATIC = "tiles"  # the only step whose work grows with the square of the questions
 _TILE_PIECE = 8_192  # questions of the smallest block: any machine gets tiles enough
 _TILE_MB = 2_000.0  # what the cut of blocks keeps a tile below (stages/neighbours/plan.py)
+_OF_WORDS = ("prepare", "fit", "save")  # write vectors of words, of which few new ones come with more questions
+_SEVERAL = 100_000  # questions: two shards
 _INGEST_PIECE = 10_000  # questions of a unit of a dump, some 16 MB
 _LEAST = {"seconds": 0.05, "mb": 1.0, "bytes": 1e4, "requests": 1.0}  # what differences below are worth nothing
 
@@ -28,6 +30,18 @@ def polynomial(sizes: Sequence[float], values: Sequence[float], degree: int, uni
     columns = np.stack([(found / scale) ** power for power in range(min(degree, len(set(sizes)) - 1) + 1)], axis=1)
     solved, _ = nnls(columns * weights[:, None], wanted * weights)
     return [float(f"{value / scale**power:.5g}") for power, value in enumerate(solved)]
+
+
+def memory(sizes: Sequence[float], values: Sequence[float], piece: float | None) -> list[float]:
+    """Of a task of a `piece` of the questions; None: of one task, or the driver, that works on all.
+
+    Of the latter the growth is only taken from archives of several shards: below, what a process has kept of a shard
+    that it read before looks like growth.
+    """
+    chosen = [(n, mb) for n, mb in zip(sizes, values, strict=True) if piece is not None or n >= _SEVERAL]
+    if piece is None and len(chosen) < 2:
+        return [float(max(values))]
+    return polynomial([min(n, piece or n) for n, _ in chosen], [mb for _, mb in chosen], 1, "mb")
 
 
 def steps_of(line: Line) -> dict[tuple[str, int], Line]:
@@ -68,13 +82,15 @@ def stage_rates(whole: Mapping[int, Line], cut: Mapping[int, Line], times: int, 
         "job": job,
         "name": stage,
         "driver_cpu_seconds": fitted("driver_cpu_s", 1, "seconds"),
-        "driver_mb": fitted("driver_mb", 1, "mb"),
+        "driver_mb": memory(sizes, [line["driver_mb"] for line in lines], None),
         "steps": [_step(key, whole, piece_of(key, stage, cut, times)) for key in keys],
         "written_bytes": fitted("written", 1, "bytes"),
         "disk_bytes": fitted("disk", 1, "bytes"),
     }
     if (job, stage) == ("train", "fit"):
         found["grows_until"] = TitleBodySettings().questions
+    if job == "train" and stage in _OF_WORDS:
+        found["bytes_grow_until"] = TitleBodySettings().questions
     if cut:
         shards = [size * times / shard for size in sorted(cut)]
         for name in ("reads", "writes"):
@@ -86,12 +102,12 @@ def _step(key: tuple[str, int], whole: Mapping[int, Line], piece: float | None) 
     taken = {size: steps_of(line)[key] for size, line in sorted(whole.items()) if key in steps_of(line)}
     sizes = list(taken)
     is_tile = key[0] == _QUADRATIC
-    memory = [step.get("task_mb", 0) for step in taken.values()]
+    peaks = [step.get("task_mb", 0) for step in taken.values()]
     found: Line = {"label": key[0]}
     if piece is not None:
         found["piece"] = piece
     found["cpu_seconds"] = polynomial(sizes, [step["cpu_s"] for step in taken.values()], 1 + is_tile, "seconds")
-    found["task_mb"] = [_TILE_MB] if is_tile else polynomial(sizes, memory, 1, "mb")
+    found["task_mb"] = [_TILE_MB] if is_tile else memory(sizes, peaks, piece)
     return found
 
 

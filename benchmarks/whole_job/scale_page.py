@@ -83,11 +83,14 @@ def _planned(planned: float | None, measured: float | None) -> list[str]:
 
 
 def _quality(found: dict[str, Any], sizes: list[int]) -> str:
-    rows = [["questions", "kind", "measure", "value"], ["---:", "---", "---", "---:"]]
+    shown = [(kind, name) for kind in ("copy", "near_copy") for name in ("pairs", "same_cluster")]
+    shown += [("rephrasing", name) for name in ("pairs", "same_cluster", "encoder_at_10", "bm25_at_10")]
+    heads = ["questions", *(f"{kind} {name}".replace("_", " ") for kind, name in shown)]
+    rows = [heads, ["---:"] * len(heads)]
     for size in sizes:
-        for kind, measures in (found["sizes"][str(size)]["quality"] or {}).items():
-            for name, value in (measures or {}).items():
-                rows.append([f"{size:,}", kind, name.replace("_", " "), "" if value is None else f"{value:,.4g}"])
+        measures = found["sizes"][str(size)]["quality"] or {}
+        values = [(measures.get(kind) or {}).get(name) for kind, name in shown]
+        rows.append([f"{size:,}", *("" if value is None else f"{value:,.4g}" for value in values)])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 

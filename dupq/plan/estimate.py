@@ -78,6 +78,7 @@ def estimate(rates: Rates, questions: int, machines: Machines, jobs: Sequence[st
 def _stage(stage: Stage, questions: int, shards: int, machines: Machines) -> StagePlan:
     reads, writes = at(stage.reads, shards), at(stage.writes, shards)
     worked = min(questions, stage.grows_until or math.inf)
+    stored = min(questions, stage.bytes_grow_until or math.inf)
     driver = at(stage.driver_cpu_seconds, worked)
     seconds, alone = driver, driver
     on_gpus = False
@@ -98,8 +99,8 @@ def _stage(stage: Stage, questions: int, shards: int, machines: Machines) -> Sta
         alone,
         max((task_mb(step, questions) for step in stage.steps), default=0.0),
         at(stage.driver_mb, questions),
-        at(stage.written_bytes, worked),
-        at(stage.disk_bytes, worked),
+        at(stage.written_bytes, stored),
+        at(stage.disk_bytes, stored),
         reads,
         writes,
         _cost(seconds, reads, writes, machines),

@@ -47,6 +47,8 @@ def grounds(plan: Plan, rates: Rates, machines: Machines, gpus: Gpus) -> Iterato
     if plan.questions > 10 * max(rates.questions):
         times = plan.questions / max(rates.questions)
         yield f"{times:,.0f} times the largest archive measured: what grows otherwise than there is not foreseen."
+    if max(rates.questions) < 2 * rates.questions_a_shard:
+        yield "What a single task holds of all questions was not measured: docs/scale.md has it by the code."
     if machines.gpu is not None:
         yield f"GPUs (only tiles are planned on them): {gpus.note} {machines.gpu.source}."
     if not machines.request_seconds:

@@ -45,7 +45,8 @@ class Stage(_Record):
     disk_bytes: Polynomial  # of all that the job has written, when the stage ends
     reads: Polynomial = (0.0,)  # S3 requests for parts or heads of objects, of the number of shards
     writes: Polynomial = (0.0,)  # all others
-    grows_until: Annotated[float, Field(gt=0)] | None = None  # questions: more are not worked on, only kept in memory
+    grows_until: Annotated[float, Field(gt=0)] | None = None  # questions: no more are worked on
+    bytes_grow_until: Annotated[float, Field(gt=0)] | None = None  # questions: what is written hardly grows with more
 
 
 class Machine(_Record):

@@ -62,7 +62,7 @@ def test_no_more_tasks_work_than_there_are_pieces() -> None:
 
 
 def test_what_a_stage_leaves_out_takes_no_time() -> None:
-    plan = estimate(rates(ONE, grows_until=1_000), 10**6, Machines(cpus=2), ["dedup"])
+    plan = estimate(rates(ONE, grows_until=1_000, bytes_grow_until=1_000), 10**6, Machines(cpus=2), ["dedup"])
     assert plan.seconds == pytest.approx(1 + 0.001 + 0.01)
     assert plan.stages[0].disk_bytes == 800_000
     assert plan.stages[0].task_mb == 300

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.whole_job.fit import by_stage, piece_of, polynomial, stage_rates
+from benchmarks.whole_job.fit import by_stage, memory, piece_of, polynomial, stage_rates
 from dupq.errors import DupqError
 from dupq.plan.rates import SHIPPED, Stage, read_rates
 
@@ -50,6 +50,12 @@ def test_no_coefficient_is_below_zero() -> None:
 def test_of_one_size_time_is_proportional_and_memory_the_same() -> None:
     assert polynomial([1_000], [5.0], 2, "seconds") == [0, 5e-3]
     assert polynomial([1_000], [5.0], 2, "mb") == [5.0]
+
+
+def test_memory_of_all_questions_grows_as_several_shards_show() -> None:
+    assert memory([1e4, 5e4], [400.0, 700.0], None) == [700.0]
+    assert memory([1e4, 1e5, 2e5], [400.0, 700.0, 800.0], None) == pytest.approx([600, 1e-3])
+    assert memory([1e4, 5e4, 1e5], [400.0, 800.0, 800.0], 50_000) == pytest.approx([300, 1e-2])
 
 
 def line(stage: str, *steps: tuple[str, int, float]) -> dict:
