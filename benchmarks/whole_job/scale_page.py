@@ -104,14 +104,17 @@ def plot(found: dict[str, Any], place: Path) -> None:
         "driver_mb": "MB of the driver",
         "written": "MB written",
     }
+    largest = found["sizes"][max(found["sizes"], key=int)]["stages"]
+    trained = [line for size in found["sizes"].values() for line in size["stages"] if line["stage"] == "fit"]
+    slowest = sorted([*largest, *trained[:1]], key=lambda line: -line["seconds"])[:_CURVES]
+    named = {_name(line) for line in slowest}
     rows = []
     for size, measured in found["sizes"].items():
-        slowest = sorted(measured["stages"], key=lambda line: -line["seconds"])
         for line in measured["stages"]:
             for what, title in panels.items():
-                value = max(value_of(line, what), 0.01)
-                named = _name(line) if line in slowest[:_CURVES] else "others"
-                rows.append({"questions": int(size), "stage": named, "each": _name(line), "what": title, "y": value})
+                value, name = max(value_of(line, what), 0.01), _name(line)
+                color = name if name in named else "others"
+                rows.append({"questions": int(size), "stage": color, "each": name, "what": title, "y": value})
     chart = (
         alt.Chart(alt.Data(values=rows))
         .mark_line(point=True)
