@@ -8,24 +8,35 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Usage(NamedTuple):
-    """Since each process began, with those that have ended and were waited for."""
+    """Since each process began."""
 
     own_cpu: float  # seconds of this process
     other_cpu: float  # seconds of those below it
     written: int  # bytes to disks, of all
 
 
+class _Seen(NamedTuple):
+    cpu: float
+    written: int
+
+
+_seen: dict[tuple[int, str], _Seen] = {}  # by process and when it started; those that have ended count on
+
+
 def usage() -> Usage:
-    """Of now. A process that ends meanwhile counts with its parent."""
-    cpu, parents = {}, {}
+    """Of now. Of a process that has ended since the last call, what it had used until then: Ray waits for none."""
+    found = {}
     for place in Path("/proc").iterdir():
         if place.name.isdigit() and (fields := _stat(place)):
-            parents[int(place.name)] = int(fields[1])
-            cpu[int(place.name)] = sum(map(int, fields[11:15])) / _TICKS
+            found[int(place.name)] = fields
     own = os.getpid()
-    below = {pid for pid in parents if pid != own and _is_below(pid, own, parents)}
-    others = sum(cpu[pid] for pid in below)
-    return Usage(sum(os.times()[:4]), others, sum(map(_written, [own, *below])))
+    parents = {pid: int(fields[1]) for pid, fields in found.items()}
+    for pid, fields in found.items():
+        if pid != own and _is_below(pid, own, parents):
+            _seen[pid, fields[19]] = _Seen(sum(map(int, fields[11:13])) / _TICKS, _written(pid))
+    others = sum(seen.cpu for seen in _seen.values())
+    written = _written(own) + sum(seen.written for seen in _seen.values())
+    return Usage(sum(os.times()[:2]), others, written)
 
 
 def _stat(place: Path) -> list[str]:
