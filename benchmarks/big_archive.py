@@ -12,7 +12,7 @@ import argparse
 import re
 import sys
 
-from benchmarks.generator.archive import SITE, Summary, write_archive
+from benchmarks.generator.archive import QUESTION_PHRASES, SHORT_PHRASES, SITE, Summary, write_archive
 from benchmarks.generator.planting import Shares
 
 __all__ = ["Shares", "Summary", "main", "write_archive"]
@@ -44,6 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=1, help="another seed gives another archive")
     parser.add_argument("--site", default=SITE, help="the site's name, and that of its folder")
     parser.add_argument("--no-answers", action="store_true", help="questions only")
+    parser.add_argument("--short", action="store_true", help="short bodies, so that more questions fit on a disk")
     shares = Shares()
     parser.add_argument("--copies", type=float, default=shares.copies, help="share of questions that are copies")
     parser.add_argument("--near-copies", type=float, default=shares.near_copies, help="share that are near copies")
@@ -77,6 +78,7 @@ def main(arguments: list[str] | None = None) -> int:
             with_answers=not options.no_answers,
             shares=shares,
             progress=_Lines(),
+            phrases=SHORT_PHRASES if options.short else QUESTION_PHRASES,
         )
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)

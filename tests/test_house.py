@@ -11,7 +11,7 @@ import pytest
 from dupq import __version__
 
 ROOT = Path(__file__).parents[1]
-JOBS = ("ingest", "train", "dedup", "evaluate", "report", "from_dump")
+JOBS = ("ingest", "train", "dedup", "evaluate", "report", "plan", "from_dump")
 
 
 @pytest.mark.parametrize("module", ["dupq.settings.config", "dupq.tables", "dupq.pipelines.dedup", "dupq.cli.main"])
@@ -25,6 +25,7 @@ def test_importing_the_front_door_does_not_load_torch(module: str) -> None:
     "module",
     [
         *("dupq.settings.config", "dupq.tables", "dupq.encoders.networks.cnn", "dupq.near_duplicates.bands"),
+        *("dupq.plan.table", "dupq.cli.plan"),
         *("dupq.api.runs", "dupq.api.decisions", "dupq.api.lookup", "dupq.api.explanation", "dupq.api.duplicates"),
     ],
 )
@@ -68,6 +69,8 @@ INTERFACE = {
     },
     "evaluate": {"--questions", "--links", "--output", "--encoder", "--table", "--pair-set", "--quick"},
     "report": {"--run"},
+    "plan": {"--questions", "--job", "--cpus", "--gpus", "--gpu", "--nodes", "--memory-gb", "--request-ms", "--rates"}
+    | {"--price-per-hour", "--price-reads", "--price-writes", "--json"},
     "from_dump": {"--dump", "--output", "--preset", "--truth"},
 }
 
@@ -78,7 +81,7 @@ def test_the_command_line_is_the_one_that_was_promised(job: str) -> None:
         [sys.executable, ROOT / "jobs" / f"{job}.py", "--help"], capture_output=True, text=True, check=True
     ).stdout
     shared = {"--help", "--ray", "--set", "--log", "--on-failure", "--webhook"}
-    everywhere = {"--help"} if job == "report" else shared
+    everywhere = {"--help"} if job in ("report", "plan") else shared
     assert set(re.findall(r"--[a-z]+(?:-[a-z]+)*", shown.partition("options:")[2])) == INTERFACE[job] | everywhere
 
 

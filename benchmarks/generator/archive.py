@@ -29,7 +29,7 @@ SITE = "big.example.com"
 TRUTH_HEADER = b"site\tquestion_id\trelated_id\tkind\tlinked\n"
 
 _CHUNK = 4_000  # questions
-_QUESTION_PHRASES, _ANSWER_PHRASES = 66.0, 46.0  # mean lengths of bodies
+QUESTION_PHRASES, SHORT_PHRASES, _ANSWER_PHRASES = 66.0, 12.0, 46.0  # mean lengths of bodies
 _BYTES_PER_QUESTION = {True: 4_400, False: 2_200}  # of Posts.xml, with and without answers; a first guess
 _ANSWERS = np.repeat([0, 1, 2, 3, 4, 5], [4, 6, 3, 1, 1, 1])  # of 16: 1.5 an average
 _ANSWER_DELAY = 120.0  # mean number of questions between a question and its answer
@@ -104,12 +104,13 @@ def write_archive(
     with_answers: bool = True,
     shares: Shares | None = None,
     progress: Progress | None = None,
+    phrases: float = QUESTION_PHRASES,
 ) -> Summary:
     """Write FOLDER/SITE/Posts.xml, PostLinks.xml and FOLDER/truth.tsv; exactly one of `questions`, `size` is given.
 
-    `size` is in bytes of Posts.xml and is met within a few per cent. The same arguments give the same bytes (with
-    the same release of numpy, whose random numbers these are). Raises ValueError for arguments that make no
-    archive.
+    `size` is in bytes of Posts.xml and is met within a few per cent; `phrases` is the mean length of bodies. The same
+    arguments give the same bytes (with the same release of numpy, whose random numbers these are). Raises ValueError
+    for arguments that make no archive.
     """
     shares = shares or Shares()
     _check(questions, size, shares)
@@ -126,7 +127,7 @@ def write_archive(
         truth.write(TRUTH_HEADER)
         while count := _next_chunk(state, questions, size, with_answers):
             rng = np.random.default_rng([seed, 1, state.questions])
-            chunk = _Chunk(vocabulary, rng, state, count, expected, with_answers, shares)
+            chunk = _Chunk(vocabulary, rng, state, count, expected, with_answers, shares, phrases)
             chunk.write(posts, links, truth, site)
             if progress:
                 progress(state.questions, state.bytes, time.perf_counter() - started)
@@ -177,13 +178,14 @@ class _Chunk:
         expected: int,
         with_answers: bool,
         shares: Shares,
+        phrases: float,
     ) -> None:
         self._vocabulary, self._rng, self._state, self._count = vocabulary, rng, state, count
         self._users = max(_FEWEST_USERS, expected // _QUESTIONS_PER_USER)
         self._plan = plan_chunk(rng, state.questions, count, shares, state.reservoir)
         self._topics = _topics(rng, count)
         self._order = _order(rng, state, count, expected, with_answers)
-        bodies = draft_bodies(vocabulary, rng, self._topics, _QUESTION_PHRASES)
+        bodies = draft_bodies(vocabulary, rng, self._topics, phrases)
         self._sources = self._planted_sources(bodies, draft_titles(vocabulary, rng, self._topics, bodies))
 
     def write(self, posts: BinaryIO, links: BinaryIO, truth: BinaryIO, site: str) -> None:

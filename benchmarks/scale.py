@@ -1,0 +1,89 @@
+"""Made archives of growing size through the whole job: what each stage takes, how it grows, and what is found.
+
+    python benchmarks/scale.py --work FOLDER [--questions 10000 100000 1000000] [--short] [--output NAME]
+
+writes a table (NAME.md), the same as figures (NAME.json) and a plot (NAME.svg). Goes on where an earlier attempt
+stopped, with other sizes too: what was measured is kept in FOLDER.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.whole_job import meter
+from benchmarks.whole_job.run import dump_of, machine, run_jobs
+from benchmarks.whole_job.scale_page import page, plot
+from dupq.plan.estimate import estimate
+from dupq.plan.machines import Machines
+from dupq.plan.rates import SHIPPED, read_rates
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__.partition("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument("--work", type=Path, required=True, help="folder for archives, runs and what was measured")
+    parser.add_argument("--questions", type=whole, nargs="+", default=[10_000, 100_000, 1_000_000])
+    parser.add_argument("--short", action="store_true", help="short bodies, so that more questions fit on a disk")
+    parser.add_argument(
+        "--train-at-most", type=whole, default=10**9, metavar="N", help="larger archives take the encoder before theirs"
+    )
+    parser.add_argument("--set", action="append", default=[], metavar="SECTION.NAME=VALUE", help="of any of the jobs")
+    parser.add_argument("--rates", default=str(SHIPPED), help="from which the plan beside the measured times is made")
+    parser.add_argument("--note", default="", help="a sentence about this measurement")
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "scale")
+    options = parser.parse_args()
+    options.work.mkdir(parents=True, exist_ok=True)
+    encoder: str | None = None
+    found = {"machine": machine(), "short": options.short, "set": options.set, "note": options.note, "sizes": {}}
+    for questions in sorted(options.questions):
+        trains = questions <= options.train_at_most or encoder is None
+        lines, metrics = measured(options, questions, None if trains else encoder)
+        if trains:
+            encoder = str(options.work / f"out-{name_of(options, questions)}" / "encoder")
+        found["sizes"][str(questions)] = {"stages": lines, "quality": metrics["planted"], "links": metrics["links"]}
+        found["plan"] = planned(options.rates, questions, found["machine"]["cpus"])
+        write(options.output, found)  # after each size, as the next one may take hours
+    print(page(found))
+
+
+def whole(text: str) -> int:
+    """A whole number, such as 1e6."""
+    return int(float(text))
+
+
+def name_of(options: argparse.Namespace, questions: int) -> str:
+    return f"{questions}{'-short' * options.short}"
+
+
+def measured(options: argparse.Namespace, questions: int, encoder: str | None) -> tuple[list[dict], dict]:
+    """What each stage took, and the run's metrics."""
+    name = name_of(options, questions)
+    place, metrics = options.work / f"m-{name}.jsonl", options.work / f"metrics-{name}.json"
+    if not metrics.exists():
+        more = [word for setting in options.set for word in ("--set", setting)]
+        output = options.work / f"out-{name}"
+        run_jobs(dump_of(options.work, questions, options.short), str(output), place, *more, encoder=encoder)
+        latest = json.loads((output / "runs" / "latest.json").read_text())["run"]
+        metrics.write_bytes((Path(latest) / "metrics.json").read_bytes())
+    return meter.read(place), json.loads(metrics.read_text())
+
+
+def planned(rates: str, questions: int, cpus: int) -> dict[str, float]:
+    """The seconds that a plan from `rates` gives each stage."""
+    plan = estimate(read_rates(rates), questions, Machines(cpus=cpus), ["ingest", "train", "dedup"])
+    return {f"{stage.job} {stage.name}": round(stage.seconds, 1) for stage in plan.stages}
+
+
+def write(output: Path, found: dict) -> None:
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
+    output.with_suffix(".md").write_text(page(found) + "\n")
+    plot(found, output.with_suffix(".svg"))
+
+
+if __name__ == "__main__":
+    main()
