@@ -6,7 +6,7 @@ order ends in the key of its rows.
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from dupq.report.axes import round_edges
 from dupq.report.streaming import Histogram, Order, Selection
-from dupq.runs.reader import Key, Question, Run
+from dupq.runs.reader import Key, Question, Run, TableRow
 
 SOURCES = ("exact", "near_duplicate", "encoder", "known_link")
 CLUSTERS_SHOWN = 10  # in each list
@@ -166,11 +166,11 @@ class ClusterSurvey:
         self._largest.add(several)
         self._certain.add(several.filter(pc.is_in(several["cluster_id"], self._candidates)))
 
-    def largest(self) -> list[dict[str, Any]]:
+    def largest(self) -> list[TableRow]:
         """The figures of the largest clusters."""
         return self._largest.rows()
 
-    def certain(self) -> list[dict[str, Any]]:
+    def certain(self) -> list[TableRow]:
         """The figures of the candidates whose weakest link is strongest."""
         return self._certain.rows()
 
@@ -279,11 +279,11 @@ def _id_set(keys: set[Key]) -> pa.Array:
     return pa.array(sorted({question_id for _, question_id in keys}), pa.int64())
 
 
-def _key(row: dict[str, Any]) -> Key:
+def _key(row: TableRow) -> Key:
     return row["site"], row["question_id"]
 
 
-def _pair(row: dict[str, Any]) -> Pair:
+def _pair(row: TableRow) -> Pair:
     return Pair(
         left=(row["site_left"], row["question_id_left"]),
         right=(row["site_right"], row["question_id_right"]),
@@ -295,7 +295,7 @@ def _pair(row: dict[str, Any]) -> Pair:
     )
 
 
-def _cluster(stats: dict[str, Any], members: dict[str, list[_Member]], evidence: dict[str, list[Pair]]) -> Cluster:
+def _cluster(stats: TableRow, members: dict[str, list[_Member]], evidence: dict[str, list[Pair]]) -> Cluster:
     some = members[stats["cluster_id"]]
     return Cluster(
         **stats,

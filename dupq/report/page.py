@@ -109,7 +109,6 @@ def _context(run: Run, found: Findings) -> dict[str, object]:
         "css": Markup(css),
         "data": Markup(script_text(explorer)),
         "explorer": explorer,
-        "shown_questions": sum(len(cluster["questions"]) for cluster in explorer["clusters"]),
         "links": links,
         "thresholds": links["thresholds"] if links else metrics.get("thresholds"),
         "decided_by": decided_by(metrics["calibration"]) if "calibration" in metrics else "",

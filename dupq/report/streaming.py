@@ -1,10 +1,10 @@
 """Counts and selections over tables that come one file at a time and together may be larger than memory."""
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from dupq.runs.reader import TableRow
 
 Order = list[tuple[str, str]]  # columns, each "ascending" or "descending"
 
@@ -49,6 +49,6 @@ class Selection:
         pool = table if self._kept is None else pa.concat_tables([self._kept, table])
         self._kept = pool.take(pc.select_k_unstable(pool, k=self._limit, sort_keys=self._order))
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[TableRow]:
         """The rows that won, first to last."""
         return [] if self._kept is None else self._kept.to_pylist()

@@ -21,6 +21,7 @@ from dupq.runs.table_view import TableView, stored
 from dupq.shards import above_sites, check_files, site_in
 
 Key = tuple[str, int]
+TableRow = dict[str, Any]  # a row of one of the tables, by its columns
 _SIDES = ("left", "right")
 _REMEDY = "the run is damaged; make it again in another --output"
 
@@ -121,7 +122,7 @@ class Run:
         return found
 
 
-def ends_of(row: dict[str, Any]) -> tuple[Key, Key]:
+def ends_of(row: TableRow) -> tuple[Key, Key]:
     """The two questions of a row of `pairs`."""
     left, right = ((row[f"site_{side}"], row[f"question_id_{side}"]) for side in _SIDES)
     return left, right

@@ -103,7 +103,7 @@ def _some(rows: np.ndarray) -> np.ndarray:
     return rows if len(rows) <= most else rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
 
 
-def _tuned(candidates: Iterable[tuple[Mapping[str, Any], Any]], given: Given) -> Fitted:
+def _tuned(candidates: Iterable[tuple[Mapping[str, float], Any]], given: Given) -> Fitted:
     """The best on the development part: by MAP where it is to rank, else by the accuracy on pairs."""
     examples = given.parts.examples
     if given.ranks and examples.development_queries:

@@ -5,14 +5,13 @@ those that the last run did not have so, and those whose questions are alike in 
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dupq import storage
 from dupq.report.streaming import Order, Selection
-from dupq.runs.reader import Run, ends_of
+from dupq.runs.reader import Run, TableRow, ends_of
 
 CLUSTERS = 6_000  # at most, in each order and in all
 MEANING_PAIRS = 3_000  # whose clusters are candidates
@@ -36,7 +35,7 @@ def is_alike_in_meaning(pairs: pa.Table) -> pa.ChunkedArray:
     return mask
 
 
-def choose(run: Run, most: int = CLUSTERS) -> list[dict[str, Any]]:
+def choose(run: Run, most: int = CLUSTERS) -> list[TableRow]:
     """At most `most` rows of the run's `cluster_stats`, of clusters of two and more, the most telling first."""
     wanted = [_changed(run, most), _alike_in_meaning(run)]
     selections = [Selection(most, order) for order in _ORDERS] + [Selection(most, _ORDERS[0]) for _ in wanted]
@@ -93,8 +92,8 @@ def _alike_in_meaning(run: Run) -> pa.Array:
     return pa.array(sorted(found), pa.string())
 
 
-def _in_turn(orders: list[list[dict[str, Any]]], most: int) -> list[dict[str, Any]]:
-    chosen: dict[str, dict[str, Any]] = {}
+def _in_turn(orders: list[list[TableRow]], most: int) -> list[TableRow]:
+    chosen: dict[str, TableRow] = {}
     places = [iter(order) for order in orders]
     while places and len(chosen) < most:
         left = []

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import networkx as nx
 import numpy as np
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from dupq import storage, tables
 from dupq.archive import table_files
-from dupq.runs.reader import Key, Run, ends_of
+from dupq.runs.reader import Key, Run, TableRow, ends_of
 from dupq.text.html import LINK_MARK, html_to_text
 
 QUESTIONS = 40  # of a cluster
@@ -61,7 +61,7 @@ def _first(rows: pa.Table) -> pa.Table:
     return rows.filter(pa.array(places < QUESTIONS))
 
 
-def pairs(run: Run, of_clusters: dict[str, Members]) -> dict[str, list[dict[str, Any]]]:
+def pairs(run: Run, of_clusters: dict[str, Members]) -> dict[str, list[TableRow]]:
     """The pairs that join the questions shown, by cluster: at most PAIRS, the least probable first.
 
     Of more pairs those are shown that hold the cluster together at best (a maximum spanning tree), and then the least
@@ -69,7 +69,7 @@ def pairs(run: Run, of_clusters: dict[str, Members]) -> dict[str, list[dict[str,
     """
     home = {key: cluster_id for cluster_id, own in of_clusters.items() for key in own.keys}
     ids = pa.array(sorted({number for _, number in home}), pa.int64())
-    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    found: dict[str, list[TableRow]] = defaultdict(list)
     for table in run.pairs.files():
         inside = pc.and_(pc.is_in(table["question_id_left"], ids), pc.is_in(table["question_id_right"], ids))
         for row in table.filter(pc.and_(inside, table["joined"])).to_pylist():
@@ -79,7 +79,7 @@ def pairs(run: Run, of_clusters: dict[str, Members]) -> dict[str, list[dict[str,
     return {cluster_id: _telling(rows) for cluster_id, rows in found.items()}
 
 
-def _telling(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _telling(rows: list[TableRow]) -> list[TableRow]:
     rows = sorted(rows, key=lambda row: (row["probability"], *ends_of(row), row["source"]))
     if len(rows) <= PAIRS:
         return rows

@@ -4,13 +4,13 @@ Questions are listed once and named by their place in the list; so are sites. Wh
 """
 
 import json
-from typing import Any
+from collections.abc import Mapping
 
 from dupq.report.explorer import choice, sample, thresholds
 from dupq.report.explorer.contents import Members, Text, members, pairs, texts
 from dupq.report.explorer.weighing import WORDS, Weighing, weighing
 from dupq.report.links import link
-from dupq.runs.reader import Key, Run, ends_of
+from dupq.runs.reader import Key, Run, TableRow, ends_of
 
 BUDGET = 6_000_000  # characters of the clusters, so that the page opens in a second or two
 TITLE = 300  # characters that are shown
@@ -18,7 +18,7 @@ TITLE = 300  # characters that are shown
 _FIGURES = ("jaccard", "similarity", "title_overlap", "text_overlap", "tag_overlap", "rank_left", "rank_right")
 
 
-def explorer_data(run: Run, budget: int = BUDGET) -> dict[str, Any]:
+def explorer_data(run: Run, budget: int = BUDGET) -> dict[str, object]:
     """What the scripts read; a cluster is shown whole or, where it is too large, says how much of it is.
 
     At most about `budget` characters of clusters, and the sample to be judged.
@@ -32,8 +32,8 @@ def explorer_data(run: Run, budget: int = BUDGET) -> dict[str, Any]:
     listed = _Questions(said)
     review = [[listed.place(pair.left), listed.place(pair.right), pair.verdict] for pair in judged]
     kinds = choice.changes(run, [row["cluster_id"] for row in rows])
-    clusters: list[dict[str, Any]] = []
-    used = 0
+    clusters: list[dict[str, object]] = []
+    used = held = 0
     for row in rows:
         cluster_id = row["cluster_id"]
         if cluster_id not in own:
@@ -44,6 +44,7 @@ def explorer_data(run: Run, budget: int = BUDGET) -> dict[str, Any]:
         if used > budget and clusters:
             break
         shown["questions"] = [listed.place(key) for key in own[cluster_id].keys]
+        held += len(own[cluster_id].keys)
         clusters.append(shown)
     return {
         "run": run.manifest["run_id"],
@@ -55,12 +56,13 @@ def explorer_data(run: Run, budget: int = BUDGET) -> dict[str, Any]:
         "sites": listed.sites,
         "questions": listed.questions,
         "clusters": clusters,
+        "held": held,
         "review": review,
         "steps": thresholds.at_thresholds(run),
     }
 
 
-def script_text(data: dict[str, Any]) -> str:
+def script_text(data: Mapping[str, object]) -> str:
     """JSON for a script element: no "<", so that nothing in it ends the element or begins a comment."""
     return json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
 
@@ -69,8 +71,8 @@ class _Questions:
     """The questions that are named so far, each once."""
 
     def __init__(self, said: dict[Key, Text]) -> None:
-        self.questions: list[dict[str, Any]] = []
-        self.sites: list[dict[str, Any]] = []
+        self.questions: list[dict[str, object]] = []
+        self.sites: list[dict[str, object]] = []
         self._said, self._places, self._site_places = said, dict[Key, int](), dict[str, int]()
 
     def place(self, key: Key) -> int:
@@ -83,9 +85,9 @@ class _Questions:
         text = self._said.get(key)
         return 60 if text is None else 60 + len(text.title[:TITLE]) + len(text.excerpt)
 
-    def _entry(self, key: Key) -> dict[str, Any]:
+    def _entry(self, key: Key) -> dict[str, object]:
         site, number = key
-        entry: dict[str, Any] = {"site": self._site(site), "id": number}
+        entry: dict[str, object] = {"site": self._site(site), "id": number}
         text = self._said.get(key)
         if text is None:
             return {**entry, "gone": True}
@@ -100,7 +102,7 @@ class _Questions:
         return self._site_places[site]
 
 
-def _cluster(row: dict[str, Any], own: Members, edges: list[dict[str, Any]], parts: Weighing | None) -> dict[str, Any]:
+def _cluster(row: TableRow, own: Members, edges: list[TableRow], parts: Weighing | None) -> dict[str, object]:
     places = {key: place for place, key in enumerate(own.keys)}
     shown = {name: row[name] for name in ("size", "edges", "bridges")}
     shown |= {name: round(row[name], 4) for name in ("density", "weakest_link", "mean_probability")}
@@ -108,10 +110,10 @@ def _cluster(row: dict[str, Any], own: Members, edges: list[dict[str, Any]], par
     return {"id": row["cluster_id"], **shown, "reason": own.reason, "pairs": found}
 
 
-def _pair(row: dict[str, Any], places: dict[Key, int], parts: Weighing | None) -> dict[str, Any]:
+def _pair(row: TableRow, places: dict[Key, int], parts: Weighing | None) -> dict[str, object]:
     """A pair by the places of its questions in the cluster, the smaller one first."""
     left, right = ends_of(row)
-    shown: dict[str, Any] = {"ends": sorted((places[left], places[right])), "source": row["source"]}
+    shown: dict[str, object] = {"ends": sorted((places[left], places[right])), "source": row["source"]}
     shown["probability"] = round(row["probability"], 4)
     shown |= {name: round(row[name], 4) for name in _FIGURES if row[name] is not None}
     if row["known_link"]:
