@@ -2,9 +2,10 @@
 
 A shard is encoded as a whole, and so every bit of its file is the same by either way:
 
-- a task a shard, which takes all steps: with CPUs alone, where every core can take any step and nothing need be copied;
-- a pipeline of Ray Data (`dupq/stages/encoding/pipeline.py`), which feeds actors that hold the encoder: with GPUs, where
-  actors are asked for, and in large runs. Its own processes take longer to start than a small archive takes to encode.
+- a task a shard, which takes all steps: on CPUs, where every core can take any step and nothing need be copied;
+- a pipeline of Ray Data (`dupq/stages/encoding/pipeline.py`), which feeds actors that hold the encoder: with GPUs,
+  where actors are asked for, and in large runs. Its own processes take longer to start than a small archive takes
+  to encode.
 
 What is left where the pipeline's processes died again and again is encoded by tasks, as they know which shard it was.
 """

@@ -137,6 +137,7 @@ class TextsDatasource(Datasource):
     """The files of texts, a block each: a row with all of its texts."""
 
     def __init__(self, job: _Job, places: list[Place]) -> None:
+        """`places` are those that are not finished."""
         super().__init__()
         self._job, self._places = job, places
 
@@ -169,6 +170,7 @@ class EncodeShards:
     """An actor that holds the encoder, and encodes one shard after the other."""
 
     def __init__(self, job: _Job) -> None:
+        """Nothing is read yet."""
         self._job = job
 
     @cached_property
@@ -188,6 +190,7 @@ class EmbeddingsDatasink(Datasink[list[Outcome]]):
     """A file of embeddings a shard, and its mark: the same bytes again if a task is repeated."""
 
     def __init__(self, job: _Job) -> None:
+        """`outcomes` are there when all is written."""
         self._job = job
         self.outcomes: list[Outcome] = []
 
