@@ -21,6 +21,7 @@ from dupq.encoders.fitness import Fitness
 from dupq.encoders.kinds import read_by_its_kind
 from dupq.encoders.protocol import Encoder
 from dupq.encoders.reader import Reader
+from dupq.encoders.vocabulary_files import vocabulary_of
 from dupq.errors import DupqError, SettingError
 from dupq.settings import config
 from dupq.settings.config import Settings
@@ -88,7 +89,7 @@ def load(uri: str) -> SavedEncoder:
         network = rebuild(settings.encoder, read_weights(model, place), place)
     except SettingError as error:
         raise DupqError(f"{storage.join(uri, 'encoder.json')}: {error}; train the encoder anew") from error
-    vocabulary = _read_vocabulary(words, settings, storage.join(uri, "vocabulary.txt"))
+    vocabulary = vocabulary_of(words, settings, storage.join(uri, "vocabulary.txt"))
     if network.words.num_embeddings != len(vocabulary):
         raise DupqError(
             f"{uri}: {network.words.num_embeddings} word vectors, but {len(vocabulary)} ids; train the encoder anew"
@@ -97,15 +98,6 @@ def load(uri: str) -> SavedEncoder:
     known = description["fitness"]
     found = Fitness(known["questions"], known["unknown_words"], known["bodies_found"])
     return SavedEncoder(network, vocabulary, settings, description["pair_threshold"], found, description["metrics"])
-
-
-def _read_vocabulary(content: bytes, settings: Settings, place: str) -> Vocabulary:
-    try:
-        return Vocabulary.from_bytes(content, settings.text, settings.word_vectors.hashed)
-    except (UnicodeDecodeError, DupqError) as error:
-        raise DupqError(
-            f"{place}: not a list of words in UTF-8, each once ({error}); train the encoder anew"
-        ) from error
 
 
 def read_weights(content: bytes, place: str) -> dict[str, np.ndarray]:

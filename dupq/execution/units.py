@@ -23,15 +23,23 @@ class _Mark(TypedDict):
     files: dict[str, tuple[int, str, int | None]]  # by URI: `Written`
 
 
+def finished(output: str) -> tuple[Counts, dict[str, Written]] | None:
+    """What an earlier attempt at this run counted in making `output`, and what it wrote; None if it is to be made."""
+    mark = read_whole(mark_of(output), _Mark)
+    if mark is None:
+        return None
+    files = {uri: Written(*written) for uri, written in mark["files"].items()}
+    is_whole = output in files and all(storage.is_unchanged(uri, written) for uri, written in files.items())
+    return (mark["counts"], files) if is_whole else None
+
+
 def skip_or(output: str, work: Callable[[], Counts]) -> Counts:
     """The counts of `output` if an earlier attempt at this run finished it, else those of making it by `work`."""
+    there = finished(output)
+    if there is not None:
+        note(there[1])
+        return there[0]
     place = mark_of(output)
-    mark = read_whole(place, _Mark)
-    if mark is not None:
-        files = {uri: Written(*written) for uri, written in mark["files"].items()}
-        if output in files and all(storage.is_unchanged(uri, written) for uri, written in files.items()):
-            note(files)
-            return mark["counts"]
     storage.delete(place)
     with recording() as written:
         counts = work()

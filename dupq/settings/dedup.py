@@ -13,7 +13,9 @@ Workers = Annotated[int, Field(ge=0, le=10_000)]  # 0: as many as fit
 class EncodeSettings(Section):
     """The pool of encoding actors."""
 
-    actors: Annotated[Workers, ONLY_HOW] = Field(0, description="Actors; 0: one a GPU, or one for every two CPUs.")
+    actors: Annotated[Workers, ONLY_HOW] = Field(
+        0, description="Actors of Ray Data; 0: one a GPU, or in large runs one a CPU."
+    )
     gpus: Annotated[Workers, ONLY_HOW] = Field(
         0,
         description="GPUs, one an actor; 0: those of the cluster now. More make an autoscaling cluster start them.",

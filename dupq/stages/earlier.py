@@ -190,10 +190,17 @@ def read_texts(earlier: Earlier, names: Sequence[str], site: str, ids: np.ndarra
     return pa.concat_tables(found)
 
 
-def read_embeddings(earlier: Earlier, names: Sequence[str], ids: np.ndarray) -> pa.Table | None:
-    """The rows of embeddings of the questions `ids` that are in these files; None without files."""
+def read_embeddings(earlier: Earlier, names: Sequence[str], ids: np.ndarray) -> pa.Table:
+    """The rows of embeddings of the questions `ids` that are in these files, at least one."""
     found = []
     for name in names:
         table = storage.read_table(storage.join(earlier.embeddings, name)).replace_schema_metadata(None)
         found.append(table.filter(pc.is_in(table["question_id"], pa.array(ids))))
-    return pa.concat_tables(found) if found else None
+    return pa.concat_tables(found)
+
+
+def find_embeddings(earlier: Earlier, names: Sequence[str], ids: np.ndarray) -> np.ndarray:
+    """Which of the questions `ids` have embeddings in these files (int64)."""
+    uris = [storage.join(earlier.embeddings, name) for name in names]
+    found = [storage.read_table(uri, columns=["question_id"])["question_id"].to_numpy() for uri in uris]
+    return np.intersect1d(ids, np.concatenate([np.zeros(0, np.int64), *found]))

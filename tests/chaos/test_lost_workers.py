@@ -116,8 +116,8 @@ def test_a_node_is_lost(
 
 def test_the_actor_that_encodes_is_killed(head: str, small: Small, tmp_path: Path) -> None:
     job = Job(head, small, tmp_path / "runs")
-    await_it(lambda: workers("EncodeShard") or job.process.poll() is not None)
-    for process in workers("EncodeShard"):
+    await_it(lambda: workers("MapWorker(MapBatches(EncodeShards))") or job.process.poll() is not None)
+    for process in workers("MapWorker(MapBatches(EncodeShards))"):
         process.kill()
     job.end(small)
 

@@ -42,19 +42,19 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """By which ways shards were encoded, and how many workers had to fit side by side."""
     taken: list[str] = []
 
-    def pool(arguments: object, rows: object, actors: int) -> Report:
-        taken.append("a pool")
+    def pipeline(work: object, places: object, crew: object) -> Report:
+        taken.append("a pipeline")
         raise ray.exceptions.ActorDiedError
 
     monkeypatch.setattr(encode, "read_description", lambda encoder: {"fingerprint": ""})
     monkeypatch.setattr(encode.cluster, "check_fits", lambda *asked: taken.append(f"{asked[-1]} fit"))
-    monkeypatch.setattr(encode, "_encode_by_pool", pool)
+    monkeypatch.setattr(encode, "_by_pipeline", pipeline)
     monkeypatch.setattr(encode, "run_tasks", lambda *_, **__: taken.append("tasks"))
     return taken
 
 
-@pytest.mark.parametrize(("shards", "wanted"), [(2, ["tasks"]), (3, ["2 fit", "a pool", "tasks"])])
-def test_only_the_actors_of_a_pool_must_fit_side_by_side(
+@pytest.mark.parametrize(("shards", "wanted"), [(2, ["tasks"]), (3, ["3 fit", "a pipeline", "tasks"])])
+def test_only_the_workers_of_a_pipeline_must_fit_side_by_side(
     shards: int, wanted: list[str], ways: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for number in range(shards):
@@ -63,4 +63,4 @@ def test_only_the_actors_of_a_pool_must_fit_side_by_side(
     job = Encoding(f"{tmp_path}/texts", *folders, None, f"{tmp_path}/as.json", f"{tmp_path}/embeddings")
     encode.encode_texts(job, Sites(["a"]), EncodeSettings(actors=2))
     assert ways == wanted
-    assert ("an actor died" in capsys.readouterr().out) == ("a pool" in wanted)
+    assert ("an actor or a task died" in capsys.readouterr().out) == ("a pipeline" in wanted)

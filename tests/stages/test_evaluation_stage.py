@@ -21,7 +21,7 @@ from dupq.neighbours.exact import pair_scores
 from dupq.runs.embeddings import read_embeddings
 from dupq.runs.layout import RankingFiles
 from dupq.settings import config
-from dupq.stages.encode import EncodeShard
+from dupq.stages.encoding.shard import Place, Work, encode_shard
 from dupq.stages.evaluation.ranking import Ranking, measure_ranked
 from dupq.tables import TEXTS
 from dupq.text.keys import Sites
@@ -70,8 +70,9 @@ def ranking_of(folder: Path, encoder: str | None, cuts: list[int], kept: slice =
         columns = [pa.array(np.arange(start, stop)), pa.array(titles[start:stop]), pa.array(whole[start:stop])]
         storage.write_table(str(folder / "texts" / name), pa.table(columns, schema=TEXTS), TEXTS)
         if encoder is not None:
-            encoding, made = EncodeShard(encoder, SITES.names, None, 64, gpu=False), folder / "embeddings" / name
-            encoding.shard(str(folder / "texts" / name), str(made))
+            made = folder / "embeddings" / name
+            work = Work(encoder, encoder, SITES.names, None, 64, gpu=False)
+            encode_shard(work, Place(str(folder / "texts" / name), "", str(made)))
             pq.write_table(pq.read_table(made)[kept], made)
     files = RankingFiles(str(folder / "texts"), str(folder / "embeddings"), encoder, str(folder / "work"))
     return Ranking(files, SITES.names, "english")

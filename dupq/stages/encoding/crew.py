@@ -1,0 +1,37 @@
+"""Who encodes in the pipeline of Ray Data, and when it is worth its start."""
+
+from typing import NamedTuple
+
+from dupq.settings.dedup import EncodeSettings
+
+_SHARDS_AN_ACTOR = 16  # on CPUs, unless actors are asked for: then what starting them costs is little beside the work
+
+
+class Crew(NamedTuple):
+    """The actors that encode, and the resources of each of them and of each task beside them."""
+
+    actors: int
+    cpus: float
+    gpus: int  # of an actor
+    least: int  # shards that are worth it
+
+    def is_for(self, shards: int) -> bool:
+        """Whether so many shards are encoded by the pipeline, rather than by a task a shard."""
+        return shards >= self.least
+
+    @property
+    def workers(self) -> int:
+        """How many must find room side by side: with GPUs the actors, on CPUs a task that feeds them too."""
+        return self.actors + (not self.gpus)
+
+
+def crew_for(settings: EncodeSettings, gpus: int, cpus: int) -> Crew:
+    """The crew on so many GPUs, or if there are none on so many CPUs.
+
+    Without GPUs there is an actor a CPU, of which it holds a half on paper: the other half is for the tasks, which work
+    when their turn comes, so that no core waits for one of the steps.
+    """
+    actors = settings.actors or gpus or cpus
+    is_asked_for = bool(settings.actors or gpus)
+    least = actors + 1 if is_asked_for else actors * _SHARDS_AN_ACTOR
+    return Crew(actors, 1.0 if gpus else 0.5, 1 if gpus else 0, least)

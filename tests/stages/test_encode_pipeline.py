@@ -1,0 +1,146 @@
+"""The pipeline of Ray Data that encodes, beside one process that takes all steps of each shard."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy import sparse
+from test_evaluation_stage import WORDS, saved_encoder
+
+from dupq import storage
+from dupq.encoders.description import read_description
+from dupq.errors import DupqError
+from dupq.neighbours.embeddings import Embeddings
+from dupq.runs.layout import Encoding
+from dupq.settings.dedup import EncodeSettings
+from dupq.stages import encode
+from dupq.stages.encoding import rows
+from dupq.stages.encoding.crew import Crew, crew_for
+from dupq.stages.encoding.pipeline import encode_by_pipeline
+from dupq.stages.encoding.shard import Place, Tokens, Work, encode_shard
+from dupq.tables import REPRESENTATIVES, TEXTS
+from dupq.text.keys import Sites
+from dupq.text.token_ids import TokenIds
+
+SHARDS = (30, 0, 1, 200, 30, 7)  # questions of each
+
+
+class Archive:
+    """Texts, of which some are represented by others, and where embeddings go."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        encoder, random, first = saved_encoder(folder / "encoder"), np.random.default_rng(3), 0
+        for number, size in enumerate(SHARDS):
+            texts = [" ".join(random.choice(WORDS, random.integers(0, 60))) for _ in range(size)]
+            columns = [pa.array(np.arange(first, first + size)), pa.array([text[:8] for text in texts], pa.string())]
+            table = pa.table([*columns, pa.array(texts, pa.string())], schema=TEXTS)
+            storage.write_table(f"{folder}/texts/{number}.parquet", table, TEXTS)
+            first += size
+        represented = {"key": np.array([3, 35, 36]), "representative": np.array([3, 30, 31])}
+        table = pa.table([pa.array(represented[field.name]) for field in REPRESENTATIVES], schema=REPRESENTATIVES)
+        storage.write_table(f"{folder}/representatives.parquet", table, REPRESENTATIVES)
+        fingerprint = read_description(encoder)["fingerprint"]
+        self.work = Work(encoder, fingerprint, ["a"], f"{folder}/representatives.parquet", 64, gpu=False)
+
+    def places(self, output: str) -> list[Place]:
+        return [
+            Place(f"{self.folder}/texts/{number}.parquet", "", f"{self.folder}/{output}/{number}.parquet")
+            for number in range(len(SHARDS))
+        ]
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Archive:
+    made = Archive(tmp_path_factory.mktemp("archive"))
+    for place in made.places("alone"):
+        encode_shard(made.work, place)
+    return made
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_files_are_those_of_one_process_for_any_number_of_workers(
+    workers: int, archive: Archive, ray_started: None
+) -> None:
+    places = archive.places(f"by {workers}")
+    outcomes = encode_by_pipeline(archive.work, places, Crew(workers, 0.2, 0, 0))
+    assert sum(counts["rows_out"] for counts, _, _ in outcomes) == sum(SHARDS) - 2
+    assert {uri for _, _, written in outcomes for uri in written} == {place.output for place in places}
+    assert all(peak > 0 for _, peak, _ in outcomes)
+    for place, alone in zip(places, archive.places("alone"), strict=True):
+        assert storage.read_bytes(place.output) == storage.read_bytes(alone.output)
+
+
+def test_what_is_whole_is_left_out_and_the_rest_made_again(
+    archive: Archive, ray_started: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places, folder = archive.places("again"), archive.folder
+    for place in places[:4]:  # what a job that was killed has left
+        encode_shard(archive.work, place)
+    storage.write_bytes(places[0].output, b"damaged")
+    storage.delete(places[3].output)
+    taken: list[list[Place]] = []
+    by_pipeline = encode_by_pipeline
+
+    def watched(work: Work, left: list[Place], crew: Crew) -> object:
+        taken.append(left)
+        return by_pipeline(work, left, crew)
+
+    monkeypatch.setattr("dupq.stages.encoding.pipeline.encode_by_pipeline", watched)
+    made_as = {"encoder": archive.work.fingerprint, "device": "cpu"}
+    storage.write_json(f"{folder}/as.json", made_as)
+    monkeypatch.setattr(encode, "gpus_for", lambda *_: 0)
+    job = Encoding(f"{folder}/texts", f"{folder}/contents", archive.work.encoder, archive.work.representatives,
+                   f"{folder}/as.json", f"{folder}/again")  # fmt: skip
+    report = encode.encode_texts(job, Sites(["a"]), EncodeSettings(actors=2))
+    assert [[Path(place.texts).stem for place in left] for left in taken] == [["0", "3", "4", "5"]]
+    assert (report.tasks, report.rows_out) == (len(SHARDS), sum(SHARDS) - 2)
+    for place, alone in zip(places, archive.places("alone"), strict=True):
+        assert storage.read_bytes(place.output) == storage.read_bytes(alone.output)
+
+
+@pytest.mark.parametrize("damaged", ["texts/5.parquet", "encoder/model.safetensors"])
+def test_an_error_of_any_step_is_that_of_the_step_itself(damaged: str, tmp_path: Path, ray_started: None) -> None:
+    archive = Archive(tmp_path)
+    storage.write_bytes(f"{tmp_path}/{damaged}", b"damaged")
+    with pytest.raises(DupqError) as alone:
+        encode_shard(archive.work, archive.places("alone")[5])
+    with pytest.raises(DupqError) as caught:
+        encode_by_pipeline(archive.work, archive.places("embeddings"), Crew(1, 0.2, 0, 0))
+    assert str(caught.value) == str(alone.value)
+
+
+@pytest.mark.parametrize("size", [0, 3])
+@pytest.mark.parametrize("is_lexical", [False, True])
+def test_a_row_gives_back_what_it_was_made_of(size: int, is_lexical: bool) -> None:
+    place, keys = Place("t", "c", "o"), np.arange(size) << 50
+    texts = TokenIds.of([np.arange(number, dtype=np.int32) for number in range(size)])
+    tokens = Tokens(keys, keys[:1], ["f"], texts, {"rows_in": size})
+    there, found, peak = rows.tokens_in(rows.row_of_tokens(place, tokens, 1.5))
+    assert (there, found.files, found.counts, peak) == (place, ["f"], {"rows_in": size}, 1.5)
+    assert [ids.tolist() for ids in found.texts] == [ids.tolist() for ids in texts]
+    bags = sparse.csr_array(np.eye(size, 7, dtype=np.float32)) if is_lexical else None
+    encoded = Embeddings(keys, np.arange(size * 4, dtype=np.float16).reshape(size, 4), bags)
+    *_, back, _ = rows.embeddings_in(rows.row_of_embeddings(place, tokens, encoded, 0.0))
+    assert back.keys.tolist() == keys.tolist()
+    assert back.vectors.tolist() == encoded.vectors.tolist()
+    assert back.vectors.dtype == np.float16
+    assert (back.words is None) == (bags is None)
+    assert bags is None or (back.words is not None and back.words.data.tolist() == bags.data.tolist())
+
+
+@pytest.mark.parametrize(
+    ("settings", "gpus", "cpus", "least", "workers"),
+    [
+        (EncodeSettings(), 0, 2, 32, 3),  # a small run on CPUs: tasks
+        (EncodeSettings(actors=2), 0, 8, 3, 3),
+        (EncodeSettings(), 4, 64, 5, 4),
+    ],
+)
+def test_the_pipeline_is_for_gpus_for_actors_that_are_asked_for_and_for_large_runs(
+    settings: EncodeSettings, gpus: int, cpus: int, least: int, workers: int
+) -> None:
+    crew = crew_for(settings, gpus, cpus)
+    assert [crew.is_for(shards) for shards in (least - 1, least)] == [False, True]
+    assert (crew.workers, crew.gpus) == (workers, 1 if gpus else 0)
