@@ -59,6 +59,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Archive:
     return made
 
 
+@pytest.mark.ray
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_files_are_those_of_one_process_for_any_number_of_workers(
     workers: int, archive: Archive, ray_started: None
@@ -72,6 +73,7 @@ def test_files_are_those_of_one_process_for_any_number_of_workers(
         assert storage.read_bytes(place.output) == storage.read_bytes(alone.output)
 
 
+@pytest.mark.ray
 def test_what_is_whole_is_left_out_and_the_rest_made_again(
     archive: Archive, ray_started: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,6 +102,7 @@ def test_what_is_whole_is_left_out_and_the_rest_made_again(
         assert storage.read_bytes(place.output) == storage.read_bytes(alone.output)
 
 
+@pytest.mark.ray
 @pytest.mark.parametrize("damaged", ["texts/5.parquet", "encoder/model.safetensors"])
 def test_an_error_of_any_step_is_that_of_the_step_itself(damaged: str, tmp_path: Path, ray_started: None) -> None:
     archive = Archive(tmp_path)

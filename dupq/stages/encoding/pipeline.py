@@ -123,11 +123,14 @@ def _configure() -> None:
 
 def _cause(error: BaseException) -> BaseException:
     """The DupqError that a step raised, else what Ray says of a process that died, else the error itself."""
-    found, inner = error, error
+    found: BaseException = error
+    inner: BaseException | None = error
     while inner is not None:
-        if isinstance(inner, DupqError):
+        is_of_ray = isinstance(inner, ray.exceptions.RayError)  # one of a task is a DupqError too, with a traceback
+        if isinstance(inner, DupqError) and not is_of_ray:
+            inner.args = (str(inner).partition("\n")[0],)  # Ray Data has added lines on its own retries
             return inner
-        if isinstance(inner, ray.exceptions.RayError) and not isinstance(found, ray.exceptions.RayError):
+        if is_of_ray and not isinstance(found, ray.exceptions.RayError):
             found = inner
         inner = getattr(inner, "cause", None) or inner.__cause__
     return found
@@ -138,7 +141,7 @@ class TextsDatasource(Datasource):
 
     def __init__(self, job: _Job, places: list[Place]) -> None:
         """`places` are those that are not finished."""
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._job, self._places = job, places
 
     def estimate_inmemory_data_size(self) -> int | None:
@@ -148,7 +151,7 @@ class TextsDatasource(Datasource):
     def get_read_tasks(self, parallelism: int, *_: object, **__: object) -> list[ReadTask]:
         """A task a file, whatever the parallelism."""
         return [
-            ReadTask(partial(_read, self._job, place), BlockMetadata(1, None, None, (place.texts,)))
+            ReadTask(partial(_read, self._job, place), BlockMetadata(1, None, None, input_files=(place.texts,)))
             for place in self._places
         ]
 
