@@ -7,7 +7,14 @@ import numpy as np
 import numpy.typing as npt
 
 from dupq.kernel_cache import numba as nb
-from dupq.neighbours.exact import Rule, Side, exact_score
+from dupq.neighbours.exact import (
+    Rule,
+    Side,
+    clear_bag,
+    exact_score_of_spread,
+    room_for_bags,
+    spread_bag,
+)
 
 _SPARE = 3  # room for candidates of a question beyond its k best, in units of k
 _LEAST_SPARE = 24
@@ -59,6 +66,7 @@ def push(
     and others belong to.
     """
     room = best.values.shape[1]
+    spread = np.zeros(0)  # made where it is needed, which is seldom
     for index in range(len(rows)):
         row = rows[index]
         if values[index] < best.bounds[row]:
@@ -66,7 +74,9 @@ def push(
         if best.sizes[row] == room:
             _shrink(best, row, k, margin)
             if best.sizes[row] > room - room // 4:
-                _keep_exact(best, row, k, mine, theirs, rule)
+                if not len(spread):
+                    spread = room_for_bags(mine, theirs, rule)
+                _keep_exact(best, row, k, mine, theirs, rule, spread)
                 best.bounds[row] = max(best.bounds[row], best.values[row, k - 1] - margin)
             if values[index] < best.bounds[row]:
                 continue
@@ -79,9 +89,10 @@ def push(
 @nb.njit(nogil=True, cache=True)
 def finish(best: Candidates, k: int, margin: float, mine: Side, theirs: Side, rule: Rule) -> None:
     """Keep the k best of each row with their exact scores, the best first, ties by `others`."""
+    spread = room_for_bags(mine, theirs, rule)
     for row in range(len(best.sizes)):
         _shrink(best, row, k, margin)
-        _keep_exact(best, row, k, mine, theirs, rule)
+        _keep_exact(best, row, k, mine, theirs, rule, spread)
 
 
 @nb.njit(nogil=True, cache=True)
@@ -103,13 +114,17 @@ def _shrink(best: Candidates, row: int, k: int, margin: float) -> None:
 
 
 @nb.njit(nogil=True, cache=True)
-def _keep_exact(best: Candidates, row: int, k: int, mine: Side, theirs: Side, rule: Rule) -> None:
-    """Score the candidates of a row exactly; keep the k best in order."""
+def _keep_exact(
+    best: Candidates, row: int, k: int, mine: Side, theirs: Side, rule: Rule, spread: np.ndarray
+) -> None:
+    """Score the candidates of a row exactly; keep the k best in order. `spread` is `room_for_bags`, and left as it is."""
+    if rule.lexical != 0.0:
+        spread_bag(mine, row, spread)
     values, others = best.values[row], best.others[row]
     kept = 0
     for candidate in range(best.sizes[row]):
         other = others[candidate]
-        value = exact_score(mine, theirs, row, other, rule)
+        value = exact_score_of_spread(spread, mine, theirs, row, other, rule)
         if kept == k and not _is_before(value, other, values[k - 1], others[k - 1]):
             continue
         index = min(kept, k - 1)
@@ -119,6 +134,8 @@ def _keep_exact(best: Candidates, row: int, k: int, mine: Side, theirs: Side, ru
             index -= 1
         values[index], others[index] = value, other
     best.sizes[row] = kept
+    if rule.lexical != 0.0:
+        clear_bag(mine, row, spread)
 
 
 @nb.njit(inline="always")

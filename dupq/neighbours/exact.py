@@ -102,6 +102,43 @@ def exact_scores(rows: np.ndarray, columns: np.ndarray, left: Side, right: Side,
 @nb.njit(nogil=True, cache=True)
 def exact_score(left: Side, right: Side, i: int, j: int, rule: Rule) -> float:
     """The score (float64) of row `i` of the side `left` and row `j` of `right`."""
+    return _mixed(left, right, i, j, rule, _common(left, right, i, j) if rule.lexical != 0.0 else 0.0)
+
+
+@nb.njit(nogil=True, cache=True)
+def exact_score_of_spread(spread: np.ndarray, left: Side, right: Side, i: int, j: int, rule: Rule) -> float:
+    """`exact_score` where `spread_bag` has laid out the bag of row `i`: faster if it is scored with several others."""
+    return _mixed(left, right, i, j, rule, _common_with(spread, right, j) if rule.lexical != 0.0 else 0.0)
+
+
+@nb.njit(nogil=True, cache=True)
+def room_for_bags(left: Side, right: Side, rule: Rule) -> np.ndarray:
+    """Zeros (float64), one a word of either side: 8 bytes each."""
+    highest = -1
+    if rule.lexical != 0.0:
+        for words in (left.words, right.words):
+            for word in words:
+                highest = max(highest, word)
+    return np.zeros(highest + 1)
+
+
+@nb.njit(nogil=True, cache=True)
+def spread_bag(side: Side, row: int, spread: np.ndarray) -> None:
+    """Lay out the weights of a row's words, by the number of the word; `clear_bag` makes them zero again."""
+    for place in range(side.starts[row], side.starts[row + 1]):
+        spread[side.words[place]] = side.weights[place]
+
+
+@nb.njit(nogil=True, cache=True)
+def clear_bag(side: Side, row: int, spread: np.ndarray) -> None:
+    """Undo `spread_bag`."""
+    for place in range(side.starts[row], side.starts[row + 1]):
+        spread[side.words[place]] = 0.0
+
+
+@nb.njit(nogil=True, cache=True)
+def _mixed(left: Side, right: Side, i: int, j: int, rule: Rule, common: float) -> float:
+    """The score of two rows whose bags have the product `common`."""
     kind, is_distance, dense, lexical = rule
     score = 0.0
     if dense != 0.0:
@@ -115,7 +152,7 @@ def exact_score(left: Side, right: Side, i: int, j: int, rule: Rule) -> float:
     if lexical != 0.0:
         squares = left.bag_squares[i] * right.bag_squares[j]
         if squares > 0.0:
-            score += lexical * (_common(left, right, i, j) / np.sqrt(squares))
+            score += lexical * (common / np.sqrt(squares))
     return score
 
 
@@ -162,4 +199,13 @@ def _common(left: Side, right: Side, i: int, j: int) -> float:
             place += 1
         else:
             other += 1
+    return total
+
+
+@nb.njit(nogil=True, cache=True)
+def _common_with(spread: np.ndarray, right: Side, j: int) -> float:
+    """The dot product of a bag that is laid out and another: `_common`'s terms in its order, and zeros between them."""
+    total = 0.0
+    for place in range(right.starts[j], right.starts[j + 1]):
+        total += spread[right.words[place]] * np.float64(right.weights[place])
     return total

@@ -30,7 +30,7 @@ class Rest(NamedTuple):
 
 
 NO_REST = Rest(
-    np.zeros(1, np.int64), *(np.zeros(0, kind) for kind in (np.int32, np.float32, np.int32, np.int32, np.float32))
+    np.zeros(1, np.int64), *(np.zeros(0, kind) for kind in (np.int32, np.float32, np.int32, np.uint32, np.float32))
 )
 
 
@@ -105,8 +105,10 @@ def _complete(scores: np.ndarray, rest: Rest, row: int, buffer: np.ndarray) -> N
     if len(rest.starts) > 1:
         for place in range(rest.starts[row], rest.starts[row + 1]):
             word, weight = rest.words[place], rest.weights[place]
-            for entry in range(rest.postings[word], rest.postings[word + 1]):
-                buffer[rest.columns[entry]] += weight * rest.values[entry]
+            columns = rest.columns[rest.postings[word] : rest.postings[word + 1]]
+            values = rest.values[rest.postings[word] : rest.postings[word + 1]]
+            for entry in range(len(columns)):
+                buffer[columns[entry]] += weight * values[entry]
 
 
 @nb.njit(nogil=True, cache=True)
