@@ -114,10 +114,8 @@ def _shrink(best: Candidates, row: int, k: int, margin: float) -> None:
 
 
 @nb.njit(nogil=True, cache=True)
-def _keep_exact(
-    best: Candidates, row: int, k: int, mine: Side, theirs: Side, rule: Rule, spread: np.ndarray
-) -> None:
-    """Score the candidates of a row exactly; keep the k best in order. `spread` is `room_for_bags`, and left as it is."""
+def _keep_exact(best: Candidates, row: int, k: int, mine: Side, theirs: Side, rule: Rule, spread: np.ndarray) -> None:
+    """Score the candidates of a row exactly; keep the k best in order. `spread` is `room_for_bags`, all zeros again."""
     if rule.lexical != 0.0:
         spread_bag(mine, row, spread)
     values, others = best.values[row], best.others[row]
