@@ -1,11 +1,13 @@
 """The experiments of the papers as tasks: a part of a table each, kept when it is finished.
 
 vectors    a task for each text and way of learning word vectors
-parts      a task for each row of a table and data set; rows that are the same in several tables are computed once
+parts      a task for each row of a table and data set; rows that are the same in several tables are computed once, as
+           are rows of different numbers of pairs where the data set has fewer
 
 Memory: a task holds its data sets, word vectors and network: 1 GB for 6,000 questions with their bodies.
 """
 
+import dataclasses
 import hashlib
 import io
 from collections.abc import Mapping, Sequence
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dupq import storage
+from dupq.evaluation.examples import ExampleSettings
 from dupq.evaluation.papers.results import Result
 from dupq.evaluation.papers.rows import PRESET, Part
 from dupq.evaluation.papers.settings import limits_of, settings_of
@@ -56,9 +59,16 @@ def result_of(part: Part, work: Work) -> Result:
     return found
 
 
-def place_of(part: Part, work: Work) -> str:
-    """Where the result of a part is: named by all that it depends on."""
+def place_of(part: Part, work: Work, uses_all: bool = False) -> str:
+    """Where the result of a part is: named by all that it depends on.
+
+    With `uses_all` that of the part without a limit on its pairs, which has the same result if the limit leaves none
+    out.
+    """
     settings = settings_of(part, work.sources[part.data])
+    limits = limits_of(part)
+    if uses_all:
+        limits = dataclasses.replace(limits, training_pairs=ExampleSettings.training_pairs)
     made_from = {
         "algorithm": _ALGORITHM,
         "data": [asdict(work.sources[name]) | {"files": None} for name in part.needs],
@@ -66,7 +76,7 @@ def place_of(part: Part, work: Work) -> str:
         "system": part.system if not part.system.startswith(PRESET) else "encoder",
         "settings": config.answer_settings(settings),
         "learned_from": [part.vectors, part.trained_on],
-        "limits": asdict(limits_of(part)),
+        "limits": asdict(limits),
     }
     return storage.join(work.folder, "parts", f"{_name(made_from)}.json")
 
@@ -77,14 +87,17 @@ def _measure(part: Part, work: Work) -> Counts:
     def make() -> Counts:
         import torch
 
-        from dupq.evaluation.papers.measuring import measure
+        from dupq.evaluation.papers.measuring import learns_from_all, measure
 
         torch.set_num_threads(1)
+        whole = place_of(part, work, uses_all=True) if learns_from_all(part, work.sources) else place
 
         def vectors(source: "VectorSource", settings: Settings) -> WordVectors:
             return _vectors(source, settings, work)
 
-        storage.write_json(place, measure(part, work.sources, vectors))
+        found = storage.read_json(whole) if storage.exists(whole) else measure(part, work.sources, vectors)
+        for name in {whole, place}:
+            storage.write_json(name, found)
         return {"parts": 1}
 
     return skip_or(place, make)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dupq.evaluation.examples import Experiment
+from dupq.evaluation.examples import OVER_LIMIT, Experiment
 from dupq.evaluation.measures import best_threshold
 from dupq.evaluation.papers.data_sets import DataSet, candidates_of, parts_of, read
 from dupq.evaluation.papers.fitting import Fitted, Given, fitted
@@ -72,6 +72,14 @@ def measure(part: Part, sources: Mapping[str, Source], vectors: Vectors) -> Resu
         "sizes": sizes,
         "seconds": round(time.monotonic() - start, 1),
     }
+
+
+def learns_from_all(part: Part, sources: Mapping[str, Source]) -> bool:
+    """Whether the limit on a part's training pairs leaves none out."""
+    text = settings_of(part, sources[part.data]).text
+    names = {part.data, part.other or part.data} if part.trained_on == "other" else {part.data}
+    counts = [parts_of(read(sources[name], text), limits_of(part)).counts for name in sorted(names)]
+    return not any(found.get(OVER_LIMIT, 0) for found in counts)
 
 
 def _fitted(part: Part, sources: Mapping[str, Source], settings: Settings, tested: Taught, vectors: Vectors) -> Fitted:
