@@ -14,7 +14,9 @@ from dupq.execution import cluster, nodes, tasks
 from dupq.execution.tasks import run_tasks
 from dupq.runs import log
 from dupq.shards import Shard
-from dupq.stages import encode
+from dupq.stages.encoding.crew import Crew
+from dupq.stages.encoding.pipeline import encode_by_pipeline
+from dupq.stages.encoding.shard import Place, Work
 from dupq.stages.training import fit
 
 pytestmark = pytest.mark.usefixtures("ray_started")
@@ -133,9 +135,9 @@ def test_a_node_with_other_code_is_named_with_what_differs(other_nodes: None, tm
 def test_so_is_one_that_streams_encodes_or_trains(other_nodes: None) -> None:
     with pytest.raises(ClusterError, match=DIFFERS):
         tasks.result_of(next(tasks.start_stream(iter, [1])))
-    rows = [dict.fromkeys(("texts", "output", "contents"), "/nowhere")]
+    work, places = Work("/nowhere", "", ["a"], None, 1, gpu=False), [Place("/nowhere", "/nowhere", "/nowhere/a")]
     with pytest.raises(ClusterError, match=DIFFERS):
-        encode._encode_by_pool(("/nowhere", ["a"], None, 1, False, None), rows, 1)
+        encode_by_pipeline(work, places, Crew(1, 0.2, 0, 0))
     trained = tasks.start(fit.train_worker, {"build": nodes.build()})
     with pytest.raises(ClusterError, match=DIFFERS):
         tasks.result_of(trained)

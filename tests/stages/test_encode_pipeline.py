@@ -1,10 +1,12 @@
 """The pipeline of Ray Data that encodes, beside one process that takes all steps of each shard."""
 
+import time
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+import ray
 from scipy import sparse
 from test_evaluation_stage import WORDS, saved_encoder
 
@@ -112,6 +114,12 @@ def test_an_error_of_any_step_is_that_of_the_step_itself(damaged: str, tmp_path:
     with pytest.raises(DupqError) as caught:
         encode_by_pipeline(archive.work, archive.places("embeddings"), Crew(1, 0.2, 0, 0))
     assert str(caught.value) == str(alone.value)
+    wanted = ray.cluster_resources()["CPU"]
+    for _ in range(600):  # actors end when nothing holds them, soon after
+        if ray.available_resources().get("CPU") == wanted:
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"of {wanted} CPUs there are {ray.available_resources()}")
 
 
 @pytest.mark.parametrize("size", [0, 3])

@@ -6,6 +6,7 @@ between the steps; Ray Data starts no task whose result would not find room ther
 """
 
 import contextlib
+import gc
 import logging
 import threading
 import warnings
@@ -56,40 +57,50 @@ def encode_by_pipeline(work: Work, places: list[Place], crew: Crew) -> list[Outc
     Raises the DupqError of a step as it was raised there, and RayError if processes died again and again.
     """
     job = _Job(work, nodes.build())
-    sink = EmbeddingsDatasink(job)
+    sink, failure = EmbeddingsDatasink(job), None
+    try:
+        _run(job, places, crew, sink)
+    except Exception as error:
+        failure = _cause(error)
+        if isinstance(failure, DupqError | ray.exceptions.RayError):
+            failure.__cause__ = failure.__context__ = failure.__traceback__ = None
+    # Frames of Ray Data, in cycles or in a traceback, hold its actors, and with them CPUs that later tasks wait for
+    gc.collect()
+    if failure is not None:
+        raise failure
+    return sink.outcomes
+
+
+def _run(job: _Job, places: list[Place], crew: Crew, sink: "EmbeddingsDatasink") -> None:
     with warnings.catch_warnings(), _shown(places):
         # Ray plans to replace max_restarts and max_retries in 2.64, but has no successor yet; by default it repeats
         # without end
         warnings.simplefilter("ignore", ray.util.annotations.RayDeprecationWarning)
         retries = {"max_retries": _RESTARTS}
-        try:
-            _configure()
-            read_datasource(
-                TextsDatasource(job, places),
-                override_num_blocks=len(places),
-                num_cpus=crew.cpus,
-                ray_remote_args=retries,
-            ).map_batches(
-                _tokenise,
-                fn_kwargs={"job": job},
-                batch_size=None,
-                batch_format="pyarrow",
-                num_cpus=crew.cpus,
-                **retries,
-            ).map_batches(
-                EncodeShards,
-                fn_constructor_args=(job,),
-                batch_size=None,
-                batch_format="pyarrow",
-                compute=ActorPoolStrategy(size=crew.actors, max_concurrent_calls_per_actor=2 if crew.gpus else 1),
-                num_cpus=crew.cpus,
-                num_gpus=crew.gpus,
-                max_restarts=_RESTARTS,
-                max_task_retries=_RESTARTS,
-            ).write_datasink(sink, ray_remote_args={"num_cpus": crew.cpus, **retries})
-        except Exception as error:
-            raise _cause(error) from error
-    return sink.outcomes
+        _configure()
+        read_datasource(
+            TextsDatasource(job, places),
+            override_num_blocks=len(places),
+            num_cpus=crew.cpus,
+            ray_remote_args=retries,
+        ).map_batches(
+            _tokenise,
+            fn_kwargs={"job": job},
+            batch_size=None,
+            batch_format="pyarrow",
+            num_cpus=crew.cpus,
+            **retries,
+        ).map_batches(
+            EncodeShards,
+            fn_constructor_args=(job,),
+            batch_size=None,
+            batch_format="pyarrow",
+            compute=ActorPoolStrategy(size=crew.actors, max_concurrent_calls_per_actor=2 if crew.gpus else 1),
+            num_cpus=crew.cpus,
+            num_gpus=crew.gpus,
+            max_restarts=_RESTARTS,
+            max_task_retries=_RESTARTS,
+        ).write_datasink(sink, ray_remote_args={"num_cpus": crew.cpus, **retries})
 
 
 @contextlib.contextmanager
@@ -141,7 +152,7 @@ class TextsDatasource(Datasource):
 
     def __init__(self, job: _Job, places: list[Place]) -> None:
         """`places` are those that are not finished."""
-        super().__init__()  # type: ignore[no-untyped-call]
+        Datasource.__init__(self)
         self._job, self._places = job, places
 
     def estimate_inmemory_data_size(self) -> int | None:
