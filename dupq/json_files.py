@@ -12,15 +12,15 @@ from dupq import storage
 from dupq.errors import DupqError, StorageError
 
 Shape = TypeVar("Shape")
-_LONGEST = timedelta(days=366)  # that is added to a time
+_MARGIN = timedelta(days=366)  # so that adding a duration to a time cannot overflow
 
 
 def _checked_time(text: str) -> str:
     time = datetime.fromisoformat(text)
     if time.tzinfo is None:
         raise ValueError("a time without a zone")
-    if not datetime.min + _LONGEST < time.replace(tzinfo=None) < datetime.max - _LONGEST:
-        raise ValueError("a time that nothing can be added to")
+    if not datetime.min + _MARGIN < time.replace(tzinfo=None) < datetime.max - _MARGIN:
+        raise ValueError("a time too close to the first or the last year")
     return text
 
 

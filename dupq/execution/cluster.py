@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 import secrets
+import shutil
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +20,9 @@ from dupq.runs import log
 _log = logging.getLogger(__name__)
 _PATIENCE_SECONDS = 10
 _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-_OBJECT_STORE_BYTES = 300_000_000  # work is exchanged as files; objects are small
+_LEAST_STORE_BYTES = 300_000_000
+_STORE_BYTES_A_CPU = 400_000_000  # shards on their way through Ray Data, of which half of the store is for blocks
+_STORE_SHARE = 0.3  # of the memory, and of what is free in /dev/shm, at most
 _ENVIRONMENT = {
     "RAY_BACKEND_LOG_LEVEL": "fatal",  # failures are raised as well
     "RAY_IGNORE_UNHANDLED_ERRORS": "1",  # else Ray prints those of all other tasks behind the one that ends the job
@@ -101,10 +104,18 @@ def _init(address: str) -> None:
         ray.init(
             address="local",
             include_dashboard=False,
-            object_store_memory=_OBJECT_STORE_BYTES,
+            object_store_memory=_object_store_bytes(),
             _node_ip_address="127.0.0.1",
             **_QUIET,
         )
+
+
+def _object_store_bytes() -> int:
+    """The size of Ray's store: it holds the shards that are being encoded; all else is exchanged as files."""
+    room = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with contextlib.suppress(OSError):  # macOS has no such place
+        room = min(room, shutil.disk_usage("/dev/shm").free)
+    return max(_LEAST_STORE_BYTES, min(int(_STORE_SHARE * room), _STORE_BYTES_A_CPU * (os.cpu_count() or 1)))
 
 
 @contextlib.contextmanager

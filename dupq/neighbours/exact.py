@@ -113,7 +113,7 @@ def exact_score_of_spread(spread: np.ndarray, left: Side, right: Side, i: int, j
 
 @nb.njit(nogil=True, cache=True)
 def room_for_bags(left: Side, right: Side, rule: Rule) -> np.ndarray:
-    """Zeros (float64), one a word of either side: 8 bytes each."""
+    """Zeros (float64) indexed by the number of a word, up to the highest of either side: 8 bytes each."""
     highest = -1
     if rule.lexical != 0.0:
         for words in (left.words, right.words):

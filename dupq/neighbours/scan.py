@@ -18,7 +18,8 @@ class Rest(NamedTuple):
     """The part of the scores that is added from lists of words (float32); `starts` has one entry if there is none.
 
     Row i of the left side has `words` and `weights` from `starts[i]` to `starts[i + 1]`; word w of the right block is
-    in its `columns` with `values` from `postings[w]` to `postings[w + 1]`.
+    in its `columns` with `values` from `postings[w]` to `postings[w + 1]`. Columns are unsigned, so that numba needs no
+    look for negative ones in the inner loop.
     """
 
     starts: np.ndarray

@@ -4,7 +4,7 @@
     texts       ──signatures──▶       exact copies; band keys of the MinHash signatures of all others
     band keys   ──near_duplicates──▶  verified pairs, representatives
     texts       ──fitness──▶          whether the encoder knows such texts
-    texts       ──encode──▶           embeddings of the representatives, by a pool of actors
+    texts       ──encode──▶           embeddings of the representatives
     texts       ──terms──▶            stems and tags of every question, and how rare each is
     embeddings  ──neighbours──▶       the k nearest questions of each, exactly
     neighbours  ──calibrate──▶        the probability of a pair in this archive, from a sample's neighbours

@@ -21,6 +21,7 @@ from typing_extensions import TypedDict
 from dupq import storage
 from dupq.errors import DupqError, LeaseError
 from dupq.json_files import Time, read_whole
+from dupq.repeating import repeating
 
 BEAT_SECONDS = 15.0
 LIFE = timedelta(seconds=90)
@@ -70,14 +71,10 @@ class Lease:
 def held(folder: str, name: str = "") -> Iterator[Lease]:
     """The lease on what is made in `folder`, called `name` in errors. Raises LeaseError if another job holds it."""
     lease = _take(folder, name or folder)
-    ended = threading.Event()
-    thread = threading.Thread(target=_beat, args=(lease, ended), daemon=True)
-    thread.start()
     try:
-        yield lease
+        with repeating(lambda: _beat(lease), BEAT_SECONDS):
+            yield lease
     finally:
-        ended.set()
-        thread.join()
         _ours.discard(lease.place)
         with contextlib.suppress(DupqError):  # it runs out by itself
             lease.give_up()
@@ -128,10 +125,9 @@ def _check_over(name: str, place: str) -> None:
         )
 
 
-def _beat(lease: Lease, ended: threading.Event) -> None:
-    while not ended.wait(BEAT_SECONDS):
-        with contextlib.suppress(DupqError):  # a storage that is away for a while; the next beat tries again
-            lease.beat()
+def _beat(lease: Lease) -> None:
+    with contextlib.suppress(DupqError):  # a storage that is away for a while; the next beat tries again
+        lease.beat()
 
 
 def _newest(folder: str) -> str | None:

@@ -119,7 +119,7 @@ def leave() -> None:
 
 
 def _end_kept() -> None:
-    """Keep no more lines; a file that cannot be written keeps nobody from the next one."""
+    """Keep no more lines; a log that cannot be written must not stop the next run's."""
     global _kept
     with contextlib.suppress(DupqError):
         write_kept()

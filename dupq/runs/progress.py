@@ -15,6 +15,7 @@ from typing_extensions import TypedDict
 from dupq import storage
 from dupq.errors import DupqError
 from dupq.json_files import Time, read_whole
+from dupq.repeating import repeating
 from dupq.runs import log
 
 SECONDS_BETWEEN = 10.0
@@ -55,17 +56,13 @@ def _now() -> str:
 def of_stage(run: str, stage: str, inputs: Mapping[str, object]) -> Iterator[None]:
     """Keep progress.json and run.log of the run at `run` up to date while its stage works."""
     _enter(run, stage, inputs)
-    ended = threading.Event()
-    thread = threading.Thread(target=_follow, args=(ended,), daemon=True)
-    thread.start()
     try:
-        yield
+        with repeating(_write, SECONDS_BETWEEN):
+            yield
     except BaseException:
         _watched.progress["state"] = "failed"
         raise
     finally:
-        ended.set()
-        thread.join()
         _write()
 
 
@@ -89,11 +86,6 @@ def _enter(run: str, stage: str, inputs: Mapping[str, object]) -> None:
     if is_new:
         with contextlib.suppress(DupqError):
             log.keep(storage.join(run, log.NAME))
-        _write()
-
-
-def _follow(ended: threading.Event) -> None:
-    while not ended.wait(SECONDS_BETWEEN):
         _write()
 
 

@@ -25,7 +25,7 @@ def recover(run: str) -> dict[str, StageRecord]:
     """The records of the stages of `run` (URI) that are finished; damaged files and records are removed."""
     finished = read(run)
     outputs = {path: output for record in finished.values() for path, output in record["outputs"].items()}
-    states = _lost(run, outputs)
+    states = _lost(run, outputs, storage.checksum)
     for path in [path for path, is_there in states.items() if is_there]:
         storage.delete(storage.join(run, path))
     lost = states.keys()
@@ -71,21 +71,20 @@ def _needed(record: StageRecord, finished: Iterable[StageRecord]) -> set[str]:
 
 def damaged(run: str, outputs: dict[str, Output]) -> list[str]:
     """Those paths of `outputs`, below `run`, whose file is not there as it was written."""
-    return [*_lost(run, outputs)]
+    return [*_lost(run, outputs, storage.checksum)]
 
 
 def damaged_of_earlier(run: str, outputs: dict[str, Output]) -> list[str]:
     """The same for an earlier run, whose files nobody writes any more: a process reads each once in a version."""
-    return [*_lost(run, outputs, is_earlier=True)]
+    return [*_lost(run, outputs, _checksum_once)]
 
 
-def _lost(run: str, outputs: dict[str, Output], is_earlier: bool = False) -> dict[str, bool]:
+def _lost(run: str, outputs: dict[str, Output], checksum: Callable[[str], str]) -> dict[str, bool]:
     """Those of `damaged`, and whether there is another file in its place."""
     there = {file.relative: file.size for file in storage.list_files(run)}
     lost = {path: path in there for path, output in outputs.items() if there.get(path) != output["size"]}
     others = sorted(outputs.keys() - lost.keys())
-    uris = [storage.join(run, path) for path in others]
-    checked = zip(others, _each(_checksum_once, uris) if is_earlier else checksums(uris), strict=True)
+    checked = zip(others, _each(checksum, [storage.join(run, path) for path in others]), strict=True)
     return lost | {path: True for path, found in checked if found != outputs[path]["checksum"]}
 
 
@@ -100,7 +99,10 @@ def _each(checksum: Callable[[str], str], uris: Sequence[str]) -> list[str]:
 
 
 def _checksum_once(uri: str) -> str:
-    """The checksum of a file, which is not read again until something is written to it or it is replaced."""
+    """The checksum of a file, which is not read again until something is written to it or it is replaced.
+
+    On S3 none is read: the store keeps it.
+    """
     return storage.checksum(uri) if storage.is_s3(uri) else _checksum_in(uri, storage.version(uri))
 
 

@@ -32,17 +32,17 @@ def tidy(run: str, really: bool = True) -> int:
 
 def tidy_at_end(run: str) -> None:
     """The same, where a failure is only told: the run is whole, and the next attempt or `dupq prune` tidies again."""
-    _told(run, really=True)
+    _tidy_or_warn(run, really=True)
 
 
 def is_untidy(run: str) -> bool:
     """Whether `tidy_at_end` has something to do; a failure is only told too."""
-    return _told(run, really=False) > 0
+    return _tidy_or_warn(run, really=False) > 0
 
 
-def _told(run: str, really: bool) -> int:
+def _tidy_or_warn(run: str, really: bool) -> int:
     try:
         return tidy(run, really)
     except DupqError as error:
-        _log.warning(f"{run}: what is left of the work could not be removed ({error})")
+        _log.warning(f"{run}: what is left of the work could not be listed or removed ({error})")
         return 0

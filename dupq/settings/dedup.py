@@ -11,7 +11,7 @@ Workers = Annotated[int, Field(ge=0, le=10_000)]  # 0: as many as fit
 
 
 class EncodeSettings(Section):
-    """The pool of encoding actors."""
+    """How embeddings are made."""
 
     actors: Annotated[Workers, ONLY_HOW] = Field(
         0, description="Actors of Ray Data; 0: one a GPU, or in large runs one a CPU."

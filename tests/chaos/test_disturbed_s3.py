@@ -50,7 +50,7 @@ ALL_JOBS = {**JOBS, "dedup-after-one": Tried(dedup_after_one_to, run_in)}
 # is not), and a finished run's work, which the job says is still there.
 _ASIDE = re.compile(r"/(run\.log|progress\.json)$")
 _LEASE = re.compile(r"/leases/\d+\.json$")
-_WORK_LEFT = "what is left of the work could not be removed"
+_WORK_LEFT = "what is left of the work could not be listed or removed"
 
 
 @pytest.fixture(scope="module")

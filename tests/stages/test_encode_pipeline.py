@@ -1,5 +1,9 @@
 """The pipeline of Ray Data that encodes, beside one process that takes all steps of each shard."""
 
+import os
+import pickle
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -26,6 +30,16 @@ from dupq.text.keys import Sites
 from dupq.text.token_ids import TokenIds
 
 SHARDS = (30, 0, 1, 200, 30, 7)  # questions of each
+ON_A_NODE_WITH_A_GPU = """
+import pickle, sys
+import ray
+from dupq.settings.dedup import EncodeSettings
+from dupq.stages.encoding.crew import crew_for
+from dupq.stages.encoding.pipeline import encode_by_pipeline
+ray.init("local", num_cpus=1, num_gpus=1, include_dashboard=False, log_to_driver=False)
+work, places = pickle.load(open(sys.argv[1], "rb"))
+encode_by_pipeline(work, places, crew_for(EncodeSettings(), 1, 1))
+"""
 
 
 class Archive:
@@ -71,6 +85,16 @@ def test_files_are_those_of_one_process_for_any_number_of_workers(
     assert sum(counts["rows_out"] for counts, _, _ in outcomes) == sum(SHARDS) - 2
     assert {uri for _, _, written in outcomes for uri in written} == {place.output for place in places}
     assert all(peak > 0 for _, peak, _ in outcomes)
+    for place, alone in zip(places, archive.places("alone"), strict=True):
+        assert storage.read_bytes(place.output) == storage.read_bytes(alone.output)
+
+
+def test_it_works_where_ray_has_as_many_gpus_as_cpus(archive: Archive, tmp_path: Path) -> None:
+    """Ray counts a GPU that is not there, and the encoder stays on the CPU: what Ray asks for is as with a real one."""
+    places = archive.places("on a node with a gpu")
+    (tmp_path / "call").write_bytes(pickle.dumps((archive.work, places)))
+    run = [sys.executable, "-c", ON_A_NODE_WITH_A_GPU, str(tmp_path / "call")]
+    subprocess.run(run, check=True, timeout=120, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
     for place, alone in zip(places, archive.places("alone"), strict=True):
         assert storage.read_bytes(place.output) == storage.read_bytes(alone.output)
 
@@ -147,6 +171,7 @@ def test_a_row_gives_back_what_it_was_made_of(size: int, is_lexical: bool) -> No
         (EncodeSettings(), 0, 2, 32, 3),  # a small run on CPUs: tasks
         (EncodeSettings(actors=2), 0, 8, 3, 3),
         (EncodeSettings(), 4, 64, 5, 4),
+        (EncodeSettings(), 4, 4, 5, 4),
     ],
 )
 def test_the_pipeline_is_for_gpus_for_actors_that_are_asked_for_and_for_large_runs(
@@ -155,3 +180,4 @@ def test_the_pipeline_is_for_gpus_for_actors_that_are_asked_for_and_for_large_ru
     crew = crew_for(settings, gpus, cpus)
     assert [crew.is_for(shards) for shards in (least - 1, least)] == [False, True]
     assert (crew.workers, crew.gpus) == (workers, 1 if gpus else 0)
+    assert crew.actors * crew.cpus < cpus  # else the actors wait for tasks that find no room

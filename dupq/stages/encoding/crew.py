@@ -13,11 +13,11 @@ class Crew(NamedTuple):
     actors: int
     cpus: float
     gpus: int  # of an actor
-    least: int  # shards that are worth it
+    least_shards: int  # from so many on the pipeline is worth its start
 
     def is_for(self, shards: int) -> bool:
         """Whether so many shards are encoded by the pipeline, rather than by a task a shard."""
-        return shards >= self.least
+        return shards >= self.least_shards
 
     @property
     def workers(self) -> int:
@@ -29,9 +29,10 @@ def crew_for(settings: EncodeSettings, gpus: int, cpus: int) -> Crew:
     """The crew on so many GPUs, or if there are none on so many CPUs.
 
     Without GPUs there is an actor a CPU, of which it holds a half on paper: the other half is for the tasks, which work
-    when their turn comes, so that no core waits for one of the steps.
+    when their turn comes, so that no core waits for one of the steps. So it is where there are no more CPUs than GPUs:
+    actors that held all CPUs would wait for ever for the tasks that feed them.
     """
     actors = settings.actors or gpus or cpus
     is_asked_for = bool(settings.actors or gpus)
-    least = actors + 1 if is_asked_for else actors * _SHARDS_AN_ACTOR
-    return Crew(actors, 1.0 if gpus else 0.5, 1 if gpus else 0, least)
+    least_shards = actors + 1 if is_asked_for else actors * _SHARDS_AN_ACTOR
+    return Crew(actors, 1.0 if gpus and cpus > actors else 0.5, 1 if gpus else 0, least_shards)

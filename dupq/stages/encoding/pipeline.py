@@ -8,7 +8,6 @@ between the steps; Ray Data starts no task whose result would not find room ther
 import contextlib
 import gc
 import logging
-import threading
 import warnings
 from collections.abc import Iterable, Iterator
 from functools import cached_property, partial
@@ -27,6 +26,7 @@ from dupq.execution.memory import measured
 from dupq.execution.tasks import Outcome, Progress
 from dupq.execution.units import mark_of, skip_or
 from dupq.recording import recording
+from dupq.repeating import repeating
 from dupq.stages.encoding import rows
 from dupq.stages.encoding.crew import Crew
 from dupq.stages.encoding.shard import Place, Work, embed, network_of, read_texts, tokenise, write_embeddings
@@ -86,14 +86,14 @@ def _run(job: _Job, places: list[Place], crew: Crew, sink: "EmbeddingsDatasink")
         ).map_batches(
             _tokenise,
             fn_kwargs={"job": job},
-            batch_size=None,
+            batch_size=1,  # a row is a shard
             batch_format="pyarrow",
             num_cpus=crew.cpus,
             **retries,
         ).map_batches(
             EncodeShards,
             fn_constructor_args=(job,),
-            batch_size=None,
+            batch_size=1,  # a row is a shard
             batch_format="pyarrow",
             compute=ActorPoolStrategy(size=crew.actors, max_concurrent_calls_per_actor=2 if crew.gpus else 1),
             num_cpus=crew.cpus,
@@ -106,21 +106,15 @@ def _run(job: _Job, places: list[Place], crew: Crew, sink: "EmbeddingsDatasink")
 @contextlib.contextmanager
 def _shown(places: list[Place]) -> Iterator[None]:
     """Show meanwhile how many shards are done: Ray Data itself tells of files when all are written."""
-    ended, shown = threading.Event(), Progress("encode", len(places))
+    shown = Progress("encode", len(places))
     folder, marks = storage.parent(places[0].output), {storage.name(mark_of(place.output)) for place in places}
 
-    def follow() -> None:
-        while not ended.wait(_SECONDS_BETWEEN):
-            with contextlib.suppress(DupqError):  # no file is written yet, or S3 is in trouble: the steps say so
-                shown.show(len(marks.intersection(storage.names_in(folder))))
+    def look() -> None:
+        with contextlib.suppress(DupqError):  # no file is written yet, or S3 is in trouble: the steps say so
+            shown.show(len(marks.intersection(storage.names_in(folder))))
 
-    thread = threading.Thread(target=follow, name="encode-progress", daemon=True)
-    thread.start()
-    try:
+    with repeating(look, _SECONDS_BETWEEN):
         yield
-    finally:
-        ended.set()
-        thread.join()
     shown.show(len(places))
 
 
@@ -139,7 +133,7 @@ def _cause(error: BaseException) -> BaseException:
     while inner is not None:
         is_of_ray = isinstance(inner, ray.exceptions.RayError)  # one of a task is a DupqError too, with a traceback
         if isinstance(inner, DupqError) and not is_of_ray:
-            inner.args = (str(inner).partition("\n")[0],)  # Ray Data has added lines on its own retries
+            inner.args = (str(inner).partition("\n")[0],)  # Ray Data adds lines on its own retries; ours have one
             return inner
         if is_of_ray and not isinstance(found, ray.exceptions.RayError):
             found = inner
@@ -153,7 +147,7 @@ class TextsDatasource(Datasource):
     def __init__(self, job: _Job, places: list[Place]) -> None:
         """`places` are those that are not finished."""
         Datasource.__init__(self)
-        self._job, self._places = job, places
+        self._job, self._places = ray.put(job), places  # stored once, not with each of the tasks
 
     def estimate_inmemory_data_size(self) -> int | None:
         """Not known before they are read."""
@@ -167,7 +161,8 @@ class TextsDatasource(Datasource):
         ]
 
 
-def _read(job: _Job, place: Place) -> Iterator[pa.Table]:
+def _read(stored: "ray.ObjectRef[_Job]", place: Place) -> Iterator[pa.Table]:
+    job = ray.get(stored)
     job.enter()
     table, peak = measured(read_texts, job.work, place)
     yield rows.row_of_texts(place, table, peak)

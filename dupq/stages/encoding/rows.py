@@ -20,8 +20,7 @@ _TOLD = "told"
 
 def row_of_texts(place: Place, table: pa.Table, peak: float) -> pa.Table:
     """A shard and its texts."""
-    whole = table.combine_chunks()
-    lists = {name: whole[name].combine_chunks() for name in whole.column_names}
+    lists = {name: table[name].combine_chunks() for name in table.column_names}
     return _row({"place": place, "peak": peak}, lists)
 
 

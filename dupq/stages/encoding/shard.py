@@ -108,7 +108,10 @@ def write_embeddings(work: Work, place: Place, tokens: Tokens, encoded: Embeddin
 
 
 def network_of(work: Work) -> "SavedEncoder":
-    """The encoder, on the device that it is to work on. Raises DupqError for a GPU that torch cannot use."""
+    """The encoder, on the device that it is to work on. Raises DupqError for a GPU that torch cannot use.
+
+    Tasks read it anew for each shard: kept in the process, it would take memory beside the tasks of later stages.
+    """
     import torch
 
     from dupq.encoders.saved import load

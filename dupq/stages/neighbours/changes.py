@@ -20,7 +20,7 @@ _COLUMNS = ["site", "question_id", "fingerprint"]
 def find_changes(files: NeighbourFiles, previous: NeighbourFiles, request: SearchRequest, plan: Plan) -> Counts:
     """Write which questions are searched again and which are gone; see increment.py.
 
-    Memory: 40 bytes a question, and the lists of one block of the earlier run.
+    Memory: 40 bytes a question of either run, and the lists of one block of the earlier one.
     """
     output = files.step("changes", "changes")
 
@@ -32,7 +32,7 @@ def find_changes(files: NeighbourFiles, previous: NeighbourFiles, request: Searc
         changed = np.setdiff1d(now[0], same, assume_unique=True)
         gone = np.setdiff1d(then[0], same, assume_unique=True)
         lists = [file.uri for file in storage.list_files(previous.nearest, ".parquet")]
-        unlisted = np.setdiff1d(same, _listed(previous, request, lists), assume_unique=True)
+        unlisted = same[~_are_listed(same, previous, request, lists)]
         lost = [_affected(previous, request, uri, gone) for uri in (lists if len(gone) else [])]
         affected = np.intersect1d(np.concatenate([unlisted, *lost]), same)
         keys = np.unique(np.concatenate([changed, gone, affected]))
@@ -75,11 +75,13 @@ def _keys_then(previous: NeighbourFiles, request: SearchRequest) -> tuple[np.nda
     return keys[order], hashes[order]
 
 
-def _listed(previous: NeighbourFiles, request: SearchRequest, lists: Sequence[str]) -> np.ndarray:
-    """The questions that have a list in one of the files `lists`, as keys of this run."""
-    sites = read_answered(previous.request)["sites_of_keys"]
-    keys = [storage.read_table(uri, columns=["key"])["key"].to_numpy() for uri in lists]
-    return np.unique(to_sites(np.concatenate([np.zeros(0, np.int64), *keys]), sites, request.sites))
+def _are_listed(same: np.ndarray, previous: NeighbourFiles, request: SearchRequest, lists: Sequence[str]) -> np.ndarray:
+    """Which of the questions `same` (keys of this run, ascending) have a list in one of the files `lists`."""
+    sites, are_listed = read_answered(previous.request)["sites_of_keys"], np.zeros(len(same), bool)
+    for uri in lists:
+        keys = to_sites(storage.read_table(uri, columns=["key"])["key"].to_numpy(), sites, request.sites)
+        are_listed[np.searchsorted(same, keys[np.isin(keys, same)])] = True
+    return are_listed
 
 
 def _affected(previous: NeighbourFiles, request: SearchRequest, uri: str, gone: np.ndarray) -> np.ndarray:

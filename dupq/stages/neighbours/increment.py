@@ -7,9 +7,9 @@
     nearest   a task a block        the earlier lists, with new neighbours merged in; and the lists of the queries
 
 A question is searched again if it is new, its embedding changed, or one of its stored neighbours is gone or changed:
-who comes next in its list is not known. So is one that has no list there, as no question of a whole run. All others
-keep their lists, which only queries can enter. That is enough: a pair of which neither question is searched again was
-compared by the earlier run, with the same embeddings.
+who comes next in its list is not known. So is one without a list in the earlier run, which only a damaged run has. All
+others keep their lists, which only queries can enter. That is enough: a pair of which neither question is searched
+again was compared by the earlier run, with the same embeddings.
 """
 
 import logging

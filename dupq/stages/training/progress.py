@@ -3,11 +3,11 @@
 import contextlib
 import logging
 import sys
-import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from dupq import storage
+from dupq.repeating import repeating
 from dupq.runs import log
 
 if TYPE_CHECKING:
@@ -23,23 +23,19 @@ def shown(curve: str, progress: str) -> Iterator[None]:
 
     The workers may be on other machines, but they report through files: `curve` and `progress` are their URIs.
     """
-    ended = threading.Event()
+    told = _epochs_before(curve)
 
     def follow() -> None:
-        told = _epochs_before(curve)
-        while not ended.wait(POLL_SECONDS):
-            told = _print_epochs(curve, told)
-            _print_progress(progress)
-        _print_epochs(curve, told)
+        nonlocal told
+        told = _print_epochs(curve, told)
+        _print_progress(progress)
 
     storage.delete(progress)
-    thread = threading.Thread(target=follow, daemon=True)
-    thread.start()
     try:
-        yield
+        with repeating(follow, POLL_SECONDS):
+            yield
     finally:
-        ended.set()
-        thread.join()
+        _print_epochs(curve, told)
         storage.delete(progress)
 
 
