@@ -105,6 +105,15 @@ def test_only_sites_that_are_host_names_are_linked(data: dict) -> None:
     assert {site["name"]: site["linked"] for site in data["sites"]} == {CS: True, TRAVEL: True, BAD_SITE: False}
 
 
+def test_a_run_on_the_folder_of_one_site_shows_its_questions(tmp_path: Path) -> None:
+    own = build_explored_run(str(tmp_path))
+    manifest = storage.read_json(storage.join(own, "manifest.json"))
+    manifest["inputs"]["questions"] += f"/site={CS}"
+    storage.write_json(storage.join(own, "manifest.json"), manifest)
+    said = contents.texts(open_run(own), [(CS, 1), (TRAVEL, 5)])
+    assert {key: text.title for key, text in said.items()} == {(CS, 1): TITLES[(CS, 1)]}
+
+
 def test_changes_since_the_last_run_are_told(data: dict) -> None:
     assert data["compared"]
     assert cluster(data, PAIR)["change"] == "new"
@@ -162,6 +171,18 @@ def test_a_cluster_with_too_many_pairs_stays_connected_and_keeps_the_least_proba
     assert nx.number_connected_components(graph) == 1
     assert graph.number_of_nodes() == 30
     assert shown[0] == min(rows, key=lambda row: row["probability"])
+
+
+@pytest.mark.parametrize("body", ["<p>" + "word " * 5_000, "word " * 5_000, "a <b>word</b> " * 600 + "<i" * 4_000])
+def test_an_excerpt_of_a_long_body_with_few_tags_is_its_beginning(body: str) -> None:
+    said = contents.excerpt(body)
+    assert len(said) == contents.EXCERPT + 1
+    assert "word" in said
+
+
+def test_an_excerpt_ends_in_no_unfinished_tag() -> None:
+    body = "<p>word</p>" + " " * (contents._HTML - 20) + "<a href='somewhere'>this</a>" + " " * 100
+    assert contents.excerpt(body) == "word…"
 
 
 def test_an_excerpt_is_plain_text_of_limited_length() -> None:

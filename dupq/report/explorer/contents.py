@@ -9,8 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dupq import storage, tables
-from dupq.archive import table_files
 from dupq.runs.reader import Key, Run, TableRow, ends_of
 from dupq.text.html import LINK_MARK, html_to_text
 
@@ -93,34 +91,20 @@ def _telling(rows: list[TableRow]) -> list[TableRow]:
 
 def texts(run: Run, keys: Iterable[Key]) -> dict[Key, Text]:
     """What the archive says in the questions; those no longer there are left out."""
-    wanted: dict[str, set[int]] = defaultdict(set)
-    for site, number in keys:
-        wanted[site].add(number)
-    found: dict[Key, Text] = {}
-    for file in table_files(run.manifest["inputs"]["questions"]):
-        site = file.relative.rpartition("/")[0].removeprefix("site=")
-        if site in wanted:
-            found.update(_texts_of(site, file.uri, pa.array(sorted(wanted[site]), pa.int64())))
-    return found
-
-
-def _texts_of(site: str, uri: str, numbers: pa.Array) -> dict[Key, Text]:
-    ids = storage.read_table(uri, tables.QUESTIONS, ["question_id"])
-    if not pc.any(pc.is_in(ids["question_id"], numbers)).as_py():
-        return {}
-    columns = ["question_id", "title", "body_html", "score", "tags"]
-    table = storage.read_table(uri, tables.QUESTIONS, columns)
-    rows = table.filter(pc.is_in(table["question_id"], numbers)).to_pylist()
+    rows = run.question_rows(keys, ["title", "body_html", "score", "tags"])
     return {
-        (site, row["question_id"]): Text(
-            " ".join(row["title"].split()), excerpt(row["body_html"]), row["score"], row["tags"]
-        )
-        for row in rows
+        key: Text(" ".join(row["title"].split()), excerpt(row["body_html"]), row["score"], row["tags"])
+        for key, row in rows
     }
 
 
 def excerpt(body_html: str) -> str:
     """The first EXCERPT characters of a body's text, code and all, with "…" where it goes on."""
-    cut = body_html[:_HTML].rpartition("<")[0] if len(body_html) > _HTML else body_html
+    cut = body_html if len(body_html) <= _HTML else _without_unfinished_tag(body_html[:_HTML])
     text = " ".join(html_to_text(cut, "kept").replace(LINK_MARK, " [link] ").split())
     return text if len(text) <= EXCERPT and cut == body_html else text[:EXCERPT] + "…"
+
+
+def _without_unfinished_tag(html: str) -> str:
+    begin = html.rfind("<")
+    return html[:begin] if begin > html.rfind(">") else html
