@@ -165,7 +165,11 @@ def test_the_slider_says_what_another_threshold_gives(opened: Any) -> None:
     slider = opened.locator("#threshold")
     assert opened.inner_text("#threshold-value") == "0.80"
     assert [opened.inner_text(f"#there-{name}") for name in ("pairs", "clusters", "questions")] == ["3", "4", "32"]
+    assert opened.inner_text("#there-expected") == "91.7 %"
     slider.focus()
+    opened.keyboard.press("End")
+    assert [opened.inner_text(f"#there-{name}") for name in ("pairs", "expected")] == ["0", "–"]
+    slider.fill("70")
     opened.keyboard.press("ArrowLeft")
     opened.keyboard.press("ArrowLeft")
     assert opened.inner_text("#there-pairs") == "4"

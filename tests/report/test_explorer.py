@@ -24,6 +24,7 @@ from dupq.report.explorer import choice, contents, thresholds
 from dupq.report.explorer.data import explorer_data, script_text
 from dupq.runs.reader import open_run
 from dupq.runs.table_view import in_memory
+from dupq.text.keys import Sites
 
 
 @pytest.fixture(scope="module")
@@ -206,37 +207,102 @@ def test_vectors_and_words_add_up_to_the_score(kind: str) -> None:
     assert parts.score == pytest.approx(parts.dense + sum(value for _, value in parts.words), abs=1e-12)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_thresholds_count_the_components_that_networkx_finds(seed: int) -> None:
+def random_pairs(seed: int) -> list[dict]:
     generator = np.random.default_rng(seed)
     ends = np.sort(generator.integers(1, 60, (80, 2)), axis=1)
     ends = ends[ends[:, 0] < ends[:, 1]]
     is_near = generator.random(len(ends)) < 0.1
-    rows = [
+    return [
         {
             "site_left": CS,
             "question_id_left": left,
             "site_right": CS,
             "question_id_right": right,
             "source": "near_duplicate" if near else "encoder",
-            "probability": 1.0 if near else round(float(generator.random()), 2),
+            "probability": 1.0 if near else round(0.95 * float(generator.random()), 2),
             "joined": near,
             "known_link": bool(left % 3 == 0),
         }
         for (left, right), near in zip(ends.tolist(), is_near.tolist(), strict=True)
     ]
-    run = SimpleNamespace(
-        metrics={"sites": {CS: 60}}, pairs=in_memory("pairs", pa.Table.from_pylist(rows, tables.PAIRS))
-    )
-    found = thresholds.at_thresholds(run)  # type: ignore[arg-type]
+
+
+def survey(rows: list[dict], threshold: float | None = None) -> thresholds.Steps | None:
+    pairs = in_memory("pairs", pa.Table.from_pylist(rows, tables.PAIRS))
+    run = SimpleNamespace(metrics={"sites": {CS: 60}, "threshold": threshold}, pairs=pairs)
+    return thresholds.at_thresholds(run)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("most", [thresholds.PAIRS, 40])
+def test_thresholds_count_the_components_that_networkx_finds(
+    seed: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(thresholds, "PAIRS", most)
+    rows = random_pairs(seed)
+    found = survey(rows, 0.445)
+    encoders = [row for row in rows if row["source"] == "encoder"]
     for place, threshold in enumerate(found["threshold"]):
-        above = [r for r in rows if r["source"] == "encoder" and np.float32(r["probability"]) >= np.float32(threshold)]
+        above = [row for row in encoders if np.float32(row["probability"]) >= np.float32(threshold)]
         graph = nx.Graph([(r["question_id_left"], r["question_id_right"]) for r in above])
         graph.add_edges_from((r["question_id_left"], r["question_id_right"]) for r in rows if r["joined"])
         sizes = [len(some) for some in nx.connected_components(graph)]
         expected = (len(above), sum(r["known_link"] for r in above), len(sizes), sum(sizes), max(sizes, default=0))
         columns = ("pairs", "known", "clusters", "questions", "largest")
         assert tuple(found[name][place] for name in columns) == expected
+    assert found["run_known"] == sum(r["known_link"] for r in encoders if r["probability"] >= 0.445)
+
+
+def test_the_precision_of_no_pairs_is_unknown() -> None:
+    rows = random_pairs(0)
+    found = survey(rows)
+    assert found["pairs"][-1] == 0
+    assert found["expected"][-1] is None
+    probabilities = [row["probability"] for row in rows if row["source"] == "encoder" and row["probability"] >= 0.1]
+    assert found["expected"][0] == pytest.approx(np.mean(probabilities), abs=1e-4)
+
+
+def test_known_links_of_a_run_without_links_are_unknown() -> None:
+    found = survey([{**row, "known_link": None} for row in random_pairs(0)], 0.5)
+    assert set(found["known"]) == {None}
+    assert found["run_known"] is None
+
+
+@pytest.mark.parametrize("files", [1, 7])
+def test_no_more_pairs_are_held_than_there_is_room_for(files: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(thresholds, "PAIRS", 40)
+    rows = random_pairs(1)
+    survey = thresholds._Survey(Sites([CS]), None)
+    for place in range(files):
+        survey.add(pa.Table.from_pylist(rows[place::files], tables.PAIRS), "pairs")
+    steps = [int(100 * row["probability"] + 1e-6) if row["source"] == "encoder" else 100 for row in rows]
+    assert sum(map(len, (own for _, own in survey._pieces))) == sum(step >= survey.first for step in steps) <= 40
+    assert sum(step >= survey.first - 1 for step in steps) > 40
+    assert survey.steps()["left_out"] == sum(10 <= step < survey.first for step in steps)
+
+
+def test_a_run_with_too_many_pairs_at_every_step_has_no_slider(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(thresholds, "PAIRS", 2)
+    rows = random_pairs(0)
+    assert sum(row["joined"] for row in rows) > 2
+    assert survey(rows) is None
+
+
+@pytest.mark.parametrize(("own", "said"), [(0.8, "begins at the step at or below"), (0.05, "is below the slider")])
+def test_the_slider_says_where_it_begins_and_what_is_left_out(
+    own: float, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = build_explored_run(str(tmp_path))
+    metrics = storage.read_json(storage.join(one, "metrics.json"))
+    storage.write_json(storage.join(one, "metrics.json"), {**metrics, "threshold": own})
+
+    def text() -> str:
+        return " ".join(html.fromstring(page.render(one)).get_element_by_id("another").text_content().split())
+
+    assert said in text()
+    assert "too many to be held" not in text()
+    monkeypatch.setattr(thresholds, "PAIRS", 30)
+    assert "Below 0.42 is 1 more pair" in text()
 
 
 def test_a_run_without_an_encoder_or_an_archive_has_an_explorer(run: str, tmp_path: Path) -> None:
