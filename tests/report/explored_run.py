@@ -12,6 +12,7 @@ from dupq.neighbours.embeddings import Embeddings
 from dupq.runs.embeddings import write_embeddings
 from dupq.settings import config
 from dupq.text.keys import Sites
+from dupq.text.vocabulary import Vocabulary
 
 ASKED = [(TRIPLE[0], TRIPLE[1]), (TRIPLE[1], TRIPLE[2]), (PAIR[0], PAIR[1]), ((CS, 34), (TRAVEL, 8))]
 WORDS = ["halt", "<b>bold</b>", "oven"]
@@ -58,7 +59,7 @@ def _write_changes(run: str) -> None:
 
 
 def _write_encoder(run: str, encoder: str, sites: Sites) -> None:
-    """No network: what the report reads of an encoder, and vectors and bags that are the same for all questions."""
+    """No network: what the report reads of an encoder, and vectors and bags: all the same, but one bag of other words."""
     description = {
         "format": 3,
         "settings": config.to_dict(config.load()),
@@ -69,10 +70,11 @@ def _write_encoder(run: str, encoder: str, sites: Sites) -> None:
         "metrics": {},
     }
     storage.write_json(storage.join(encoder, "encoder.json"), description)
-    storage.write_bytes(storage.join(encoder, "vocabulary.txt"), "\n".join(WORDS).encode())
+    storage.write_bytes(storage.join(encoder, "vocabulary.txt"), Vocabulary(WORDS).to_bytes())
     keys = np.sort(np.array([_key(sites, key) for key in QUESTIONS]))
     vectors = np.tile(np.array([[0.6, 0.8]], np.float16), (len(keys), 1))
-    bags = np.tile(np.array([[0, 0, 0.6, 0.8]], np.float32), (len(keys), 1))
+    bags = np.tile(np.array([[0, 0, 0.6, 0.8, 0]], np.float32), (len(keys), 1))
+    bags[keys == _key(sites, TRIPLE[0])] = [0, 0, 0, 0, 1]
     embedded = Embeddings(keys, vectors, sparse.csr_array(bags))
     write_embeddings(storage.join(run, "embeddings", "part-00000.parquet"), embedded, sites)
     manifest = storage.read_json(storage.join(run, "manifest.json"))

@@ -143,6 +143,14 @@ def test_another_pair_of_a_cluster_is_compared_when_chosen(opened: Any) -> None:
     assert f"Questions {one} and {other}".upper() in opened.inner_text("#cluster").upper()
 
 
+def test_a_pair_is_explained_by_what_is_known_of_it(opened: Any) -> None:
+    opened.fill("input[name=search]", "مسألة")
+    opened.locator("#cluster tr", has_text="0.960").locator("button").click()  # its bags share no word
+    said = opened.inner_text("#cluster")
+    assert "They share no stem that the encoder counts." in said
+    assert "the shared rare words of titles (0.500) and texts (0.250), the tags (–), and more" in said
+
+
 def test_shared_words_are_marked_and_shared_shingles_more(opened: Any) -> None:
     opened.select_option("select[name=size]", "most")
     opened.locator("#cluster button.pair").nth(10).click()  # "Question 11 about cs" and "Question 12 about cs"

@@ -130,7 +130,6 @@ def test_the_sample_is_in_the_order_of_its_sheet_with_its_verdicts(data: dict) -
 def test_a_run_beyond_the_budget_is_shown_in_part(run: str) -> None:
     small = explorer_data(open_run(run), budget=3_000)
     assert 0 < len(small["clusters"]) < 4
-    assert small["all"] == {"clusters": 4, "questions": 32}
     places = {place for one in small["clusters"] for place in one["questions"]} | {
         p for r in small["review"] for p in r[:2]
     }

@@ -52,7 +52,7 @@ def explorer_data(run: Run, budget: int = BUDGET) -> dict[str, object]:
         "shingle": (run.config.get("near_duplicates") or {}).get("shingle_size", 3),
         "meaning": [choice.TITLE_OVERLAP, choice.TEXT_OVERLAP],
         "compared": choice.is_compared(run),
-        "all": {"clusters": run.metrics.get("clusters"), "questions": run.metrics.get("questions_in_clusters")},
+        "words": parts is not None and parts.has_words,
         "sites": listed.sites,
         "questions": listed.questions,
         "clusters": clusters,
@@ -120,7 +120,7 @@ def _pair(row: TableRow, places: dict[Key, int], parts: Weighing | None) -> dict
         shown["known"] = True
     weighed = parts.parts(left, right) if parts is not None and row["source"] == "encoder" else None
     if parts is not None and weighed is not None:
-        words = [[parts.word(number), round(value, 4)] for number, value in weighed.words]
+        words = [[parts.vocabulary.word(number), round(value, 4)] for number, value in weighed.words]
         rest = round(sum(value for _, value in weighed.words[WORDS:]), 4)
         dense, others = round(weighed.dense, 4), max(0, len(words) - WORDS)
         shown["parts"] = {"dense": dense, "words": words[:WORDS], "rest": rest, "others": others}
