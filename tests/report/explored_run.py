@@ -59,7 +59,7 @@ def _write_changes(run: str) -> None:
 
 
 def _write_encoder(run: str, encoder: str, sites: Sites) -> None:
-    """No network: what the report reads of an encoder, and vectors and bags: all the same, but one bag of other words."""
+    """No network: what the report reads of an encoder, and the same vectors and bags, but for one bag."""
     description = {
         "format": 3,
         "settings": config.to_dict(config.load()),

@@ -226,6 +226,21 @@ def test_verdicts_stay_when_the_page_is_opened_again(opened: Any) -> None:
     assert "2 judged: 0 same, 1 different, 1 unsure" in opened.inner_text("#judge-progress")
 
 
+def test_a_held_key_judges_one_pair(opened: Any) -> None:
+    opened.locator("#judge-panel").focus()
+    for _ in range(3):
+        opened.keyboard.down("s")  # again and again without "up": the key repeats
+    opened.keyboard.up("s")
+    assert "2 judged: 1 same, 0 different, 1 unsure" in opened.inner_text("#judge-progress")
+
+
+def test_what_the_browser_keeps_as_unjudged_leaves_the_verdicts_of_the_run(opened: Any) -> None:
+    opened.evaluate("localStorage.setItem('dupq-verdicts-fabricated', JSON.stringify(['same', '', '', '']))")
+    opened.reload()
+    opened.wait_for_selector("html[data-ready]")
+    assert "2 judged: 1 same, 0 different, 1 unsure" in opened.inner_text("#judge-progress")
+
+
 def test_keys_do_nothing_outside_the_box(opened: Any) -> None:
     opened.fill("input[name=search]", "")
     opened.locator("input[name=search]").press("s")

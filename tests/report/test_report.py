@@ -365,7 +365,11 @@ def test_drift_is_told_where_there_was_an_earlier_run(run: str, parsed: html.Htm
 
 
 def test_limits_are_explained_in_words() -> None:
-    assert "beginning of these texts" in caps.meaning("texts cut at encoder.maximum_tokens")
+    assert "beginning of these texts, also for the words in its score" in caps.meaning(
+        "texts cut at encoder.maximum_tokens"
+    )
+    beyond = "pairs above the floor, more than neighbours.pairs_per_question"
+    assert "all of them were left out" in caps.meaning(beyond)
     assert caps.meaning("something new") == ""
 
 
