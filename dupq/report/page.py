@@ -120,6 +120,7 @@ def _context(run: Run, found: Findings) -> dict[str, object]:
         "settings": _settings(run.config, metrics),
         "sites": _sites(metrics),
         "sites_shown": SITES_SHOWN,
+        "recall_sites": figures.SITES,
         "stages": stages,
         "longest": max((stage.get("seconds") or 0 for stage in stages), default=0),
         "largest_memory": max((stage.get("peak_memory_mb") or 0 for stage in stages), default=0),

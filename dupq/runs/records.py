@@ -6,6 +6,8 @@ from typing_extensions import TypedDict
 
 from dupq.json_files import Time
 
+TITLE_WORDS = (0, 4, 8, 12)  # where groups of titles by their number of words begin
+
 
 class Output(TypedDict):
     """A file as it was written."""

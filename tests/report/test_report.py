@@ -346,11 +346,25 @@ def test_known_links_are_drawn_in_front_of_all_pairs() -> None:
 
 
 def test_recall_by_length_of_title_is_in_the_order_of_lengths() -> None:
-    groups = {name: {"links": 4, "in_one_cluster": 0.5} for name in ("0", "12", "6")}
+    groups = {name: {"links": 4, "in_one_cluster": 0.5} for name in ("0", "12", "4")}
     svg = figures.recall_by_title({"by_title_words": groups})
-    assert re.findall(r"(\d+) words and more</text>", svg) == ["0", "6", "12"]
+    assert re.findall(r">([\w ]+ words[\w ]*)</text>", svg) == ["1 to 3 words", "4 to 7 words", "12 words and more"]
     assert "50.0 % of 4 links" in svg
-    assert not figures.recall_by_site({})
+
+
+def test_recall_by_site_is_of_the_sites_with_the_most_links(run: str) -> None:
+    assert not figures.recall_by_site({"by_site": {CS: {"links": 1, "in_one_cluster": 1.0}}})
+    sites = {f"{number:02}.example.com": {"links": number, "in_one_cluster": 1 / number} for number in range(1, 31)}
+    place = storage.join(run, "metrics.json")
+    links = {"by_site": sites, "test_links": 465, "in_one_cluster": 0.5}
+    metrics = storage.read_json(place)
+    storage.write_json(place, {**metrics, "links": {**links, "thresholds": []}})
+    parsed = html.fromstring(page.render(run))
+    labels = chart_of(parsed, "Known duplicates in one cluster, by site").xpath("text[@class='label']/text()")
+    assert labels == [f"{number:02}.example.com" for number in range(30, 10, -1)]
+    assert "The 20 of 30 sites with the most links; the others are in metrics.json." in text_of(
+        section(parsed, "quality")
+    )
 
 
 def test_drift_is_told_where_there_was_an_earlier_run(run: str, parsed: html.HtmlElement) -> None:
