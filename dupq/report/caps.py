@@ -7,8 +7,8 @@ _MEANINGS = {
     "copies and the overlap of words are computed from the whole texts.",
     "clusters.scored_size": "In groups so large, pairs that neither question lists count as unlikely, so that such a "
     "group may be cut where it need not be.",
-    "neighbours.pairs_per_question": "Of likely pairs that are in neither question's list of nearest ones there are more "
-    "than the limit allows on average, so all of them were left out: large groups of duplicates may be broken up. "
+    "neighbours.pairs_per_question": "Of likely pairs that are in neither question's list of nearest ones there are "
+    "more than the limit allows on average, so all of them were left out: large groups of duplicates may be broken up. "
     "Raise neighbours.k or this limit.",
     "files of the earlier run": "Some of what the earlier run had was not taken over but made again: it took longer, "
     "and nothing is missing.",

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pyarrow as pa
-from fabricated_run import CS, PAIR, QUESTIONS, TRAVEL, TRIPLE, Key, build_run, cluster_id
+from fabricated_run import COPIES, CS, PAIR, QUESTIONS, TRAVEL, TRIPLE, Key, build_run, cluster_id
 from scipy import sparse
 
 from dupq import storage, tables
@@ -53,8 +53,19 @@ def _write_sample(run: str, sites: Sites) -> None:
 
 
 def _write_changes(run: str) -> None:
-    row = {"kind": "new", "cluster_id": cluster_id(PAIR), "size": 2, "previous_size": 0, "shared": 0}
-    table = pa.Table.from_pylist([row], tables.CHANGED_CLUSTERS)
+    kinds = [("new", PAIR), ("gone", None), ("merged", TRIPLE), ("merged", TRIPLE), ("split", TRIPLE)]
+    kinds.append(("shrunk", COPIES))
+    rows = [
+        {
+            "kind": kind,
+            "cluster_id": cluster_id(keys) if keys else None,
+            "size": len(keys or []),
+            "previous_size": 2,
+            "shared": 1,
+        }
+        for kind, keys in kinds
+    ]
+    table = pa.Table.from_pylist(rows, tables.CHANGED_CLUSTERS)
     storage.write_table(storage.join(run, "changes", "part-00000.parquet"), table, tables.CHANGED_CLUSTERS)
 
 

@@ -99,6 +99,10 @@ FILTERS = [
     ("evidence", "encoder", 2),
     ("evidence", "known", 1),
     ("change", "new", 1),
+    ("change", "any", 3),
+    ("change", "merged", 1),
+    ("change", "split", 1),
+    ("change", "shrunk", 1),
     ("change", "grown", 0),
 ]
 

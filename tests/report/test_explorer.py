@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from explored_run import ASKED, build_explored_run
-from fabricated_run import BAD_SITE, CS, LARGE, PAIR, QUESTIONS, TITLES, TRAVEL, TRIPLE, cluster_id
+from fabricated_run import BAD_SITE, COPIES, CS, LARGE, PAIR, QUESTIONS, TITLES, TRAVEL, TRIPLE, cluster_id
 from lxml import html
 from scipy import sparse
 
@@ -117,8 +117,13 @@ def test_a_run_on_the_folder_of_one_site_shows_its_questions(tmp_path: Path) -> 
 
 def test_changes_since_the_last_run_are_told(data: dict) -> None:
     assert data["compared"]
-    assert cluster(data, PAIR)["change"] == "new"
-    assert cluster(data, TRIPLE)["change"] is None
+    assert cluster(data, PAIR)["changes"] == ["new"]
+    assert cluster(data, TRIPLE)["changes"] == ["merged", "split"]
+    assert cluster(data, LARGE)["changes"] == []
+
+
+def test_whatever_changed_is_taken(run: str) -> None:
+    assert choice._changed(open_run(run), 9).to_pylist() == sorted(map(cluster_id, (PAIR, TRIPLE, COPIES)))
 
 
 def test_the_sample_is_in_the_order_of_its_sheet_with_its_verdicts(data: dict) -> None:

@@ -39,7 +39,7 @@ def explorer_data(run: Run, budget: int = BUDGET) -> dict[str, object]:
         if cluster_id not in own:
             continue
         shown = _cluster(row, own[cluster_id], edges.get(cluster_id, []), parts)
-        shown["change"] = kinds.get(cluster_id)
+        shown["changes"] = kinds.get(cluster_id, [])
         used += len(json.dumps(shown)) + sum(listed.cost(key) for key in own[cluster_id].keys)
         if used > budget and clusters:
             break

@@ -30,7 +30,7 @@ function opened(run, cluster, panel) {
 function figuresOf(cluster) {
   const parts = [counted(cluster.size, 'question'), counted(cluster.edges, 'pair'), `density ${score(cluster.density)}`,
     `weakest link ${score(cluster.weakest_link)}`, counted(cluster.bridges, 'bridge')];
-  if (cluster.change) parts.push(`${cluster.change} since the last run`);
+  if (cluster.changes.length) parts.push(`${cluster.changes.join(' and ')} since the last run`);
   return parts.join(' · ');
 }
 

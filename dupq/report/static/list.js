@@ -36,7 +36,7 @@ function isWanted(entry, asked) {
     && within(cluster.size, SIZES[asked.size])
     && (!sure || (cluster.weakest_link >= sure[0] && cluster.weakest_link < sure[1]))
     && (asked.evidence === '' || (asked.evidence === 'known' ? entry.known : entry.sources.has(asked.evidence)))
-    && (!asked.change || (asked.change === 'any' ? Boolean(cluster.change) : cluster.change === asked.change))
+    && (!asked.change || (asked.change === 'any' ? cluster.changes.length > 0 : cluster.changes.includes(asked.change)))
     && (!asked.meaning || entry.meaning);
 }
 
@@ -53,7 +53,7 @@ function item(entry, open) {
   const { cluster } = entry;
   const badges = [...entry.sources].map((source) => element('span', { class: `key ${source}` }, SOURCES[source] || words(source)));
   if (entry.meaning) badges.push(element('span', { class: 'key meaning' }, 'Meaning'));
-  if (cluster.change) badges.push(element('span', { class: 'key' }, words(cluster.change)));
+  for (const kind of cluster.changes) badges.push(element('span', { class: 'key' }, words(kind)));
   return element('li', {}, element('button', { type: 'button', class: 'cluster', on: { click: () => open(entry) } },
     element('span', { class: 'size', 'aria-hidden': 'true' }, String(cluster.size)),
     element('span', { class: 'what' },
