@@ -143,6 +143,7 @@ class LinkQuality(TypedDict, total=False):
 
     test_links: int
     in_one_cluster: float
+    in_pairs: float  # the share that is among the candidate pairs
     thresholds: list[Choice]
     calibration: Reliability
     by_site: dict[str, LinksOf]

@@ -210,6 +210,15 @@ def test_a_summary_says_what_was_found_and_what_decided(run: str) -> None:
     assert "the prior of 2 sites alone: no known duplicates of this archive to weigh" in summary(run)
 
 
+def test_a_summary_says_how_many_known_links_are_in_one_cluster(run: str) -> None:
+    assert "known links" not in summary(run)
+    place = storage.join(run, "metrics.json")
+    links = {"test_links": 1_052, "in_one_cluster": 0.038, "in_pairs": 0.5}
+    storage.write_json(place, {**storage.read_json(place), "links": links})
+    said = "known links              1,052 never fitted on: 3.8 % in one cluster at this threshold, 50.0 % among the"
+    assert said in summary(run)
+
+
 def test_limits_that_were_reached_stand_out(parsed: html.HtmlElement) -> None:
     (alert,) = parsed.find_class("alert")
     assert [text_of(item) for item in alert.iter("li")] == ["Near duplicates: 3 buckets over bucket_limit"]
