@@ -3,6 +3,8 @@
 import base64
 import hashlib
 import json
+from collections import Counter
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,9 +23,9 @@ from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.measure import Measure
 from dupq.report import page
 from dupq.report.explorer import choice, contents, thresholds
-from dupq.report.explorer.data import explorer_data, script_text
-from dupq.runs.reader import open_run
-from dupq.runs.table_view import in_memory
+from dupq.report.explorer.data import script_text
+from dupq.runs.reader import Run, open_run
+from dupq.runs.table_view import TableView, in_memory
 from dupq.text.keys import Sites
 
 
@@ -34,7 +36,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def data(run: str) -> dict:
-    return explorer_data(open_run(run))
+    return page.gathered(open_run(run))[1]
 
 
 def cluster(data: dict, keys: list) -> dict:
@@ -111,7 +113,7 @@ def test_a_run_on_the_folder_of_one_site_shows_its_questions(tmp_path: Path) -> 
     manifest = storage.read_json(storage.join(own, "manifest.json"))
     manifest["inputs"]["questions"] += f"/site={CS}"
     storage.write_json(storage.join(own, "manifest.json"), manifest)
-    said = contents.texts(open_run(own), [(CS, 1), (TRAVEL, 5)])
+    said = contents.texts(open_run(own), {(CS, 1), (TRAVEL, 5)})
     assert {key: text.title for key, text in said.items()} == {(CS, 1): TITLES[(CS, 1)]}
 
 
@@ -133,7 +135,7 @@ def test_the_sample_is_in_the_order_of_its_sheet_with_its_verdicts(data: dict) -
 
 
 def test_a_run_beyond_the_budget_is_shown_in_part(run: str) -> None:
-    small = explorer_data(open_run(run), budget=3_000)
+    small = page.gathered(open_run(run), budget=3_000)[1]
     assert 0 < len(small["clusters"]) < 4
     places = {place for one in small["clusters"] for place in one["questions"]} | {
         p for r in small["review"] for p in r[:2]
@@ -141,12 +143,24 @@ def test_a_run_beyond_the_budget_is_shown_in_part(run: str) -> None:
     assert places == set(range(len(small["questions"])))  # none is held that is not shown
 
 
+def test_tables_are_read_as_often_as_the_docs_say(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    passes: Counter[str] = Counter()
+    files, question_rows = TableView.files, Run.question_rows
+    monkeypatch.setattr(
+        TableView, "files", lambda view, *of: passes.update([Path(view.place).name]) or files(view, *of)
+    )
+    monkeypatch.setattr(Run, "question_rows", lambda *of: passes.update(["questions"]) or question_rows(*of))
+    page.gathered(open_run(run))
+    often = {"pairs": 5, "clusters": 3, "cluster_stats": 2, "changes": 2, "embeddings": 1, "questions": 1}
+    assert passes == often
+
+
 def test_the_page_says_how_much_of_the_run_it_holds(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def text() -> str:
         return " ".join(html.fromstring(page.render(run)).get_element_by_id("explore").text_content().split())
 
     assert "All 4 clusters of the run are here." in text()
-    monkeypatch.setattr(page, "explorer_data", lambda run: explorer_data(run, budget=3_000))
+    monkeypatch.setattr(page, "gathered", partial(page.gathered, budget=3_000))
     assert "of the run's 4 clusters are here" in text()
 
 
@@ -170,7 +184,7 @@ def test_a_cluster_with_too_many_pairs_stays_connected_and_keeps_the_least_proba
         for left in range(30)
         for right in range(left + 1, 30)
     ]
-    shown = contents._telling(rows)
+    shown = contents.telling(rows)
     assert len(shown) == contents.PAIRS < len(rows)
     graph = nx.Graph([(row["question_id_left"], row["question_id_right"]) for row in shown])
     assert nx.number_connected_components(graph) == 1
@@ -314,7 +328,7 @@ def test_a_run_without_an_encoder_or_an_archive_has_an_explorer(run: str, tmp_pa
     manifest = storage.read_json(storage.join(bare, "manifest.json"))
     manifest["inputs"] = {"questions": str(tmp_path / "gone")}
     storage.write_json(storage.join(bare, "manifest.json"), manifest)
-    found = explorer_data(open_run(bare))
+    found = page.gathered(open_run(bare))[1]
     assert all(question["gone"] for question in found["questions"])
     assert not any("parts" in pair for one in found["clusters"] for pair in one["pairs"])
     assert len(found["questions"]) <= len(QUESTIONS)

@@ -25,7 +25,7 @@ from lxml import html
 
 from dupq import storage, tables
 from dupq.errors import DupqError
-from dupq.report import caps, charts, figures, findings, formats, page
+from dupq.report import caps, charts, figures, formats, page
 from dupq.report.streaming import Histogram, Selection
 from dupq.report.summary import summary
 from dupq.runs.reader import open_run
@@ -137,18 +137,18 @@ def test_clusters_show_the_evidence_of_their_pairs(parsed: html.HtmlElement) -> 
 
 
 def test_the_most_certain_clusters_are_the_encoders_by_weakest_link(run: str) -> None:
-    found = findings.gather(open_run(run))
+    found = page.gathered(open_run(run))[0]
     assert [cluster.cluster_id for cluster in found.certain] == [cluster_id(PAIR), cluster_id(TRIPLE)]
 
 
 def test_pairs_on_both_sides_of_the_threshold_are_listed(run: str) -> None:
-    found = findings.gather(open_run(run))
+    found = page.gathered(open_run(run))[0]
     assert [round(pair.probability, 2) for pair in found.above] == [0.88, 0.91, 0.96]
     assert [round(pair.probability, 2) for pair in found.below] == [0.79, 0.41]
 
 
 def test_sources_count_all_pairs_joining_ones_and_known_links(run: str) -> None:
-    counts = findings.gather(open_run(run)).sources
+    counts = page.gathered(open_run(run))[0].sources
     assert [(count.source, count.pairs, count.joining, count.known_links) for count in counts] == [
         ("exact", 1, 1, 0),
         ("near_duplicate", 24, 24, 0),
@@ -158,13 +158,13 @@ def test_sources_count_all_pairs_joining_ones_and_known_links(run: str) -> None:
 
 
 def test_probabilities_and_no_similarities_are_in_the_histogram(run: str) -> None:
-    found = findings.gather(open_run(run)).probabilities
+    found = page.gathered(open_run(run))[0].probabilities
     assert found.counts.sum() == 5  # the encoder's
     assert found.occupied()[0][0] == pytest.approx(0.4)  # no similarity is so high
 
 
 def test_similarities_are_counted_where_they_are_also_beyond_one(run: str) -> None:
-    found = findings.gather(open_run(run)).similarities
+    found = page.gathered(open_run(run))[0].similarities
     values = [1.04, 1.09, 1.12, 1.21, 1.59]
     assert found.edges[0] <= values[0] < values[-1] <= found.edges[-1]
     assert found.counts.tolist() == np.histogram(np.array(values, np.float32), found.edges)[0].tolist()

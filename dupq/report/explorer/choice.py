@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dupq import storage
+from dupq.report.explorer.contents import clusters_of
 from dupq.report.streaming import Order, Selection
 from dupq.runs.reader import Run, TableRow, ends_of
 
@@ -83,13 +84,7 @@ def _alike_in_meaning(run: Run) -> pa.Array:
     more = ["source", "probability", "title_overlap", "text_overlap", "joined"]
     for table in run.pairs.files([*columns, *more]):
         selection.add(table.filter(is_alike_in_meaning(table)))
-    keys = {ends_of(row)[0] for row in selection.rows()}
-    ids = pa.array(sorted({number for _, number in keys}), pa.int64())
-    found: set[str] = set()
-    for table in run.clusters.files(["site", "question_id", "cluster_id"]):
-        rows = table.filter(pc.is_in(table["question_id"], ids)).to_pylist()
-        found |= {row["cluster_id"] for row in rows if (row["site"], row["question_id"]) in keys}
-    return pa.array(sorted(found), pa.string())
+    return pa.array(sorted(clusters_of(run, {ends_of(row)[0] for row in selection.rows()})), pa.string())
 
 
 def _in_turn(orders: list[list[TableRow]], most: int) -> list[TableRow]:
