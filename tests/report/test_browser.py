@@ -87,7 +87,7 @@ def test_search_finds_all_words_in_any_title_of_a_cluster(opened: Any) -> None:
     assert found(opened) == "0 clusters found"
     assert "No cluster is like that" in opened.inner_text("#cluster")
     opened.click("button[type=reset]")
-    opened.wait_for_function("document.getElementById('found').textContent === '4 clusters found'")
+    opened.locator("#found", has_text="4 clusters found").wait_for()
 
 
 FILTERS = [
@@ -145,6 +145,20 @@ def test_another_pair_of_a_cluster_is_compared_when_chosen(opened: Any) -> None:
     assert buttons.nth(2).get_attribute("aria-pressed") == "true"
     one, other = buttons.nth(2).inner_text().split(" – ")
     assert f"Questions {one} and {other}".upper() in opened.inner_text("#cluster").upper()
+
+
+def test_a_cluster_stays_as_it_is_while_it_is_found(opened: Any) -> None:
+    opened.fill("input[name=search]", "مسألة")
+    opened.locator("#cluster button.pair").nth(2).click()
+    opened.fill("input[name=search]", "ما هي مسألة")
+    assert opened.locator("#cluster button.pair").nth(2).get_attribute("aria-pressed") == "true"
+    opened.click("button[type=reset]")
+    opened.locator("#found", has_text="4 clusters found").wait_for()
+    assert opened.locator("#cluster button.pair").nth(2).get_attribute("aria-pressed") == "true"
+    current = opened.locator("#cluster-list [aria-current]")
+    assert current.locator(".title").inner_text() == opened.inner_text("#cluster h3")
+    opened.fill("input[name=search]", "question 33")
+    assert current.locator(".title").inner_text() == opened.inner_text("#cluster h3")
 
 
 def test_a_pair_is_explained_by_what_is_known_of_it(opened: Any) -> None:

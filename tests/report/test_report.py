@@ -349,9 +349,16 @@ def test_known_links_are_drawn_in_front_of_all_pairs() -> None:
     counts.add(pa.chunked_array([[0.25, 0.55, 0.55, 0.56]]))
     known.add(pa.chunked_array([[0.55]]))
     svg = figures.probabilities(counts, None, known)
-    assert re.findall(r'<rect class="two"[^>]*><title>([^<]*)', svg) == ["0.5 to 0.6: 1 known links"]
+    assert re.findall(r'<rect class="two"[^>]*><title>([^<]*)', svg) == ["0.5 to 0.6: 1 known link"]
     assert "1 known link among them" in svg
     assert 'class="two"' not in figures.probabilities(counts, None, Histogram(np.linspace(0, 1, 11)))
+
+
+def test_every_colour_of_a_histogram_is_explained(parsed: html.HtmlElement) -> None:
+    for name in ("Probability", "Similarity"):
+        chart = chart_of(parsed, f"{name} of the encoder's pairs")
+        assert chart.xpath("rect[@class='two']")
+        assert chart.getparent().getprevious().xpath("span[@class='two-key']")
 
 
 def test_recall_by_length_of_title_is_in_the_order_of_lengths() -> None:

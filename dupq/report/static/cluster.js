@@ -9,11 +9,10 @@ const REASONS = {
 
 function opened(run, cluster, panel) {
   const questions = cluster.questions.map((place) => run.questions[place]);
-  const state = { pair: cluster.pairs[0] || null };
+  const places = placesOf(cluster);
   const parts = { graph: element('div', { class: 'graph-box' }), compared: element('div', { class: 'compared' }), rows: [] };
   const choose = (pair) => {
-    state.pair = pair;
-    parts.graph.replaceChildren(graphOf(cluster, pair, choose));
+    parts.graph.replaceChildren(graphOf(cluster, places, pair, choose));
     parts.rows.forEach((row, index) => row.setAttribute('aria-pressed', String(cluster.pairs[index] === pair)));
     parts.compared.replaceChildren(...comparison(run, questions, pair));
   };
@@ -23,7 +22,7 @@ function opened(run, cluster, panel) {
     element('p', { class: 'note' }, figuresOf(cluster)),
     element('div', { class: 'overview' }, parts.graph, questionList(run, cluster, questions)),
     element('h4', { class: 'part' }, 'Pairs'), table, parts.compared);
-  choose(state.pair);
+  choose(cluster.pairs[0] || null);
   reachable();
 }
 
