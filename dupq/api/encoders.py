@@ -16,7 +16,6 @@ from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.exact import pair_scores
 from dupq.neighbours.measure import Measure
 from dupq.text.questions import texts_table
-from dupq.text.vocabulary import FIRST_WORD
 
 
 @dataclass(frozen=True)
@@ -57,12 +56,6 @@ class TextEncoder:
             raise DupqError(f"{len(left)} titles on the left, but {len(right)} on the right")
         sides = [Embeddings(np.arange(len(side)), *self.encode_whole(side)) for side in (left, right)]
         return pair_scores(self.measure, *sides)
-
-    def word(self, number: int) -> str:
-        """The word of a column of the bags of words; "…" for one that rare words share."""
-        words = self.reader.vocabulary.words
-        place = number - FIRST_WORD
-        return words[place] if 0 <= place < len(words) else "…"
 
 
 def load_encoder(uri: str) -> TextEncoder:

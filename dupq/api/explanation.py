@@ -90,7 +90,8 @@ class Explanation:
         titles, bodies = zip(*self._texts, strict=True)
         both = Embeddings(np.arange(2), *encoder.encode_whole(titles, bodies))
         score, dense, words = parts_of(encoder.measure, both, 0, 1)
-        return Weighed(score, dense, [Word(encoder.word(number), value) for number, value in words])
+        vocabulary = encoder.reader.vocabulary
+        return Weighed(score, dense, [Word(vocabulary.word(number), value) for number, value in words])
 
     @cached_property
     def _texts(self) -> list[_Text]:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from dupq.report.axes import ticks
+from dupq.report.formats import counted, number
 
 _WIDTH = 720
 _ROW = 26
@@ -108,7 +109,7 @@ def curve(title: str, description: str, points: Sequence[tuple[float, float]], m
 
 def _column(bin: tuple[float, float], count: int, ends: tuple[float, float], decades: int, tone: str = "one") -> Markup:
     x, end, y = _across(bin[0], *ends), _across(bin[1], *ends), _up(count, decades)
-    said = f"{bin[0]:.4g} to {bin[1]:.4g}: {count:,}" + (" known links" if tone == "two" else "")
+    said = f"{bin[0]:.4g} to {bin[1]:.4g}: {counted(count, 'known link') if tone == 'two' else number(count)}"
     return Markup(
         '<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"><title>{}</title></rect>'
     ).format(tone, x, y, max(1, end - x - 1), _PLOT_BOTTOM - y, said)

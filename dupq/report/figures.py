@@ -4,6 +4,7 @@ A chart whose numbers the run does not have is empty markup, and the page leaves
 """
 
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,9 @@ from dupq.report import charts
 from dupq.report.charts import Bar, Mark
 from dupq.report.formats import counted, number, score, share, words
 from dupq.report.streaming import Histogram
-from dupq.runs.records import KnownMeasures, LinkQuality, LinksOf, Metrics, PlantedMeasures
+from dupq.runs.records import TITLE_WORDS, KnownMeasures, LinkQuality, LinksOf, Metrics, PlantedMeasures
 
-_GROUPS = 20  # of recall by site
+SITES = 20  # of recall by site
 _FUNNEL = [
     ("questions", "Questions", "one"),
     ("exact_copies", "Exact copies of another", "one"),
@@ -89,17 +90,22 @@ def reliability(links: LinkQuality) -> Markup:
 
 
 def recall_by_site(links: LinkQuality) -> Markup:
-    """The share of the test links in one cluster, by the site of the left question."""
-    return _recall("Known duplicates in one cluster, by site", links.get("by_site") or {}, "{}")
+    """The share of the test links in one cluster, by the left question's site; of the sites with the most links."""
+    sites = links.get("by_site") or {}
+    if len(sites) < 2:
+        return Markup("")
+    largest = sorted(sites, key=lambda site: (-sites[site]["links"], site))[:SITES]
+    return _recall("Known duplicates in one cluster, by site", {site: sites[site] for site in largest})
 
 
 def recall_by_title(links: LinkQuality) -> Markup:
     """The same by the length of its title."""
-    groups = links.get("by_title_words") or {}
+    groups = {int(name): row for name, row in (links.get("by_title_words") or {}).items()}
+    begins = sorted({*TITLE_WORDS, *groups})  # empty groups are not in the metrics
+    ends = dict(pairwise(begins))
     return _recall(
         "Known duplicates in one cluster, by length of title",
-        dict(sorted(groups.items(), key=lambda group: int(group[0]))),
-        "{} words and more",
+        {_title_length(begin, ends.get(begin)): groups[begin] for begin in sorted(groups)},
     )
 
 
@@ -156,17 +162,16 @@ def cluster_sizes(counts: Histogram) -> Markup:
     return _bars("Clusters by number of questions", "Clusters of each size.", records)
 
 
-def _recall(title: str, groups: Mapping[str, LinksOf], label: str) -> Markup:
+def _title_length(begin: int, end: int | None) -> str:
+    return f"{begin} words and more" if end is None else f"{max(begin, 1)} to {end - 1} words"
+
+
+def _recall(title: str, groups: Mapping[str, LinksOf]) -> Markup:
     records = [
-        Bar(
-            label.format(name),
-            row["in_one_cluster"],
-            f"{share(row['in_one_cluster'])} of {counted(row['links'], 'link')}",
-        )
+        Bar(name, row["in_one_cluster"], f"{share(row['in_one_cluster'])} of {counted(row['links'], 'link')}")
         for name, row in groups.items()
     ]
-    shown = sorted(records, key=lambda bar: -bar.value)[:_GROUPS] if len(records) > _GROUPS else records
-    return _bars(title, "Of the links of the test part.", shown, 1)
+    return _bars(title, "Of the links of the test part.", records, 1)
 
 
 def _bars(title: str, description: str, records: list[Bar], maximum: float | None = None) -> Markup:

@@ -4,17 +4,16 @@ A pass holds one file, counts, and the rows that will be shown. The same run giv
 order ends in the key of its rows.
 """
 
-from collections import defaultdict
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dupq.report.axes import round_edges
+from dupq.report.explorer.contents import Contents, Text, clusters_of, least_probable
 from dupq.report.streaming import Histogram, Order, Selection
-from dupq.runs.reader import Key, Question, Run, TableRow
+from dupq.runs.reader import Key, Run, TableRow, ends_of
 
 SOURCES = ("exact", "near_duplicate", "encoder", "known_link")
 CLUSTERS_SHOWN = 10  # in each list
@@ -47,13 +46,6 @@ class Pair:
     similarity: float | None
     probability: float
     known_link: bool | None
-
-
-class _Member(NamedTuple):
-    """A question of a cluster."""
-
-    key: Key
-    is_canonical: bool
 
 
 @dataclass(frozen=True)
@@ -96,14 +88,14 @@ class Findings:
     below: list[Pair]
     largest: list[Cluster]
     certain: list[Cluster]
-    questions: dict[Key, Question]
+    texts: dict[Key, Text]  # of questions
 
 
 class PairSurvey:
     """One pass over the pairs: counts, histograms, and the pairs at the top and round the threshold."""
 
     def __init__(self, threshold: float | None, scores: tuple[float, float]) -> None:
-        """Without a threshold every pair joins, and none is near it; `scores` are the encoder's lowest and highest."""
+        """Without a threshold no pair is near it; `scores` are the encoder's lowest and highest."""
         self.counts = {source: SourceCount(source) for source in SOURCES}
         self.probabilities = Histogram(_PROBABILITY_EDGES)
         self.similarities = Histogram(round_edges(*scores, _SIMILARITY_BINS))
@@ -175,38 +167,53 @@ class ClusterSurvey:
         return self._certain.rows()
 
 
-def gather(run: Run) -> Findings:
-    """The findings of `run`.
+@dataclass(frozen=True)
+class Survey:
+    """What was found in passes over all pairs and clusters, before the contents of what is shown are read."""
+
+    pairs: PairSurvey
+    clusters: ClusterSurvey
+
+    @property
+    def cluster_ids(self) -> set[str]:
+        """The clusters to be shown."""
+        return {row["cluster_id"] for row in self.clusters.largest() + self.clusters.certain()}
+
+    @property
+    def keys(self) -> set[Key]:
+        """The questions of the pairs to be shown."""
+        return {key for pair in self.pairs.above() + self.pairs.below() for key in (pair.left, pair.right)}
+
+    def findings(self, held: Contents) -> Findings:
+        """All of the findings; `held` has what is to be shown."""
+        return Findings(
+            sources=list(self.pairs.counts.values()),
+            probabilities=self.pairs.probabilities,
+            similarities=self.pairs.similarities,
+            known=self.pairs.known,
+            jaccards=self.pairs.jaccards,
+            cluster_sizes=self.clusters.sizes,
+            above=self.pairs.above(),
+            below=self.pairs.below(),
+            largest=[_cluster(row, held) for row in self.clusters.largest()],
+            certain=[_cluster(row, held) for row in self.clusters.certain()],
+            texts=held.texts,
+        )
+
+
+def survey(run: Run) -> Survey:
+    """The survey of `run`.
 
     A cluster's weakest link is no stronger than its strongest pair, so the most certain of the clusters that
     the encoder joined are found among those of its surest pairs.
     """
-    threshold = run.metrics.get("threshold")
-    pairs = PairSurvey(threshold, _score_range(run))
+    pairs = PairSurvey(run.metrics.get("threshold"), _score_range(run))
     for table in run.pairs.files():
         pairs.add(table)
-    clusters = ClusterSurvey(_clusters_of(run, pairs.surest()))
+    clusters = ClusterSurvey(clusters_of(run, {pair.left for pair in pairs.surest()}))
     for table in run.cluster_stats.files():
         clusters.add(table)
-    largest, certain = clusters.largest(), clusters.certain()
-    members = _members(run, {row["cluster_id"] for row in largest + certain})
-    evidence = _evidence(run, members, threshold)
-    above, below = pairs.above(), pairs.below()
-    shown = {member.key for some in members.values() for member in some}
-    shown |= {key for pair in above + below for key in (pair.left, pair.right)}
-    return Findings(
-        sources=list(pairs.counts.values()),
-        probabilities=pairs.probabilities,
-        similarities=pairs.similarities,
-        known=pairs.known,
-        jaccards=pairs.jaccards,
-        cluster_sizes=clusters.sizes,
-        above=above,
-        below=below,
-        largest=[_cluster(row, members, evidence) for row in largest],
-        certain=[_cluster(row, members, evidence) for row in certain],
-        questions=run.titles(shown),
-    )
+    return Survey(pairs, clusters)
 
 
 def _score_range(run: Run) -> tuple[float, float]:
@@ -217,89 +224,30 @@ def _score_range(run: Run) -> tuple[float, float]:
 
 
 def _joins(pairs: pa.Table, threshold: float | None) -> pa.ChunkedArray:
-    verified = pc.not_equal(pairs["source"], "encoder")
+    """The pairs in one cluster, without those of the encoder below the threshold."""
     if threshold is None:
-        return pc.or_(verified, True)
-    over = pc.greater_equal(pairs["probability"], pa.scalar(threshold, pa.float32()))
-    return pc.and_(pc.fill_null(pc.or_kleene(verified, over), False), pairs["joined"])
+        return pairs["joined"]
+    above = pc.greater_equal(pairs["probability"], pa.scalar(threshold, pa.float32()))
+    return pc.and_(pc.or_(pc.not_equal(pairs["source"], "encoder"), above), pairs["joined"])
 
 
 def _true(mask: pa.ChunkedArray) -> int:
     return pc.sum(mask).as_py() or 0
 
 
-def _clusters_of(run: Run, pairs: list[Pair]) -> set[str]:
-    """The clusters that hold both questions of a pair."""
-    keys = {key for pair in pairs for key in (pair.left, pair.right)}
-    ids = _id_set(keys)
-    cluster_by_key: dict[Key, str] = {}
-    for table in run.clusters.files(["site", "question_id", "cluster_id"]):
-        rows = table.filter(pc.is_in(table["question_id"], ids)).to_pylist()
-        cluster_by_key.update({_key(row): row["cluster_id"] for row in rows if _key(row) in keys})
-    return {cluster_by_key[pair.left] for pair in pairs if _together(pair, cluster_by_key)}
-
-
-def _members(run: Run, cluster_ids: set[str]) -> dict[str, list[_Member]]:
-    """The first questions of each cluster, the canonical one before all."""
-    order: Order = [("is_canonical", "descending"), ("site", "ascending"), ("question_id", "ascending")]
-    selections = {cluster_id: Selection(QUESTIONS_SHOWN, order) for cluster_id in sorted(cluster_ids)}
-    wanted = pa.array(list(selections), pa.string())
-    for table in run.clusters.files():
-        members = table.filter(pc.is_in(table["cluster_id"], wanted))
-        for cluster_id in pc.unique(members["cluster_id"]).to_pylist():
-            selections[cluster_id].add(members.filter(pc.equal(members["cluster_id"], cluster_id)))
-    return {
-        cluster_id: [_Member(_key(row), row["is_canonical"]) for row in selection.rows()]
-        for cluster_id, selection in selections.items()
-    }
-
-
-def _evidence(run: Run, members: dict[str, list[_Member]], threshold: float | None) -> dict[str, list[Pair]]:
-    """The joining pairs between the questions shown of each cluster, the weakest first."""
-    cluster_by_key = {member.key: cluster_id for cluster_id, some in members.items() for member in some}
-    ids = _id_set(set(cluster_by_key))
-    found: dict[str, list[Pair]] = defaultdict(list)
-    for table in run.pairs.files():
-        inside = pc.and_(pc.is_in(table["question_id_left"], ids), pc.is_in(table["question_id_right"], ids))
-        for row in table.filter(pc.and_(inside, _joins(table, threshold))).to_pylist():
-            pair = _pair(row)
-            if _together(pair, cluster_by_key):
-                found[cluster_by_key[pair.left]].append(pair)
-    return {
-        cluster_id: sorted(pairs, key=lambda pair: (pair.probability, pair.left, pair.right, pair.source))
-        for cluster_id, pairs in found.items()
-    }
-
-
-def _together(pair: Pair, cluster_by_key: dict[Key, str]) -> bool:
-    return pair.left in cluster_by_key and cluster_by_key[pair.left] == cluster_by_key.get(pair.right)
-
-
-def _id_set(keys: set[Key]) -> pa.Array:
-    return pa.array(sorted({question_id for _, question_id in keys}), pa.int64())
-
-
-def _key(row: TableRow) -> Key:
-    return row["site"], row["question_id"]
-
-
 def _pair(row: TableRow) -> Pair:
-    return Pair(
-        left=(row["site_left"], row["question_id_left"]),
-        right=(row["site_right"], row["question_id_right"]),
-        source=row["source"],
-        jaccard=row["jaccard"],
-        similarity=row["similarity"],
-        probability=row["probability"],
-        known_link=row["known_link"],
-    )
+    left, right = ends_of(row)
+    more = ("source", "jaccard", "similarity", "probability", "known_link")
+    return Pair(left, right, **{name: row[name] for name in more})
 
 
-def _cluster(stats: TableRow, members: dict[str, list[_Member]], evidence: dict[str, list[Pair]]) -> Cluster:
-    some = members[stats["cluster_id"]]
+def _cluster(stats: TableRow, held: Contents) -> Cluster:
+    own = held.members.get(stats["cluster_id"])
+    questions = own.keys[:QUESTIONS_SHOWN] if own else []
+    inside = [row for row in held.pairs.get(stats["cluster_id"], []) if set(ends_of(row)) <= set(questions)]
     return Cluster(
         **stats,
-        canonical=next((member.key for member in some if member.is_canonical), None),
-        questions=[member.key for member in some],
-        pairs=evidence.get(stats["cluster_id"], [])[:PAIRS_SHOWN],
+        canonical=questions[0] if questions else None,
+        questions=questions,
+        pairs=[_pair(row) for row in least_probable(inside)[:PAIRS_SHOWN]],
     )

@@ -14,11 +14,13 @@ from markupsafe import Markup
 
 from dupq import storage
 from dupq.report import assets, caps, charts, figures, findings, formats
-from dupq.report.explorer.data import explorer_data, script_text
+from dupq.report.explorer import contents
+from dupq.report.explorer.contents import Text
+from dupq.report.explorer.data import BUDGET, chosen, explorer_data, script_text
 from dupq.report.findings import Findings
 from dupq.report.links import link
 from dupq.report.summary import decided_by
-from dupq.runs.reader import Key, Question, Run, open_run
+from dupq.runs.reader import Key, Run, open_run
 from dupq.runs.records import ManifestStage, Metrics
 
 TITLE_LENGTH = 200  # characters of a title that are shown
@@ -80,8 +82,14 @@ def render(run_uri: str) -> str:
 
 
 def _render(run: Run) -> str:
-    found = findings.gather(run)
-    return _environment().get_template("page.html.jinja").render(_context(run, found))
+    return _environment().get_template("page.html.jinja").render(_context(run, *gathered(run)))
+
+
+def gathered(run: Run, budget: int = BUDGET) -> tuple[Findings, dict[str, object]]:
+    """The findings, and the explorer's data of about `budget` characters; what both show of clusters is read once."""
+    survey, show = findings.survey(run), chosen(run)
+    held = contents.gather(run, survey.cluster_ids | show.cluster_ids, survey.keys | show.keys)
+    return survey.findings(held), explorer_data(run, show, held, budget)
 
 
 @functools.cache
@@ -98,10 +106,9 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
-def _context(run: Run, found: Findings) -> dict[str, object]:
+def _context(run: Run, found: Findings, explorer: dict[str, object]) -> dict[str, object]:
     metrics, stages = run.metrics, run.manifest.get("stages") or []
     known, links = metrics.get("known_duplicates"), metrics.get("links")
-    explorer = explorer_data(run)
     script, css = assets.script(), assets.styles()
     return {
         "policy": assets.policy(script, css),
@@ -120,13 +127,14 @@ def _context(run: Run, found: Findings) -> dict[str, object]:
         "settings": _settings(run.config, metrics),
         "sites": _sites(metrics),
         "sites_shown": SITES_SHOWN,
+        "recall_sites": figures.SITES,
         "stages": stages,
         "longest": max((stage.get("seconds") or 0 for stage in stages), default=0),
         "largest_memory": max((stage.get("peak_memory_mb") or 0 for stage in stages), default=0),
         "caps": _caps(stages),
         "drift": metrics.get("drift"),
         "found": found,
-        "entry": lambda key: _entry(key, found.questions.get(key)),
+        "entry": lambda key: _entry(key, found.texts.get(key)),
         "meter": charts.meter,
         "charts": {
             "funnel": figures.funnel(metrics),
@@ -145,13 +153,13 @@ def _context(run: Run, found: Findings) -> dict[str, object]:
     }
 
 
-def _entry(key: Key, question: Question | None) -> Entry:
+def _entry(key: Key, question: Text | None) -> Entry:
     site, question_id = key
     title, note = _clip(question)
     return Entry(site, question_id, title, note, question.score if question else None, link(key))
 
 
-def _clip(question: Question | None) -> tuple[str, str]:
+def _clip(question: Text | None) -> tuple[str, str]:
     """A title to be shown, and a remark where it is not the whole title."""
     if question is None:
         return "Question", "not in the question tables"

@@ -2,7 +2,7 @@
 
 from dupq import storage
 from dupq.runs.reader import read_metrics
-from dupq.runs.records import Calibration, KnownMeasures, Metrics, PlantedMeasures
+from dupq.runs.records import Calibration, KnownMeasures, LinkQuality, Metrics, PlantedMeasures
 
 
 def summary(run_uri: str) -> str:
@@ -17,6 +17,7 @@ def summary(run_uri: str) -> str:
         f"clusters          {metrics['clusters']:>12,} of {metrics['questions_in_clusters']:,} questions,"
         f" the largest of {metrics['largest_cluster']:,}",
         *_quality(metrics.get("known_duplicates")),
+        *_links(metrics.get("links")),
         *_planted(metrics.get("planted")),
         f"run               {run_uri}",
         f"report            {storage.join(run_uri, 'report.html')}",
@@ -53,6 +54,16 @@ def _quality(known: KnownMeasures | None) -> list[str]:
         for name, values in retrieval.items()
     ]
     return [f"known duplicates  {known['test_queries']:>12,} never trained on: {', '.join(shown)}"]
+
+
+def _links(links: LinkQuality | None) -> list[str]:
+    if not links:
+        return []
+    count, together, found = links["test_links"], 100 * links["in_one_cluster"], 100 * links["in_pairs"]
+    return [
+        f"known links       {count:>12,} never fitted on: {together:.1f} % in one cluster at this threshold,"
+        f" {found:.1f} % among the candidate pairs"
+    ]
 
 
 def _planted(planted: dict[str, PlantedMeasures | None] | None) -> list[str]:

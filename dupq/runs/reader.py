@@ -3,7 +3,7 @@
 The report opens runs here; `dupq.open_run` adds what notebooks need (dupq/api/runs.py).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -111,15 +111,19 @@ class Run:
 
     def titles(self, keys: Iterable[Key]) -> dict[Key, Question]:
         """The questions of `keys` from the archive that the run read; ones no longer there are left out."""
+        rows = self.question_rows(keys, ["title", "score"])
+        return {key: Question(row["title"], row["score"]) for key, row in rows}
+
+    def question_rows(self, keys: Iterable[Key], columns: list[str]) -> Iterator[tuple[Key, TableRow]]:
+        """`columns` of `keys` in the archive, as far as they are still there; one shard is in memory."""
         wanted: dict[str, set[int]] = {}
         for site, question_id in keys:
             wanted.setdefault(site, set()).add(question_id)
-        found: dict[Key, Question] = {}
         for file in table_files(self.manifest["inputs"]["questions"]):
             its_site = site_in(file.uri)
             if its_site is not None and its_site in wanted:
-                found.update(_questions(its_site, file.uri, wanted[its_site]))
-        return found
+                for row in _rows_of(file.uri, wanted[its_site], columns):
+                    yield (its_site, row["question_id"]), row
 
 
 def ends_of(row: TableRow) -> tuple[Key, Key]:
@@ -167,11 +171,10 @@ def place_of(uri: str) -> str:
     return place
 
 
-def _questions(site: str, uri: str, question_ids: set[int]) -> dict[Key, Question]:
+def _rows_of(uri: str, question_ids: set[int], columns: list[str]) -> list[TableRow]:
     wanted = pa.array(sorted(question_ids), pa.int64())
     ids = storage.read_table(uri, tables.QUESTIONS, ["question_id"])
     if not pc.any(pc.is_in(ids["question_id"], wanted)).as_py():
-        return {}
-    shard = storage.read_table(uri, tables.QUESTIONS, ["question_id", "title", "score"])
-    rows = shard.filter(pc.is_in(shard["question_id"], wanted)).to_pylist()
-    return {(site, row["question_id"]): Question(row["title"], row["score"]) for row in rows}
+        return []
+    shard = storage.read_table(uri, tables.QUESTIONS, ["question_id", *columns])
+    return shard.filter(pc.is_in(shard["question_id"], wanted)).to_pylist()

@@ -6,6 +6,8 @@ from typing_extensions import TypedDict
 
 from dupq.json_files import Time
 
+TITLE_WORDS = (0, 4, 8, 12)  # where groups of titles by their number of words begin
+
 
 class Output(TypedDict):
     """A file as it was written."""
@@ -141,6 +143,7 @@ class LinkQuality(TypedDict, total=False):
 
     test_links: int
     in_one_cluster: float
+    in_pairs: float  # the share that is among the candidate pairs
     thresholds: list[Choice]
     calibration: Reliability
     by_site: dict[str, LinksOf]

@@ -43,6 +43,11 @@ class Vocabulary:
         """The number of ids: words, padding and unknown, and those that other words share."""
         return len(self.words) + FIRST_WORD + self.hashed
 
+    def word(self, number: int) -> str:
+        """The word of an id, for readers: "a rare word" for an id that rare words share."""
+        place = number - FIRST_WORD
+        return self.words[place] if 0 <= place < len(self.words) else "a rare word"
+
     def ids(self, text: str, maximum: int) -> np.ndarray:
         """The ids (int32) of the first `maximum` words that the encoder reads of a stored text.
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pyarrow as pa
-from fabricated_run import CS, PAIR, QUESTIONS, TRAVEL, TRIPLE, Key, build_run, cluster_id
+from fabricated_run import COPIES, CS, PAIR, QUESTIONS, TRAVEL, TRIPLE, Key, build_run, cluster_id
 from scipy import sparse
 
 from dupq import storage, tables
@@ -12,6 +12,7 @@ from dupq.neighbours.embeddings import Embeddings
 from dupq.runs.embeddings import write_embeddings
 from dupq.settings import config
 from dupq.text.keys import Sites
+from dupq.text.vocabulary import Vocabulary
 
 ASKED = [(TRIPLE[0], TRIPLE[1]), (TRIPLE[1], TRIPLE[2]), (PAIR[0], PAIR[1]), ((CS, 34), (TRAVEL, 8))]
 WORDS = ["halt", "<b>bold</b>", "oven"]
@@ -52,13 +53,24 @@ def _write_sample(run: str, sites: Sites) -> None:
 
 
 def _write_changes(run: str) -> None:
-    row = {"kind": "new", "cluster_id": cluster_id(PAIR), "size": 2, "previous_size": 0, "shared": 0}
-    table = pa.Table.from_pylist([row], tables.CHANGED_CLUSTERS)
+    kinds = [("new", PAIR), ("gone", None), ("merged", TRIPLE), ("merged", TRIPLE), ("split", TRIPLE)]
+    kinds.append(("shrunk", COPIES))
+    rows = [
+        {
+            "kind": kind,
+            "cluster_id": cluster_id(keys) if keys else None,
+            "size": len(keys or []),
+            "previous_size": 2,
+            "shared": 1,
+        }
+        for kind, keys in kinds
+    ]
+    table = pa.Table.from_pylist(rows, tables.CHANGED_CLUSTERS)
     storage.write_table(storage.join(run, "changes", "part-00000.parquet"), table, tables.CHANGED_CLUSTERS)
 
 
 def _write_encoder(run: str, encoder: str, sites: Sites) -> None:
-    """No network: what the report reads of an encoder, and vectors and bags that are the same for all questions."""
+    """No network: what the report reads of an encoder, and the same vectors and bags, but for one bag."""
     description = {
         "format": 3,
         "settings": config.to_dict(config.load()),
@@ -69,10 +81,11 @@ def _write_encoder(run: str, encoder: str, sites: Sites) -> None:
         "metrics": {},
     }
     storage.write_json(storage.join(encoder, "encoder.json"), description)
-    storage.write_bytes(storage.join(encoder, "vocabulary.txt"), "\n".join(WORDS).encode())
+    storage.write_bytes(storage.join(encoder, "vocabulary.txt"), Vocabulary(WORDS).to_bytes())
     keys = np.sort(np.array([_key(sites, key) for key in QUESTIONS]))
     vectors = np.tile(np.array([[0.6, 0.8]], np.float16), (len(keys), 1))
-    bags = np.tile(np.array([[0, 0, 0.6, 0.8]], np.float32), (len(keys), 1))
+    bags = np.tile(np.array([[0, 0, 0.6, 0.8, 0]], np.float32), (len(keys), 1))
+    bags[keys == _key(sites, TRIPLE[0])] = [0, 0, 0, 0, 1]
     embedded = Embeddings(keys, vectors, sparse.csr_array(bags))
     write_embeddings(storage.join(run, "embeddings", "part-00000.parquet"), embedded, sites)
     manifest = storage.read_json(storage.join(run, "manifest.json"))

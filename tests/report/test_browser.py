@@ -87,7 +87,7 @@ def test_search_finds_all_words_in_any_title_of_a_cluster(opened: Any) -> None:
     assert found(opened) == "0 clusters found"
     assert "No cluster is like that" in opened.inner_text("#cluster")
     opened.click("button[type=reset]")
-    opened.wait_for_function("document.getElementById('found').textContent === '4 clusters found'")
+    opened.locator("#found", has_text="4 clusters found").wait_for()
 
 
 FILTERS = [
@@ -99,6 +99,10 @@ FILTERS = [
     ("evidence", "encoder", 2),
     ("evidence", "known", 1),
     ("change", "new", 1),
+    ("change", "any", 3),
+    ("change", "merged", 1),
+    ("change", "split", 1),
+    ("change", "shrunk", 1),
     ("change", "grown", 0),
 ]
 
@@ -143,6 +147,28 @@ def test_another_pair_of_a_cluster_is_compared_when_chosen(opened: Any) -> None:
     assert f"Questions {one} and {other}".upper() in opened.inner_text("#cluster").upper()
 
 
+def test_a_cluster_stays_as_it_is_while_it_is_found(opened: Any) -> None:
+    opened.fill("input[name=search]", "مسألة")
+    opened.locator("#cluster button.pair").nth(2).click()
+    opened.fill("input[name=search]", "ما هي مسألة")
+    assert opened.locator("#cluster button.pair").nth(2).get_attribute("aria-pressed") == "true"
+    opened.click("button[type=reset]")
+    opened.locator("#found", has_text="4 clusters found").wait_for()
+    assert opened.locator("#cluster button.pair").nth(2).get_attribute("aria-pressed") == "true"
+    current = opened.locator("#cluster-list [aria-current]")
+    assert current.locator(".title").inner_text() == opened.inner_text("#cluster h3")
+    opened.fill("input[name=search]", "question 33")
+    assert current.locator(".title").inner_text() == opened.inner_text("#cluster h3")
+
+
+def test_a_pair_is_explained_by_what_is_known_of_it(opened: Any) -> None:
+    opened.fill("input[name=search]", "مسألة")
+    opened.locator("#cluster tr", has_text="0.960").locator("button").click()  # its bags share no word
+    said = opened.inner_text("#cluster")
+    assert "They share no stem that the encoder counts." in said
+    assert "the shared rare words of titles (0.500) and texts (0.250), the tags (–), and more" in said
+
+
 def test_shared_words_are_marked_and_shared_shingles_more(opened: Any) -> None:
     opened.select_option("select[name=size]", "most")
     opened.locator("#cluster button.pair").nth(10).click()  # "Question 11 about cs" and "Question 12 about cs"
@@ -165,7 +191,11 @@ def test_the_slider_says_what_another_threshold_gives(opened: Any) -> None:
     slider = opened.locator("#threshold")
     assert opened.inner_text("#threshold-value") == "0.80"
     assert [opened.inner_text(f"#there-{name}") for name in ("pairs", "clusters", "questions")] == ["3", "4", "32"]
+    assert opened.inner_text("#there-expected") == "91.7 %"
     slider.focus()
+    opened.keyboard.press("End")
+    assert [opened.inner_text(f"#there-{name}") for name in ("pairs", "expected")] == ["0", "–"]
+    slider.fill("70")
     opened.keyboard.press("ArrowLeft")
     opened.keyboard.press("ArrowLeft")
     assert opened.inner_text("#there-pairs") == "4"
@@ -212,6 +242,21 @@ def test_verdicts_stay_when_the_page_is_opened_again(opened: Any) -> None:
     opened.reload()
     opened.wait_for_selector("html[data-ready]")
     assert "2 judged: 0 same, 1 different, 1 unsure" in opened.inner_text("#judge-progress")
+
+
+def test_a_held_key_judges_one_pair(opened: Any) -> None:
+    opened.locator("#judge-panel").focus()
+    for _ in range(3):
+        opened.keyboard.down("s")  # again and again without "up": the key repeats
+    opened.keyboard.up("s")
+    assert "2 judged: 1 same, 0 different, 1 unsure" in opened.inner_text("#judge-progress")
+
+
+def test_what_the_browser_keeps_as_unjudged_leaves_the_verdicts_of_the_run(opened: Any) -> None:
+    opened.evaluate("localStorage.setItem('dupq-verdicts-fabricated', JSON.stringify(['same', '', '', '']))")
+    opened.reload()
+    opened.wait_for_selector("html[data-ready]")
+    assert "2 judged: 1 same, 0 different, 1 unsure" in opened.inner_text("#judge-progress")
 
 
 def test_keys_do_nothing_outside_the_box(opened: Any) -> None:

@@ -3,6 +3,8 @@
 import base64
 import hashlib
 import json
+from collections import Counter
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from explored_run import ASKED, build_explored_run
-from fabricated_run import BAD_SITE, CS, LARGE, PAIR, QUESTIONS, TITLES, TRAVEL, TRIPLE, cluster_id
+from fabricated_run import BAD_SITE, COPIES, CS, LARGE, PAIR, QUESTIONS, TITLES, TRAVEL, TRIPLE, cluster_id
 from lxml import html
 from scipy import sparse
 
@@ -21,9 +23,10 @@ from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.measure import Measure
 from dupq.report import page
 from dupq.report.explorer import choice, contents, thresholds
-from dupq.report.explorer.data import explorer_data, script_text
-from dupq.runs.reader import open_run
-from dupq.runs.table_view import in_memory
+from dupq.report.explorer.data import script_text
+from dupq.runs.reader import Run, open_run
+from dupq.runs.table_view import TableView, in_memory
+from dupq.text.keys import Sites
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +36,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def data(run: str) -> dict:
-    return explorer_data(open_run(run))
+    return page.gathered(open_run(run))[1]
 
 
 def cluster(data: dict, keys: list) -> dict:
@@ -105,10 +108,24 @@ def test_only_sites_that_are_host_names_are_linked(data: dict) -> None:
     assert {site["name"]: site["linked"] for site in data["sites"]} == {CS: True, TRAVEL: True, BAD_SITE: False}
 
 
+def test_a_run_on_the_folder_of_one_site_shows_its_questions(tmp_path: Path) -> None:
+    own = build_explored_run(str(tmp_path))
+    manifest = storage.read_json(storage.join(own, "manifest.json"))
+    manifest["inputs"]["questions"] += f"/site={CS}"
+    storage.write_json(storage.join(own, "manifest.json"), manifest)
+    said = contents.texts(open_run(own), {(CS, 1), (TRAVEL, 5)})
+    assert {key: text.title for key, text in said.items()} == {(CS, 1): TITLES[(CS, 1)]}
+
+
 def test_changes_since_the_last_run_are_told(data: dict) -> None:
     assert data["compared"]
-    assert cluster(data, PAIR)["change"] == "new"
-    assert cluster(data, TRIPLE)["change"] is None
+    assert cluster(data, PAIR)["changes"] == ["new"]
+    assert cluster(data, TRIPLE)["changes"] == ["merged", "split"]
+    assert cluster(data, LARGE)["changes"] == []
+
+
+def test_whatever_changed_is_taken(run: str) -> None:
+    assert choice._changed(open_run(run), 9).to_pylist() == sorted(map(cluster_id, (PAIR, TRIPLE, COPIES)))
 
 
 def test_the_sample_is_in_the_order_of_its_sheet_with_its_verdicts(data: dict) -> None:
@@ -118,13 +135,24 @@ def test_the_sample_is_in_the_order_of_its_sheet_with_its_verdicts(data: dict) -
 
 
 def test_a_run_beyond_the_budget_is_shown_in_part(run: str) -> None:
-    small = explorer_data(open_run(run), budget=3_000)
+    small = page.gathered(open_run(run), budget=3_000)[1]
     assert 0 < len(small["clusters"]) < 4
-    assert small["all"] == {"clusters": 4, "questions": 32}
     places = {place for one in small["clusters"] for place in one["questions"]} | {
         p for r in small["review"] for p in r[:2]
     }
     assert places == set(range(len(small["questions"])))  # none is held that is not shown
+
+
+def test_tables_are_read_as_often_as_the_docs_say(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    passes: Counter[str] = Counter()
+    files, question_rows = TableView.files, Run.question_rows
+    monkeypatch.setattr(
+        TableView, "files", lambda view, *of: passes.update([Path(view.place).name]) or files(view, *of)
+    )
+    monkeypatch.setattr(Run, "question_rows", lambda *of: passes.update(["questions"]) or question_rows(*of))
+    page.gathered(open_run(run))
+    often = {"pairs": 5, "clusters": 3, "cluster_stats": 2, "changes": 2, "embeddings": 1, "questions": 1}
+    assert passes == often
 
 
 def test_the_page_says_how_much_of_the_run_it_holds(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +160,7 @@ def test_the_page_says_how_much_of_the_run_it_holds(run: str, monkeypatch: pytes
         return " ".join(html.fromstring(page.render(run)).get_element_by_id("explore").text_content().split())
 
     assert "All 4 clusters of the run are here." in text()
-    monkeypatch.setattr(page, "explorer_data", lambda run: explorer_data(run, budget=3_000))
+    monkeypatch.setattr(page, "gathered", partial(page.gathered, budget=3_000))
     assert "of the run's 4 clusters are here" in text()
 
 
@@ -156,12 +184,24 @@ def test_a_cluster_with_too_many_pairs_stays_connected_and_keeps_the_least_proba
         for left in range(30)
         for right in range(left + 1, 30)
     ]
-    shown = contents._telling(rows)
+    shown = contents.telling(rows)
     assert len(shown) == contents.PAIRS < len(rows)
     graph = nx.Graph([(row["question_id_left"], row["question_id_right"]) for row in shown])
     assert nx.number_connected_components(graph) == 1
     assert graph.number_of_nodes() == 30
     assert shown[0] == min(rows, key=lambda row: row["probability"])
+
+
+@pytest.mark.parametrize("body", ["<p>" + "word " * 5_000, "word " * 5_000, "a <b>word</b> " * 600 + "<i" * 4_000])
+def test_an_excerpt_of_a_long_body_with_few_tags_is_its_beginning(body: str) -> None:
+    said = contents.excerpt(body)
+    assert len(said) == contents.EXCERPT + 1
+    assert "word" in said
+
+
+def test_an_excerpt_ends_in_no_unfinished_tag() -> None:
+    body = "<p>word</p>" + " " * (contents._HTML - 20) + "<a href='somewhere'>this</a>" + " " * 100
+    assert contents.excerpt(body) == "word…"
 
 
 def test_an_excerpt_is_plain_text_of_limited_length() -> None:
@@ -185,37 +225,102 @@ def test_vectors_and_words_add_up_to_the_score(kind: str) -> None:
     assert parts.score == pytest.approx(parts.dense + sum(value for _, value in parts.words), abs=1e-12)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_thresholds_count_the_components_that_networkx_finds(seed: int) -> None:
+def random_pairs(seed: int) -> list[dict]:
     generator = np.random.default_rng(seed)
     ends = np.sort(generator.integers(1, 60, (80, 2)), axis=1)
     ends = ends[ends[:, 0] < ends[:, 1]]
     is_near = generator.random(len(ends)) < 0.1
-    rows = [
+    return [
         {
             "site_left": CS,
             "question_id_left": left,
             "site_right": CS,
             "question_id_right": right,
             "source": "near_duplicate" if near else "encoder",
-            "probability": 1.0 if near else round(float(generator.random()), 2),
+            "probability": 1.0 if near else round(0.95 * float(generator.random()), 2),
             "joined": near,
             "known_link": bool(left % 3 == 0),
         }
         for (left, right), near in zip(ends.tolist(), is_near.tolist(), strict=True)
     ]
-    run = SimpleNamespace(
-        metrics={"sites": {CS: 60}}, pairs=in_memory("pairs", pa.Table.from_pylist(rows, tables.PAIRS))
-    )
-    found = thresholds.at_thresholds(run)  # type: ignore[arg-type]
+
+
+def survey(rows: list[dict], threshold: float | None = None) -> thresholds.Steps | None:
+    pairs = in_memory("pairs", pa.Table.from_pylist(rows, tables.PAIRS))
+    run = SimpleNamespace(metrics={"sites": {CS: 60}, "threshold": threshold}, pairs=pairs)
+    return thresholds.at_thresholds(run)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("most", [thresholds.PAIRS, 40])
+def test_thresholds_count_the_components_that_networkx_finds(
+    seed: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(thresholds, "PAIRS", most)
+    rows = random_pairs(seed)
+    found = survey(rows, 0.445)
+    encoders = [row for row in rows if row["source"] == "encoder"]
     for place, threshold in enumerate(found["threshold"]):
-        above = [r for r in rows if r["source"] == "encoder" and np.float32(r["probability"]) >= np.float32(threshold)]
+        above = [row for row in encoders if np.float32(row["probability"]) >= np.float32(threshold)]
         graph = nx.Graph([(r["question_id_left"], r["question_id_right"]) for r in above])
         graph.add_edges_from((r["question_id_left"], r["question_id_right"]) for r in rows if r["joined"])
         sizes = [len(some) for some in nx.connected_components(graph)]
         expected = (len(above), sum(r["known_link"] for r in above), len(sizes), sum(sizes), max(sizes, default=0))
         columns = ("pairs", "known", "clusters", "questions", "largest")
         assert tuple(found[name][place] for name in columns) == expected
+    assert found["run_known"] == sum(r["known_link"] for r in encoders if r["probability"] >= 0.445)
+
+
+def test_the_precision_of_no_pairs_is_unknown() -> None:
+    rows = random_pairs(0)
+    found = survey(rows)
+    assert found["pairs"][-1] == 0
+    assert found["expected"][-1] is None
+    probabilities = [row["probability"] for row in rows if row["source"] == "encoder" and row["probability"] >= 0.1]
+    assert found["expected"][0] == pytest.approx(np.mean(probabilities), abs=1e-4)
+
+
+def test_known_links_of_a_run_without_links_are_unknown() -> None:
+    found = survey([{**row, "known_link": None} for row in random_pairs(0)], 0.5)
+    assert set(found["known"]) == {None}
+    assert found["run_known"] is None
+
+
+@pytest.mark.parametrize("files", [1, 7])
+def test_no_more_pairs_are_held_than_there_is_room_for(files: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(thresholds, "PAIRS", 40)
+    rows = random_pairs(1)
+    survey = thresholds._Survey(Sites([CS]), None)
+    for place in range(files):
+        survey.add(pa.Table.from_pylist(rows[place::files], tables.PAIRS), "pairs")
+    steps = [int(100 * row["probability"] + 1e-6) if row["source"] == "encoder" else 100 for row in rows]
+    assert sum(map(len, (own for _, own in survey._pieces))) == sum(step >= survey.first for step in steps) <= 40
+    assert sum(step >= survey.first - 1 for step in steps) > 40
+    assert survey.steps()["left_out"] == sum(10 <= step < survey.first for step in steps)
+
+
+def test_a_run_with_too_many_pairs_at_every_step_has_no_slider(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(thresholds, "PAIRS", 2)
+    rows = random_pairs(0)
+    assert sum(row["joined"] for row in rows) > 2
+    assert survey(rows) is None
+
+
+@pytest.mark.parametrize(("own", "said"), [(0.8, "begins at the step at or below"), (0.05, "is below the slider")])
+def test_the_slider_says_where_it_begins_and_what_is_left_out(
+    own: float, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = build_explored_run(str(tmp_path))
+    metrics = storage.read_json(storage.join(one, "metrics.json"))
+    storage.write_json(storage.join(one, "metrics.json"), {**metrics, "threshold": own})
+
+    def text() -> str:
+        return " ".join(html.fromstring(page.render(one)).get_element_by_id("another").text_content().split())
+
+    assert said in text()
+    assert "too many to be held" not in text()
+    monkeypatch.setattr(thresholds, "PAIRS", 30)
+    assert "Below 0.42 is 1 more pair" in text()
 
 
 def test_a_run_without_an_encoder_or_an_archive_has_an_explorer(run: str, tmp_path: Path) -> None:
@@ -223,7 +328,7 @@ def test_a_run_without_an_encoder_or_an_archive_has_an_explorer(run: str, tmp_pa
     manifest = storage.read_json(storage.join(bare, "manifest.json"))
     manifest["inputs"] = {"questions": str(tmp_path / "gone")}
     storage.write_json(storage.join(bare, "manifest.json"), manifest)
-    found = explorer_data(open_run(bare))
+    found = page.gathered(open_run(bare))[1]
     assert all(question["gone"] for question in found["questions"])
     assert not any("parts" in pair for one in found["clusters"] for pair in one["pairs"])
     assert len(found["questions"]) <= len(QUESTIONS)

@@ -25,7 +25,7 @@ from lxml import html
 
 from dupq import storage, tables
 from dupq.errors import DupqError
-from dupq.report import caps, charts, figures, findings, formats, page
+from dupq.report import caps, charts, figures, formats, page
 from dupq.report.streaming import Histogram, Selection
 from dupq.report.summary import summary
 from dupq.runs.reader import open_run
@@ -137,18 +137,18 @@ def test_clusters_show_the_evidence_of_their_pairs(parsed: html.HtmlElement) -> 
 
 
 def test_the_most_certain_clusters_are_the_encoders_by_weakest_link(run: str) -> None:
-    found = findings.gather(open_run(run))
+    found = page.gathered(open_run(run))[0]
     assert [cluster.cluster_id for cluster in found.certain] == [cluster_id(PAIR), cluster_id(TRIPLE)]
 
 
 def test_pairs_on_both_sides_of_the_threshold_are_listed(run: str) -> None:
-    found = findings.gather(open_run(run))
+    found = page.gathered(open_run(run))[0]
     assert [round(pair.probability, 2) for pair in found.above] == [0.88, 0.91, 0.96]
     assert [round(pair.probability, 2) for pair in found.below] == [0.79, 0.41]
 
 
 def test_sources_count_all_pairs_joining_ones_and_known_links(run: str) -> None:
-    counts = findings.gather(open_run(run)).sources
+    counts = page.gathered(open_run(run))[0].sources
     assert [(count.source, count.pairs, count.joining, count.known_links) for count in counts] == [
         ("exact", 1, 1, 0),
         ("near_duplicate", 24, 24, 0),
@@ -158,13 +158,13 @@ def test_sources_count_all_pairs_joining_ones_and_known_links(run: str) -> None:
 
 
 def test_probabilities_and_no_similarities_are_in_the_histogram(run: str) -> None:
-    found = findings.gather(open_run(run)).probabilities
+    found = page.gathered(open_run(run))[0].probabilities
     assert found.counts.sum() == 5  # the encoder's
     assert found.occupied()[0][0] == pytest.approx(0.4)  # no similarity is so high
 
 
 def test_similarities_are_counted_where_they_are_also_beyond_one(run: str) -> None:
-    found = findings.gather(open_run(run)).similarities
+    found = page.gathered(open_run(run))[0].similarities
     values = [1.04, 1.09, 1.12, 1.21, 1.59]
     assert found.edges[0] <= values[0] < values[-1] <= found.edges[-1]
     assert found.counts.tolist() == np.histogram(np.array(values, np.float32), found.edges)[0].tolist()
@@ -208,6 +208,15 @@ def test_a_summary_says_what_was_found_and_what_decided(run: str) -> None:
     metrics["calibration"]["development_sets"] = 0
     storage.write_json(storage.join(run, "metrics.json"), metrics)
     assert "the prior of 2 sites alone: no known duplicates of this archive to weigh" in summary(run)
+
+
+def test_a_summary_says_how_many_known_links_are_in_one_cluster(run: str) -> None:
+    assert "known links" not in summary(run)
+    place = storage.join(run, "metrics.json")
+    links = {"test_links": 1_052, "in_one_cluster": 0.038, "in_pairs": 0.5}
+    storage.write_json(place, {**storage.read_json(place), "links": links})
+    said = "known links              1,052 never fitted on: 3.8 % in one cluster at this threshold, 50.0 % among the"
+    assert said in summary(run)
 
 
 def test_limits_that_were_reached_stand_out(parsed: html.HtmlElement) -> None:
@@ -340,17 +349,38 @@ def test_known_links_are_drawn_in_front_of_all_pairs() -> None:
     counts.add(pa.chunked_array([[0.25, 0.55, 0.55, 0.56]]))
     known.add(pa.chunked_array([[0.55]]))
     svg = figures.probabilities(counts, None, known)
-    assert re.findall(r'<rect class="two"[^>]*><title>([^<]*)', svg) == ["0.5 to 0.6: 1 known links"]
+    assert re.findall(r'<rect class="two"[^>]*><title>([^<]*)', svg) == ["0.5 to 0.6: 1 known link"]
     assert "1 known link among them" in svg
     assert 'class="two"' not in figures.probabilities(counts, None, Histogram(np.linspace(0, 1, 11)))
 
 
+def test_every_colour_of_a_histogram_is_explained(parsed: html.HtmlElement) -> None:
+    for name in ("Probability", "Similarity"):
+        chart = chart_of(parsed, f"{name} of the encoder's pairs")
+        assert chart.xpath("rect[@class='two']")
+        assert chart.getparent().getprevious().xpath("span[@class='two-key']")
+
+
 def test_recall_by_length_of_title_is_in_the_order_of_lengths() -> None:
-    groups = {name: {"links": 4, "in_one_cluster": 0.5} for name in ("0", "12", "6")}
+    groups = {name: {"links": 4, "in_one_cluster": 0.5} for name in ("0", "12", "4")}
     svg = figures.recall_by_title({"by_title_words": groups})
-    assert re.findall(r"(\d+) words and more</text>", svg) == ["0", "6", "12"]
+    assert re.findall(r">([\w ]+ words[\w ]*)</text>", svg) == ["1 to 3 words", "4 to 7 words", "12 words and more"]
     assert "50.0 % of 4 links" in svg
-    assert not figures.recall_by_site({})
+
+
+def test_recall_by_site_is_of_the_sites_with_the_most_links(run: str) -> None:
+    assert not figures.recall_by_site({"by_site": {CS: {"links": 1, "in_one_cluster": 1.0}}})
+    sites = {f"{number:02}.example.com": {"links": number, "in_one_cluster": 1 / number} for number in range(1, 31)}
+    place = storage.join(run, "metrics.json")
+    links = {"by_site": sites, "test_links": 465, "in_one_cluster": 0.5}
+    metrics = storage.read_json(place)
+    storage.write_json(place, {**metrics, "links": {**links, "thresholds": []}})
+    parsed = html.fromstring(page.render(run))
+    labels = chart_of(parsed, "Known duplicates in one cluster, by site").xpath("text[@class='label']/text()")
+    assert labels == [f"{number:02}.example.com" for number in range(30, 10, -1)]
+    assert "The 20 of 30 sites with the most links; the others are in metrics.json." in text_of(
+        section(parsed, "quality")
+    )
 
 
 def test_drift_is_told_where_there_was_an_earlier_run(run: str, parsed: html.HtmlElement) -> None:
@@ -365,7 +395,11 @@ def test_drift_is_told_where_there_was_an_earlier_run(run: str, parsed: html.Htm
 
 
 def test_limits_are_explained_in_words() -> None:
-    assert "beginning of these texts" in caps.meaning("texts cut at encoder.maximum_tokens")
+    assert "beginning of these texts, also for the words in its score" in caps.meaning(
+        "texts cut at encoder.maximum_tokens"
+    )
+    beyond = "pairs above the floor, more than neighbours.pairs_per_question"
+    assert "all of them were left out" in caps.meaning(beyond)
     assert caps.meaning("something new") == ""
 
 

@@ -148,3 +148,9 @@ def test_ids_of_real_texts_are_those_of_the_texts(settings: dict[str, Any], shar
         normaliser = Vocabulary([], TextSettings(**settings))._normaliser
         words = sorted({word for text in texts for word in normaliser.words(text)})
         assert_is_plain(Vocabulary(words[::2], TextSettings(**settings)), texts, 60)
+
+
+def test_the_words_of_ids_are_told_but_of_those_that_rare_words_share() -> None:
+    vocabulary = Vocabulary.from_bytes(Vocabulary(["visa", "passport"]).to_bytes(), hashed=2)
+    assert [vocabulary.word(number) for number in vocabulary.ids("passport visa", 9)] == ["passport", "visa"]
+    assert {vocabulary.word(number) for number in vocabulary.ids("zugzwang", 9)} == {"a rare word"}

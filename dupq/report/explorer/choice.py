@@ -1,22 +1,23 @@
 """Which clusters the explorer holds: all of a small run, of a large one the most telling.
 
 One is taken from each of several orders in turn, until they are used up: the largest, the least and the most certain,
-those that the last run did not have so, and those whose questions are alike in meaning and not in words.
+those that changed since the last run, and those whose questions are alike in meaning and not in words.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dupq import storage
+from dupq.report.explorer.contents import clusters_of
 from dupq.report.streaming import Order, Selection
 from dupq.runs.reader import Run, TableRow, ends_of
 
 CLUSTERS = 6_000  # at most, in each order and in all
 MEANING_PAIRS = 3_000  # whose clusters are candidates
 TITLE_OVERLAP, TEXT_OVERLAP = 0.25, 0.5  # below both, an encoder's pair is alike in meaning, not in words
-CHANGED = ("new", "grown", "merged")  # kinds of changes by which a cluster has become something else
 
 _BY_ID = ("cluster_id", "ascending")
 _ORDERS: list[Order] = [
@@ -48,14 +49,14 @@ def choose(run: Run, most: int = CLUSTERS) -> list[TableRow]:
     return _in_turn([selection.rows() for selection in selections], most)
 
 
-def changes(run: Run, cluster_ids: list[str]) -> dict[str, str]:
-    """The kind of change of each of the clusters that the last run did not have so; empty without a last run."""
+def changes(run: Run, cluster_ids: list[str]) -> dict[str, list[str]]:
+    """The kinds of change, of clusters.identity.KINDS, of each of the clusters that changed since the last run."""
     ids = pa.array(cluster_ids, pa.string())
-    found: dict[str, str] = {}
+    found = defaultdict[str, set[str]](set)
     for table in _change_files(run):
-        rows = table.filter(pc.is_in(table["cluster_id"], ids))
-        found.update(zip(rows["cluster_id"].to_pylist(), rows["kind"].to_pylist(), strict=True))
-    return found
+        for row in table.filter(pc.is_in(table["cluster_id"], ids)).to_pylist():
+            found[row["cluster_id"]].add(row["kind"])
+    return {cluster_id: sorted(kinds) for cluster_id, kinds in found.items()}
 
 
 def is_compared(run: Run) -> bool:
@@ -71,7 +72,7 @@ def _change_files(run: Run) -> Iterator[pa.Table]:
 def _changed(run: Run, most: int) -> pa.Array:
     selection = Selection(most, [("size", "descending"), _BY_ID])
     for table in _change_files(run):
-        selection.add(table.filter(pc.is_in(table["kind"], pa.array(CHANGED))))
+        selection.add(table.filter(pc.is_valid(table["cluster_id"])))  # the others are gone
     return pa.array(sorted({row["cluster_id"] for row in selection.rows()}), pa.string())
 
 
@@ -83,13 +84,7 @@ def _alike_in_meaning(run: Run) -> pa.Array:
     more = ["source", "probability", "title_overlap", "text_overlap", "joined"]
     for table in run.pairs.files([*columns, *more]):
         selection.add(table.filter(is_alike_in_meaning(table)))
-    keys = {ends_of(row)[0] for row in selection.rows()}
-    ids = pa.array(sorted({number for _, number in keys}), pa.int64())
-    found: set[str] = set()
-    for table in run.clusters.files(["site", "question_id", "cluster_id"]):
-        rows = table.filter(pc.is_in(table["question_id"], ids)).to_pylist()
-        found |= {row["cluster_id"] for row in rows if (row["site"], row["question_id"]) in keys}
-    return pa.array(sorted(found), pa.string())
+    return pa.array(sorted(clusters_of(run, {ends_of(row)[0] for row in selection.rows()})), pa.string())
 
 
 def _in_turn(orders: list[list[TableRow]], most: int) -> list[TableRow]:

@@ -1,4 +1,7 @@
-"""The questions and the pairs of chosen clusters, in one pass over each table; a pass holds one file and its finds."""
+"""The questions and the pairs of the clusters that the page shows, in one pass over each table.
+
+A pass holds one file and its finds.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -9,8 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dupq import storage, tables
-from dupq.archive import table_files
 from dupq.runs.reader import Key, Run, TableRow, ends_of
 from dupq.text.html import LINK_MARK, html_to_text
 
@@ -34,6 +35,30 @@ class Members(NamedTuple):
 
     keys: list[Key]
     reason: str | None
+
+
+class Contents(NamedTuple):
+    """What the run and its archive say of the clusters and the questions that the page shows."""
+
+    members: dict[str, Members]  # by cluster
+    pairs: dict[str, list[TableRow]]  # the rows of `pairs` that join two of these members, by cluster, in any order
+    texts: dict[Key, Text]  # of the members and of other questions; those no longer in the archive are left out
+
+
+def gather(run: Run, cluster_ids: set[str], keys: set[Key]) -> Contents:
+    """The contents of clusters, and the texts of the questions `keys` too."""
+    own = members(run, cluster_ids)
+    return Contents(own, _pairs(run, own), texts(run, keys.union(*(some.keys for some in own.values()))))
+
+
+def clusters_of(run: Run, keys: set[Key]) -> set[str]:
+    """The ids of the clusters of questions."""
+    ids = pa.array(sorted({number for _, number in keys}), pa.int64())
+    found: set[str] = set()
+    for table in run.clusters.files(["site", "question_id", "cluster_id"]):
+        rows = table.filter(pc.is_in(table["question_id"], ids)).to_pylist()
+        found |= {row["cluster_id"] for row in rows if (row["site"], row["question_id"]) in keys}
+    return found
 
 
 def members(run: Run, cluster_ids: Iterable[str]) -> dict[str, Members]:
@@ -61,12 +86,7 @@ def _first(rows: pa.Table) -> pa.Table:
     return rows.filter(pa.array(places < QUESTIONS))
 
 
-def pairs(run: Run, of_clusters: dict[str, Members]) -> dict[str, list[TableRow]]:
-    """The pairs that join the questions shown, by cluster: at most PAIRS, the least probable first.
-
-    Of more pairs those are shown that hold the cluster together at best (a maximum spanning tree), and then the least
-    probable.
-    """
+def _pairs(run: Run, of_clusters: dict[str, Members]) -> dict[str, list[TableRow]]:
     home = {key: cluster_id for cluster_id, own in of_clusters.items() for key in own.keys}
     ids = pa.array(sorted({number for _, number in home}), pa.int64())
     found: dict[str, list[TableRow]] = defaultdict(list)
@@ -76,11 +96,21 @@ def pairs(run: Run, of_clusters: dict[str, Members]) -> dict[str, list[TableRow]
             left, right = ends_of(row)
             if left in home and home[left] == home.get(right):
                 found[home[left]].append(row)
-    return {cluster_id: _telling(rows) for cluster_id, rows in found.items()}
+    return found
 
 
-def _telling(rows: list[TableRow]) -> list[TableRow]:
-    rows = sorted(rows, key=lambda row: (row["probability"], *ends_of(row), row["source"]))
+def least_probable(rows: list[TableRow]) -> list[TableRow]:
+    """Rows of `pairs`, the least probable first."""
+    return sorted(rows, key=lambda row: (row["probability"], *ends_of(row), row["source"]))
+
+
+def telling(rows: list[TableRow]) -> list[TableRow]:
+    """At most PAIRS of the pairs of a cluster, the least probable first.
+
+    Of more pairs those are taken that hold the cluster together at best (a maximum spanning tree), and then the least
+    probable.
+    """
+    rows = least_probable(rows)
     if len(rows) <= PAIRS:
         return rows
     graph = nx.Graph()
@@ -91,36 +121,19 @@ def _telling(rows: list[TableRow]) -> list[TableRow]:
     return [rows[place] for place in sorted(tree.union(least))]
 
 
-def texts(run: Run, keys: Iterable[Key]) -> dict[Key, Text]:
+def texts(run: Run, keys: set[Key]) -> dict[Key, Text]:
     """What the archive says in the questions; those no longer there are left out."""
-    wanted: dict[str, set[int]] = defaultdict(set)
-    for site, number in keys:
-        wanted[site].add(number)
-    found: dict[Key, Text] = {}
-    for file in table_files(run.manifest["inputs"]["questions"]):
-        site = file.relative.rpartition("/")[0].removeprefix("site=")
-        if site in wanted:
-            found.update(_texts_of(site, file.uri, pa.array(sorted(wanted[site]), pa.int64())))
-    return found
-
-
-def _texts_of(site: str, uri: str, numbers: pa.Array) -> dict[Key, Text]:
-    ids = storage.read_table(uri, tables.QUESTIONS, ["question_id"])
-    if not pc.any(pc.is_in(ids["question_id"], numbers)).as_py():
-        return {}
-    columns = ["question_id", "title", "body_html", "score", "tags"]
-    table = storage.read_table(uri, tables.QUESTIONS, columns)
-    rows = table.filter(pc.is_in(table["question_id"], numbers)).to_pylist()
-    return {
-        (site, row["question_id"]): Text(
-            " ".join(row["title"].split()), excerpt(row["body_html"]), row["score"], row["tags"]
-        )
-        for row in rows
-    }
+    rows = run.question_rows(keys, ["title", "body_html", "score", "tags"])
+    return {key: Text(row["title"], excerpt(row["body_html"]), row["score"], row["tags"]) for key, row in rows}
 
 
 def excerpt(body_html: str) -> str:
     """The first EXCERPT characters of a body's text, code and all, with "…" where it goes on."""
-    cut = body_html[:_HTML].rpartition("<")[0] if len(body_html) > _HTML else body_html
+    cut = body_html if len(body_html) <= _HTML else _without_unfinished_tag(body_html[:_HTML])
     text = " ".join(html_to_text(cut, "kept").replace(LINK_MARK, " [link] ").split())
     return text if len(text) <= EXCERPT and cut == body_html else text[:EXCERPT] + "…"
+
+
+def _without_unfinished_tag(html: str) -> str:
+    begin = html.rfind("<")
+    return html[:begin] if begin > html.rfind(">") else html

@@ -5,9 +5,10 @@ Questions are listed once and named by their place in the list; so are sites. Wh
 
 import json
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from dupq.report.explorer import choice, sample, thresholds
-from dupq.report.explorer.contents import Members, Text, members, pairs, texts
+from dupq.report.explorer.contents import Contents, Members, Text, telling
 from dupq.report.explorer.weighing import WORDS, Weighing, weighing
 from dupq.report.links import link
 from dupq.runs.reader import Key, Run, TableRow, ends_of
@@ -18,33 +19,51 @@ TITLE = 300  # characters that are shown
 _FIGURES = ("jaccard", "similarity", "title_overlap", "text_overlap", "tag_overlap", "rank_left", "rank_right")
 
 
-def explorer_data(run: Run, budget: int = BUDGET) -> dict[str, object]:
+class Chosen(NamedTuple):
+    """What the explorer is to show, as far as there is room."""
+
+    clusters: list[TableRow]  # rows of `cluster_stats`, the most telling first
+    judged: list[sample.Asked]
+
+    @property
+    def cluster_ids(self) -> set[str]:
+        """Of the clusters."""
+        return {row["cluster_id"] for row in self.clusters}
+
+    @property
+    def keys(self) -> set[Key]:
+        """The questions of the sample to be judged."""
+        return {key for pair in self.judged for key in pair[:2]}
+
+
+def chosen(run: Run) -> Chosen:
+    """The clusters to be shown, and the sample to be judged."""
+    return Chosen(choice.choose(run), sample.asked(run))
+
+
+def explorer_data(run: Run, show: Chosen, held: Contents, budget: int) -> dict[str, object]:
     """What the scripts read; a cluster is shown whole or, where it is too large, says how much of it is.
 
-    At most about `budget` characters of clusters, and the sample to be judged.
+    At most about `budget` characters of clusters, and the sample to be judged. `held` has what is chosen.
     """
-    rows = choice.choose(run)
-    own = members(run, [row["cluster_id"] for row in rows])
-    edges = pairs(run, own)
-    judged = sample.asked(run)
-    keys = {key for some in own.values() for key in some.keys} | {key for pair in judged for key in pair[:2]}
-    said, parts = texts(run, keys), weighing(run, keys)
-    listed = _Questions(said)
-    review = [[listed.place(pair.left), listed.place(pair.right), pair.verdict] for pair in judged]
-    kinds = choice.changes(run, [row["cluster_id"] for row in rows])
+    own = {cluster_id: held.members[cluster_id] for cluster_id in show.cluster_ids if cluster_id in held.members}
+    parts = weighing(run, show.keys.union(*(some.keys for some in own.values())))
+    listed = _Questions(held.texts)
+    review = [[listed.place(pair.left), listed.place(pair.right), pair.verdict] for pair in show.judged]
+    kinds = choice.changes(run, list(own))
     clusters: list[dict[str, object]] = []
-    used = held = 0
-    for row in rows:
+    used = questions = 0
+    for row in show.clusters:
         cluster_id = row["cluster_id"]
         if cluster_id not in own:
             continue
-        shown = _cluster(row, own[cluster_id], edges.get(cluster_id, []), parts)
-        shown["change"] = kinds.get(cluster_id)
+        shown = _cluster(row, own[cluster_id], telling(held.pairs.get(cluster_id, [])), parts)
+        shown["changes"] = kinds.get(cluster_id, [])
         used += len(json.dumps(shown)) + sum(listed.cost(key) for key in own[cluster_id].keys)
         if used > budget and clusters:
             break
         shown["questions"] = [listed.place(key) for key in own[cluster_id].keys]
-        held += len(own[cluster_id].keys)
+        questions += len(own[cluster_id].keys)
         clusters.append(shown)
     return {
         "run": run.manifest["run_id"],
@@ -52,11 +71,11 @@ def explorer_data(run: Run, budget: int = BUDGET) -> dict[str, object]:
         "shingle": (run.config.get("near_duplicates") or {}).get("shingle_size", 3),
         "meaning": [choice.TITLE_OVERLAP, choice.TEXT_OVERLAP],
         "compared": choice.is_compared(run),
-        "all": {"clusters": run.metrics.get("clusters"), "questions": run.metrics.get("questions_in_clusters")},
+        "words": parts is not None and parts.has_words,
         "sites": listed.sites,
         "questions": listed.questions,
         "clusters": clusters,
-        "held": held,
+        "held": questions,
         "review": review,
         "steps": thresholds.at_thresholds(run),
     }
@@ -91,7 +110,8 @@ class _Questions:
         text = self._said.get(key)
         if text is None:
             return {**entry, "gone": True}
-        title = text.title if len(text.title) <= TITLE else text.title[:TITLE] + "…"
+        title = " ".join(text.title.split())
+        title = title if len(title) <= TITLE else title[:TITLE] + "…"
         entry |= {"title": title, "text": text.excerpt, "tags": text.tags[:8]}
         return entry if text.score is None else {**entry, "score": text.score}
 
@@ -120,7 +140,7 @@ def _pair(row: TableRow, places: dict[Key, int], parts: Weighing | None) -> dict
         shown["known"] = True
     weighed = parts.parts(left, right) if parts is not None and row["source"] == "encoder" else None
     if parts is not None and weighed is not None:
-        words = [[parts.word(number), round(value, 4)] for number, value in weighed.words]
+        words = [[parts.vocabulary.word(number), round(value, 4)] for number, value in weighed.words]
         rest = round(sum(value for _, value in weighed.words[WORDS:]), 4)
         dense, others = round(weighed.dense, 4), max(0, len(words) - WORDS)
         shown["parts"] = {"dense": dense, "words": words[:WORDS], "rest": rest, "others": others}

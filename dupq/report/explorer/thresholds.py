@@ -4,6 +4,8 @@ Pairs are counted. Clusters and questions are those of connected components: a r
 whose pairs disagree (dupq/clusters/partition.py), so it has at most as many questions in clusters as are said here.
 """
 
+from typing import TypedDict
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,9 +17,25 @@ from dupq.text.keys import Sites
 
 STEPS = 100  # of the probability
 LOWEST = 10  # step: below it, components of pairs that are hardly any duplicates join nearly everything
-PAIRS = 4_000_000  # of the encoder that are held at once: the most probable
+PAIRS = 4_000_000  # that are held at once, but for one file: those that always join, then the most probable
 
-_COLUMNS = ["site_left", "question_id_left", "site_right", "question_id_right", "source", "probability", "joined"]
+_SIDES = ("left", "right")
+_COLUMNS = [f"{name}_{side}" for side in _SIDES for name in ("site", "question_id")]
+_COLUMNS += ["source", "probability", "joined", "known_link"]
+
+
+class Steps(TypedDict):
+    """A row for each step, from the lowest one that is held to the highest: what joins from there on."""
+
+    threshold: list[float]
+    pairs: list[int]  # of the encoder
+    expected: list[float | None]  # their mean probability; None where there are none
+    known: list[int | None]  # of them are known links; None if the run was given no links
+    clusters: list[int]
+    questions: list[int]  # in clusters
+    largest: list[int]
+    left_out: int  # pairs from LOWEST on whose steps are not held
+    run_known: int | None  # known links at the run's own threshold
 
 
 def steps_of(probabilities: np.ndarray) -> np.ndarray:
@@ -29,61 +47,97 @@ def steps_of(probabilities: np.ndarray) -> np.ndarray:
     return np.searchsorted(edges, probabilities, "right") - 1
 
 
-def at_thresholds(run: Run) -> dict[str, list[float]] | None:
-    """Columns with a row for each step, from the lowest one that is held to the highest: what joins from there on.
+def at_thresholds(run: Run) -> Steps | None:
+    """What other thresholds would give, in one pass over the pairs.
 
-    `threshold`, `pairs` of the encoder, `expected` (their mean probability), `known` (of them are known links),
-    `clusters` and `questions` in them, `largest`. None if the run has no counts of its sites, or no candidate pair.
+    None if the run has no counts of its sites or no candidate pair, or more than PAIRS pairs at every step.
     """
     if not run.metrics.get("sites"):
         return None
-    counts, sums, known = _histogram(run)
-    above = np.cumsum(counts[::-1])[::-1]
-    if not above[0]:
+    survey = _Survey(Sites(sorted(run.metrics["sites"])), run.metrics.get("threshold"))
+    for table in run.pairs.files(_COLUMNS):
+        survey.add(table, run.pairs.place)
+    if not survey.counts.any() or survey.first >= STEPS:
         return None
-    first = int(np.flatnonzero(above <= PAIRS)[0]) if (above <= PAIRS).any() else STEPS - 1
-    first = max(first, LOWEST)
-    rows = _components(run, first)
-    totals = [np.cumsum(column[::-1])[::-1][first:] for column in (counts, sums, known)]
-    expected = np.divide(totals[1], totals[0], out=np.ones(len(totals[0])), where=totals[0] > 0)
-    return {
-        "threshold": [step / STEPS for step in range(first, STEPS)],
-        "pairs": totals[0].tolist(),
-        "expected": np.round(expected, 4).tolist(),
-        "known": totals[2].tolist(),
-        **rows,
-    }
+    return survey.steps()
 
 
-def _histogram(run: Run) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of the encoder's pairs in each step: how many, the sum of their probabilities, how many are known links."""
-    counts, sums, known = np.zeros(STEPS, np.int64), np.zeros(STEPS), np.zeros(STEPS, np.int64)
-    for table in run.pairs.files(["source", "probability", "known_link"]):
-        mine = table.filter(pc.equal(table["source"], "encoder"))
-        probabilities = mine["probability"].to_numpy()
-        steps = steps_of(probabilities)
-        counts += np.bincount(steps, minlength=STEPS)
-        sums += np.bincount(steps, probabilities.astype(np.float64), minlength=STEPS)
-        known += np.bincount(steps[pc.fill_null(mine["known_link"], False).to_numpy()], minlength=STEPS)
-    return counts, sums, known
+class _Survey:
+    """Counts of the encoder's pairs by step, and the ends of those from step `first` on."""
+
+    def __init__(self, sites: Sites, threshold: float | None) -> None:
+        """`threshold` is the run's own."""
+        self.first = LOWEST
+        self.counts = np.zeros(STEPS, np.int64)
+        self._sums, self._known = np.zeros(STEPS), np.zeros(STEPS, np.int64)
+        self._sites, self._threshold = sites, threshold
+        self._is_linked, self._run_known = False, 0
+        self._held = np.zeros(STEPS + 2, np.int64)  # pairs that were held, by step; none is above STEPS
+        self._pieces = [(np.zeros((0, 2), np.int64), np.zeros(0, np.int64))]
+
+    def add(self, pairs: pa.Table, place: str) -> None:
+        """Take in one file of the table at `place`."""
+        is_encoders = pc.equal(pairs["source"], "encoder").to_numpy()
+        probabilities = pairs["probability"].to_numpy()
+        self._count(probabilities[is_encoders], pairs["known_link"].filter(pa.array(is_encoders)))
+        steps = np.where(is_encoders, steps_of(probabilities), STEPS)  # STEPS: joins at any threshold
+        wanted = np.where(is_encoders, steps >= self.first, pairs["joined"].to_numpy())
+        self._hold(pairs.filter(pa.array(wanted)), steps[wanted], place)
+
+    def _count(self, probabilities: np.ndarray, known_link: pa.ChunkedArray) -> None:
+        steps, known = steps_of(probabilities), pc.fill_null(known_link, False).to_numpy()
+        self.counts += np.bincount(steps, minlength=STEPS)
+        self._sums += np.bincount(steps, probabilities.astype(np.float64), minlength=STEPS)
+        self._known += np.bincount(steps[known], minlength=STEPS)
+        self._is_linked |= known_link.null_count < len(known_link)
+        if self._threshold is not None:
+            self._run_known += int((probabilities[known] >= np.float32(self._threshold)).sum())
+
+    def _hold(self, pairs: pa.Table, steps: np.ndarray, place: str) -> None:
+        """Keep the ends of `pairs`, and let go of the lowest steps of which there is no room."""
+        sides = [
+            self._sites.pack_columns(pairs[f"site_{side}"], pairs[f"question_id_{side}"], place) for side in _SIDES
+        ]
+        self._pieces.append((np.stack(sides, axis=1).reshape(-1, 2), steps))
+        self._held += np.bincount(steps, minlength=STEPS + 2)
+        above = np.cumsum(self._held[::-1])[::-1]
+        if above[self.first] > PAIRS:
+            self.first = int(np.flatnonzero(above <= PAIRS)[0])
+            self._pieces = [(ends[own >= self.first], own[own >= self.first]) for ends, own in self._pieces]
+
+    def steps(self) -> Steps:
+        """The columns, of what was added."""
+        counts, sums, known = (np.cumsum(column[::-1])[::-1] for column in (self.counts, self._sums, self._known))
+        steps = range(self.first, STEPS)
+        ends, own = (np.concatenate(column) for column in zip(*self._pieces, strict=True))
+        clusters, questions, largest = _components(ends, own, steps)
+        return {
+            "threshold": [step / STEPS for step in steps],
+            "pairs": [int(counts[step]) for step in steps],
+            "expected": [round(float(sums[step] / counts[step]), 4) if counts[step] else None for step in steps],
+            "known": [int(known[step]) if self._is_linked else None for step in steps],
+            "clusters": clusters,
+            "questions": questions,
+            "largest": largest,
+            "left_out": int(self.counts[LOWEST : self.first].sum()),
+            "run_known": self._run_known if self._is_linked and self._threshold is not None else None,
+        }
 
 
-def _components(run: Run, first: int) -> dict[str, list[int]]:
-    """`clusters`, `questions` and `largest` from step `first` on."""
-    ends, steps = _pairs(run, first)
+def _components(ends: np.ndarray, own: np.ndarray, steps: range) -> tuple[list[int], list[int], list[int]]:
+    """Clusters, questions in them and the largest at each of `steps`, of pairs (int64, (m, 2)) by their `own` steps."""
     nodes, places = np.unique(ends, return_inverse=True)
     places = places.reshape(ends.shape)
-    labels = np.arange(len(nodes))
-    found: dict[str, list[int]] = {"clusters": [], "questions": [], "largest": []}
-    for step in range(STEPS, first - 1, -1):  # step STEPS: what joins at any threshold
-        labels = _joined(labels, places[steps == step])
-        if step < STEPS:
-            sizes = np.bincount(labels)
-            several = sizes[sizes > 1]
-            values = (len(several), int(several.sum()), int(several.max(initial=0)))
-            for name, value in zip(found, values, strict=True):
-                found[name].append(value)
-    return {name: column[::-1] for name, column in found.items()}
+    labels = _joined(np.arange(len(nodes)), places[own == STEPS])
+    clusters, questions, largest = list[int](), list[int](), list[int]()
+    for step in reversed(steps):
+        labels = _joined(labels, places[own == step])
+        sizes = np.bincount(labels)
+        several = sizes[sizes > 1]
+        clusters.append(len(several))
+        questions.append(int(several.sum()))
+        largest.append(int(several.max(initial=0)))
+    return clusters[::-1], questions[::-1], largest[::-1]
 
 
 def _joined(labels: np.ndarray, pairs: np.ndarray) -> np.ndarray:
@@ -94,20 +148,3 @@ def _joined(labels: np.ndarray, pairs: np.ndarray) -> np.ndarray:
     left, right = labels[pairs[:, 0]], labels[pairs[:, 1]]
     graph = sparse.coo_array((np.ones(len(left), np.int8), (left, right)), shape=(groups, groups))
     return connected_components(graph.tocsr(), directed=False)[1].astype(np.int64)[labels]
-
-
-def _pairs(run: Run, first: int) -> tuple[np.ndarray, np.ndarray]:
-    """Keys (int64, (m, 2)) of the pairs from step `first` on, and their steps; STEPS for those that always join."""
-    sites = Sites(sorted(run.metrics["sites"]))
-    ends, steps = [np.zeros((0, 2), np.int64)], [np.zeros(0, np.int64)]
-    for table in run.pairs.files(_COLUMNS):
-        is_encoders = pc.equal(table["source"], "encoder").to_numpy()
-        own = np.where(is_encoders, steps_of(table["probability"].to_numpy()), STEPS)
-        kept = np.where(is_encoders, own >= first, table["joined"].to_numpy())
-        some, place = table.filter(pa.array(kept)), run.pairs.place
-        sides = [
-            sites.pack_columns(some[f"site_{side}"], some[f"question_id_{side}"], place) for side in ("left", "right")
-        ]
-        ends.append(np.stack(sides, axis=1).reshape(-1, 2))
-        steps.append(own[kept])
-    return np.concatenate(ends), np.concatenate(steps)

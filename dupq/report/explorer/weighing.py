@@ -13,7 +13,7 @@ from dupq.neighbours.measure import Measure
 from dupq.runs.embeddings import embeddings_of
 from dupq.runs.reader import Key, Run
 from dupq.text.keys import Sites
-from dupq.text.vocabulary import FIRST_WORD
+from dupq.text.vocabulary import Vocabulary
 
 WORDS = 8  # of a pair; the others are added up
 
@@ -21,20 +21,21 @@ WORDS = 8  # of a pair; the others are added up
 class Weighing:
     """The parts of the scores of pairs among some questions."""
 
-    def __init__(self, measure: Measure, words: list[str], embedded: Embeddings, rows: dict[Key, int]) -> None:
+    def __init__(self, measure: Measure, vocabulary: Vocabulary, embedded: Embeddings, rows: dict[Key, int]) -> None:
         """`rows` are the places in `embedded`; see `weighing`."""
-        self._measure, self._words, self._embedded, self._rows = measure, words, embedded, rows
+        self.vocabulary = vocabulary
+        self._measure, self._embedded, self._rows = measure, embedded, rows
+
+    @property
+    def has_words(self) -> bool:
+        """Whether words are a part of any score."""
+        return self._measure.lexical != 0
 
     def parts(self, left: Key, right: Key) -> Parts | None:
         """The score's parts; None where either has no embedding: near copies are represented by another question."""
         if left not in self._rows or right not in self._rows:
             return None
         return parts_of(self._measure, self._embedded, self._rows[left], self._rows[right])
-
-    def word(self, number: int) -> str:
-        """The word of a column of the bags; "…" for one that rare words share."""
-        place = number - FIRST_WORD
-        return self._words[place] if 0 <= place < len(self._words) else "…"
 
 
 def weighing(run: Run, keys: Iterable[Key]) -> Weighing | None:
@@ -44,7 +45,7 @@ def weighing(run: Run, keys: Iterable[Key]) -> Weighing | None:
     if encoder is None or not is_there or not storage.list_files(storage.join(run.uri, "embeddings"), ".parquet"):
         return None
     measure, stored = read_measure(encoder), run.embeddings
-    words = storage.read_bytes(storage.join(encoder, "vocabulary.txt")).decode().split("\n")
+    vocabulary = Vocabulary.from_bytes(storage.read_bytes(storage.join(encoder, "vocabulary.txt")))
     wanted, sites = set(keys), Sites(sorted({site for site, _ in keys}))
     ids = pa.array(sorted({number for _, number in wanted}), pa.int64())
     names = pa.array(sites.names, pa.string())
@@ -59,4 +60,4 @@ def weighing(run: Run, keys: Iterable[Key]) -> Weighing | None:
     places, numbers = sites.unpack(embedded.keys)
     labels = zip(places, numbers.tolist(), strict=True)
     rows_of = {key: row for row, key in enumerate(labels) if key in wanted}
-    return Weighing(measure, words, embedded, rows_of)
+    return Weighing(measure, vocabulary, embedded, rows_of)

@@ -9,11 +9,10 @@ const REASONS = {
 
 function opened(run, cluster, panel) {
   const questions = cluster.questions.map((place) => run.questions[place]);
-  const state = { pair: cluster.pairs[0] || null };
+  const places = placesOf(cluster);
   const parts = { graph: element('div', { class: 'graph-box' }), compared: element('div', { class: 'compared' }), rows: [] };
   const choose = (pair) => {
-    state.pair = pair;
-    parts.graph.replaceChildren(graphOf(cluster, pair, choose));
+    parts.graph.replaceChildren(graphOf(cluster, places, pair, choose));
     parts.rows.forEach((row, index) => row.setAttribute('aria-pressed', String(cluster.pairs[index] === pair)));
     parts.compared.replaceChildren(...comparison(run, questions, pair));
   };
@@ -23,14 +22,14 @@ function opened(run, cluster, panel) {
     element('p', { class: 'note' }, figuresOf(cluster)),
     element('div', { class: 'overview' }, parts.graph, questionList(run, cluster, questions)),
     element('h4', { class: 'part' }, 'Pairs'), table, parts.compared);
-  choose(state.pair);
+  choose(cluster.pairs[0] || null);
   reachable();
 }
 
 function figuresOf(cluster) {
   const parts = [counted(cluster.size, 'question'), counted(cluster.edges, 'pair'), `density ${score(cluster.density)}`,
     `weakest link ${score(cluster.weakest_link)}`, counted(cluster.bridges, 'bridge')];
-  if (cluster.change) parts.push(`${cluster.change} since the last run`);
+  if (cluster.changes.length) parts.push(`${cluster.changes.join(' and ')} since the last run`);
   return parts.join(' · ');
 }
 
@@ -46,7 +45,6 @@ function questionList(run, cluster, questions) {
 }
 
 function pairTable(cluster, choose, rows) {
-  const cell = (value) => (value === undefined ? '–' : score(value));
   const body = cluster.pairs.map((pair) => {
     const button = element('button', { type: 'button', class: 'pair', 'aria-pressed': 'false', on: { click: () => choose(pair) } },
       `${pair.ends[0] + 1} – ${pair.ends[1] + 1}`);
@@ -54,7 +52,7 @@ function pairTable(cluster, choose, rows) {
     return element('tr', {}, element('td', {}, button),
       element('td', {}, SOURCES[pair.source] || words(pair.source), pair.known ? element('b', { class: 'badge' }, 'known link') : null),
       ...[pair.probability, pair.similarity, pair.jaccard, pair.title_overlap, pair.text_overlap].map(
-        (value) => element('td', { class: 'count' }, cell(value))));
+        (value) => element('td', { class: 'count' }, scoreOrDash(value))));
   });
   const heads = ['Compare', 'Found by', 'Probability', 'Similarity', 'Jaccard', 'Titles share', 'Texts share'];
   const head = element('tr', {}, heads.map((name, index) => element('th', { scope: 'col', class: index > 1 ? 'count' : null }, name)));
@@ -76,11 +74,7 @@ function comparison(run, questions, pair) {
 }
 
 function evidence(run, pair) {
-  if (pair.parts) {
-    return [waterfall(pair), element('p', { class: 'note' }, pair.parts.words.length
-      ? 'The encoder’s score: the likeness of the vectors, and what each shared stem adds.'
-      : 'This encoder compares vectors alone: no part of its score is a word’s.'), calibrated(run, pair)];
-  }
+  if (pair.parts) return [waterfall(pair), element('p', { class: 'note' }, sharedStems(run, pair)), calibrated(run, pair)];
   if (pair.jaccard !== undefined) {
     return [element('p', {}, `They share ${share(pair.jaccard)} of their shingles of ${run.shingle} words`,
       pair.source === 'exact' ? ': their words are the same.' : ', counted exactly.')];
@@ -89,13 +83,18 @@ function evidence(run, pair) {
   return [calibrated(run, pair)];
 }
 
+function sharedStems(run, pair) {
+  if (pair.parts.words.length) return 'The encoder’s score: the likeness of the vectors, and what each shared stem adds.';
+  return run.words ? 'They share no stem that the encoder counts.' : 'This encoder compares vectors alone: no part of its score is a word’s.';
+}
+
 function calibrated(run, pair) {
   const ranks = [pair.rank_left, pair.rank_right].filter((rank) => rank !== undefined);
   const parts = [`In this archive a pair with such evidence is a duplicate with probability ${score(pair.probability)}`];
   if (run.threshold !== null) parts.push(` (threshold ${score(run.threshold)})`);
   parts.push('. Beside the score count');
   if (ranks.length) parts.push(` its rank among the nearest (${ranks.join(' and ')}),`);
-  parts.push(` the shared rare words of titles (${score(pair.title_overlap ?? 0)}) and texts (${score(pair.text_overlap ?? 0)})`);
-  parts.push(pair.tag_overlap === undefined ? '.' : ` and the tags (${score(pair.tag_overlap)}).`);
+  parts.push(` the shared rare words of titles (${scoreOrDash(pair.title_overlap)}) and texts (${scoreOrDash(pair.text_overlap)}),`);
+  parts.push(` the tags (${scoreOrDash(pair.tag_overlap)}), and more, such as different numbers in the titles (docs/decisions.md).`);
   return element('p', { class: 'note' }, parts.join(''));
 }

@@ -18,6 +18,7 @@ const byId = (id) => document.getElementById(id);
 const number = (value) => value.toLocaleString('en-US');
 const counted = (count, noun) => `${number(count)} ${noun}${count === 1 ? '' : 's'}`;
 const score = (value) => value.toFixed(3);
+const scoreOrDash = (value) => (value === undefined ? '–' : score(value));
 const share = (value) => `${(100 * value).toFixed(1)} %`;
 const words = (name) => name.replaceAll('_', ' ').replace(/^./, (letter) => letter.toUpperCase());
 

@@ -45,9 +45,10 @@ function fitted(places) {
   return places.map(({ x, y }) => ({ x: dx + (x - left) / spread, y: dy + (y - top) / spread }));
 }
 
-function graphOf(cluster, chosen, choose) {
-  const places = cluster.questions.length === 2
-    ? [{ x: 90, y: 60 }, { x: 330, y: 60 }] : laidOut(cluster.questions.length, cluster.pairs);
+const placesOf = (cluster) => (cluster.questions.length === 2
+  ? [{ x: 90, y: 60 }, { x: 330, y: 60 }] : laidOut(cluster.questions.length, cluster.pairs));
+
+function graphOf(cluster, places, chosen, choose) {
   const height = heightOf(cluster.questions.length);
   const said = `Graph of ${counted(cluster.questions.length, 'question')} and ${counted(cluster.pairs.length, 'pair')};`
     + ' the table of pairs says the same.';

@@ -24,7 +24,7 @@ function saved(run) {
   if (!kept) return given;
   try {
     const values = JSON.parse(kept);
-    return given.map((verdict, place) => (['same', 'different', 'unsure', ''].includes(values[place]) ? values[place] : verdict));
+    return given.map((verdict, place) => (Object.values(KEYS).includes(values[place]) ? values[place] : verdict));
   } catch { return given; }
 }
 
@@ -74,10 +74,11 @@ function judge(run) {
   const keys = { z: undo, ArrowLeft: () => go(-1), ArrowRight: () => go(1) };
   panel.addEventListener('keydown', (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const act = event.key in KEYS ? () => give(KEYS[event.key]) : keys[event.key];
-    if (!act) return;
+    if (event.key in KEYS) {
+      if (!event.repeat) give(KEYS[event.key]); // a key that is held judges one pair
+    } else if (event.key in keys) keys[event.key]();
+    else return;
     event.preventDefault();
-    act();
   });
   for (const button of panel.querySelectorAll('[data-verdict]')) button.addEventListener('click', () => give(button.dataset.verdict));
   byId('judge-undo').addEventListener('click', undo);

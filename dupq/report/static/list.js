@@ -36,7 +36,7 @@ function isWanted(entry, asked) {
     && within(cluster.size, SIZES[asked.size])
     && (!sure || (cluster.weakest_link >= sure[0] && cluster.weakest_link < sure[1]))
     && (asked.evidence === '' || (asked.evidence === 'known' ? entry.known : entry.sources.has(asked.evidence)))
-    && (!asked.change || (asked.change === 'any' ? Boolean(cluster.change) : cluster.change === asked.change))
+    && (!asked.change || (asked.change === 'any' ? cluster.changes.length > 0 : cluster.changes.includes(asked.change)))
     && (!asked.meaning || entry.meaning);
 }
 
@@ -53,7 +53,7 @@ function item(entry, open) {
   const { cluster } = entry;
   const badges = [...entry.sources].map((source) => element('span', { class: `key ${source}` }, SOURCES[source] || words(source)));
   if (entry.meaning) badges.push(element('span', { class: 'key meaning' }, 'Meaning'));
-  if (cluster.change) badges.push(element('span', { class: 'key' }, words(cluster.change)));
+  for (const kind of cluster.changes) badges.push(element('span', { class: 'key' }, words(kind)));
   return element('li', {}, element('button', { type: 'button', class: 'cluster', on: { click: () => open(entry) } },
     element('span', { class: 'size', 'aria-hidden': 'true' }, String(cluster.size)),
     element('span', { class: 'what' },
@@ -66,11 +66,13 @@ function explorer(run) {
   const [form, list, panel, found] = ['filters', 'cluster-list', 'cluster', 'found'].map(byId);
   const entries = run.clusters.map((cluster) => indexed(run, cluster));
   const state = { wanted: [], shown: 0, open: null };
+  const mark = () => list.querySelectorAll('button.cluster').forEach((button, place) => {
+    if (state.wanted[place] === state.open) button.setAttribute('aria-current', 'true');
+    else button.removeAttribute('aria-current');
+  });
   const open = (entry) => {
     state.open = entry;
-    for (const button of list.querySelectorAll('button.cluster')) button.removeAttribute('aria-current');
-    const place = state.wanted.indexOf(entry);
-    list.querySelectorAll('button.cluster')[place]?.setAttribute('aria-current', 'true');
+    mark();
     opened(run, entry.cluster, panel);
   };
   const openByHand = (entry) => {
@@ -85,6 +87,7 @@ function explorer(run) {
     list.append(...next.map((entry) => item(entry, openByHand)));
     state.shown += next.length;
     if (state.shown < state.wanted.length) list.append(element('li', {}, more));
+    mark();
   };
   const update = () => {
     const asked = askedOf(form);
@@ -94,8 +97,9 @@ function explorer(run) {
     list.replaceChildren();
     grow();
     found.textContent = `${counted(state.wanted.length, 'cluster')} found`;
-    if (!state.wanted.includes(state.open) && state.wanted.length) open(state.wanted[0]);
-    else if (state.wanted.length) open(state.open);
+    if (state.wanted.includes(state.open)) return;
+    state.open = null;
+    if (state.wanted.length) open(state.wanted[0]);
     else panel.replaceChildren(element('p', { class: 'note' }, 'No cluster is like that. Search for less, or show all.'));
   };
   form.addEventListener('input', update);

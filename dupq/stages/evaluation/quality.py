@@ -17,12 +17,12 @@ from dupq.links.parts import run_split
 from dupq.links.split import Split
 from dupq.links.tables import known_duplicates
 from dupq.runs.layout import QualityFiles
+from dupq.runs.records import TITLE_WORDS
 from dupq.shards import Shard, read_shard
 from dupq.stages.training.prepare import all_keys
 from dupq.tables import MEMBERS, PAIRS, QUESTIONS
 from dupq.text.keys import ID_BITS, Sites, pair_codes
 
-_TITLE_WORDS = (4, 8, 12)  # where groups of titles by length begin, beside 0
 _EDGES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
@@ -129,7 +129,7 @@ def _by_kind(
         words[places] = pc.count_substring(found["title"], " ").to_numpy() + 1
         years[places] = pc.fill_null(pc.year(found["creation_date"]), 0).to_numpy()
     rows = np.searchsorted(keys, links[:, 0])
-    begins = np.array([0, *_TITLE_WORDS])
+    begins = np.array(TITLE_WORDS)
     groups = {
         "by_site": np.array(sites.names)[links[:, 0] >> ID_BITS],
         "by_title_words": begins[np.searchsorted(begins, words[rows], "right") - 1],
