@@ -332,3 +332,15 @@ def test_a_run_without_an_encoder_or_an_archive_has_an_explorer(run: str, tmp_pa
     assert all(question["gone"] for question in found["questions"])
     assert not any("parts" in pair for one in found["clusters"] for pair in one["pairs"])
     assert len(found["questions"]) <= len(QUESTIONS)
+
+
+def test_the_questions_of_a_cluster_are_the_same_however_few_are_held_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = open_run(build_explored_run(str(tmp_path)))
+    ids = [row["cluster_id"] for row in one.cluster_stats.arrow().to_pylist()]
+    monkeypatch.setattr(contents, "QUESTIONS", 2)
+    wanted = contents.members(one, ids)
+    assert {len(each.keys) for each in wanted.values()} == {2}
+    monkeypatch.setattr(contents, "_ROWS", 0)
+    assert contents.members(one, ids) == wanted

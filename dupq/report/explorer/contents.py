@@ -18,6 +18,7 @@ from dupq.text.html import LINK_MARK, html_to_text
 QUESTIONS = 40  # of a cluster
 PAIRS = 120  # of a cluster
 EXCERPT = 500  # characters of a body
+_ROWS = 100_000  # held before those beyond QUESTIONS are dropped
 _HTML = 8_000  # characters of a body that its excerpt is made from
 
 
@@ -64,12 +65,15 @@ def clusters_of(run: Run, keys: set[Key]) -> set[str]:
 def members(run: Run, cluster_ids: Iterable[str]) -> dict[str, Members]:
     """At most QUESTIONS questions of each cluster, by id."""
     wanted = pa.array(sorted(cluster_ids), pa.string())
-    kept: pa.Table | None = None
+    kept: list[pa.Table] = []
+    most = _ROWS
     for table in run.clusters.files(["site", "question_id", "cluster_id", "is_canonical", "canonical_reason"]):
-        rows = table.filter(pc.is_in(table["cluster_id"], wanted))
-        kept = _first(rows if kept is None else pa.concat_tables([kept, rows]))
+        kept.append(table.filter(pc.is_in(table["cluster_id"], wanted)))
+        if sum(map(len, kept)) > most:
+            kept = [_first(pa.concat_tables(kept))]
+            most = _ROWS + 2 * len(kept[0])
     found: dict[str, Members] = {}
-    for row in [] if kept is None else kept.to_pylist():
+    for row in _first(pa.concat_tables(kept)).to_pylist() if kept else []:
         own = found.setdefault(row["cluster_id"], Members([], row["canonical_reason"]))
         own.keys.append((row["site"], row["question_id"]))
     return found
