@@ -63,16 +63,6 @@ def accuracy(scores: np.ndarray, labels: np.ndarray, threshold: float) -> float:
     return float(np.mean((scores >= threshold) == (labels > 0.5)))
 
 
-def f1(scores: np.ndarray, labels: np.ndarray, threshold: float) -> float:
-    """The harmonic mean of the precision and the recall of the pairs from `threshold` on; 0 if none of them is right.
-
-    `labels` are 1 for duplicates.
-    """
-    called, positive = scores >= threshold, labels > 0.5
-    right, wrong = int((called & positive).sum()), int((called != positive).sum())
-    return 2 * right / (2 * right + wrong) if right else 0.0
-
-
 def pair_average_precision(scores: np.ndarray, labels: np.ndarray) -> float:
     """The area under the steps of precision over recall, as every score is taken for the threshold in turn.
 
