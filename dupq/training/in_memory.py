@@ -1,6 +1,7 @@
-"""Training on known duplicates in one process, for experiments: what `jobs/train.py` does, without its files.
+"""Training on known duplicates in one process, for experiments: as `jobs/train.py`, without its files and workers.
 
-An epoch is measured by whatever the caller wants of it, and the best one's weights are kept.
+An epoch is measured by whatever the caller wants of it, and the best one's weights are kept. Unlike there that may be
+the start, before any pair is learned; the epochs of titles and bodies are not measured; and there is no teacher.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,11 +15,13 @@ from dupq.encoders.build import build
 from dupq.encoders.kinds import takes_from_training_alone
 from dupq.encoders.protocol import Encoder
 from dupq.encoders.reader import Reader
+from dupq.errors import SettingError
 from dupq.links.split import Split
 from dupq.settings.config import Settings
 from dupq.text.questions import token_ids
 from dupq.text.token_ids import TokenIds
 from dupq.text.vocabulary import Vocabulary
+from dupq.training.epochs import rates, seed_dropout
 from dupq.training.loop import Sequences, epoch_examples, train_epoch
 from dupq.training.mining import mine
 from dupq.training.optimizers import optimizer_for
@@ -46,9 +49,11 @@ def train(
     """The encoder of the best epoch, and the learning curve: a row an epoch, from 0, before any pair is learned.
 
     `texts` are rows of TEXTS sorted by key: all questions of the archive. An encoder that learns nothing by gradients
-    has only epoch 0. The same for the same rows, seed and machine.
+    has only epoch 0. The same for the same rows, seed and machine. Raises SettingError if there is to be a teacher.
     """
     training = settings.training
+    if settings.teacher.encoder:
+        raise SettingError(f"setting 'teacher.encoder' is {settings.teacher.encoder!r}; experiments have no teacher")
     vocabulary = Vocabulary(vectors.words, settings.text, settings.word_vectors.hashed)
     ids = token_ids(texts, vocabulary, settings)[0]
     sequences: Sequences = dict(zip(texts["key"].to_pylist(), ids, strict=True))
@@ -82,19 +87,19 @@ def _train_pairs(reader: Reader, sequences: Sequences, lessons: Lessons, measure
     if not network.trainable or not len(lessons.positives):
         return curve
     optimizer = optimizer_for(network, training)
-    best = _weights(network)
+    best, best_epoch = _weights(network), 0
     mined: np.ndarray | None = None
     for epoch in range(1, training.epochs + 1):
-        torch.manual_seed(epoch)  # of dropout
+        seed_dropout(training.seed, settings.title_body.epochs + epoch)
         if training.mined_negatives and (epoch - 1) % training.mined_epochs == 0:
             mined = mine(network, sequences, lessons.positives, lessons.pool, lessons.split, settings, epoch)
         examples = epoch_examples(lessons.positives, lessons.pool, lessons.split, training, epoch, mined, lessons.wrong)
-        falling = 1 - (epoch - 1) / training.epochs, 1 - epoch / training.epochs
-        rates = falling if training.decay == "linear" else (1.0, 1.0)
-        losses = train_epoch(network, optimizer, sequences, examples, training, rates=rates)
+        losses = train_epoch(network, optimizer, sequences, examples, training, rates=rates(epoch, training))
         curve.append({"epoch": float(epoch), "loss": losses.mean, **measured(reader)})
-        if curve[-1][QUALITY] > max(row[QUALITY] for row in curve[:-1]):
-            best = _weights(network)
+        if curve[-1][QUALITY] > curve[best_epoch][QUALITY]:
+            best, best_epoch = _weights(network), epoch
+        elif 0 < training.patience <= epoch - best_epoch:
+            break
     network.load_state_dict(best)
     return curve
 

@@ -27,7 +27,7 @@ from dupq.runs import log
 from dupq.runs.training_layout import TrainingFiles
 from dupq.settings import config
 from dupq.settings.config import Settings
-from dupq.settings.training import TeacherSettings, TitleBodySettings, TrainingSettings
+from dupq.settings.training import TrainingSettings
 from dupq.stages.training import development
 from dupq.stages.training.prepare import (
     all_keys,
@@ -228,14 +228,13 @@ def _one_epoch(
     task: _Task, network: "Encoder", optimizer: "torch.optim.Optimizer | None", progress: "Progress"
 ) -> None:
     """Train the next epoch, and measure it: its row is added to the curve of all workers alike."""
-    import torch
-
     from dupq.training import collectives
+    from dupq.training.epochs import seed_dropout
     from dupq.training.loop import Losses, train_epoch
 
     settings, epoch, device = task.settings, len(progress.curve) + 1, network.words.weight.device
     phase = _phase(task, network, progress, epoch)
-    torch.manual_seed(_seed(settings.training.seed, epoch, task.worker[0]))  # of dropout
+    seed_dropout(settings.training.seed, epoch, task.worker[0])
     losses = Losses(np.zeros(0), np.zeros(0, np.int64))
     if optimizer is not None:
         for group in optimizer.param_groups:
@@ -283,33 +282,27 @@ def _phase(task: _Task, network: "Encoder", progress: "Progress", epoch: int) ->
 
 
 def _title_body_phase(task: _Task, epoch: int) -> _Phase:
+    from dupq.training.epochs import as_training, falling
     from dupq.training.title_body import title_body_examples
 
-    settings = task.settings.title_body
+    settings, training = task.settings.title_body, task.settings.training
     assert task.titles is not None
-    sequences, examples = title_body_examples(task.titles, settings, task.settings.training.seed, epoch)
-    return _Phase(sequences, examples, _as_training(task, settings), _falling(epoch, settings.epochs))
+    sequences, examples = title_body_examples(task.titles, settings, training.seed, epoch)
+    return _Phase(sequences, examples, as_training(settings, training), falling(epoch, settings.epochs))
 
 
 def _teacher_phase(task: _Task, epoch: int) -> _Phase:
+    from dupq.training.epochs import as_training, falling
     from dupq.training.pairs import targets_in_order
 
-    settings = task.settings.teacher
+    settings, training = task.settings.teacher, task.settings.training
     assert task.taught is not None
-    examples = targets_in_order(task.taught, settings, task.settings.training.seed, epoch)
-    return _Phase(task.sequences, examples, _as_training(task, settings), _falling(epoch, settings.epochs))
-
-
-def _as_training(task: _Task, phase: TitleBodySettings | TeacherSettings) -> TrainingSettings:
-    return task.settings.training.changed(
-        loss="softmax",
-        batch_size=phase.batch_size,
-        learning_rate=phase.learning_rate,
-        temperature=phase.temperature,
-    )
+    examples = targets_in_order(task.taught, settings, training.seed, epoch)
+    return _Phase(task.sequences, examples, as_training(settings, training), falling(epoch, settings.epochs))
 
 
 def _known_phase(task: _Task, network: "Encoder", progress: "Progress", epoch: int) -> _Phase:
+    from dupq.training.epochs import rates
     from dupq.training.loop import epoch_examples
 
     training = task.settings.training
@@ -317,18 +310,7 @@ def _known_phase(task: _Task, network: "Encoder", progress: "Progress", epoch: i
     examples = epoch_examples(
         task.positives, task.pool, task.known.split, training, epoch, progress.mined, task.known.wrong
     )
-    rates = _falling(epoch, training.epochs) if training.decay == "linear" else (1.0, 1.0)
-    return _Phase(task.sequences, examples, training, rates)
-
-
-def _falling(epoch: int, epochs: int) -> tuple[float, float]:
-    """The shares of the learning rate at the ends of an epoch, if it falls to 0 over all."""
-    return 1.0 - (epoch - 1) / epochs, 1.0 - epoch / epochs
-
-
-def _seed(*parts: int) -> int:
-    """A seed of its own for each combination."""
-    return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0])
+    return _Phase(task.sequences, examples, training, rates(epoch, training))
 
 
 def _mined(task: _Task, network: "Encoder", progress: "Progress", epoch: int) -> np.ndarray | None:
