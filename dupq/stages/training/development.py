@@ -25,21 +25,35 @@ def measures(training: TrainingSettings) -> tuple[str, ...]:
     return ("development_map", "development_accuracy") if training.best_epoch == "accuracy" else ("development_map",)
 
 
-def measure(network: "Encoder", sequences: Mapping[int, np.ndarray], known: Known, settings: Settings) -> np.ndarray:
+def measure(
+    network: "Encoder", sequences: Mapping[int, np.ndarray], known: Known, settings: Settings
+) -> dict[str, float]:
     """The `measures` of the network as it is, between 0 and 1; `sequences` are token ids by key."""
+    training = settings.training
+    ranker, pool = _ranker(network, sequences, known, settings)
+    found = {"development_map": _map(ranker, pool, known.split, settings)}
+    if training.best_epoch == "accuracy":
+        found["development_accuracy"] = best_accuracy(ranker, development_pairs(known, pool, training))[1]
+    return found
+
+
+def development_map(network: "Encoder", sequences: Mapping[int, np.ndarray], known: Known, settings: Settings) -> float:
+    """The first of these alone."""
+    return _map(*_ranker(network, sequences, known, settings), known.split, settings)
+
+
+def _ranker(
+    network: "Encoder", sequences: Mapping[int, np.ndarray], known: Known, settings: Settings
+) -> tuple["EncoderRanker", np.ndarray]:
+    """The pool (keys, ascending), as the network encodes it."""
     from dupq.encoders.encode import encode
     from dupq.evaluation.rankers import EncoderRanker
     from dupq.neighbours.embeddings import Embeddings
 
-    training = settings.training
     everything = np.array(sorted(sequences), np.int64)
-    pool = np.union1d(chosen(everything, training.development_pool), known.split.questions_of("development"))
+    pool = np.union1d(chosen(everything, settings.training.development_pool), known.split.questions_of("development"))
     encoded = encode(network, [sequences[int(key)] for key in pool], settings.encode.batch_size)
-    ranker = EncoderRanker(Embeddings(pool, *encoded), network.measure)
-    found = [_map(ranker, pool, known.split, settings)]
-    if training.best_epoch == "accuracy":
-        found.append(best_accuracy(ranker, development_pairs(known, pool, training))[1])
-    return np.array(found)
+    return EncoderRanker(Embeddings(pool, *encoded), network.measure), pool
 
 
 def _map(ranker: "EncoderRanker", pool: np.ndarray, split: Split, settings: Settings) -> float:

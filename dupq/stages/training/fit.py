@@ -8,11 +8,12 @@ started again by hand; either way all workers begin at the newest checkpoint, an
 taken.
 """
 
+import functools
 import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -244,13 +245,21 @@ def _one_epoch(
     names, is_measured = development.measures(settings.training), _is_measurable(task)
     found = np.zeros(len(names))
     if task.worker[0] == 0 and is_measured:
-        found = development.measure(network, task.sequences, task.known, settings)
+        by_name = development.measure(network, task.sequences, task.known, settings)
+        found = np.array([by_name[name] for name in names])
     values = collectives.from_first(found, device).tolist() if is_measured else [None] * len(names)
     measured = dict(zip(names, values, strict=True))
     if task.worker[0] == 0:
         _log(task.files, epoch, losses, measured)
-    row: dict[str, Any] = {"epoch": epoch, "loss": losses.mean, **measured, "examples": len(phase.examples.left)}
-    progress.curve.append(cast("Epoch", row))
+    row: Epoch = {
+        "epoch": epoch,
+        "loss": losses.mean,
+        "development_map": measured["development_map"],
+        "examples": len(phase.examples.left),
+    }
+    if "development_accuracy" in measured:
+        row["development_accuracy"] = measured["development_accuracy"]
+    progress.curve.append(row)
 
 
 class _Phase(NamedTuple):
@@ -358,7 +367,8 @@ def _finish(task: _Task, network: "Encoder", checkpoints: "Checkpoints", progres
     from dupq.encoders.saved import weights
 
     checkpoints.restore_best(network, progress)
-    network.tune((lambda: _development_map(task, network)) if _is_measurable(task) else None)
+    tuned_by = functools.partial(development.development_map, network, task.sequences, task.known, task.settings)
+    network.tune(tuned_by if _is_measurable(task) else None)
     storage.write_bytes(task.files.weights, weights(network))
     storage.write_json(task.files.curve, progress.curve)
 
@@ -366,7 +376,3 @@ def _finish(task: _Task, network: "Encoder", checkpoints: "Checkpoints", progres
 def _is_measurable(task: _Task) -> bool:
     """Whether there are enough development questions to tell one epoch from another; else the last one is kept."""
     return len(task.known.split.questions_of("development")) >= FEWEST_DEVELOPMENT_QUESTIONS
-
-
-def _development_map(task: _Task, network: "Encoder") -> float:
-    return float(development.measure(network, task.sequences, task.known, task.settings)[0])
