@@ -12,7 +12,7 @@ import pyarrow as pa
 import torch
 
 from dupq.encoders.build import build
-from dupq.encoders.kinds import takes_from_training_alone
+from dupq.encoders.kinds import counts_training_texts_only
 from dupq.encoders.protocol import Encoder
 from dupq.encoders.reader import Reader
 from dupq.errors import SettingError
@@ -73,7 +73,7 @@ def train(
 
 def _read_alone(texts: pa.Table, lessons: Lessons, settings: Settings) -> list[int] | None:
     """The keys of the questions that an encoder takes counts from, if not from all."""
-    if not takes_from_training_alone(settings):
+    if not counts_training_texts_only(settings):
         return None
     held_out = lessons.split.questions_of("development", "test")
     return np.setdiff1d(texts["key"].to_numpy(), held_out).tolist()
