@@ -63,6 +63,12 @@ def accuracy(scores: np.ndarray, labels: np.ndarray, threshold: float) -> float:
     return float(np.mean((scores >= threshold) == (labels > 0.5)))
 
 
+def best_accuracy(scores: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
+    """`best_threshold`, and the accuracy there."""
+    threshold = best_threshold(scores, labels)
+    return threshold, accuracy(scores, labels, threshold)
+
+
 def pair_average_precision(scores: np.ndarray, labels: np.ndarray) -> float:
     """The area under the steps of precision over recall, as every score is taken for the threshold in turn.
 

@@ -34,5 +34,5 @@ def test_an_epoch_has_the_measures_that_its_settings_name(best_epoch: str) -> No
 def test_a_network_is_tuned_by_the_map_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     network, known, settings = untrained("accuracy")
     expected = development.measure(network, SEQUENCES, known, settings)["development_map"]
-    monkeypatch.setattr(development, "development_pairs", None)
+    monkeypatch.setattr(development, "scored_pairs", None)
     assert development.development_map(network, SEQUENCES, known, settings) == expected

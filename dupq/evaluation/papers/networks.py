@@ -9,7 +9,7 @@ import pyarrow as pa
 from dupq.encoders.reader import Reader
 from dupq.evaluation.examples import Experiment
 from dupq.evaluation.known_duplicates import chosen
-from dupq.evaluation.measures import accuracy, best_threshold, retrieval_measures
+from dupq.evaluation.measures import accuracy, best_accuracy, retrieval_measures
 from dupq.evaluation.papers.data_sets import DataSet
 from dupq.evaluation.papers.fitting import Fitted
 from dupq.evaluation.rankers import EncoderRanker
@@ -91,7 +91,7 @@ class _Seen:
         development = self._parts.examples.development
         if len(development.labels):
             scores = ranker.score(development.left, development.right)
-            at_best = accuracy(scores, development.labels, best_threshold(scores, development.labels))
+            at_best = best_accuracy(scores, development.labels)[1]
             found = {QUALITY: at_best, "best_validation_accuracy": at_best}
             if self._is_regression:
                 found |= _as_regression(ranker, development, "validation") | _as_regression(
