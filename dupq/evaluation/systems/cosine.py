@@ -23,15 +23,15 @@ class CosineRanker:
     """A Ranker (dupq/evaluation/protocol.py) over vectors.
 
     Questions without a vector (a zero one) are not ranked, and score 0; all others are, those of a negative cosine
-    last. `vectors` (n, d) are of length 1, or zero. `groups` (any integers, (n,)) limit `rank` only: a query is answered
-    from its own group. At first all questions are of one.
+    last. `vectors` (n, d) are of length 1, or zero. `groups` (any integers, (n,)) limit `rank` only: a query is
+    answered from its own group. At first all questions are of one.
     """
 
     def __init__(self, keys: np.ndarray, vectors: np.ndarray) -> None:
         """`keys` (int64, (n,)) ascend; `vectors` (n, d) are of any length."""
         self.vectors = unit_rows(vectors)
-        self.groups = np.zeros(len(keys), np.int64)
-        self._is_there = self.vectors.any(axis=1)
+        self.groups: np.ndarray = np.zeros(len(keys), np.int64)
+        self._is_there: np.ndarray = np.any(self.vectors != 0, axis=1)
         self._keys = keys
 
     def rank(self, queries: np.ndarray, k: int) -> list[list[int]]:

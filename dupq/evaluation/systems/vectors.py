@@ -16,7 +16,7 @@ from dupq.settings.text import TextSettings
 from dupq.settings.training import WordVectorSettings
 from dupq.text.normalisation import Normaliser
 from dupq.text.vocabulary import FIRST_WORD
-from dupq.training.word_vectors import make_word_vectors
+from dupq.training import word_vectors
 
 AS_STORED = TextSettings()
 
@@ -34,7 +34,11 @@ def trained_on(sentences: Iterable[list[str]], settings: WordVectorSettings, see
 
     With one worker the same sentences and seed give the same vectors. Raises DupqError if no word is frequent enough.
     """
-    made = make_word_vectors(sentences, settings, seed)
+    return of_words(word_vectors.make_word_vectors(sentences, settings, seed))
+
+
+def of_words(made: word_vectors.WordVectors) -> WordVectors:
+    """Without the rows of padding and of unknown words."""
     return WordVectors(tuple(made.words), made.table[FIRST_WORD : FIRST_WORD + len(made.words)])
 
 
