@@ -14,13 +14,13 @@ from dupq.settings import config
 from dupq.settings.training import TrainingSettings
 from dupq.tables import TEXTS
 from dupq.training import in_memory, loop
-from dupq.training.in_memory import Lessons, train
+from dupq.training.in_memory import KnownPairs, train
 from dupq.training.word_vectors import make_word_vectors
 
 WORDS = [f"w{number}" for number in range(40)]
 
 
-def archive() -> tuple[pa.Table, Lessons]:
+def archive() -> tuple[pa.Table, KnownPairs]:
     generator = np.random.default_rng(3)
     texts = [" ".join(generator.choice(WORDS, 8)) for _ in range(60)]
     keys = np.arange(60)
@@ -28,11 +28,11 @@ def archive() -> tuple[pa.Table, Lessons]:
     split = split_links(links, TrainingSettings())
     positives = split.links_of("train", links)
     table = pa.table([pa.array(keys), pa.array([""] * 60), pa.array(texts)], schema=TEXTS)
-    return table, Lessons(positives, np.zeros((0, 2), np.int64), split, split.questions_of("train"))
+    return table, KnownPairs(positives, np.zeros((0, 2), np.int64), split, split.questions_of("train"))
 
 
 def embeddings(epochs: int, qualities: list[float], *assignments: str) -> tuple[np.ndarray, list[dict[str, float]]]:
-    texts, lessons = archive()
+    texts, known = archive()
     settings = config.load(
         "bogdanova-sum",
         [
@@ -49,7 +49,7 @@ def embeddings(epochs: int, qualities: list[float], *assignments: str) -> tuple[
     def measured(reader: Reader) -> dict[str, float]:
         return {"quality": next(told)}
 
-    reader, curve = train(texts, lessons, settings, vectors, measured)
+    reader, curve = train(texts, known, settings, vectors, measured)
     return reader.encode(texts)[0].vectors, curve
 
 
