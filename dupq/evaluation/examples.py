@@ -21,8 +21,7 @@ from dupq.training.pairs import Pairs, chosen_pairs, closed, with_random_negativ
 
 _TRAIN, _DEVELOPMENT, _TEST = PARTS
 Queries = Mapping[int, set[int]]
-_OVER_LIMIT = "pairs over the limit"  # as it is counted
-OVER_LIMIT = f"{_TRAIN}: {_OVER_LIMIT}"
+OVER_LIMIT = f"{_TRAIN}: pairs over the limit"  # as it is counted
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ def experiment(known: PairSet, settings: ExampleSettings) -> Experiment:
         else:
             generator, pool = np.random.default_rng([settings.seed, number]), known.collection.keys[parts == part]
             pairs[part] = with_random_negatives(positives, pool, split, 1, generator, kind="random")
-        counts[f"{part}: {_OVER_LIMIT}"] = len(found) - len(positives) + len(others[part]) - len(wrong)
+        counts[f"{part}: pairs over the limit"] = len(found) - len(positives) + len(others[part]) - len(wrong)
         counts[f"{part}: pairs of large sets"] = over_sets
     queries = {part: _queries(split, part, settings.queries) for part in (_DEVELOPMENT, _TEST)}
     for part, asked in queries.items():
