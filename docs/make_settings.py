@@ -30,11 +30,7 @@ def page() -> str:
         section = type(field.default)
         parts.append(f"\n## {name}\n\n{_first_line(section)}\n\n{_table(section)}")
         if section is EncoderSettings:
-            parts += [
-                f"\n### encoder.kind={' or '.join(names)}\n\n{_table(kind)}"
-                for kind, names in _networks()
-                if _own(kind)
-            ]
+            parts += [f"\n### encoder.kind={names}\n\n{_table(kind)}" for kind, names in _networks() if _own(kind)]
     return "".join(parts)
 
 

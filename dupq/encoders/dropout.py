@@ -1,4 +1,4 @@
-"""Dropout of features, drawn for each text or once for all texts of a step."""
+"""Dropout of features, drawn for each text or once for a step."""
 
 from typing import Literal
 
@@ -12,8 +12,9 @@ class FeatureDropout(nn.Module):
     """Leaves a share of the features out in training, and scales the others up (Srivastava et al. 2014).
 
     "texts": others for each text, so the two questions of a pair go through two different networks. "step": the same
-    for all texts of a step, so both go through the same thinned network, as the towers of a Siamese one are. With
-    exp(-L1) the first makes equal questions differ, and a network learns to give all questions one embedding.
+    for all texts of a step (of a worker's share of it), so both go through the same thinned network, as the towers of a
+    Siamese one are. With exp(-L1) the first makes equal questions differ, and a network learns to give all questions
+    one embedding.
     """
 
     def __init__(self, share: float, features: int, of: DropoutOf) -> None:

@@ -7,7 +7,7 @@ import pkgutil
 from typing import get_args
 
 from dupq.encoders import networks
-from dupq.encoders.network_settings import NetworkSettings
+from dupq.encoders.network_settings import CountedSettings, NetworkSettings
 from dupq.errors import SettingError
 from dupq.settings.config import Settings
 from dupq.settings.encoder import EncoderSettings
@@ -46,9 +46,10 @@ def learns_without_links(settings: Settings) -> bool:
     return not needs_links or settings.title_body.epochs > 0 or bool(settings.teacher.encoder)
 
 
-def takes_from_training_alone(settings: Settings) -> bool:
-    """Whether what an encoder takes from texts is of those outside the development and the test part."""
-    return getattr(network_settings(settings.encoder), "taken_from", "archive") == "training"
+def counts_training_texts_only(settings: Settings) -> bool:
+    """Whether an encoder's sums over texts are of those outside the development and the test part."""
+    of_kind = network_settings(settings.encoder)
+    return isinstance(of_kind, CountedSettings) and of_kind.taken_from == "training"
 
 
 def read_by_its_kind(saved: EncoderSettings) -> EncoderSettings:

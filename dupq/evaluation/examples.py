@@ -49,10 +49,10 @@ def experiment(known: PairSet, settings: ExampleSettings) -> Experiment:
     """The examples of a set of questions and known pairs; the same for the same set and settings.
 
     Positives are the duplicates that are linked or labelled. Negatives are the pairs labelled 0 where there are any,
-    else as many random ones as positives, drawn once for each part (Bogdanova et al. 2015, section 5.1) among the
-    questions of that part; a question without known duplicates is of a part by a hash of its key. A query is a
-    question with known duplicates, and these are all others of its set. Raises DupqError where a part has questions
-    only that duplicate one another, so that there are no negatives.
+    else as many random ones as positives, drawn once for each part: both questions are random ones of that part
+    (Bogdanova et al. 2015, section 5.1: "randomly generated from the corpus"). A question without known duplicates is
+    of a part by a hash of its key. A query is a question with known duplicates, and these are all others of its set.
+    Raises DupqError where a part has questions only that duplicate one another, so that there are no negatives.
     """
     training = TrainingSettings(seed=settings.seed)
     labels = known.labels
@@ -68,7 +68,7 @@ def experiment(known: PairSet, settings: ExampleSettings) -> Experiment:
             pairs[part] = _labelled(positives, wrong)
         else:
             generator, pool = np.random.default_rng([settings.seed, number]), known.collection.keys[parts == part]
-            pairs[part] = with_random_negatives(positives, pool, split, 1, generator)
+            pairs[part] = with_random_negatives(positives, pool, split, 1, generator, kind="random")
         counts[f"{part}: pairs over the limit"] = len(found) - len(positives) + len(others[part]) - len(wrong)
         counts[f"{part}: pairs of large sets"] = over_sets
     queries = {part: _queries(split, part, settings.queries) for part in (_DEVELOPMENT, _TEST)}

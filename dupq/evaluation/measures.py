@@ -63,14 +63,10 @@ def accuracy(scores: np.ndarray, labels: np.ndarray, threshold: float) -> float:
     return float(np.mean((scores >= threshold) == (labels > 0.5)))
 
 
-def f1(scores: np.ndarray, labels: np.ndarray, threshold: float) -> float:
-    """The harmonic mean of the precision and the recall of the pairs from `threshold` on; 0 if none of them is right.
-
-    `labels` are 1 for duplicates.
-    """
-    called, positive = scores >= threshold, labels > 0.5
-    right, wrong = int((called & positive).sum()), int((called != positive).sum())
-    return 2 * right / (2 * right + wrong) if right else 0.0
+def best_accuracy(scores: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
+    """`best_threshold`, and the accuracy there."""
+    threshold = best_threshold(scores, labels)
+    return threshold, accuracy(scores, labels, threshold)
 
 
 def pair_average_precision(scores: np.ndarray, labels: np.ndarray) -> float:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
 
 _AT_ONCE = 1 << 22  # drawn numbers that are held
 _CLOSE = 1e-12  # sums in another order differ by less
@@ -47,8 +46,8 @@ def randomisation_test(left: np.ndarray, right: np.ndarray, seed: int, resamples
     The paired randomisation test (Fisher 1935; Smucker, Allan and Carterette 2007), two-sided: the sign of each
     query's difference is drawn. Where there are no more than `resamples` ways to choose them, all are tried, and the
     p-value is exact; else it is (1 + those as far from 0) / (1 + resamples), which is never 0. Accuracies of pairs
-    are tested so too, with 1 for a pair that is called right and 0 for another. Raises ValueError where the numbers
-    of values differ.
+    are tested so too, with 1 for a pair that is called right and 0 for another: exactly, that is McNemar's exact test.
+    Raises ValueError where the numbers of values differ.
     """
     if len(left) != len(right):
         raise ValueError(f"{len(left)} and {len(right)} values; those of the same queries expected")
@@ -62,18 +61,6 @@ def randomisation_test(left: np.ndarray, right: np.ndarray, seed: int, resamples
         ways = generator.integers(0, 2, (rows, len(differences)), dtype=np.int8)
         count += int(np.count_nonzero(np.abs(_signed_sums(ways, differences)) >= reached))
     return (1 + count) / (1 + resamples)
-
-
-def mcnemar(left: np.ndarray, right: np.ndarray) -> float:
-    """McNemar's exact test of two systems that call the same pairs right or wrong (bool, shape (m,)): its p-value.
-
-    Two-sided: of the pairs that only one of them calls right, each system has half but for chance, so that the number
-    of one is binomial (McNemar 1947; Dietterich 1998, section 3.1, with the exact distribution). 1 if there are none.
-    """
-    only_left, only_right = int((left & ~right).sum()), int((right & ~left).sum())
-    if not only_left + only_right:
-        return 1.0
-    return float(stats.binomtest(only_left, only_left + only_right).pvalue)
 
 
 def _signed_sums(ways: np.ndarray, differences: np.ndarray) -> np.ndarray:

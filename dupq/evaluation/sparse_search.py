@@ -59,6 +59,11 @@ def best(
     return others, best_scores
 
 
+def as_lists(keys: np.ndarray) -> list[list[int]]:
+    """The keys that `best` gives, a list a query, as long as there are any."""
+    return [[key for key in row if key >= 0] for row in keys.tolist()]
+
+
 @nb.njit(nogil=True, cache=True)
 def _products(
     terms: np.ndarray, weights: np.ndarray, starts: np.ndarray, rows: np.ndarray, values: np.ndarray, scores: np.ndarray

@@ -24,13 +24,19 @@ def read_text(uri: str) -> str:
 
 
 def _unpacked(content: bytes, uri: str) -> bytes:
-    decoder = lzma.LZMADecompressor(lzma.FORMAT_XZ, _XZ_MEMORY)
-    try:
-        unpacked = decoder.decompress(content, _MOST_BYTES)
-    except lzma.LZMAError as error:
-        raise DupqError(f"{uri}: damaged ({error})") from error
-    if len(unpacked) == _MOST_BYTES:
-        raise DupqError(f"{uri}: unpacks to {_MOST_BYTES:,} bytes or more")
-    if not decoder.eof:
-        raise DupqError(f"{uri}: damaged or cut short (the end is missing)")
-    return unpacked
+    """What the streams of xz hold together: there may be several, padded by zeros."""
+    pieces: list[bytes] = []
+    room = _MOST_BYTES
+    while content or not pieces:
+        decoder = lzma.LZMADecompressor(lzma.FORMAT_XZ, _XZ_MEMORY)
+        try:
+            pieces.append(decoder.decompress(content, room))
+        except lzma.LZMAError as error:
+            raise DupqError(f"{uri}: damaged ({error})") from error
+        room -= len(pieces[-1])
+        if not room:
+            raise DupqError(f"{uri}: unpacks to {_MOST_BYTES:,} bytes or more")
+        if not decoder.eof:
+            raise DupqError(f"{uri}: damaged or cut short (the end is missing)")
+        content = decoder.unused_data.lstrip(b"\0")
+    return b"".join(pieces)

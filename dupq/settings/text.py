@@ -20,8 +20,8 @@ class TextSettings(Section):
     code: Literal["removed", "kept", "prefixed"] = Field("removed", description="What becomes of code.")
     tokens: Literal["words", "punctuation", "written"] = Field(
         "words",
-        description="punctuation: also marks and symbols, as NLTK cuts them, 1 ms a question; written: that, "
-        "and the case is kept for the tagger of parts_of_speech, no longer.",
+        description="punctuation: also marks and symbols, as NLTK cuts them, 1 ms a question; written: the same, "
+        "with the case kept until parts of speech are tagged; then lower case.",
     )
     fields: Literal["title+body", "title"] = Field("title+body", description="What of a question is read.")
     title_times: Annotated[int, Field(ge=1, le=100)] = Field(

@@ -130,7 +130,9 @@ class TrainingSettings(Section):
     )
     negatives_drawn: Literal["each-epoch", "once"] = Field("each-epoch", description="When negatives are drawn.")
     negative_pairs: Literal["linked", "random"] = Field(
-        "linked", description="A random negative: a known duplicate and a random question, or two random questions."
+        "linked",
+        description="A random negative: a known duplicate and a random question, or two random questions; "
+        "logistic_ranking and softmax are always trained on the first.",
     )
     anchors: Literal["together", "apart"] = Field(
         "together",

@@ -22,7 +22,10 @@ class Normaliser:
     """From a stored text to the words that an encoder knows. Same text and settings, same words."""
 
     def __init__(self, settings: TextSettings) -> None:
-        """`settings.code` and `settings.fields` are ignored here: the stored text follows them already."""
+        """`settings.code` and `settings.fields` are ignored: the stored text follows them already.
+
+        It follows `settings.tokens` too, which says here whether the text has its case and its sentences' ends.
+        """
         self._settings = settings
         self._form = _form(settings)
         self._is_written = settings.tokens == "written"

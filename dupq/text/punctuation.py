@@ -14,7 +14,7 @@ from typing import Literal
 import regex
 
 from dupq.text.html import CODE_END, CODE_START, LINK_MARK
-from dupq.text.tokens import CODE_PREFIX, LINK_TOKEN, written_form
+from dupq.text.tokens import CODE_PREFIX, LINK_TOKEN, with_marks_named, written_form
 
 _MARK = regex.compile(f"[{LINK_MARK}{CODE_START}{CODE_END}]")
 _SENTENCE_END = regex.compile(r"(?<=[.?!]) ")
@@ -22,29 +22,20 @@ SENTENCE_ENDS = frozenset(".?!")  # as tokens
 
 
 def punctuated(text: str, case: Literal["punctuation", "written"]) -> list[str]:
-    """The tokens of a text, in lower case unless `case` is "written". LINK and CODE_ mean what they do in `tokens`."""
+    """The tokens of a text, in lower case unless `case` is "written". LINK and CODE_ mean what they do in `tokens`.
+
+    Code is in lower case always: no tagger reads it.
+    """
     text = _MARK.sub(lambda mark: f" {mark[0]} ", written_form(text))
     text = " ".join(text.split())
     cut = _cut()
     found = [token for sentence in _SENTENCE_END.split(text) for token in cut(sentence)]
-    return _named(found, case == "written")
+    return with_marks_named(found, _written if case == "written" else str.lower)
 
 
-def _named(found: list[str], keeps_case: bool) -> list[str]:
-    """Marks as their tokens. Code is in lower case always: no tagger reads it."""
-    result = []
-    in_code = False
-    for token in found:
-        if token in (CODE_START, CODE_END):
-            in_code = token == CODE_START
-        elif token == LINK_MARK:
-            result.append(LINK_TOKEN)
-        elif in_code:
-            result.append(CODE_PREFIX + token.lower())
-        else:
-            is_plain = keeps_case and token != LINK_TOKEN and not token.startswith(CODE_PREFIX)
-            result.append(token if is_plain else token.lower())
-    return result
+def _written(token: str) -> str:
+    """A token in its case, unless it would be taken for a mark's."""
+    return token.lower() if token == LINK_TOKEN or token.startswith(CODE_PREFIX) else token
 
 
 @functools.cache

@@ -9,6 +9,7 @@ punctuation: `punctuation.py`.
 """
 
 import unicodedata
+from collections.abc import Callable
 
 import regex
 
@@ -16,6 +17,7 @@ from dupq.text.html import CODE_END, CODE_START, LINK_MARK
 
 LINK_TOKEN = "LINK"
 CODE_PREFIX = "CODE_"
+_MARKS = frozenset((LINK_MARK, CODE_START, CODE_END))
 
 IN_ADDRESS = r"[^\s<>\"]"
 _ADDRESS = regex.compile(rf"(?:https?|ftp)://{IN_ADDRESS}+|www\.{IN_ADDRESS}+", regex.IGNORECASE)
@@ -33,7 +35,7 @@ def tokens(text: str) -> list[str]:
     """The tokens of a text. Web addresses and link marks give LINK; words between code marks get CODE_ in front."""
     found = _TOKEN.findall(normal_form(text))
     if CODE_START in found:
-        return _prefix_code(found)
+        return with_marks_named(found, str)
     return [LINK_TOKEN if token == LINK_MARK else token for token in found if token != CODE_END]
 
 
@@ -49,14 +51,16 @@ def written_form(text: str) -> str:
     return unicodedata.normalize("NFKC", text)
 
 
-def _prefix_code(found: list[str]) -> list[str]:
+def with_marks_named(found: list[str], plain: Callable[[str], str]) -> list[str]:
+    """Marks as their tokens: LINK, and CODE_ in front of code, in lower case; other tokens as `plain` makes them."""
     result = []
     in_code = False
     for token in found:
-        if token in (CODE_START, CODE_END):
-            in_code = token == CODE_START
-        elif token == LINK_MARK:
-            result.append(LINK_TOKEN)
+        if token in _MARKS:
+            if token == LINK_MARK:
+                result.append(LINK_TOKEN)
+            else:
+                in_code = token == CODE_START
         else:
-            result.append(CODE_PREFIX + token if in_code else token)
+            result.append(CODE_PREFIX + token.lower() if in_code else plain(token))
     return result

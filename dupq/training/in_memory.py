@@ -1,6 +1,7 @@
-"""Training on known duplicates in one process, for experiments: what `jobs/train.py` does, without its files.
+"""Training on known duplicates in one process, for experiments: as `jobs/train.py`, without its files and workers.
 
-An epoch is measured by whatever the caller wants of it, and the best one's weights are kept.
+An epoch is measured by whatever the caller wants of it, and the best one's weights are kept. Unlike there that may be
+the start, before any pair is learned; the epochs of titles and bodies are not measured; and there is no teacher.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,14 +12,16 @@ import pyarrow as pa
 import torch
 
 from dupq.encoders.build import build
-from dupq.encoders.kinds import takes_from_training_alone
+from dupq.encoders.kinds import counts_training_texts_only
 from dupq.encoders.protocol import Encoder
 from dupq.encoders.reader import Reader
+from dupq.errors import SettingError
 from dupq.links.split import Split
 from dupq.settings.config import Settings
 from dupq.text.questions import token_ids
 from dupq.text.token_ids import TokenIds
 from dupq.text.vocabulary import Vocabulary
+from dupq.training.epochs import rates, seed_dropout
 from dupq.training.loop import Sequences, epoch_examples, train_epoch
 from dupq.training.mining import mine
 from dupq.training.optimizers import optimizer_for
@@ -31,70 +34,72 @@ Measured = Callable[[Reader], Mapping[str, float]]
 
 
 @dataclass(frozen=True)
-class Lessons:
+class KnownPairs:
     """What is learned from (keys, int64)."""
 
     positives: np.ndarray  # (m, 2), known duplicates of the training part
-    wrong: np.ndarray  # (m, 2), pairs labelled as no duplicates, likewise
+    wrong: np.ndarray  # (m, 2), pairs of it labelled as no duplicates
     split: Split
     pool: np.ndarray  # sorted, the questions that negatives are drawn from
 
 
 def train(
-    texts: pa.Table, lessons: Lessons, settings: Settings, vectors: WordVectors, measured: Measured
+    texts: pa.Table, known: KnownPairs, settings: Settings, vectors: WordVectors, measured: Measured
 ) -> tuple[Reader, list[dict[str, float]]]:
     """The encoder of the best epoch, and the learning curve: a row an epoch, from 0, before any pair is learned.
 
     `texts` are rows of TEXTS sorted by key: all questions of the archive. An encoder that learns nothing by gradients
-    has only epoch 0. The same for the same rows, seed and machine.
+    has only epoch 0. The same for the same rows, seed and machine. Raises SettingError if there is to be a teacher.
     """
     training = settings.training
+    if settings.teacher.encoder:
+        raise SettingError(f"setting 'teacher.encoder' is {settings.teacher.encoder!r}; experiments have no teacher")
     vocabulary = Vocabulary(vectors.words, settings.text, settings.word_vectors.hashed)
     ids = token_ids(texts, vocabulary, settings)[0]
     sequences: Sequences = dict(zip(texts["key"].to_pylist(), ids, strict=True))
     network = build(settings.encoder, vectors.table, training.seed)
     network.set_vocabulary(vocabulary.words)
-    read = _read_alone(texts, lessons, settings)
-    pairs = [(sequences[left], sequences[right]) for left, right in lessons.positives.tolist()]
+    read = _read_alone(texts, known, settings)
+    pairs = [(sequences[left], sequences[right]) for left, right in known.positives.tolist()]
     network.prepare(ids if read is None else TokenIds.of([sequences[key] for key in read]), pairs)
     reader = Reader(network, vocabulary, settings)
     with torch.random.fork_rng(devices=[]):
         if settings.title_body.epochs and network.trainable:
             train_title_body(network, titles_and_bodies(texts, vocabulary, settings), settings)
-        curve = _train_pairs(reader, sequences, lessons, measured)
+        curve = _train_pairs(reader, sequences, known, measured)
     network.eval().tune(lambda: measured(reader)[QUALITY])
     return reader, curve
 
 
-def _read_alone(texts: pa.Table, lessons: Lessons, settings: Settings) -> list[int] | None:
+def _read_alone(texts: pa.Table, known: KnownPairs, settings: Settings) -> list[int] | None:
     """The keys of the questions that an encoder takes counts from, if not from all."""
-    if not takes_from_training_alone(settings):
+    if not counts_training_texts_only(settings):
         return None
-    held_out = lessons.split.questions_of("development", "test")
+    held_out = known.split.questions_of("development", "test")
     return np.setdiff1d(texts["key"].to_numpy(), held_out).tolist()
 
 
-def _train_pairs(reader: Reader, sequences: Sequences, lessons: Lessons, measured: Measured) -> list[dict[str, float]]:
+def _train_pairs(reader: Reader, sequences: Sequences, known: KnownPairs, measured: Measured) -> list[dict[str, float]]:
     """Train `reader`'s network in place; it has the weights of the best epoch then."""
     network, settings = reader.network, reader.settings
     training = settings.training
     curve = [{"epoch": 0.0, **measured(reader)}]
-    if not network.trainable or not len(lessons.positives):
+    if not network.trainable or not len(known.positives):
         return curve
     optimizer = optimizer_for(network, training)
-    best = _weights(network)
+    best, best_epoch = _weights(network), 0
     mined: np.ndarray | None = None
     for epoch in range(1, training.epochs + 1):
-        torch.manual_seed(epoch)  # of dropout
+        seed_dropout(training.seed, settings.title_body.epochs + epoch)
         if training.mined_negatives and (epoch - 1) % training.mined_epochs == 0:
-            mined = mine(network, sequences, lessons.positives, lessons.pool, lessons.split, settings, epoch)
-        examples = epoch_examples(lessons.positives, lessons.pool, lessons.split, training, epoch, mined, lessons.wrong)
-        falling = 1 - (epoch - 1) / training.epochs, 1 - epoch / training.epochs
-        rates = falling if training.decay == "linear" else (1.0, 1.0)
-        losses = train_epoch(network, optimizer, sequences, examples, training, rates=rates)
+            mined = mine(network, sequences, known.positives, known.pool, known.split, settings, epoch)
+        examples = epoch_examples(known.positives, known.pool, known.split, training, epoch, mined, known.wrong)
+        losses = train_epoch(network, optimizer, sequences, examples, training, rates=rates(epoch, training))
         curve.append({"epoch": float(epoch), "loss": losses.mean, **measured(reader)})
-        if curve[-1][QUALITY] > max(row[QUALITY] for row in curve[:-1]):
-            best = _weights(network)
+        if curve[-1][QUALITY] > curve[best_epoch][QUALITY]:
+            best, best_epoch = _weights(network), epoch
+        elif 0 < training.patience <= epoch - best_epoch:
+            break
     network.load_state_dict(best)
     return curve
 

@@ -75,7 +75,7 @@ def epoch_examples(
 ) -> Pairs | Rankings:
     """What one epoch is trained on: `links` (int64, shape (m, 2)) and questions of `pool`, as the loss needs them.
 
-    `mined` (int64, shape (m, any)) are hard negatives of each link; `wrong` are pairs that are known to be no
+    `mined` (int64, shape (m, any)) are hard negatives of each link; `wrong` are pairs that are labelled as no
     duplicates. The order is another one in each epoch, also of negatives that are drawn once.
     """
     drawn = epoch if settings.negatives_drawn == "each-epoch" else 0

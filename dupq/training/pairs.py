@@ -174,8 +174,8 @@ def with_negatives(
 ) -> Rankings:
     """Every link, in the order of `links`, with `negatives` random questions (dos Santos et al. 2015, section 2.5).
 
-    After them come those of `mined` (int64, shape (links, any)); and if there are pairs that are known to be `wrong`
-    (int64, shape (m, 2)), a partner of either question in one of those, or else one more random question.
+    After them come those of `mined` (int64, shape (links, any)); and if there are pairs labelled as no duplicates
+    (`wrong`, int64, shape (m, 2)), a partner of either question in one of those, or else one more random question.
     """
     left, right = links.T
     columns = [_draw_negatives(np.repeat(left, negatives), pool, split, generator).reshape(len(links), negatives)]

@@ -17,6 +17,7 @@ from dupq.settings.config import Settings
 from dupq.text.normalisation import Normaliser
 from dupq.text.questions import token_ids
 from dupq.text.vocabulary import Vocabulary
+from dupq.training.epochs import as_training, falling, seed_dropout
 from dupq.training.loop import train_epoch
 from dupq.training.optimizers import optimizer_for
 from dupq.training.title_body import TitlesAndBodies, title_body_examples
@@ -56,15 +57,9 @@ def titles_and_bodies(texts: pa.Table, vocabulary: Vocabulary, settings: Setting
 def train_title_body(network: Encoder, titles: TitlesAndBodies, settings: Settings) -> None:
     """The phase of titles and bodies, all of its epochs."""
     phase = settings.title_body
-    training = settings.training.changed(
-        loss="softmax",
-        batch_size=phase.batch_size,
-        learning_rate=phase.learning_rate,
-        temperature=phase.temperature,
-    )
+    training = as_training(phase, settings.training)
     optimizer = optimizer_for(network, training)
     for epoch in range(1, phase.epochs + 1):
         sequences, examples = title_body_examples(titles, phase, training.seed, epoch)
-        torch.manual_seed(epoch)  # of dropout
-        falling = 1 - (epoch - 1) / phase.epochs, 1 - epoch / phase.epochs
-        train_epoch(network, optimizer, sequences, examples, training, rates=falling)
+        seed_dropout(training.seed, epoch)
+        train_epoch(network, optimizer, sequences, examples, training, rates=falling(epoch, phase.epochs))

@@ -9,7 +9,7 @@ import pytest
 from inline import without_ray
 
 from dupq import storage
-from dupq.encoders.kinds import takes_from_training_alone
+from dupq.encoders.kinds import counts_training_texts_only
 from dupq.encoders.networks.mappsent import MappSent
 from dupq.encoders.networks.sif import SIF
 from dupq.encoders.saved import load
@@ -110,5 +110,5 @@ def test_texts_that_are_held_out_are_left_out_of_what_is_summed(tmp_path: Path) 
     assert [ids.tolist() for ids in whole] == [[2], [3, 2], [3]]
     assert [ids.tolist() for ids in some] == [ids.tolist() for ids in some] == [[2], [3]]
     for name, is_alone in (("arora-sif", True), ("mappsent", True), ("dupq", False), ("bogdanova-sum", False)):
-        assert takes_from_training_alone(config.load(name)) == is_alone
-    assert not takes_from_training_alone(config.load("arora-sif", ["encoder.taken_from=archive"]))
+        assert counts_training_texts_only(config.load(name)) == is_alone
+    assert not counts_training_texts_only(config.load("arora-sif", ["encoder.taken_from=archive"]))

@@ -1,4 +1,4 @@
-"""SIF and MappSent against their closed forms."""
+"""SIF and MappSent against their slow twins."""
 
 from typing import Any
 
@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from oracles import encoder_twins
 from scipy.linalg import orthogonal_procrustes
 
 from dupq.encoders.build import build, rebuild
@@ -24,12 +25,18 @@ VECTORS = GENERATOR.normal(size=(WORDS, DIMENSIONS)).astype(np.float32)
 VECTORS[0] = 0.0
 TEXTS = [GENERATOR.zipf(1.4, GENERATOR.integers(1, 30)).clip(1, WORDS - 1).astype(np.int32) for _ in range(300)]
 TEXTS += [np.zeros(0, np.int32), np.array([1, 1], np.int32)]  # empty, and nothing but unknown words
-PAIRS = [(TEXTS[i], TEXTS[i + 1]) for i in range(0, 120, 2)]
+DUPLICATES = [(row, row + 1) for row in range(0, 120, 2)]
+PAIRS = [(TEXTS[left], TEXTS[right]) for left, right in DUPLICATES]
+TRAINING, ARCHIVE = list(range(200)), list(range(len(TEXTS)))  # the rows that counts are taken from
+LISTS = [text.tolist() for text in TEXTS]
 
 
-def prepared(**settings: Any) -> Encoder:
+def prepared(rows: list[int] = ARCHIVE, exact: bool = False, **settings: Any) -> Encoder:
+    """`exact`: in float64."""
     network = build(EncoderSettings(**settings), VECTORS, seed=1)
-    network.prepare(TEXTS, PAIRS)
+    if exact:
+        network.double()
+    network.prepare([TEXTS[row] for row in rows], PAIRS)
     return network.eval()
 
 
@@ -39,63 +46,45 @@ def dense(network: Encoder) -> np.ndarray:
     return torch.cat(found).double().numpy()
 
 
-def sif_averages(smoothing: float) -> np.ndarray:
-    """Algorithm 1, line by line, in float64."""
-    counts = np.bincount(np.concatenate(TEXTS), minlength=WORDS)
-    share = counts / counts.sum()
-    averages = np.zeros((len(TEXTS), DIMENSIONS))
-    for row, text in enumerate(TEXTS):
-        for word in text[text > 1]:
-            averages[row] += smoothing / (smoothing + share[word]) * VECTORS[word].astype(float) / len(text)
-    return averages
+def cosines(rows: np.ndarray) -> np.ndarray:
+    return np.array([[encoder_twins.cosine(left, right) for right in rows] for left in rows[:40]])
 
 
-def less_components(rows: np.ndarray, number: int) -> np.ndarray:
-    """By the singular value decomposition of all rows at once."""
-    components = np.linalg.svd(rows, full_matrices=False)[2][:number]
-    return rows - rows @ components.T @ components
-
-
+@pytest.mark.parametrize("fitted", [TRAINING, ARCHIVE], ids=["training", "archive"])
 @pytest.mark.parametrize("components", [0, 1, 2])
 @pytest.mark.parametrize("smoothing", [1e-3, 0.1])
-def test_sif_is_algorithm_1(components: int, smoothing: float) -> None:
-    network = prepared(kind="sif", smoothing=smoothing, removed_components=components)
-    assert dense(network) == pytest.approx(less_components(sif_averages(smoothing), components), abs=1e-5)
+def test_sif_is_algorithm_1(fitted: list[int], components: int, smoothing: float) -> None:
+    network = prepared(fitted, kind="sif", smoothing=smoothing, removed_components=components)
+    slow = encoder_twins.sif(VECTORS.astype(float), LISTS, fitted, smoothing, components)
+    assert dense(network) == pytest.approx(slow, abs=1e-5)
 
 
-def units() -> np.ndarray:
-    sums = np.array([VECTORS[text[text > 1]].astype(float).sum(axis=0) for text in TEXTS])
-    norms = np.linalg.norm(sums, axis=1, keepdims=True)
-    return np.divide(sums, norms, out=np.zeros_like(sums), where=norms > 0)
+@pytest.mark.parametrize("fitted", [TRAINING, ARCHIVE], ids=["training", "archive"])
+@pytest.mark.parametrize("components", [0, 1, 3])
+def test_mappsent_is_section_3_with_r_and_has_the_same_cosines_without(fitted: list[int], components: int) -> None:
+    network = prepared(fitted, True, kind="mappsent", removed_components=components)
+    parts = VECTORS.astype(float), LISTS, fitted, DUPLICATES, components
+    assert dense(network) == pytest.approx(encoder_twins.mappsent(*parts), abs=1e-9)
+    unrotated = cosines(encoder_twins.mappsent(*parts, rotated=False))
+    assert cosines(dense(network)) == pytest.approx(unrotated, abs=1e-11)
 
 
-@pytest.mark.parametrize("components", [0, 1, 2])
-def test_mappsent_is_procrustes_on_centred_units(components: int) -> None:
-    unit = units()
-    present = unit.any(axis=1)
-    centred = (unit - unit[present].mean(axis=0)) * present[:, None]
-    left, right = centred[0:120:2], centred[1:120:2]
-    rotation, _ = orthogonal_procrustes(left, right)
-    network = prepared(kind="mappsent", removed_components=components)
-    assert network.mapping.numpy() == pytest.approx(rotation, abs=1e-4)
-    assert dense(network) == pytest.approx(less_components(centred @ rotation, components), abs=1e-4)
+@pytest.mark.parametrize("fitted", [TRAINING, ARCHIVE], ids=["training", "archive"])
+@pytest.mark.parametrize("components", [0, 2])
+def test_without_mapping_mappsent_is_the_plain_sum(fitted: list[int], components: int) -> None:
+    sums = encoder_twins.sums(VECTORS.astype(float), LISTS)
+    network = prepared(fitted, True, kind="mappsent", mapping="none", removed_components=components)
+    assert dense(network) == pytest.approx(encoder_twins.less_components(sums, sums[fitted], components), abs=1e-9)
 
 
 @pytest.mark.parametrize("components", [0, 2])
-def test_without_mapping_mappsent_is_the_plain_sum(components: int) -> None:
-    sums = np.array([VECTORS[text[text > 1]].astype(float).sum(axis=0) for text in TEXTS])
-    network = prepared(kind="mappsent", mapping="none", removed_components=components)
-    assert dense(network) == pytest.approx(less_components(sums, components), abs=1e-3)
-
-
-def test_the_orthogonal_map_changes_no_cosine() -> None:
-    unit = units()
-    present = unit.any(axis=1)
-    centred = (unit - unit[present].mean(axis=0)) * present[:, None]
-    network = prepared(kind="mappsent")
-    assert not np.allclose(network.mapping.numpy(), np.eye(DIMENSIONS), atol=0.1)
-    mapped = dense(network)
-    assert mapped @ mapped.T == pytest.approx(centred @ centred.T, abs=1e-4)
+def test_r_changes_no_cosine(components: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings: dict[str, Any] = {"kind": "mappsent", "removed_components": components}
+    mapped = dense(prepared(TRAINING, True, **settings))
+    monkeypatch.setattr("dupq.encoders.networks.mappsent.orthogonal_map", lambda _, dimensions: np.eye(dimensions))
+    unmapped = dense(prepared(TRAINING, True, **settings))
+    assert np.abs(mapped - unmapped).max() > 0.1
+    assert np.abs(cosines(mapped) - cosines(unmapped)).max() < 1e-12
 
 
 @given(st.integers(1, 40), st.integers(1, 8), st.integers(0, 2**32 - 1))

@@ -14,6 +14,7 @@ from dupq.evaluation.known_duplicates import (
 from dupq.evaluation.measures import (
     accuracy,
     average_precision,
+    best_accuracy,
     best_threshold,
     pair_average_precision,
     retrieval_measures,
@@ -88,7 +89,8 @@ def test_average_precision_of_pairs_adds_up_every_threshold(rows: list[tuple[int
 @given(st.lists(st.tuples(st.integers(0, 8), st.booleans()), min_size=1, max_size=30))
 def test_the_best_threshold_beats_every_other(rows: list[tuple[int, bool]]) -> None:
     scores, labels = np.array([float(s) for s, _ in rows]), np.array([float(label) for _, label in rows])
-    found = accuracy(scores, labels, best_threshold(scores, labels))
+    threshold, found = best_accuracy(scores, labels)
+    assert (threshold, found) == (best_threshold(scores, labels), accuracy(scores, labels, threshold))
     assert found == max(accuracy(scores, labels, value) for value in np.arange(-0.5, 9.5, 0.5))
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from dupq.evaluation.known_duplicates import Seen, measure_known
-from dupq.evaluation.tables import TABLES
+from dupq.evaluation.records import Known
+from dupq.evaluation.tables import TABLES, retrieval_table
 from dupq.settings import config
 
 KEYS = np.arange(40)
@@ -55,6 +56,15 @@ def test_each_table_alone_gives_its_part_of_all_and_costs_only_its_own_work(
     assert set(retrieval) & set(pairs) == {"left_out"}
     assert everything == {**retrieval, **pairs}
     assert ("labelled_pairs" in pairs) == (others is not None)
+
+
+def test_a_table_of_rankings_names_the_cut_of_its_map() -> None:
+    measures = {"map": 0.25, "map_cut": 7, "accuracy_at_1": 0.5}
+    known: Known = {"test_queries": 2, "archive_questions": 3, "retrieval": {"encoder": measures, "bm25": measures}}
+    _, heading, *rows = retrieval_table(known).split("\n")
+    assert heading.split() == ["Acc@1", "MAP@7"]
+    assert [row.split() for row in rows] == [["encoder", "50.0", "25.0"], ["bm25", "50.0", "25.0"]]
+    assert retrieval_table({**known, "retrieval": {}}).split("\n")[2:] == []
 
 
 def test_by_default_all_tables_are_measured() -> None:

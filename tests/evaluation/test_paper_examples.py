@@ -111,6 +111,14 @@ def test_links_get_as_many_random_negatives_of_their_own_part(
         assert all(np.array_equal(column, same) for column, same in zip(one, other, strict=True))
 
 
+def test_both_questions_of_a_random_negative_are_from_the_whole_part() -> None:
+    found = experiment(known(linked(links_of_sets(100)), 2_000), ExampleSettings())
+    for pairs in parts(found).values():
+        negatives = pairs.labels == 0
+        for side in (pairs.left, pairs.right):
+            assert np.mean(side[negatives] >= 200) > 0.5  # nine of ten questions have no known duplicate
+
+
 def test_the_parts_are_those_of_dupqs_own_training() -> None:
     links = links_of_sets(50, 3)
     found = experiment(known(linked(links), 200), ExampleSettings())

@@ -155,6 +155,50 @@ def stacked_cnn(weights: Weights, ids: list[int], layers: int, pool: int, diviso
     return (weights["connected.weight"] @ np.max(rows, axis=0) + weights["connected.bias"]) / divisor
 
 
+def sif(words: np.ndarray, texts: list[list[int]], fitted: list[int], smoothing: float, components: int) -> np.ndarray:
+    """Algorithm 1 of Arora et al. 2017; p(w) and the components are of the rows `fitted`. Ids 0 and 1 are no words."""
+    counts = Counter(word for row in fitted for word in texts[row])
+    averages = np.zeros((len(texts), words.shape[1]))
+    for row, text in enumerate(texts):
+        for word in text:
+            if word >= 2:
+                averages[row] += smoothing / (smoothing + counts[word] / counts.total()) * words[word] / len(text)
+    return less_components(averages, averages[fitted], components)
+
+
+def sums(words: np.ndarray, texts: list[list[int]]) -> np.ndarray:
+    """The sum of the words' vectors of each text; ids 0 and 1 are no words."""
+    nothing = np.zeros(words.shape[1])
+    return np.array([sum((words[word] for word in text if word >= 2), nothing) for text in texts])
+
+
+def mappsent(
+    words: np.ndarray,
+    texts: list[list[int]],
+    fitted: list[int],
+    duplicates: list[tuple[int, int]],
+    components: int,
+    rotated: bool = True,
+) -> np.ndarray:
+    """Section 3 of Hazem et al. 2017, R by the singular value decomposition of all pairs at once, or left out."""
+    units = sums(words, texts)
+    is_there = units.any(axis=1)
+    units[is_there] /= np.linalg.norm(units[is_there], axis=1, keepdims=True)
+    known = [row for row in fitted if is_there[row]]
+    centred = np.where(is_there[:, None], units - np.mean(units[known], axis=0), 0.0)
+    if rotated:
+        left, right = (centred[[pair[side] for pair in duplicates]] for side in (0, 1))
+        u, _, vt = np.linalg.svd(left.T @ right)
+        centred = centred @ (u @ vt)
+    return less_components(centred, centred[fitted], components)
+
+
+def less_components(rows: np.ndarray, fitted: np.ndarray, number: int) -> np.ndarray:
+    """Rows less their projections on the first principal components of others."""
+    first = np.linalg.svd(fitted, full_matrices=False)[2][:number]
+    return rows - rows @ first.T @ first
+
+
 def cosine(left: np.ndarray, right: np.ndarray) -> float:
     """0 where a vector is zero."""
     lengths = np.linalg.norm(left) * np.linalg.norm(right)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dupq.encoders.kinds import kinds
 from dupq.errors import SettingError
 from dupq.settings import config
 from dupq.settings.config import Settings
@@ -165,3 +166,5 @@ def test_every_setting_says_what_it_is() -> None:
 def test_the_page_of_settings_is_that_of_the_models() -> None:
     made = runpy.run_path(str(ROOT / "docs" / "make_settings.py"))["page"]()
     assert (ROOT / "docs" / "settings.md").read_text("utf-8") == made, "run make docs"
+    headings = re.findall(r"^### encoder\.kind=(.+)$", made, re.MULTILINE)
+    assert {kind for heading in headings for kind in heading.split(" or ")} == set(kinds())

@@ -1,21 +1,26 @@
 """Training in one process: the weights of the best epoch are those of a training that ended there."""
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 
 from dupq.encoders.reader import Reader
+from dupq.errors import SettingError
 from dupq.links.split import split_links
 from dupq.settings import config
 from dupq.settings.training import TrainingSettings
 from dupq.tables import TEXTS
-from dupq.training.in_memory import Lessons, train
+from dupq.training import in_memory, loop
+from dupq.training.in_memory import KnownPairs, train
 from dupq.training.word_vectors import make_word_vectors
 
 WORDS = [f"w{number}" for number in range(40)]
 
 
-def archive() -> tuple[pa.Table, Lessons]:
+def archive() -> tuple[pa.Table, KnownPairs]:
     generator = np.random.default_rng(3)
     texts = [" ".join(generator.choice(WORDS, 8)) for _ in range(60)]
     keys = np.arange(60)
@@ -23,14 +28,20 @@ def archive() -> tuple[pa.Table, Lessons]:
     split = split_links(links, TrainingSettings())
     positives = split.links_of("train", links)
     table = pa.table([pa.array(keys), pa.array([""] * 60), pa.array(texts)], schema=TEXTS)
-    return table, Lessons(positives, np.zeros((0, 2), np.int64), split, split.questions_of("train"))
+    return table, KnownPairs(positives, np.zeros((0, 2), np.int64), split, split.questions_of("train"))
 
 
-def embeddings(epochs: int, qualities: list[float]) -> tuple[np.ndarray, list[dict[str, float]]]:
-    texts, lessons = archive()
+def embeddings(epochs: int, qualities: list[float], *assignments: str) -> tuple[np.ndarray, list[dict[str, float]]]:
+    texts, known = archive()
     settings = config.load(
         "bogdanova-sum",
-        [f"training.epochs={epochs}", "encoder.units=6", "word_vectors.dimensions=6", "word_vectors.algorithm=random"],
+        [
+            f"training.epochs={epochs}",
+            "encoder.units=6",
+            "word_vectors.dimensions=6",
+            "word_vectors.algorithm=random",
+            *assignments,
+        ],
     )
     vectors = make_word_vectors([text.split() for text in texts["text"].to_pylist()], settings.word_vectors, 1)
     told = iter(qualities)
@@ -38,7 +49,7 @@ def embeddings(epochs: int, qualities: list[float]) -> tuple[np.ndarray, list[di
     def measured(reader: Reader) -> dict[str, float]:
         return {"quality": next(told)}
 
-    reader, curve = train(texts, lessons, settings, vectors, measured)
+    reader, curve = train(texts, known, settings, vectors, measured)
     return reader.encode(texts)[0].vectors, curve
 
 
@@ -57,3 +68,28 @@ def test_if_no_epoch_is_better_the_start_is_kept(epochs: int) -> None:
     kept, _ = embeddings(epochs, [0.5] + [0.1] * epochs + [0.0])
     other, _ = embeddings(epochs, [0.5] + [0.4] * epochs + [0.0])
     assert np.array_equal(kept, other)
+
+
+def test_training_stops_after_its_patience_and_keeps_the_best_epoch() -> None:
+    best, curve = embeddings(9, [0.1, 0.9, 0.3, 0.9, 0.5], "training.patience=2")
+    ended, _ = embeddings(1, [0.1, 0.9, 0.0], "training.patience=2")
+    assert [row["epoch"] for row in curve] == [0, 1, 2, 3]
+    assert np.array_equal(best, ended)
+
+
+def test_dropout_is_drawn_anew_for_each_seed_and_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds = []
+
+    def train_epoch(*given: Any, **more: Any) -> Any:
+        seeds.append(torch.initial_seed())
+        return loop.train_epoch(*given, **more)
+
+    monkeypatch.setattr(in_memory, "train_epoch", train_epoch)
+    for seed in (1, 2):
+        embeddings(2, [0.0] * 4, f"training.seed={seed}")
+    assert len(seeds) == len(set(seeds)) == 4
+
+
+def test_a_teacher_is_refused() -> None:
+    with pytest.raises(SettingError, match=r"teacher\.encoder"):
+        embeddings(1, [0.0] * 3, "teacher.encoder=/some/encoder")

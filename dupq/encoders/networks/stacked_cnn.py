@@ -26,7 +26,8 @@ class StackedCNNSettings(LearnedSettings):
     pool: Words = Field(2, description="Places that are pooled to one after each convolution.")
     dropout: Dropout = Field(0.5, description="Share of the pooled features left out of a training step.")
     dropout_of: DropoutOf = Field(
-        "step", description="texts: others of each text are left out; step: the same of all texts of a step."
+        "step",
+        description="texts: others of each text are left out; step: the same of all texts of a worker's step.",
     )
     scale: Literal["mean", "sum"] = Field(
         "mean", description="mean: an embedding is divided by its length, so that exp(-L1) starts near 1, not at 0."
@@ -39,11 +40,11 @@ class StackedCNNSettings(LearnedSettings):
 
 
 class StackedCNN(Encoder):
-    """Three times convolution, ReLU and max-pooling, then dropout and a fully connected layer (section 4, and 5.4).
+    """`layers` times convolution, ReLU and max-pooling, then dropout and a fully connected layer (sections 4, 5.4).
 
     f_i = ReLU(T_{i:i+w-1} o F + b), equation 11; T are the word vectors or what the layer before gives, 0 behind the
-    end. Of `pool` places in a row the highest stays. What is left after the last layer is as long as an eighth of the
-    text, and of each filter the highest is taken: the paper says neither this nor to which length it pads. "A dropout
+    end. Of `pool` places in a row the highest stays: with three layers of pool 2 what is left is an eighth as long as
+    the text. Of it each filter's highest is taken: the paper says neither this nor to which length it pads. "A dropout
     layer after both a convolution and max-pooling layer" (section 4.2) is one, behind them; see FeatureDropout.
 
     The fully connected layer gives its outputs divided by their number, which is a start and a step 1/units as large.

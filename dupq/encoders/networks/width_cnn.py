@@ -26,7 +26,8 @@ class WidthCNNSettings(LearnedSettings):
     filters: Length = Field(32, description="Filters of each width.")
     dropout: Dropout = Field(0.5, description="Share of the pooled features left out of a training step.")
     dropout_of: DropoutOf = Field(
-        "texts", description="texts: others of each text are left out; step: the same of all texts of a step."
+        "texts",
+        description="texts: others of each text are left out; step: the same of all texts of a worker's step.",
     )
     scale: Literal["sum", "mean"] = Field("sum", description="mean: an embedding is divided by its length.")
     similarity: Kind = Field("cosine", description="Of two embeddings; manhattan is exp(-L1), euclidean exp(-L2).")

@@ -23,7 +23,6 @@ from dupq.evaluation.systems.term_counts import term_counts
 from dupq.evaluation.systems.tfidf import GRID as TFIDF_GRID
 from dupq.evaluation.systems.tfidf import TFIDF
 from dupq.settings.config import Settings
-from dupq.text.vocabulary import FIRST_WORD
 from dupq.training.pairs import Pairs
 from dupq.training.word_vectors import WordVectors
 
@@ -131,19 +130,14 @@ def _m_net(collection: Collection, given: Given) -> Fitted:
 
 
 def _wekos(collection: Collection, given: Given) -> Fitted:
-    settings, found = given.settings, _of_words(given.vectors())
+    settings, found = given.settings, vectors.of_words(given.vectors())
     seed = settings.training.seed
     made = ((one, wekos.Wekos(collection, found, seed=seed, reading=settings.text, **one)) for one in _CLUSTERS)
     return _tuned(made, given)
 
 
 def _simbow(collection: Collection, given: Given) -> Fitted:
-    return Fitted(simbow.SimBow(collection, _of_words(given.vectors()), reading=given.settings.text))
-
-
-def _of_words(found: WordVectors) -> vectors.WordVectors:
-    """Without the rows of padding and of unknown words."""
-    return vectors.WordVectors(tuple(found.words), found.table[FIRST_WORD : FIRST_WORD + len(found.words)])
+    return Fitted(simbow.SimBow(collection, vectors.of_words(given.vectors()), reading=given.settings.text))
 
 
 _MAKERS: dict[str, Callable[[Collection, Given], Fitted]] = {

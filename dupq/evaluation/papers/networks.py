@@ -9,13 +9,13 @@ import pyarrow as pa
 from dupq.encoders.reader import Reader
 from dupq.evaluation.examples import Experiment
 from dupq.evaluation.known_duplicates import chosen
-from dupq.evaluation.measures import accuracy, best_threshold, retrieval_measures
+from dupq.evaluation.measures import accuracy, best_accuracy, retrieval_measures
 from dupq.evaluation.papers.data_sets import DataSet
 from dupq.evaluation.papers.fitting import Fitted
 from dupq.evaluation.rankers import EncoderRanker
 from dupq.neighbours.embeddings import Embeddings
 from dupq.settings.config import Settings
-from dupq.training.in_memory import QUALITY, Lessons, train
+from dupq.training.in_memory import QUALITY, KnownPairs, train
 from dupq.training.pairs import Pairs
 from dupq.training.word_vectors import WordVectors
 
@@ -48,10 +48,10 @@ def fitted_network(taught: Taught, tested: DataSet, settings: Settings, vectors:
         wrong = wrong[:0]
     held_out = split.questions_of("development", "test")
     pool = chosen(np.setdiff1d(taught.data.collection.keys, held_out), settings.training.negative_pool)
-    lessons = Lessons(pairs[training.labels > 0.5], wrong, split, pool)
+    known = KnownPairs(pairs[training.labels > 0.5], wrong, split, pool)
     table = taught.data.texts
     seen = _Seen(table, parts, ranks, settings)
-    reader, curve = train(table, lessons, settings, vectors, seen.measured)
+    reader, curve = train(table, known, settings, vectors, seen.measured)
     return Fitted(_ranker(reader, tested.texts), curve=tuple(curve))
 
 
@@ -91,7 +91,7 @@ class _Seen:
         development = self._parts.examples.development
         if len(development.labels):
             scores = ranker.score(development.left, development.right)
-            at_best = accuracy(scores, development.labels, best_threshold(scores, development.labels))
+            at_best = best_accuracy(scores, development.labels)[1]
             found = {QUALITY: at_best, "best_validation_accuracy": at_best}
             if self._is_regression:
                 found |= _as_regression(ranker, development, "validation") | _as_regression(

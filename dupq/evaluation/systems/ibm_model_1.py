@@ -8,10 +8,28 @@ explains words of the target that have no counterpart. T starts uniform, and eac
 likelihood of the targets, which has no local maxima beside the global ones.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from scipy import sparse
 
 from dupq.kernel_cache import numba
+
+
+class _Layout(NamedTuple):
+    """What both steps go over: for each source word t the pairs, the targets of these, and row t of the table.
+
+    The pairs whose source has t, and how often, are from `pair_starts[t]` on; the words of a pair's target from
+    `target_starts[pair]` on; and those of row t from `starts[t]` on, which is spread out by word.
+    """
+
+    pair_starts: np.ndarray
+    pairs: np.ndarray
+    counts: np.ndarray
+    target_starts: np.ndarray
+    targets: np.ndarray
+    starts: np.ndarray
+    words: np.ndarray
 
 
 def translation_probabilities(
@@ -26,12 +44,12 @@ def translation_probabilities(
     by_word = _without_zeros(sparse.hstack([sources, empty_word], format="csr").T.tocsr())
     targets = _without_zeros(targets)
     together = by_word @ targets  # has an entry where a source has t and its target w
+    at = _Layout(*_parts(by_word), *_parts(targets)[:2], *_parts(together)[:2])
     table = np.ones(together.nnz)  # uniform; the scale cancels in the first step
     for _ in range(iterations):
-        inside = (*_parts(by_word), *_parts(targets)[:2], together.indptr, together.indices)
         explained = np.zeros(targets.nnz)
-        _explain(*inside, table, explained)
-        _expect(*inside, targets.data / explained, table)
+        _explain(at, table, explained)
+        _expect(at, targets.data / explained, table)
         table = _normalised(table, together.indptr)
     return sparse.csr_array((table, together.indices, together.indptr), shape=together.shape)
 
@@ -53,50 +71,26 @@ def _normalised(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
     return values / np.repeat(sums, sizes)
 
 
-# Both steps go over the source words t: the pairs whose source has t and how often, from `pair_starts[t]` on; the
-# targets of these, from `target_starts[pair]` on; and row t of the table, from `starts[t]` on, spread out by word.
-
-
 @numba.njit(nogil=True, cache=True)
-def _explain(
-    pair_starts: np.ndarray,
-    pairs: np.ndarray,
-    counts: np.ndarray,
-    target_starts: np.ndarray,
-    targets: np.ndarray,
-    starts: np.ndarray,
-    words: np.ndarray,
-    table: np.ndarray,
-    explained: np.ndarray,
-) -> None:
+def _explain(at: _Layout, table: np.ndarray, explained: np.ndarray) -> None:
     """Add to `explained` the sum over the words u of s of n_s(u) T(w|u), for each w of each target."""
-    row = np.zeros(words.max() + 1 if len(words) else 0)
-    for given in range(len(starts) - 1):
-        for place in range(starts[given], starts[given + 1]):
-            row[words[place]] = table[place]
-        for at in range(pair_starts[given], pair_starts[given + 1]):
-            for target in range(target_starts[pairs[at]], target_starts[pairs[at] + 1]):
-                explained[target] += counts[at] * row[targets[target]]
+    row = np.zeros(at.words.max() + 1 if len(at.words) else 0)
+    for given in range(len(at.starts) - 1):
+        for place in range(at.starts[given], at.starts[given + 1]):
+            row[at.words[place]] = table[place]
+        for pair in range(at.pair_starts[given], at.pair_starts[given + 1]):
+            for target in range(at.target_starts[at.pairs[pair]], at.target_starts[at.pairs[pair] + 1]):
+                explained[target] += at.counts[pair] * row[at.targets[target]]
 
 
 @numba.njit(nogil=True, cache=True)
-def _expect(
-    pair_starts: np.ndarray,
-    pairs: np.ndarray,
-    counts: np.ndarray,
-    target_starts: np.ndarray,
-    targets: np.ndarray,
-    starts: np.ndarray,
-    words: np.ndarray,
-    shares: np.ndarray,
-    table: np.ndarray,
-) -> None:
+def _expect(at: _Layout, shares: np.ndarray, table: np.ndarray) -> None:
     """Replace T by E in `table`; `shares` are n_r(w) over what `_explain` gives, for each w of each target."""
-    row = np.zeros(words.max() + 1 if len(words) else 0)
-    for given in range(len(starts) - 1):
-        for at in range(pair_starts[given], pair_starts[given + 1]):
-            for target in range(target_starts[pairs[at]], target_starts[pairs[at] + 1]):
-                row[targets[target]] += counts[at] * shares[target]
-        for place in range(starts[given], starts[given + 1]):
-            table[place] *= row[words[place]]
-            row[words[place]] = 0.0
+    row = np.zeros(at.words.max() + 1 if len(at.words) else 0)
+    for given in range(len(at.starts) - 1):
+        for pair in range(at.pair_starts[given], at.pair_starts[given + 1]):
+            for target in range(at.target_starts[at.pairs[pair]], at.target_starts[at.pairs[pair] + 1]):
+                row[at.targets[target]] += at.counts[pair] * shares[target]
+        for place in range(at.starts[given], at.starts[given + 1]):
+            table[place] *= row[at.words[place]]
+            row[at.words[place]] = 0.0

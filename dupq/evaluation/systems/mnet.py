@@ -3,7 +3,7 @@
 The paper adds to skip-gram a term that draws the vectors of two words together by how much their categories are alike,
 and makes a question of its words' vectors by a Fisher kernel (of a mixture of Gaussians). Here both are simpler:
 
-- The tags of a question appear among its words, one after every `settings.window` words, in turn. So words that occur
+- The tags of a question appear among its words, one before every `settings.window` words, in turn. So words that occur
   under one tag share a context, and skip-gram itself draws them together. Tags are words of their own: the tag "visas"
   is not the word "visas".
 - A question is the mean of its words' vectors. Tags are read in training only: neither the archive's questions nor

@@ -3,6 +3,7 @@
 import numpy as np
 
 from dupq.evaluation import shingle_jaccard
+from dupq.evaluation.sparse_search import as_lists
 from dupq.evaluation.systems.collection import Collection
 
 GRID = tuple({"size": size} for size in shingle_jaccard.SIZES)  # the default first
@@ -21,7 +22,7 @@ class ShingleJaccard:
         keys, texts = self._collection.keys, self._collection.texts
         wanted = texts.take(self._collection.rows(queries))
         others, _ = shingle_jaccard.rank((queries, wanted), (keys, texts), self._size, k)
-        return [[key for key in row if key >= 0] for row in others.tolist()]
+        return as_lists(others)
 
     def score(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """See Ranker: the coefficient."""

@@ -15,10 +15,9 @@ from scipy import sparse
 
 from dupq.evaluation.sparse_search import first
 from dupq.evaluation.systems.collection import Collection
+from dupq.evaluation.systems.cosine import rounded, unit_rows
 from dupq.evaluation.systems.vectors import AS_STORED, WordVectors, bags, tf_idf
 from dupq.settings.text import TextSettings
-
-_DECIMALS = 12  # of scores: copies tie, wherever a matrix product sums them
 
 
 class SimBow:
@@ -81,8 +80,7 @@ def _units(words: tuple[str, ...], vectors: WordVectors) -> np.ndarray:
     for place, word in enumerate(words):
         if word in rows:
             found[place] = vectors.table[rows[word]]
-    norms = np.linalg.norm(found, axis=1, keepdims=True)
-    return found / np.where(norms > 0, norms, 1.0)
+    return unit_rows(found)
 
 
 def _entries(matrix: sparse.csr_array, row: int) -> tuple[np.ndarray, np.ndarray]:
@@ -92,5 +90,4 @@ def _entries(matrix: sparse.csr_array, row: int) -> tuple[np.ndarray, np.ndarray
 
 
 def _share(products: np.ndarray, norms: np.ndarray) -> np.ndarray:
-    shares = np.divide(products, norms, out=np.zeros(len(products)), where=norms > 0)
-    return np.round(shares, _DECIMALS)
+    return rounded(np.divide(products, norms, out=np.zeros(len(products)), where=norms > 0))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy import sparse
 
-from dupq.evaluation.sparse_search import best
+from dupq.evaluation.sparse_search import as_lists, best
 from dupq.evaluation.systems.term_counts import Occurrences, TermCounts
 
 Weighting = Callable[[Occurrences], np.ndarray]  # what each occurrence adds to a score, at least 0 (float64, (m,))
@@ -28,7 +28,7 @@ class TermRanker:
         """See Ranker; a question that scores 0 is not ranked."""
         wanted = self._counts.counts[self._counts.rows(queries)]
         keys, _ = best((queries, wanted), (self._counts.keys, self._weights), k)
-        return [[key for key in row if key >= 0] for row in keys.tolist()]
+        return as_lists(keys)
 
     def score(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """See Ranker: score(q, d) / score(q, q), the mean of both directions; 0 where a question scores 0 for itself.

@@ -17,7 +17,7 @@ import numpy as np
 from scipy import sparse
 
 from dupq.evaluation.bm25 import bags_of
-from dupq.evaluation.sparse_search import best
+from dupq.evaluation.sparse_search import as_lists, best
 from dupq.evaluation.systems.collection import Collection
 from dupq.evaluation.systems.ibm_model_1 import translation_probabilities
 from dupq.evaluation.systems.term_counts import TermCounts
@@ -93,7 +93,7 @@ class TLM:
             return self._likelihoods(products, lengths[row], self._norms)
 
         keys, _ = best((queries, wanted), (self._counts.keys, self._weights), k, likelihoods)
-        return [[key for key in row if key >= 0] for row in keys.tolist()]
+        return as_lists(keys)
 
     def score(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """See Ranker: the geometric mean of both directions' scores; 0 where the two have nothing in common.

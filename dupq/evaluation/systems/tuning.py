@@ -5,7 +5,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from dupq.evaluation.measures import accuracy, best_threshold, retrieval_measures
+from dupq.evaluation.measures import best_accuracy, retrieval_measures
 from dupq.training.pairs import Pairs
 
 Parameters = TypeVar("Parameters")
@@ -56,9 +56,4 @@ def mean_average_precision(queries: Mapping[int, set[int]], k: int) -> Callable[
 
 def accuracy_at_best_threshold(pairs: Pairs) -> Callable[[Scores], float]:
     """The measure for pair systems: the accuracy on `pairs` at the threshold that is best there."""
-
-    def measure(system: Scores) -> float:
-        scores = system.score(pairs.left, pairs.right)
-        return accuracy(scores, pairs.labels, best_threshold(scores, pairs.labels))
-
-    return measure
+    return lambda system: best_accuracy(system.score(pairs.left, pairs.right), pairs.labels)[1]

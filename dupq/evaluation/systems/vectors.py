@@ -12,14 +12,11 @@ import pyarrow as pa
 from scipy import sparse
 from sklearn.feature_extraction.text import CountVectorizer
 
-from dupq.errors import DupqError
-from dupq.evaluation.systems.collection import Collection
 from dupq.settings.text import TextSettings
 from dupq.settings.training import WordVectorSettings
 from dupq.text.normalisation import Normaliser
 from dupq.text.vocabulary import FIRST_WORD
-from dupq.training.vector_files import read_vectors
-from dupq.training.word_vectors import make_word_vectors
+from dupq.training import word_vectors
 
 AS_STORED = TextSettings()
 
@@ -32,33 +29,17 @@ class WordVectors:
     table: np.ndarray  # float32, (V, d)
 
 
-def trained(
-    collection: Collection, settings: WordVectorSettings, seed: int, reading: TextSettings = AS_STORED
-) -> WordVectors:
-    """word2vec by gensim on all texts of the collection, unfiltered, as the settings say (one worker by default)."""
-    return trained_on(Sentences(collection.texts, reading), settings, seed)
-
-
 def trained_on(sentences: Iterable[list[str]], settings: WordVectorSettings, seed: int) -> WordVectors:
     """word2vec by gensim on lists of words, which are read several times.
 
     With one worker the same sentences and seed give the same vectors. Raises DupqError if no word is frequent enough.
     """
-    made = make_word_vectors(sentences, settings, seed)
+    return of_words(word_vectors.make_word_vectors(sentences, settings, seed))
+
+
+def of_words(made: word_vectors.WordVectors) -> WordVectors:
+    """Without the rows of padding and of unknown words."""
     return WordVectors(tuple(made.words), made.table[FIRST_WORD : FIRST_WORD + len(made.words)])
-
-
-def read(uri: str, collection: Collection, dimensions: int, reading: TextSettings = AS_STORED) -> WordVectors:
-    """The vectors that a file (word2vec, or GloVe as text) has of the collection's words, in alphabetical order.
-
-    Raises DupqError for a damaged file, or if it has none of the words.
-    """
-    words = sorted({word for sentence in Sentences(collection.texts, reading) for word in sentence})
-    found = read_vectors(uri, words, dimensions)
-    if not found.is_found.any():
-        raise DupqError(f"{uri}: none of the {len(words):,} words of the collection is in it")
-    known = np.flatnonzero(found.is_found)
-    return WordVectors(tuple(words[row] for row in known.tolist()), found.table[known])
 
 
 class Sentences:

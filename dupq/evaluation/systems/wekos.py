@@ -44,7 +44,7 @@ class Wekos(CosineRanker):
         _, counts = bags(collection.texts, reading, vectors.words)
         questions = tf_idf(counts) @ vectors.table.astype(np.float64)
         super().__init__(collection.keys, questions)
-        self._groups = clusters_of(self.vectors, clusters, seed)
+        self.groups = clusters_of(self.vectors, clusters, seed)
 
 
 def clusters_of(vectors: np.ndarray, clusters: int, seed: int) -> np.ndarray:

@@ -8,11 +8,12 @@ started again by hand; either way all workers begin at the newest checkpoint, an
 taken.
 """
 
+import functools
 import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from dupq.runs import log
 from dupq.runs.training_layout import TrainingFiles
 from dupq.settings import config
 from dupq.settings.config import Settings
-from dupq.settings.training import TeacherSettings, TitleBodySettings, TrainingSettings
+from dupq.settings.training import TrainingSettings
 from dupq.stages.training import development
 from dupq.stages.training.prepare import (
     all_keys,
@@ -228,14 +229,13 @@ def _one_epoch(
     task: _Task, network: "Encoder", optimizer: "torch.optim.Optimizer | None", progress: "Progress"
 ) -> None:
     """Train the next epoch, and measure it: its row is added to the curve of all workers alike."""
-    import torch
-
     from dupq.training import collectives
+    from dupq.training.epochs import seed_dropout
     from dupq.training.loop import Losses, train_epoch
 
     settings, epoch, device = task.settings, len(progress.curve) + 1, network.words.weight.device
     phase = _phase(task, network, progress, epoch)
-    torch.manual_seed(_seed(settings.training.seed, epoch, task.worker[0]))  # of dropout
+    seed_dropout(settings.training.seed, epoch, task.worker[0])
     losses = Losses(np.zeros(0), np.zeros(0, np.int64))
     if optimizer is not None:
         for group in optimizer.param_groups:
@@ -245,13 +245,21 @@ def _one_epoch(
     names, is_measured = development.measures(settings.training), _is_measurable(task)
     found = np.zeros(len(names))
     if task.worker[0] == 0 and is_measured:
-        found = development.measure(network, task.sequences, task.known, settings)
+        by_name = development.measure(network, task.sequences, task.known, settings)
+        found = np.array([by_name[name] for name in names])
     values = collectives.from_first(found, device).tolist() if is_measured else [None] * len(names)
     measured = dict(zip(names, values, strict=True))
     if task.worker[0] == 0:
         _log(task.files, epoch, losses, measured)
-    row: dict[str, Any] = {"epoch": epoch, "loss": losses.mean, **measured, "examples": len(phase.examples.left)}
-    progress.curve.append(cast("Epoch", row))
+    row: Epoch = {
+        "epoch": epoch,
+        "loss": losses.mean,
+        "development_map": measured["development_map"],
+        "examples": len(phase.examples.left),
+    }
+    if "development_accuracy" in measured:
+        row["development_accuracy"] = measured["development_accuracy"]
+    progress.curve.append(row)
 
 
 class _Phase(NamedTuple):
@@ -283,33 +291,27 @@ def _phase(task: _Task, network: "Encoder", progress: "Progress", epoch: int) ->
 
 
 def _title_body_phase(task: _Task, epoch: int) -> _Phase:
+    from dupq.training.epochs import as_training, falling
     from dupq.training.title_body import title_body_examples
 
-    settings = task.settings.title_body
+    settings, training = task.settings.title_body, task.settings.training
     assert task.titles is not None
-    sequences, examples = title_body_examples(task.titles, settings, task.settings.training.seed, epoch)
-    return _Phase(sequences, examples, _as_training(task, settings), _falling(epoch, settings.epochs))
+    sequences, examples = title_body_examples(task.titles, settings, training.seed, epoch)
+    return _Phase(sequences, examples, as_training(settings, training), falling(epoch, settings.epochs))
 
 
 def _teacher_phase(task: _Task, epoch: int) -> _Phase:
+    from dupq.training.epochs import as_training, falling
     from dupq.training.pairs import targets_in_order
 
-    settings = task.settings.teacher
+    settings, training = task.settings.teacher, task.settings.training
     assert task.taught is not None
-    examples = targets_in_order(task.taught, settings, task.settings.training.seed, epoch)
-    return _Phase(task.sequences, examples, _as_training(task, settings), _falling(epoch, settings.epochs))
-
-
-def _as_training(task: _Task, phase: TitleBodySettings | TeacherSettings) -> TrainingSettings:
-    return task.settings.training.changed(
-        loss="softmax",
-        batch_size=phase.batch_size,
-        learning_rate=phase.learning_rate,
-        temperature=phase.temperature,
-    )
+    examples = targets_in_order(task.taught, settings, training.seed, epoch)
+    return _Phase(task.sequences, examples, as_training(settings, training), falling(epoch, settings.epochs))
 
 
 def _known_phase(task: _Task, network: "Encoder", progress: "Progress", epoch: int) -> _Phase:
+    from dupq.training.epochs import rates
     from dupq.training.loop import epoch_examples
 
     training = task.settings.training
@@ -317,18 +319,7 @@ def _known_phase(task: _Task, network: "Encoder", progress: "Progress", epoch: i
     examples = epoch_examples(
         task.positives, task.pool, task.known.split, training, epoch, progress.mined, task.known.wrong
     )
-    rates = _falling(epoch, training.epochs) if training.decay == "linear" else (1.0, 1.0)
-    return _Phase(task.sequences, examples, training, rates)
-
-
-def _falling(epoch: int, epochs: int) -> tuple[float, float]:
-    """The shares of the learning rate at the ends of an epoch, if it falls to 0 over all."""
-    return 1.0 - (epoch - 1) / epochs, 1.0 - epoch / epochs
-
-
-def _seed(*parts: int) -> int:
-    """A seed of its own for each combination."""
-    return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0])
+    return _Phase(task.sequences, examples, training, rates(epoch, training))
 
 
 def _mined(task: _Task, network: "Encoder", progress: "Progress", epoch: int) -> np.ndarray | None:
@@ -376,7 +367,8 @@ def _finish(task: _Task, network: "Encoder", checkpoints: "Checkpoints", progres
     from dupq.encoders.saved import weights
 
     checkpoints.restore_best(network, progress)
-    network.tune((lambda: _development_map(task, network)) if _is_measurable(task) else None)
+    tuned_by = functools.partial(development.development_map, network, task.sequences, task.known, task.settings)
+    network.tune(tuned_by if _is_measurable(task) else None)
     storage.write_bytes(task.files.weights, weights(network))
     storage.write_json(task.files.curve, progress.curve)
 
@@ -384,7 +376,3 @@ def _finish(task: _Task, network: "Encoder", checkpoints: "Checkpoints", progres
 def _is_measurable(task: _Task) -> bool:
     """Whether there are enough development questions to tell one epoch from another; else the last one is kept."""
     return len(task.known.split.questions_of("development")) >= FEWEST_DEVELOPMENT_QUESTIONS
-
-
-def _development_map(task: _Task, network: "Encoder") -> float:
-    return float(development.measure(network, task.sequences, task.known, task.settings)[0])

@@ -201,14 +201,14 @@ def _write_start(
 ) -> None:
     """The network over the word vectors, initialised from the archive (Encoder.prepare)."""
     from dupq.encoders.build import build
-    from dupq.encoders.kinds import takes_from_training_alone
+    from dupq.encoders.kinds import counts_training_texts_only
     from dupq.encoders.saved import weights
 
     sequences = read_examples(files, vocabulary, settings)
     pairs = [(sequences[left], sequences[right]) for left, right in links.tolist()]
     network = build(settings.encoder, vectors, settings.training.seed)
     network.set_vocabulary(vocabulary.words)
-    held_out = split.questions_of("development", "test") if takes_from_training_alone(settings) else None
+    held_out = split.questions_of("development", "test") if counts_training_texts_only(settings) else None
     network.prepare(Sequences(files.texts, vocabulary, settings, held_out), pairs)
     storage.write_bytes(files.start, weights(network))
 

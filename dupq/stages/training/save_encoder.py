@@ -12,6 +12,7 @@ import pyarrow as pa
 from dupq import storage
 from dupq.encoders.description import FILES, FITNESS_QUESTIONS, SPLIT, read_description
 from dupq.evaluation.known_duplicates import chosen
+from dupq.evaluation.measures import best_accuracy
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts
 from dupq.links.known import Known
@@ -19,7 +20,7 @@ from dupq.links.split import Split
 from dupq.report import learning_curve
 from dupq.runs.training_layout import TrainingFiles
 from dupq.settings.config import Settings
-from dupq.stages.training.development import best_accuracy, development_pairs
+from dupq.stages.training.development import scored_pairs
 from dupq.stages.training.prepare import all_keys, read_known, texts_among
 from dupq.text.keys import Sites
 
@@ -88,7 +89,7 @@ def _pair_threshold(
     table = _texts(files, pool)
     embedded = Embeddings(table["key"].to_numpy(), *reader.encode(table)[0])
     ranker = EncoderRanker(embedded, reader.network.measure)
-    return best_accuracy(ranker, development_pairs(known, pool, training))
+    return best_accuracy(*scored_pairs(ranker, pool, known, training))
 
 
 def publish(files: TrainingFiles, output: str) -> str:
@@ -114,7 +115,7 @@ def _publish(source: str, folder: str) -> Counts:
 
 
 def _write_split(output: str, split: Split, wrong: np.ndarray, sites: Sites) -> None:
-    """Write which part each question is in; also those known only from `wrong` pairs, which were trained on."""
+    """Write which part each question is in: `train` if it is only in pairs labelled as no duplicates (`wrong`)."""
     alone = np.setdiff1d(wrong, split.questions)
     names, ids = sites.unpack(np.concatenate([split.questions, alone]))
     numbers = np.unique(np.concatenate([split.sets, alone]), return_inverse=True)[1]
