@@ -31,7 +31,7 @@ from dupq.training.word_vectors import WordVectors
 if TYPE_CHECKING:
     from dupq.evaluation.papers.measuring import VectorSource
 
-_ALGORITHM = 1  # raised when parts answer differently
+_ALGORITHM = 2  # raised when parts answer differently
 _WITH_VECTORS = ("wekos", "simbow")  # systems that are no encoders, and read word vectors
 
 

@@ -11,6 +11,7 @@ from dupq import storage
 from dupq.evaluation import pair_sets
 from dupq.evaluation.examples import ExampleSettings, Experiment, experiment, official_experiment
 from dupq.evaluation.pair_sets import PairSet
+from dupq.evaluation.papers.settings import searched_text
 from dupq.evaluation.papers.sources import Source
 from dupq.evaluation.semeval import Original, read_csv, read_xml
 from dupq.evaluation.semeval_scores import Candidates
@@ -104,14 +105,17 @@ def _semeval(source: Source, text: TextSettings) -> DataSet:
     return DataSet(known, Given(rest, tuned, tested))
 
 
-def candidates_of(data: DataSet, parts: Experiment) -> list[Candidates]:
-    """Ten candidates of each test query, in the order of a search engine.
+@functools.lru_cache(maxsize=_HELD)
+def candidates_of(source: Source, limits: ExampleSettings) -> list[Candidates]:
+    """Ten candidates of each test query, in the order of a search engine: the same ones for every system.
 
     Where the data set gives none, they are up to five known duplicates, and those that BM25 ranks best of the others,
     in its order; known duplicates that it does not rank come last.
     """
+    data = read(source, searched_text(source))
     if data.given is not None:
         return data.given.test
+    parts = parts_of(data, limits)
     engine = BM25(term_counts(data.collection))
     queries = np.array(sorted(parts.test_queries), np.int64)
     ranked = engine.rank(queries, _DEPTH)

@@ -8,7 +8,7 @@ import numpy as np
 
 from dupq.evaluation.examples import OVER_LIMIT, Experiment
 from dupq.evaluation.measures import best_threshold
-from dupq.evaluation.papers.data_sets import DataSet, candidates_of, parts_of, read
+from dupq.evaluation.papers.data_sets import candidates_of, parts_of, read
 from dupq.evaluation.papers.fitting import Fitted, Given, fitted
 from dupq.evaluation.papers.networks import Taught, fitted_network
 from dupq.evaluation.papers.results import Result
@@ -16,7 +16,7 @@ from dupq.evaluation.papers.rows import PRESET, Part
 from dupq.evaluation.papers.settings import limits_of, settings_of
 from dupq.evaluation.papers.sources import Source
 from dupq.evaluation.query_measures import query_measures
-from dupq.evaluation.semeval_scores import official_average_precisions, reranked
+from dupq.evaluation.semeval_scores import Candidates, official_average_precisions, reranked
 from dupq.settings.config import Settings
 from dupq.training.pairs import Pairs
 from dupq.training.word_vectors import WordVectors
@@ -42,6 +42,7 @@ class VectorSource(NamedTuple):
     text_of: str
 
 
+Drawn = Callable[[], list[Candidates]]  # the candidates of the test queries
 # The word vectors of a source by settings; data sets are given by their names
 Vectors = Callable[[VectorSource, Settings], WordVectors]
 
@@ -58,9 +59,10 @@ def measure(part: Part, sources: Mapping[str, Source], vectors: Vectors) -> Resu
     start = time.monotonic()
     settings = settings_of(part, sources[part.data])
     tested = read(sources[part.data], settings.text)
-    parts = parts_of(tested, limits_of(part))
+    limits = limits_of(part)
+    parts = parts_of(tested, limits)
     system = _fitted(part, sources, settings, Taught(tested, parts), vectors)
-    each = _MEASURED[part.task](system, tested, parts)
+    each = _MEASURED[part.task](system, parts, lambda: candidates_of(sources[part.data], limits))
     values = {name: float(np.mean(column)) for name, column in each.items() if len(column)}
     values |= _of_curve(system) | _validation(part, system, parts)
     sizes = {"questions": len(tested.collection.keys), **_sizes(parts)}
@@ -103,25 +105,25 @@ def _sizes(parts: Experiment) -> dict[str, int]:
     }
 
 
-def _test_pairs(system: Fitted, data: DataSet, parts: Experiment) -> dict[str, np.ndarray]:
+def _test_pairs(system: Fitted, parts: Experiment, drawn: Drawn) -> dict[str, np.ndarray]:
     """Which test pairs are called right, by the threshold of the development pairs unless the system has its own."""
     return {"test_accuracy": _is_right(system, parts.test, _threshold(system, parts))} if len(parts.test.labels) else {}
 
 
-def _test_queries(system: Fitted, data: DataSet, parts: Experiment) -> dict[str, np.ndarray]:
+def _test_queries(system: Fitted, parts: Experiment, drawn: Drawn) -> dict[str, np.ndarray]:
     queries = np.array(list(parts.test_queries), np.int64)
     rankings = system.system.rank(queries, _CUT)
     found = query_measures(rankings, list(parts.test_queries.values()), list(_RANKING.values()))
     return {name: found[measure] for name, measure in _RANKING.items()}
 
 
-def _test_candidates(system: Fitted, data: DataSet, parts: Experiment) -> dict[str, np.ndarray]:
+def _test_candidates(system: Fitted, parts: Experiment, drawn: Drawn) -> dict[str, np.ndarray]:
     """The ten candidates of each query, by the official scorer's definition."""
-    rankings = reranked(candidates_of(data, parts), system.system.score)
+    rankings = reranked(drawn(), system.system.score)
     return {"map": official_average_precisions(rankings)}
 
 
-_MEASURED: dict[str, Callable[[Fitted, DataSet, Experiment], dict[str, np.ndarray]]] = {
+_MEASURED: dict[str, Callable[[Fitted, Experiment, Drawn], dict[str, np.ndarray]]] = {
     "pairs": _test_pairs,
     "ranking": _test_queries,
     "candidates": _test_candidates,

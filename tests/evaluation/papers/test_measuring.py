@@ -5,12 +5,13 @@ import pytest
 from trained import TrainedSample
 
 from dupq.evaluation.measures import best_threshold
-from dupq.evaluation.papers import data_sets, word_vectors
+from dupq.evaluation.papers import data_sets, measuring, word_vectors
 from dupq.evaluation.papers.data_sets import candidates_of, parts_of
 from dupq.evaluation.papers.measuring import VectorSource, measure, source_of
 from dupq.evaluation.papers.rows import PRESET, Part
 from dupq.evaluation.papers.settings import limits_of, settings_of
 from dupq.evaluation.papers.sources import Source, sites_of
+from dupq.evaluation.semeval_scores import reranked
 from dupq.settings.config import Settings
 from dupq.text.vocabulary import FIRST_WORD
 from dupq.training.word_vectors import WordVectors
@@ -73,7 +74,7 @@ def test_ten_candidates_hold_what_is_known_first_as_the_engine_ranks_them(source
     one = part(source, "candidates", "bm25")
     data = data_sets.read(source, settings_of(one, source).text)
     parts = parts_of(data, limits_of(one))
-    for query, keys, relevant in candidates_of(data, parts):
+    for query, keys, relevant in candidates_of(source, limits_of(one)):
         known = parts.test_queries[query]
         assert len(set(keys.tolist())) == len(keys) <= 10
         assert query not in keys
@@ -82,6 +83,21 @@ def test_ten_candidates_hold_what_is_known_first_as_the_engine_ranks_them(source
         assert not known & set(keys[~relevant].tolist())
     found = measured(source, "candidates", "bm25")
     assert 0 < found["values"]["map"] <= 1
+
+
+def test_systems_that_read_differently_rank_the_same_candidates(
+    source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranked = []
+
+    def watched(candidates: list, *rest: object) -> list:
+        ranked.append([(query, keys.tolist(), relevant.tolist()) for query, keys, relevant in candidates])
+        return reranked(candidates, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(measuring, "reranked", watched)
+    for changes in ((), ("text.fields=title",)):
+        measured(source, "candidates", "bm25", *changes)
+    assert ranked[0] == ranked[1]
 
 
 def test_lent_vectors_are_the_others_where_it_has_the_word(source: Source) -> None:
