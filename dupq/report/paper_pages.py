@@ -29,8 +29,8 @@ class Section:
     is_prose: bool = False  # cells are text rather than figures
 
 
-def write_pages(measured: Sequence[Measured], folder: str, is_quick: bool) -> None:
-    """Write the page of each table, and of what the papers claim, below `folder`."""
+def write_pages(measured: Sequence[Measured], folder: str, is_quick: bool, remarks: Sequence[str] = ()) -> None:
+    """Write the page of each table, and of what the papers claim, below `folder`; the index shows `remarks` too."""
     lead = _LEAD + (_QUICK if is_quick else "")
     titles = []
     for name in dict.fromkeys(of.table.name for of in measured):
@@ -43,7 +43,9 @@ def write_pages(measured: Sequence[Measured], folder: str, is_quick: bool) -> No
     _write(folder, "orders", "What the papers claim", lead, [claims])
     index = [f"- [{title}]({name}.md) ([HTML]({name}.html))" for name, title in titles]
     index.append("- [What the papers claim](orders.md) ([HTML](orders.html))")
-    storage.write_bytes(storage.join(folder, "index.md"), "\n".join(["# The papers' tables", "", *index, ""]).encode())
+    notes = [f"\n{remark}" for remark in remarks]
+    page = "\n".join(["# The papers' tables", "", *index, *notes, ""])
+    storage.write_bytes(storage.join(folder, "index.md"), page.encode())
 
 
 _CLAIMED = ["Claim", "Data", "Here", "p", "Figures", "Why not"]

@@ -22,10 +22,20 @@ class Measured:
     data: str
     language: str
     results: Mapping[str, Result]  # by the rows' labels
+    other: str | None = None  # the second data set, of rows that need one
 
     def rows(self) -> list[Row]:
-        """The rows that are shown: computed ones, and those that can only be quoted."""
-        return [row for row in self.table.rows if row.label in self.results or row.system == QUOTED]
+        """The rows that are shown: computed ones, those that can only be quoted, and those without a second data set.
+
+        What a quick run leaves out is not.
+        """
+        return [row for row in self.table.rows if row.label in self.results or self.why_empty(row)]
+
+    def why_empty(self, row: Row) -> str:
+        """Why a row has no figure of ours."""
+        if row.system == QUOTED:
+            return "quoted"
+        return "needs a second data set" if row.needs_other and self.other is None else ""
 
     def value(self, label: str, measure: str) -> float | None:
         """Our figure."""
@@ -115,7 +125,8 @@ def _line(of: Measured, row: Row, papers: Sequence[tuple[str, str]], first: str)
     difference = "" if value is None or not published else _signed(value - published[0], of.table.percent)
     differences = [difference] if papers else []
     result = of.results.get(row.label)
-    label = f"{row.label} (quoted)" if row.system == QUOTED else f"**{row.label}**" if row.is_ours else row.label
+    why = of.why_empty(row)
+    label = f"{row.label} ({why})" if why else f"**{row.label}**" if row.is_ours else row.label
     pairs = "" if result is None else f"{result['sizes']['training_pairs']:,}"
     return [label, *ours, *theirs, *differences, pairs, "" if result is None else f"{result['seconds']:.0f}"]
 
@@ -184,7 +195,9 @@ def sizes(of: Measured) -> str:
         "ranking": f"{there['test_queries']:,} test questions against all",
         "candidates": "ten candidates of each test question",
     }[of.table.task]
-    return f"{there['questions']:,} questions; {tested}."
+    uses_other = any(row.needs_other and row.label in of.results for row in of.table.rows)
+    other = f" The other data set is {of.other}." if uses_other else ""
+    return f"{there['questions']:,} questions; {tested}.{other}"
 
 
 def verdict(claim: Claim, of: Measured) -> tuple[str, str, str] | None:

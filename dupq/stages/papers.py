@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dupq import storage
+from dupq.errors import DupqError
 from dupq.evaluation.examples import ExampleSettings
 from dupq.evaluation.papers.results import Result
 from dupq.evaluation.papers.rows import PRESET, Part
@@ -95,7 +96,10 @@ def _measure(part: Part, work: Work) -> Counts:
         def vectors(source: "VectorSource", settings: Settings) -> WordVectors:
             return _vectors(source, settings, work)
 
-        found = storage.read_json(whole) if storage.exists(whole) else measure(part, work.sources, vectors)
+        try:
+            found = storage.read_json(whole) if storage.exists(whole) else measure(part, work.sources, vectors)
+        except DupqError as error:
+            raise DupqError(f"{part.system} on {part.data}: {error}", error.exit_code) from error
         for name in {whole, place}:
             storage.write_json(name, found)
         return {"parts": 1}

@@ -7,8 +7,10 @@ import pytest
 from trained import TrainedSample
 
 from dupq.errors import DupqError, SettingError
+from dupq.evaluation.papers.catalogue import TABLES as PAPER_TABLES
 from dupq.pipelines.papers import PapersJob, measure_papers
 
+ALL = tuple(PAPER_TABLES)
 TABLES = ("othman-figures-8-9",)
 
 
@@ -44,6 +46,14 @@ def test_a_pair_set_is_one_more_data_set(trained_sample: TrainedSample, tmp_path
 def test_only_tables_that_there_are(tables: tuple[str, ...], trained_sample: TrainedSample, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="no such table; there are bogdanova-2"):
         job(trained_sample, tmp_path, tables).check()
+
+
+def test_a_table_that_no_data_set_is_for_is_refused_by_name_and_told_of_all(
+    trained_sample: TrainedSample, tmp_path: Path
+) -> None:
+    with pytest.raises(SettingError, match=r"--table othman-4 \(needs an Arabic --pair-set\)"):
+        job(trained_sample, tmp_path, ("othman-2", "othman-4")).check()
+    assert "not measured: othman-4 (needs an Arabic --pair-set)" in job(trained_sample, tmp_path, ALL).check().remarks
 
 
 def test_a_folder_without_a_pair_set_is_refused(trained_sample: TrainedSample, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from dupq.evaluation.papers.orders import Claim
 from dupq.evaluation.papers.rows import QUOTED, Row, Table
 from dupq.report.paper_pages import write_pages
-from dupq.report.papers import Measured, best_two, columns, lines, ours_against_others, records, verdict
+from dupq.report.papers import Measured, best_two, columns, lines, ours_against_others, records, sizes, verdict
 
 ROWS = (
     Row("A", "bm25", {"Theirs": {"map": 40.0}}),
@@ -45,6 +45,18 @@ def test_without_figures_of_the_paper_there_are_no_differences() -> None:
     of = Measured(table, "site", "english", {"A": result([0.5, 0.5])})
     assert columns(of) == ["System", "MAP", "Pairs", "Seconds"]
     assert lines(of) == [["A", "50.0 (50.0–50.0)", "10", "2"]]
+
+
+def test_rows_without_their_second_data_set_are_shown_empty_and_the_second_is_named() -> None:
+    rows = (Row("A", "bm25"), Row("B", "bm25", {"Theirs": {"map": 40.0}}, vectors="other"))
+    table = Table("some-2", "Some et al.", "Table 2", "ranking", {"map": "MAP"}, rows)
+    alone = Measured(table, "site", "english", {"A": result([0.5, 0.5])})
+    assert lines(alone)[1] == ["B (needs a second data set)", "–", "40.0", "", "", ""]
+    assert [row["system"] for row in records(alone)] == ["A", "B"]
+    assert "other data set" not in sizes(alone)
+    both = Measured(table, "site", "english", {"A": result([0.5, 0.5]), "B": result([0.5, 0.5])}, "elsewhere")
+    assert lines(both)[1][0] == "B"
+    assert sizes(both).endswith("The other data set is elsewhere.")
 
 
 def test_records_have_a_row_a_figure() -> None:

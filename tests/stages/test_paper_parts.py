@@ -18,7 +18,7 @@ def part(data: str, pairs: int) -> Part:
 def test_numbers_of_pairs_that_the_data_set_has_not_are_computed_once(
     trained_sample: TrainedSample, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = sites_of(trained_sample.questions, trained_sample.links)[0]
+    source = sites_of(trained_sample.questions, trained_sample.links).sources[0]
     work, computed, measure = Work(str(tmp_path), {source.name: source}), [], measuring.measure
 
     def watched(one: Part, *rest: object) -> object:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from dupq import storage
+from dupq.errors import DupqError
 from dupq.evaluation import pair_sets
 from dupq.evaluation.examples import ExampleSettings, Experiment, experiment, official_experiment
 from dupq.evaluation.pair_sets import PairSet
 from dupq.evaluation.papers.settings import searched_text
-from dupq.evaluation.papers.sources import Source
+from dupq.evaluation.papers.sources import Source, is_test_file
 from dupq.evaluation.semeval import Original, read_csv, read_xml
 from dupq.evaluation.semeval_scores import Candidates
 from dupq.evaluation.systems.bm25 import BM25
@@ -71,10 +71,18 @@ class DataSet:
 
 
 def parts_of(data: DataSet, limits: ExampleSettings) -> Experiment:
-    """What systems learn from, are tuned on and are measured on."""
+    """What systems learn from, are tuned on and are measured on. Raises DupqError where a part has too few pairs."""
     if data.given is None:
-        return experiment(data.known, limits)
-    return official_experiment(data.given.training, data.given.development, data.given.test)
+        made = experiment(data.known, limits)
+    else:
+        made = official_experiment(data.given.training, data.given.development, data.given.test)
+    learned, tuned, tested = made.examples.training.labels, made.examples.development.labels, made.test.labels
+    if len(np.unique(learned)) < 2 or not len(tuned) or not len(tested):
+        raise DupqError(
+            f"too few known pairs: {int(learned.sum())} duplicates and {int((learned == 0).sum())} others to learn "
+            f"from, {len(tuned)} pairs to tune on, {len(tested)} to measure on"
+        )
+    return made
 
 
 @functools.lru_cache(maxsize=_HELD)
@@ -95,9 +103,8 @@ def _semeval(source: Source, text: TextSettings) -> DataSet:
     training: list[Original] = []
     test: list[Original] = []
     for uri in source.files:
-        name = storage.name(uri).lower()
-        originals = read_csv(uri) if name.endswith(".csv") else read_xml(uri)
-        (test if "dev" in name or "test" in name else training).extend(originals)
+        originals = read_csv(uri) if uri.lower().endswith(".csv") else read_xml(uri)
+        (test if is_test_file(uri) else training).extend(originals)
     known, candidates = pair_sets.semeval([*training, *test], text)
     learned, tested = candidates[: len(training)], candidates[len(training) :]
     tuned = learned[::_EVERY]

@@ -27,6 +27,11 @@ class Row:
     is_ours: bool = False  # dupq's own, which no paper has
     in_quick: bool = True  # whether a quick run has it
 
+    @property
+    def needs_other(self) -> bool:
+        """Whether it is computed from a second data set too."""
+        return "other" in (self.vectors, self.trained_on)
+
 
 @dataclass(frozen=True)
 class Table:
@@ -75,7 +80,7 @@ def part_of(table: Table, row: Row, data: str, other: str | None, is_quick: bool
     """
     if row.system == QUOTED or (is_quick and not row.in_quick):
         return None
-    if other is None and "other" in (row.vectors, row.trained_on):
+    if other is None and row.needs_other:
         return None
     learned = row.vectors, row.trained_on, row.pairs or table.pairs
     return Part(data, other, table.task, row.system, table.text, row.changes, *learned, is_quick)

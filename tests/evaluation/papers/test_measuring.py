@@ -1,16 +1,19 @@
 """What is measured of a system on a small archive, beside the same by hand."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from trained import TrainedSample
 
+from dupq.errors import DupqError
 from dupq.evaluation.measures import best_threshold
 from dupq.evaluation.papers import data_sets, measuring, word_vectors
 from dupq.evaluation.papers.data_sets import candidates_of, parts_of
 from dupq.evaluation.papers.measuring import VectorSource, measure, source_of
 from dupq.evaluation.papers.rows import PRESET, Part
 from dupq.evaluation.papers.settings import limits_of, settings_of
-from dupq.evaluation.papers.sources import Source, sites_of
+from dupq.evaluation.papers.sources import Source, folder_source, sites_of
 from dupq.evaluation.semeval_scores import reranked
 from dupq.settings.config import Settings
 from dupq.text.vocabulary import FIRST_WORD
@@ -19,7 +22,7 @@ from dupq.training.word_vectors import WordVectors
 
 @pytest.fixture(scope="module")
 def source(trained_sample: TrainedSample) -> Source:
-    return sites_of(trained_sample.questions, trained_sample.links)[0]
+    return sites_of(trained_sample.questions, trained_sample.links).sources[0]
 
 
 def part(source: Source, task: str, system: str, *changes: str) -> Part:
@@ -52,6 +55,13 @@ def test_pairs_are_called_by_the_threshold_of_the_training_part(source: Source) 
     assert found["values"]["test_accuracy"] == pytest.approx(is_right.mean())
     assert found["each"]["test_accuracy"] == is_right.astype(float).tolist()
     assert found["sizes"]["test_pairs"] == len(parts.test.labels)
+
+
+def test_a_data_set_with_too_few_known_pairs_says_how_many(tmp_path: Path) -> None:
+    lines = ["a b\tc d\t1", "e f\tg h\t1"]
+    (tmp_path / "pairs.tsv").write_text("\n".join(["question1\tquestion2\tduplicate", *lines, ""]))
+    with pytest.raises(DupqError, match="too few known pairs: 0 duplicates and 0 others to learn from"):
+        measured(folder_source(str(tmp_path)), "ranking", "bm25")
 
 
 def test_values_are_the_means_of_what_each_query_has(source: Source) -> None:
