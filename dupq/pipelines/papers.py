@@ -17,7 +17,7 @@ from dupq.evaluation.papers.sources import Source, folder_source, sites_of
 from dupq.report.paper_pages import write_pages
 from dupq.report.papers import Measured, orders, records
 from dupq.runs import lease, writer
-from dupq.stages.papers import Work, measure_parts, result_of
+from dupq.stages.papers import Work, measure_parts, opened, result_of
 from dupq.tables import PAPER_RESULTS
 
 
@@ -68,10 +68,13 @@ def measure_papers(job: PapersJob, checked: Checked | None = None) -> str:
     """Write the pages below `job.output`/papers; returns what the papers claim, and whether it holds, as text."""
     checked = checked or job.check()
     output = storage.absolute(job.output)
-    work = Work(storage.join(output, "work", "papers"), {source.name: source for source in checked.sources})
+    folder = storage.join(output, "work", "papers")
     wanted = shown(job.tables, checked.sources, job.is_quick)
-    with lease.held(work.folder):
-        measure_parts([part for one in wanted for part in one.parts.values()], work)
+    parts = [part for one in wanted for part in one.parts.values()]
+    needed = {name for part in parts for name in part.needs}
+    with lease.held(folder):
+        work = opened(folder, [source for source in checked.sources if source.name in needed])
+        measure_parts(parts, work)
         measured = [_measured(one, work) for one in wanted]
         folder = storage.join(output, "papers")
         rows = [row for of in measured for row in records(of)]

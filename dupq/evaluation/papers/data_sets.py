@@ -85,6 +85,12 @@ def parts_of(data: DataSet, limits: ExampleSettings) -> Experiment:
     return made
 
 
+def training_pairs(source: Source) -> int:
+    """How many pairs of a label can be learned from, of that which has more: a limit above it leaves none out."""
+    labels = parts_of(read(source, searched_text(source)), ExampleSettings()).examples.training.labels
+    return int(max(np.sum(labels > 0.5), np.sum(labels < 0.5)))
+
+
 @functools.lru_cache(maxsize=_HELD)
 def read(source: Source, text: TextSettings) -> DataSet:
     """The data set, whole. Raises DupqError for what is missing or damaged."""

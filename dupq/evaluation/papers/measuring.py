@@ -2,17 +2,16 @@
 
 import time
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 import numpy as np
 
-from dupq.evaluation.examples import OVER_LIMIT, Experiment
+from dupq.evaluation.examples import Experiment
 from dupq.evaluation.measures import best_threshold
 from dupq.evaluation.papers.data_sets import candidates_of, parts_of, read
 from dupq.evaluation.papers.fitting import Fitted, Given, fitted
 from dupq.evaluation.papers.networks import Taught, fitted_network
 from dupq.evaluation.papers.results import Result
-from dupq.evaluation.papers.rows import PRESET, Part
+from dupq.evaluation.papers.rows import PRESET, Part, VectorSource, source_of
 from dupq.evaluation.papers.settings import limits_of, settings_of
 from dupq.evaluation.papers.sources import Source
 from dupq.evaluation.query_measures import query_measures
@@ -35,23 +34,9 @@ _RANKING = {
 }
 
 
-class VectorSource(NamedTuple):
-    """The word vectors that a part needs: of the words of one data set, from the text of one."""
-
-    words_of: str
-    text_of: str
-
-
 Drawn = Callable[[], list[Candidates]]  # the candidates of the test queries
 # The word vectors of a source by settings; data sets are given by their names
 Vectors = Callable[[VectorSource, Settings], WordVectors]
-
-
-def source_of(part: Part) -> VectorSource:
-    """Whose words and whose text. Where the pairs are of another data set, its words are those of the text."""
-    own, other = part.data, part.other or part.data
-    text_of = own if part.vectors == "own" else other
-    return VectorSource(own if part.trained_on == "own" else text_of, text_of)
 
 
 def measure(part: Part, sources: Mapping[str, Source], vectors: Vectors) -> Result:
@@ -76,14 +61,6 @@ def measure(part: Part, sources: Mapping[str, Source], vectors: Vectors) -> Resu
     }
 
 
-def learns_from_all(part: Part, sources: Mapping[str, Source]) -> bool:
-    """Whether the limit on a part's training pairs leaves none out."""
-    text = settings_of(part, sources[part.data]).text
-    names = {part.data, part.other or part.data} if part.trained_on == "other" else {part.data}
-    counts = [parts_of(read(sources[name], text), limits_of(part)).counts for name in sorted(names)]
-    return not any(found.get(OVER_LIMIT, 0) for found in counts)
-
-
 def _fitted(part: Part, sources: Mapping[str, Source], settings: Settings, tested: Taught, vectors: Vectors) -> Fitted:
     ranks, source = part.task != "pairs", source_of(part)
     if not part.system.startswith(PRESET):
@@ -91,7 +68,7 @@ def _fitted(part: Part, sources: Mapping[str, Source], settings: Settings, teste
         return fitted(part.system, given)
     taught = tested
     if part.trained_on == "other":
-        other = read(sources[str(part.other)], settings.text)
+        other = read(sources[part.learned_from], settings.text)
         taught = Taught(other, parts_of(other, limits_of(part)))
     return fitted_network(taught, tested.data, settings, vectors(source, settings), ranks)
 

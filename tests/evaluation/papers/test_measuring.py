@@ -10,8 +10,8 @@ from dupq.errors import DupqError
 from dupq.evaluation.measures import best_threshold
 from dupq.evaluation.papers import data_sets, measuring, word_vectors
 from dupq.evaluation.papers.data_sets import candidates_of, parts_of
-from dupq.evaluation.papers.measuring import VectorSource, measure, source_of
-from dupq.evaluation.papers.rows import PRESET, Part
+from dupq.evaluation.papers.measuring import measure
+from dupq.evaluation.papers.rows import PRESET, Part, VectorSource, source_of
 from dupq.evaluation.papers.settings import limits_of, settings_of
 from dupq.evaluation.papers.sources import Source, folder_source, sites_of
 from dupq.evaluation.semeval_scores import reranked
