@@ -11,7 +11,8 @@ from dupq.report.papers import Measured, best_two, columns, lines, orders, ours_
 
 _LEAD = (
     "Ours beside the paper's. Intervals are 95 % bootstrap intervals over test pairs or questions. The difference is "
-    "to the paper's first data set, which is another than ours. Pairs are those learned from, of both labels."
+    "to the paper's first data set, which is another than ours. Pairs are the labelled ones that a system has learned "
+    "from: of both labels, of duplicates alone where it draws its own negatives, none where it learns from no pairs."
 )
 _QUICK = " This was a quick run: fewer pairs, epochs and questions than the experiment wants."
 

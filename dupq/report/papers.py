@@ -12,6 +12,7 @@ from dupq.evaluation.significance import bootstrap_interval, randomisation_test
 
 _SEED = 1
 _RESAMPLES = 2_000
+_FURTHER = ("mrr", "ndcg_at_10")  # measures that no paper prints: in the results only
 
 
 @dataclass(frozen=True)
@@ -58,12 +59,13 @@ class Measured:
 
 
 def records(of: Measured) -> list[dict[str, object]]:
-    """A row for each figure: what results.parquet and results.json hold."""
+    """A row for each figure: what results.json holds, and results.parquet but for what was tuned and left out."""
     found: list[dict[str, object]] = []
     for row in of.rows():
         result = of.results.get(row.label)
         sizes = result["sizes"] if result else {}
-        for measure in of.table.measures:
+        further = [name for name in _FURTHER if result is not None and name in result["values"]]
+        for measure in dict.fromkeys([*of.table.measures, *further]):
             published: Mapping[str, float | None] = of.published(row, measure) or {"": None}
             interval = _interval(of, row.label, measure)
             for paper_data, value in published.items():
@@ -83,6 +85,8 @@ def records(of: Measured) -> list[dict[str, object]]:
                         "training_pairs": sizes.get("training_pairs"),
                         "questions": sizes.get("questions"),
                         "seconds": result["seconds"] if result else None,
+                        "parameters": result["parameters"] if result else {},
+                        "left_out": result["counts"] if result else {},
                     }
                 )
     return found
@@ -127,8 +131,9 @@ def _line(of: Measured, row: Row, papers: Sequence[tuple[str, str]], first: str)
     result = of.results.get(row.label)
     why = of.why_empty(row)
     label = f"{row.label} ({why})" if why else f"**{row.label}**" if row.is_ours else row.label
-    pairs = "" if result is None else f"{result['sizes']['training_pairs']:,}"
-    return [label, *ours, *theirs, *differences, pairs, "" if result is None else f"{result['seconds']:.0f}"]
+    learned = result["sizes"]["training_pairs"] if result else 0
+    ends = [f"{learned:,}" if learned else "", f"{result['seconds']:.0f}" if result else ""]
+    return [label, *ours, *theirs, *differences, *ends]
 
 
 def _shown(of: Measured, label: str, measure: str) -> str:
@@ -189,11 +194,14 @@ def sizes(of: Measured) -> str:
     first = next(iter(of.results.values()), None)
     if first is None:
         return "Nothing of this table could be computed here."
-    there = first["sizes"]
+    there, counts = first["sizes"], first["counts"]
+    over = {name: counts.get(f"test: {name} over the limit", 0) for name in ("pairs", "queries")}
+    known = f" ({over['pairs']:,} known ones over the limit are left out)" if over["pairs"] else ""
+    queries = f"{there['test_queries']:,} of {there['test_queries'] + over['queries']:,} test questions"
     tested = {
-        "pairs": f"{there['test_pairs']:,} test pairs, {there['development_pairs']:,} validation pairs",
-        "ranking": f"{there['test_queries']:,} test questions against all",
-        "candidates": "ten candidates of each test question",
+        "pairs": f"{there['test_pairs']:,} test pairs{known}, {there['development_pairs']:,} validation pairs",
+        "ranking": f"{queries} against all",
+        "candidates": f"ten candidates of each of {queries}",
     }[of.table.task]
     uses_other = any(row.needs_other and row.label in of.results for row in of.table.rows)
     other = f" The other data set is {of.other}." if uses_other else ""

@@ -11,6 +11,7 @@ Memory: a task holds its data sets, word vectors and network: 1 GB for 6,000 que
 import dataclasses
 import hashlib
 import io
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
@@ -141,13 +142,15 @@ def _own_vectors(data: str, settings: Settings, work: Work) -> WordVectors:
     def make() -> Counts:
         made = word_vectors.learned(read(work.sources[data], settings.text).collection, settings)
         stream = io.BytesIO()
-        np.savez(stream, table=made.table, words=np.frombuffer("\n".join(made.words).encode(), np.uint8))
+        words, caps = "\n".join(made.words).encode(), storage.json_bytes(made.caps)
+        np.savez(stream, table=made.table, words=np.frombuffer(words, np.uint8), caps=np.frombuffer(caps, np.uint8))
         storage.write_bytes(place, stream.getvalue())
         return {}
 
     skip_or(place, make)
     with np.load(io.BytesIO(storage.read_bytes(place)), allow_pickle=False) as kept:
-        return WordVectors(kept["words"].tobytes().decode().split("\n"), kept["table"], {})
+        words, caps = (kept[name].tobytes().decode() for name in ("words", "caps"))
+        return WordVectors(words.split("\n"), kept["table"], json.loads(caps))
 
 
 def _place(data: str, settings: Settings, work: Work) -> str:

@@ -22,7 +22,8 @@ TABLE = Table("some-1", "Some et al.", "Table 1: systems", "ranking", {"map": "M
 def result(values: list[float], curve: tuple[dict[str, float], ...] = ()) -> dict:
     sizes = {"questions": 1_000, "training_pairs": 10, "development_pairs": 4, "test_pairs": 6, "test_queries": 3}
     mean = sum(values) / len(values)
-    return {"values": {"map": mean}, "each": {"map": values}, "curve": list(curve), "sizes": sizes, "seconds": 2.0}
+    shown = {"values": {"map": mean}, "each": {"map": values}, "curve": list(curve), "parameters": {"k1": 1.2}}
+    return {**shown, "sizes": sizes, "counts": {"test: queries over the limit": 4}, "seconds": 2.0}
 
 
 def measured() -> Measured:
@@ -57,6 +58,21 @@ def test_rows_without_their_second_data_set_are_shown_empty_and_the_second_is_na
     both = Measured(table, "site", "english", {"A": result([0.5, 0.5]), "B": result([0.5, 0.5])}, "elsewhere")
     assert lines(both)[1][0] == "B"
     assert sizes(both).endswith("The other data set is elsewhere.")
+
+
+def test_pages_say_of_how_many_and_what_was_learned_from() -> None:
+    assert sizes(measured()) == "1,000 questions; 3 of 7 test questions against all."
+    nothing = result([0.5, 0.5])
+    nothing["sizes"]["training_pairs"] = 0
+    assert lines(Measured(TABLE, "site", "english", {"A": nothing}))[0][-2:] == ["", "2"]
+    further = {**result([0.5, 0.5]), "values": {"map": 0.5, "mrr": 0.6}}
+    rows = records(Measured(TABLE, "site", "english", {"A": further}))
+    assert [(row["measure"], row["ours"]) for row in rows if row["system"] == "A"] == [
+        ("map", 0.5),
+        ("accuracy_at_1", None),
+        ("mrr", 0.6),
+    ]
+    assert rows[0]["parameters"] == {"k1": 1.2}
 
 
 def test_records_have_a_row_a_figure() -> None:

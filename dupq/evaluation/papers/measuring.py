@@ -8,7 +8,7 @@ import numpy as np
 from dupq.evaluation.examples import Experiment
 from dupq.evaluation.measures import best_threshold
 from dupq.evaluation.papers.data_sets import candidates_of, parts_of, read
-from dupq.evaluation.papers.fitting import Fitted, Given, fitted
+from dupq.evaluation.papers.fitting import Fitted, Material, fitted
 from dupq.evaluation.papers.networks import Taught, fitted_network
 from dupq.evaluation.papers.results import Result
 from dupq.evaluation.papers.rows import PRESET, Part, VectorSource, source_of
@@ -46,17 +46,30 @@ def measure(part: Part, sources: Mapping[str, Source], vectors: Vectors) -> Resu
     tested = read(sources[part.data], settings.text)
     limits = limits_of(part)
     parts = parts_of(tested, limits)
-    system = _fitted(part, sources, settings, Taught(tested, parts), vectors)
+    caps: dict[str, int] = {}  # of word vectors
+
+    def noted(source: VectorSource, settings: Settings) -> WordVectors:
+        found = vectors(source, settings)
+        caps.update(found.caps)
+        return found
+
+    system = _fitted(part, sources, settings, Taught(tested, parts), noted)
     each = _MEASURED[part.task](system, parts, lambda: candidates_of(sources[part.data], limits))
     values = {name: float(np.mean(column)) for name, column in each.items() if len(column)}
     values |= _of_curve(system) | _validation(part, system, parts)
-    sizes = {"questions": len(tested.collection.keys), **_sizes(parts)}
     return {
         "values": values,
         "each": {name: np.asarray(column, float).round(6).tolist() for name, column in each.items()},
         "parameters": dict(system.parameters),
         "curve": [dict(row) for row in system.curve],
-        "sizes": sizes,
+        "sizes": {
+            "questions": len(tested.collection.keys),
+            "training_pairs": system.training_pairs,
+            "development_pairs": len(parts.examples.development.labels),
+            "test_pairs": len(parts.test.labels),
+            "test_queries": len(parts.test_queries),
+        },
+        "counts": {name: count for name, count in (parts.counts | caps).items() if count},
         "seconds": round(time.monotonic() - start, 1),
     }
 
@@ -64,22 +77,13 @@ def measure(part: Part, sources: Mapping[str, Source], vectors: Vectors) -> Resu
 def _fitted(part: Part, sources: Mapping[str, Source], settings: Settings, tested: Taught, vectors: Vectors) -> Fitted:
     ranks, source = part.task != "pairs", source_of(part)
     if not part.system.startswith(PRESET):
-        given = Given(tested.data.collection, settings, tested.parts, ranks, lambda: vectors(source, settings))
+        given = Material(tested.data.collection, settings, tested.parts, ranks, lambda: vectors(source, settings))
         return fitted(part.system, given)
     taught = tested
     if part.trained_on == "other":
         other = read(sources[part.learned_from], settings.text)
         taught = Taught(other, parts_of(other, limits_of(part)))
     return fitted_network(taught, tested.data, settings, vectors(source, settings), ranks)
-
-
-def _sizes(parts: Experiment) -> dict[str, int]:
-    return {
-        "training_pairs": len(parts.examples.training.labels),
-        "development_pairs": len(parts.examples.development.labels),
-        "test_pairs": len(parts.test.labels),
-        "test_queries": len(parts.test_queries),
-    }
 
 
 def _test_pairs(system: Fitted, parts: Experiment, drawn: Drawn) -> dict[str, np.ndarray]:

@@ -7,11 +7,13 @@ import pytest
 from trained import TrainedSample
 
 from dupq.errors import DupqError
+from dupq.evaluation.examples import ExampleSettings
 from dupq.evaluation.measures import best_threshold
 from dupq.evaluation.papers import data_sets, measuring, word_vectors
 from dupq.evaluation.papers.data_sets import candidates_of, parts_of
 from dupq.evaluation.papers.measuring import measure
 from dupq.evaluation.papers.rows import PRESET, Part, VectorSource, source_of
+from dupq.evaluation.papers.samples import evenly, some_queries
 from dupq.evaluation.papers.settings import limits_of, settings_of
 from dupq.evaluation.papers.sources import Source, folder_source, sites_of
 from dupq.evaluation.semeval_scores import reranked
@@ -71,6 +73,47 @@ def test_values_are_the_means_of_what_each_query_has(source: Source) -> None:
         assert len(values) == found["sizes"]["test_queries"]
         assert found["values"][name] == pytest.approx(np.mean(values))
     assert 0 < found["values"]["accuracy_at_1"] <= found["values"]["accuracy_at_10"]
+
+
+@pytest.mark.parametrize(
+    ("task", "system", "changes", "share"),
+    [
+        ("ranking", "bm25", (), 0),
+        ("pairs", "svm", (), 1),
+        ("pairs", "shingles 1", (), 1),
+        ("ranking", "tlm", (), 0.5),
+        ("ranking", f"{PRESET}arora-sif", ("text.tokens=words", "text.parts_of_speech=all"), 0),
+        ("ranking", f"{PRESET}mappsent", ("text.tokens=words", "text.parts_of_speech=all"), 0.5),
+        ("ranking", f"{PRESET}mappsent", ("text.tokens=words", "encoder.mapping=none"), 0),
+    ],
+)
+def test_training_pairs_are_those_that_were_learned_from(
+    source: Source, task: str, system: str, changes: tuple[str, ...], share: float
+) -> None:
+    small = ("word_vectors.dimensions=8", "word_vectors.epochs=1") if system.startswith(PRESET) else ()
+    found = measured(source, task, system, *changes, *small)
+    data = data_sets.read(source, settings_of(part(source, task, system, *changes), source).text)
+    labels = parts_of(data, limits_of(part(source, task, system))).examples.training.labels
+    assert found["sizes"]["training_pairs"] == share * len(labels)
+
+
+def test_what_limits_left_out_is_counted(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "limits_of", lambda _: ExampleSettings(training_pairs=20, queries=5))
+    found = measured(source, "ranking", "bm25")
+    assert found["sizes"]["test_queries"] == 5
+    data = data_sets.read(source, settings_of(part(source, "ranking", "bm25"), source).text)
+    assert found["counts"]["test: queries over the limit"] == len(data.split().questions_of("test")) - 5
+    assert found["counts"]["train: pairs over the limit"] > 0
+
+
+def test_samples_are_not_the_first_ones() -> None:
+    queries = {key: {key + 1} for key in range(0, 2_000, 2)}
+    kept = some_queries(queries, 200)
+    assert len(kept) == 200
+    assert 900 < np.mean(list(kept)) < 1_100
+    assert some_queries(dict(reversed(queries.items())), 200) == kept
+    assert [len(evenly(np.arange(rows), 500)) for rows in (10, 500, 999, 1_001)] == [10, 500, 500, 500]
+    assert evenly(np.arange(999), 500)[[0, -1]].tolist() == [0, 998]
 
 
 def test_a_network_is_trained_and_the_same_again(source: Source) -> None:
