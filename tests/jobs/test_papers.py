@@ -1,11 +1,13 @@
 """The papers' tables from one command, on a small archive."""
 
+import argparse
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 from trained import TrainedSample
 
+from dupq.cli import evaluate
 from dupq.errors import DupqError, SettingError
 from dupq.evaluation.papers.catalogue import TABLES as PAPER_TABLES
 from dupq.pipelines.papers import PapersJob, measure_papers
@@ -68,3 +70,12 @@ def test_two_data_sets_of_one_name_are_refused(trained_sample: TrainedSample, tm
         (tmp_path / place / "mine" / "pairs.tsv").write_text("question1\tquestion2\tduplicate\nx\ty\t1\n")
     with pytest.raises(DupqError, match="two data sets have the name mine"):
         job(trained_sample, tmp_path / "out", TABLES, *(str(tmp_path / place / "mine") for place in "ab")).check()
+
+
+@pytest.mark.parametrize("option", [("--set", "encode.batch_tokens=1000"), ("--encoder", "somewhere")])
+def test_options_of_other_tables_are_refused(option: tuple[str, str], tmp_path: Path) -> None:
+    parser = argparse.ArgumentParser()
+    evaluate.add_options(parser)
+    given = ["--questions=q", "--links=l", f"--output={tmp_path}", "--table=othman-2", *option]
+    with pytest.raises(SettingError, match="--encoder and --set are for the tables pairs and retrieval"):
+        evaluate.run(parser.parse_args(given))
