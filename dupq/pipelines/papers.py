@@ -2,23 +2,21 @@
 
 questions, links  ──sources──▶  data sets: each site that has enough known duplicates, and each --pair-set
 data sets         ──parts────▶  results, one for each row of a table (dupq/stages/papers.py)
-results           ──pages────▶  papers/*.md, *.html, results.parquet, results.json
+results           ──pages────▶  papers/*.md, *.html, results.parquet, results.json; of a quick run papers/quick/
 """
 
 from dataclasses import dataclass
-
-import pyarrow as pa
 
 from dupq import storage
 from dupq.errors import DupqError, SettingError
 from dupq.evaluation.papers.catalogue import TABLES
 from dupq.evaluation.papers.choice import Shown, not_measured, shown
 from dupq.evaluation.papers.sources import Source, folder_source, sites_of
+from dupq.report.paper_index import write_index
 from dupq.report.paper_pages import write_pages
-from dupq.report.papers import Measured, orders, records
+from dupq.report.papers import Measured
 from dupq.runs import lease, writer
 from dupq.stages.papers import Work, measure_parts, opened, result_of
-from dupq.tables import PAPER_RESULTS
 
 
 @dataclass(frozen=True)
@@ -75,15 +73,16 @@ def measure_papers(job: PapersJob, checked: Checked | None = None) -> str:
     with lease.held(folder):
         work = opened(folder, [source for source in checked.sources if source.name in needed])
         measure_parts(parts, work)
-        measured = [_measured(one, work) for one in wanted]
-        folder = storage.join(output, "papers")
-        rows = [row for of in measured for row in records(of)]
-        table = pa.Table.from_pylist(rows, schema=PAPER_RESULTS)
-        storage.write_table(storage.join(folder, "results.parquet"), table, PAPER_RESULTS)
-        storage.write_json(storage.join(folder, "results.json"), {"quick": job.is_quick, "rows": rows})
-        write_pages(measured, folder, job.is_quick, checked.remarks)
-    claims = [f"{verdict:14} {data:20} {text} ({figures})" for text, data, verdict, _, figures, _ in orders(measured)]
-    return "\n".join([f"{len(rows)} figures of {len(job.tables)} tables in {folder}", *checked.remarks, *claims])
+        folder = storage.join(output, "papers", *(["quick"] if job.is_quick else []))
+        pages = write_pages([_measured(one, work) for one in wanted], folder, job.is_quick)
+        write_index(folder, job.is_quick, checked.remarks)
+    figures = sum(len(page["rows"]) for page in pages)
+    claims = [
+        f"{verdict:14} {data:20} {text} ({shown_as})"
+        for page in pages
+        for text, data, verdict, _, shown_as, _ in page["claims"]
+    ]
+    return "\n".join([f"{figures} figures of {len(pages)} tables in {folder}", *checked.remarks, *claims])
 
 
 def _measured(of: Shown, work: Work) -> Measured:

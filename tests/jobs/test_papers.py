@@ -23,7 +23,7 @@ def job(sample: TrainedSample, folder: Path, tables: tuple[str, ...] = TABLES, *
 def test_tables_are_written_and_parts_are_kept(trained_sample: TrainedSample, tmp_path: Path) -> None:
     shown = measure_papers(job(trained_sample, tmp_path))
     assert "tables in" in shown
-    folder = tmp_path / "papers"
+    folder = tmp_path / "papers" / "quick"
     rows = pq.read_table(folder / "results.parquet").to_pylist()
     assert {row["table"] for row in rows} == set(TABLES)
     assert all(row["ours"] is not None for row in rows)
@@ -40,7 +40,7 @@ def test_a_pair_set_is_one_more_data_set(trained_sample: TrainedSample, tmp_path
     lines = [f"how to do thing {n}\tways to do thing {n}\t{int(n % 3 > 0)}" for n in range(60)]
     (pairs / "pairs.tsv").write_text("question1\tquestion2\tduplicate\n" + "\n".join(lines) + "\n")
     measure_papers(job(trained_sample, tmp_path / "out", TABLES, str(pairs)))
-    rows = pq.read_table(tmp_path / "out" / "papers" / "results.parquet").to_pylist()
+    rows = pq.read_table(tmp_path / "out" / "papers" / "quick" / "results.parquet").to_pylist()
     assert "mine" in {row["data"] for row in rows}
 
 
