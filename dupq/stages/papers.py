@@ -5,7 +5,8 @@ vectors    a task for each text and way of learning word vectors, of the encoder
 parts      a task for each row of a table and data set; rows that are the same in several tables are computed once, as
            are rows of different numbers of pairs where the data set has fewer
 
-Memory: a task holds its data sets, word vectors and network: 1 GB for 6,000 questions with their bodies.
+Memory: a task holds its data sets, word vectors and network, 1 GB for 6,000 questions with their bodies; one of an SVM
+3 GB.
 """
 
 import dataclasses

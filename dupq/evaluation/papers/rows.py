@@ -15,7 +15,7 @@ Published = Mapping[str, Mapping[str, float]]
 
 @dataclass(frozen=True)
 class Row:
-    """A system of a table. Its name is one of dupq/evaluation/papers/systems.py, PRESET and a preset, or QUOTED."""
+    """A system of a table. Its name is one of NAMES in fitting.py, PRESET and a preset, or QUOTED."""
 
     label: str
     system: str

@@ -49,10 +49,8 @@ def _read_as(data: Source) -> list[str]:
     changes = ["text.title_times=1"]
     if not data.has_bodies:
         changes.append("text.fields=title")
-    if data.language != "english":
-        changes += [f"text.language={data.language}", "text.parts_of_speech=all"]
     if data.language == "arabic":
-        changes.append("text.arabic=normalised")
+        changes += ["text.language=arabic", "text.arabic=normalised", "text.parts_of_speech=all"]
     return changes
 
 

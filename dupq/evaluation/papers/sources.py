@@ -29,7 +29,7 @@ class Source:
     name: str
     kind: Literal["site", "questions", "pairs", "semeval"]
     files: tuple[str, ...]  # what is read: of a site the folders of its questions and links
-    language: str
+    language: Literal["english", "arabic"]
     content: str  # the checksums of all that is read
 
     @property
@@ -114,7 +114,7 @@ def _labelled(name: str, pairs: str, questions: str | None) -> Source:
     return Source(name, "questions", (questions, pairs), _language(questions), _checksums([questions, pairs]))
 
 
-def _language(uri: str) -> str:
+def _language(uri: str) -> Literal["english", "arabic"]:
     """Arabic if most letters of the beginning are, else English."""
     letters = [letter for letter in read_text(uri)[:_SAMPLE] if letter.isalpha()]
     arabic = sum(ord(letter) in _ARABIC for letter in letters)
