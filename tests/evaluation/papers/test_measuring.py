@@ -9,7 +9,7 @@ from trained import TrainedSample
 from dupq.errors import DupqError
 from dupq.evaluation.examples import ExampleSettings
 from dupq.evaluation.measures import best_threshold
-from dupq.evaluation.papers import data_sets, measuring, word_vectors
+from dupq.evaluation.papers import data_sets, fitting, measuring, word_vectors
 from dupq.evaluation.papers.data_sets import candidates_of, parts_of
 from dupq.evaluation.papers.measuring import measure
 from dupq.evaluation.papers.rows import PRESET, Part, VectorSource, source_of
@@ -79,7 +79,6 @@ def test_values_are_the_means_of_what_each_query_has(source: Source) -> None:
     ("task", "system", "changes", "share"),
     [
         ("ranking", "bm25", (), 0),
-        ("pairs", "svm", (), 1),
         ("pairs", "shingles 1", (), 1),
         ("ranking", "tlm", (), 0.5),
         ("ranking", f"{PRESET}arora-sif", ("text.tokens=words", "text.parts_of_speech=all"), 0),
@@ -90,11 +89,16 @@ def test_values_are_the_means_of_what_each_query_has(source: Source) -> None:
 def test_training_pairs_are_those_that_were_learned_from(
     source: Source, task: str, system: str, changes: tuple[str, ...], share: float
 ) -> None:
-    small = ("word_vectors.dimensions=8", "word_vectors.epochs=1") if system.startswith(PRESET) else ()
+    small = ("word_vectors.dimensions=8", "word_vectors.algorithm=random") if system.startswith(PRESET) else ()
     found = measured(source, task, system, *changes, *small)
     data = data_sets.read(source, settings_of(part(source, task, system, *changes), source).text)
     labels = parts_of(data, limits_of(part(source, task, system))).examples.training.labels
     assert found["sizes"]["training_pairs"] == share * len(labels)
+
+
+def test_an_svm_has_learned_from_no_more_pairs_than_it_can(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fitting, "_SVM_PAIRS", 21)
+    assert measured(source, "pairs", "svm")["sizes"]["training_pairs"] == 20
 
 
 def test_what_limits_left_out_is_counted(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
