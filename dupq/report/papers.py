@@ -176,7 +176,8 @@ def sizes(of: Measured) -> str:
     there, counts = first["sizes"], first["counts"]
     over = {name: counts.get(f"test: {name} over the limit", 0) for name in ("pairs", "queries")}
     known = f" ({over['pairs']:,} known ones over the limit are left out)" if over["pairs"] else ""
-    queries = f"{there['test_queries']:,} of {there['test_queries'] + over['queries']:,} test questions"
+    asked = max(map(len, first["each"].values()), default=0)  # SemEval's without a known duplicate count too, as 0
+    queries = f"{asked:,} of {asked + over['queries']:,} test questions"
     tested = {
         "pairs": f"{there['test_pairs']:,} test pairs{known}, {there['development_pairs']:,} validation pairs",
         "ranking": f"{queries} against all",

@@ -1,6 +1,7 @@
 """The pages of the papers' tables, of made-up results."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +70,9 @@ def test_rows_without_their_second_data_set_are_shown_empty_and_the_second_is_na
 
 def test_pages_say_of_how_many_and_what_was_learned_from() -> None:
     assert sizes(measured()) == "1,000 questions; 3 of 7 test questions against all."
+    asked = {**result([0.5, 0.0, 0.0, 0.5]), "counts": {}}
+    candidates = Measured(replace(TABLE, task="candidates"), "site", "english", {"A": asked})
+    assert sizes(candidates) == "1,000 questions; ten candidates of each of 4 of 4 test questions."
     nothing = result([0.5, 0.5])
     nothing["sizes"]["training_pairs"] = 0
     assert lines(Measured(TABLE, "site", "english", {"A": nothing}))[0].cells[-2:] == ["", "2"]
