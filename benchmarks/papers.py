@@ -1,6 +1,6 @@
 """The papers' tables on real data: travel, cs, quora, arabic and semeval, at full length.
 
-    python benchmarks/papers.py --output out/papers [--quick]
+    python benchmarks/papers.py --output out/papers [--quick] [--json FILE]
 
 Hours on two cores; run it again to go on where it was. The pages are left in benchmarks/results/papers.
 """
@@ -24,11 +24,11 @@ def main() -> None:
     )
     parser.add_argument("--output", type=Path, default=ROOT / "out" / "papers")
     parser.add_argument("--quick", action="store_true", help="smaller, on the two sites alone; pages stay in --output")
+    parser.add_argument("--json", metavar="FILE", help="where the figures go")
     options = parser.parse_args()
-    archive = options.output / "archive"
-    if not archive.exists():
-        dumps = [f"--dump={options.data}/dumps/{site}.stackexchange.com.7z" for site in SITES]
-        run("ingest.py", *dumps, f"--output={archive}")
+    archive, pages = options.output / "archive", options.output / "papers"
+    dumps = [f"--dump={options.data}/dumps/{site}.stackexchange.com.7z" for site in SITES]
+    run("ingest.py", *dumps, f"--output={archive}")  # what is there is not read again
     sets = [] if options.quick else [f"--pair-set={options.data}/{name}" for name in PAIR_SETS]
     run(
         "evaluate.py",
@@ -37,10 +37,12 @@ def main() -> None:
         "--table=all",
         *(["--quick"] if options.quick else sets),
     )
+    if options.json:
+        shutil.copyfile((pages / "quick" if options.quick else pages) / "results.json", options.json)
     if not options.quick:
-        pages = ROOT / "benchmarks" / "results" / "papers"
-        shutil.rmtree(pages, ignore_errors=True)
-        shutil.copytree(options.output / "papers", pages)
+        kept = ROOT / "benchmarks" / "results" / "papers"
+        shutil.rmtree(kept, ignore_errors=True)
+        shutil.copytree(pages, kept, ignore=shutil.ignore_patterns("quick"))
 
 
 def run(job: str, *arguments: str) -> None:

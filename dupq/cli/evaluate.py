@@ -11,6 +11,7 @@ from dupq.evaluation.tables import TABLES
 _log = logging.getLogger(__name__)
 DESCRIPTION = "Measure an encoder and the baselines on known duplicates, or run the papers' experiments on them."
 ALL = "all"
+_GENERAL = " and ".join(sorted(TABLES))
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -27,14 +28,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--output", required=True, metavar="URI", type=uri, help="where metrics.json and papers/ go")
     parser.add_argument(
-        "--encoder", metavar="URI", type=uri, help="a trained encoder's folder; without it only the baselines"
+        "--encoder",
+        metavar="URI",
+        type=uri,
+        help=f"a trained encoder's folder; without it only the baselines. It and --set are for {_GENERAL}: the papers' "
+        "systems have their own settings",
     )
     parser.add_argument(
         "--table",
         action="append",
         choices=[*sorted(TABLES), *PAPER_TABLES, ALL],
         metavar="NAME",
-        help=f"what to measure; may be repeated; default: all of {', '.join(sorted(TABLES))}. Tables of the papers, on "
+        help=f"what to measure; may be repeated; default: {_GENERAL}. Tables of the papers, on "
         f"the sites of the archive and each --pair-set: {', '.join(PAPER_TABLES)}. {ALL}: all of these and those",
     )
     parser.add_argument(
@@ -64,6 +69,11 @@ def run(arguments: argparse.Namespace) -> None:
     questions, links, output = arguments.questions, arguments.links, arguments.output
     general = tuple(name for name in wanted if name in TABLES)
     of_papers = tuple(name for name in PAPER_TABLES if name in wanted)
+    if not general and (arguments.encoder or arguments.set):
+        raise SettingError(
+            f"--encoder and --set are for the tables {_GENERAL}; name one of these with --table, or "
+            "all. The papers' systems have their own settings"
+        )
     if not of_papers and (arguments.pair_set or arguments.quick):
         raise SettingError("--pair-set and --quick are for the papers' tables; name one of these with --table, or all")
     job = EvaluationJob(questions, links, output, arguments.encoder, general, tuple(arguments.set))

@@ -21,7 +21,6 @@ from dupq.training.pairs import Pairs, chosen_pairs, closed, with_random_negativ
 
 _TRAIN, _DEVELOPMENT, _TEST = PARTS
 Queries = Mapping[int, set[int]]
-OVER_LIMIT = f"{_TRAIN}: pairs over the limit"  # as it is counted
 
 
 @dataclass(frozen=True)

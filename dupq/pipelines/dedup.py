@@ -52,7 +52,7 @@ from dupq.stages.earlier import Earlier, earlier_texts, texts_made_as
 from dupq.stages.encode import check_encoder, check_room_to_encode, encode_texts
 from dupq.stages.evaluation.evaluate import evaluate_run
 from dupq.stages.evaluation.review import make_review
-from dupq.stages.inputs import Input, copy_inputs, input_files
+from dupq.stages.inputs import Input, copy_inputs, encoder_content, input_files
 from dupq.stages.near_duplicates.signatures import make_signatures
 from dupq.stages.near_duplicates.verify import find_near_duplicates
 from dupq.stages.neighbours.beyond_lists import find_beyond_lists
@@ -279,11 +279,10 @@ def _made_from(
 ) -> dict[str, object]:
     """What tells this run's inputs from others', but for the earlier run."""
     copied = {name: [[file.path, file.checksum] for file in files] for name, files in inputs.items()}
-    split = next(file.checksum for file in inputs["encoder"] if file.path.endswith("split.parquet"))
     skipped = {"skipped_shards": sorted(job.skipped)} if job.skipped else {}
     return {
         **copied,
         **skipped,
-        "encoder": [fingerprint, split],  # the description also holds measures and times, which change no answer
+        "encoder": encoder_content(fingerprint, inputs["encoder"]),
         "questions": writer.content_of(job.questions, shards),
     }

@@ -24,7 +24,7 @@ from dupq.shards import check_links, check_questions, pinned, question_shards
 from dupq.stages.encode import check_encoder, check_room_to_encode, encode_texts
 from dupq.stages.evaluation.evaluate import read_seen
 from dupq.stages.evaluation.ranking import Ranking, measure_ranked
-from dupq.stages.inputs import copy_inputs, input_files
+from dupq.stages.inputs import copy_inputs, encoder_content, input_files
 from dupq.stages.texts import make_distinct_texts
 from dupq.text.keys import Sites
 
@@ -84,10 +84,9 @@ def evaluate(job: EvaluationJob, checked: Settings | None = None) -> str:
     output = storage.absolute(job.output)
     inputs = {"questions": job.questions, "links": job.links, "encoder": job.encoder}
     copied = input_files(job.encoder, "encoder", FILES) if job.encoder is not None else []
-    split = [file.checksum for file in copied if file.path.endswith("split.parquet")]
     made_from = {
         "questions": writer.content_of(job.questions, shards),
-        "encoder": [fingerprint, *split] if copied else None,
+        "encoder": None if fingerprint is None else encoder_content(fingerprint, copied),
     }
     run = writer.open_run(storage.join(output, "work"), inputs, made_from, settings, versions.EVALUATION)
     if job.encoder is not None and not run.has_record("encode"):

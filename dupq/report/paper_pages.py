@@ -1,19 +1,32 @@
-"""Writing the pages of the papers' tables: one of Markdown and one of HTML a table, and an index of all."""
+"""Writing the pages of the papers' tables: one of Markdown and one of HTML a table, and what an index needs of it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import jinja2
+from typing_extensions import TypedDict
 
 from dupq import storage
 from dupq.report import paper_figures
-from dupq.report.papers import Measured, best_two, columns, lines, orders, ours_against_others, sizes
+from dupq.report.paper_orders import best_two, orders, ours_against_others
+from dupq.report.papers import Line, Measured, columns, lines, records, sizes
 
-_LEAD = (
+LEAD = (
     "Ours beside the paper's. Intervals are 95 % bootstrap intervals over test pairs or questions. The difference is "
-    "to the paper's first data set, which is another than ours. Pairs are those learned from, of both labels."
+    "to the paper's first data set, which is another than ours. Pairs are the labelled ones that a system has learned "
+    "from: of both labels, of duplicates alone where it draws its own negatives, none where it learns from no pairs."
 )
-_QUICK = " This was a quick run: fewer pairs, epochs and questions than the experiment wants."
+QUICK = " This was a quick run: fewer pairs, epochs and questions than the experiment wants."
+TABLES_FOLDER = "tables"
+
+
+class Page(TypedDict):
+    """What the index and the results need of a table, kept as tables/NAME.json beside the pages."""
+
+    title: str
+    rows: list[dict[str, Any]]  # see `records`
+    claims: list[list[str]]  # see `orders`
 
 
 @dataclass(frozen=True)
@@ -23,34 +36,24 @@ class Section:
     heading: str
     about: str
     columns: list[str]
-    lines: list[list[str]]
+    lines: list[Line]
     remarks: tuple[str, ...] = ()
     picture: str = ""  # SVG
     is_prose: bool = False  # cells are text rather than figures
 
 
-def write_pages(measured: Sequence[Measured], folder: str, is_quick: bool) -> None:
-    """Write the page of each table, and of what the papers claim, below `folder`."""
-    lead = _LEAD + (_QUICK if is_quick else "")
-    titles = []
+def write_pages(measured: Sequence[Measured], folder: str, is_quick: bool) -> list[Page]:
+    """Write the page of each table below `folder`, in place of an earlier one."""
+    pages = []
     for name in dict.fromkeys(of.table.name for of in measured):
         own = [of for of in measured if of.table.name == name]
-        table = own[0].table
-        title = f"{table.paper}, {table.title}"
-        titles.append((name, title))
-        _write(folder, name, title, f"{lead} {table.note}".strip(), [_section(of) for of in own])
-    claims = Section("The order of systems", _ABOUT_CLAIMS, _CLAIMED, orders(measured), is_prose=True)
-    _write(folder, "orders", "What the papers claim", lead, [claims])
-    index = [f"- [{title}]({name}.md) ([HTML]({name}.html))" for name, title in titles]
-    index.append("- [What the papers claim](orders.md) ([HTML](orders.html))")
-    storage.write_bytes(storage.join(folder, "index.md"), "\n".join(["# The papers' tables", "", *index, ""]).encode())
-
-
-_CLAIMED = ["Claim", "Data", "Here", "p", "Figures", "Why not"]
-_ABOUT_CLAIMS = (
-    "What the papers say of it, and what we measured. p is that of a paired randomisation test between the two systems "
-    "that decide: above .05 the order may be chance, whichever it is."
-)
+        table, rows = own[0].table, [row for of in own for row in records(of)]
+        page = Page(title=f"{table.paper}, {table.title}", rows=rows, claims=orders(own))
+        lead = f"{LEAD}{QUICK if is_quick else ''} {table.note}".strip()
+        write_page(folder, name, page["title"], lead, [_section(of) for of in own])
+        storage.write_json(storage.join(folder, TABLES_FOLDER, f"{name}.json"), page)
+        pages.append(page)
+    return pages
 
 
 def _section(of: Measured) -> Section:
@@ -60,7 +63,8 @@ def _section(of: Measured) -> Section:
     return Section(of.data, sizes(of), columns(of), lines(of), remarks, picture)
 
 
-def _write(folder: str, name: str, title: str, lead: str, sections: list[Section]) -> None:
+def write_page(folder: str, name: str, title: str, lead: str, sections: Sequence[Section]) -> None:
+    """Write NAME.md and NAME.html below `folder`, and the pictures of the sections."""
     pictures = []
     for section in sections:
         file = f"figures/{name}-{section.heading}.svg"
@@ -72,11 +76,11 @@ def _write(folder: str, name: str, title: str, lead: str, sections: list[Section
     storage.write_bytes(storage.join(folder, f"{name}.html"), page.encode())
 
 
-def _markdown(title: str, lead: str, sections: list[Section], pictures: list[str]) -> str:
+def _markdown(title: str, lead: str, sections: Sequence[Section], pictures: Sequence[str]) -> str:
     parts = [f"# {title}", lead]
     for section, picture in zip(sections, pictures, strict=True):
         aligned = "---" if section.is_prose else "---:"
-        rows = [section.columns, ["---"] + [aligned] * (len(section.columns) - 1), *section.lines]
+        rows = [section.columns, ["---"] + [aligned] * (len(section.columns) - 1), *map(_cells, section.lines)]
         parts += [f"## {section.heading}", section.about]
         parts.append("\n".join(f"| {' | '.join(row)} |" for row in rows))
         parts += section.remarks
@@ -84,6 +88,12 @@ def _markdown(title: str, lead: str, sections: list[Section], pictures: list[str
     return "\n\n".join(parts) + "\n"
 
 
+def _cells(line: Line) -> list[str]:
+    label, *rest = line.cells
+    return [f"**{label}**" if line.is_ours else label, *rest]
+
+
 def _template() -> jinja2.Template:
-    loader = jinja2.PackageLoader("dupq.report", "")
-    return jinja2.Environment(loader=loader, autoescape=True).get_template("papers.html.jinja")
+    loader = jinja2.PackageLoader("dupq", "report")
+    environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
+    return environment.get_template("papers.html.jinja")

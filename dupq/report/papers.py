@@ -1,17 +1,19 @@
 """The pages of the papers' tables: ours beside the paper's, as Markdown, HTML and rows of data."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from dupq.evaluation.papers.orders import CLAIMS, Claim
 from dupq.evaluation.papers.results import Result
 from dupq.evaluation.papers.rows import QUOTED, Row, Table
-from dupq.evaluation.significance import bootstrap_interval, randomisation_test
+from dupq.evaluation.significance import bootstrap_interval
 
-_SEED = 1
+SEED = 1  # of resamples
 _RESAMPLES = 2_000
+_FURTHER = ("mrr", "ndcg_at_10")  # measures that no paper prints: in the results only
 
 
 @dataclass(frozen=True)
@@ -22,10 +24,20 @@ class Measured:
     data: str
     language: str
     results: Mapping[str, Result]  # by the rows' labels
+    other: str | None = None  # the second data set, of rows that need one
 
     def rows(self) -> list[Row]:
-        """The rows that are shown: computed ones, and those that can only be quoted."""
-        return [row for row in self.table.rows if row.label in self.results or row.system == QUOTED]
+        """The rows that are shown: computed ones, those that can only be quoted, and those without a second data set.
+
+        What a quick run leaves out is not.
+        """
+        return [row for row in self.table.rows if row.label in self.results or self.why_empty(row)]
+
+    def why_empty(self, row: Row) -> str:
+        """Why a row has no figure of ours."""
+        if row.system == QUOTED:
+            return "quoted"
+        return "needs a second data set" if row.needs_other and self.other is None else ""
 
     def value(self, label: str, measure: str) -> float | None:
         """Our figure."""
@@ -37,6 +49,18 @@ class Measured:
         found = self.results.get(label)
         return None if found is None or measure not in found["each"] else np.array(found["each"][measure])
 
+    @functools.cached_property
+    def intervals(self) -> dict[tuple[str, str], tuple[float, float]]:
+        """The 95 % interval of each figure that has several values, by the row's label and the measure."""
+        found = {}
+        for label in self.results:
+            for measure in (*self.table.measures, *_FURTHER):
+                each = self.each(label, measure)
+                if each is not None and len(each) > 1:
+                    interval = bootstrap_interval(each, SEED, _RESAMPLES)
+                    found[label, measure] = (interval.low, interval.high)
+        return found
+
     def published(self, row: Row, measure: str) -> dict[str, float]:
         """The paper's figures from 0 to 1, by its data sets: of a paper with several languages those of this one."""
         scale = 100.0 if self.table.percent else 1.0
@@ -47,15 +71,23 @@ class Measured:
         return {name: values[measure] / scale for name, values in there.items()}
 
 
+class Line(NamedTuple):
+    """A row of a table as text."""
+
+    cells: list[str]
+    is_ours: bool  # dupq's own
+
+
 def records(of: Measured) -> list[dict[str, object]]:
-    """A row for each figure: what results.parquet and results.json hold."""
+    """A row for each figure: what results.json holds, and results.parquet but for what was tuned and left out."""
     found: list[dict[str, object]] = []
     for row in of.rows():
         result = of.results.get(row.label)
         sizes = result["sizes"] if result else {}
-        for measure in of.table.measures:
+        further = [name for name in _FURTHER if result is not None and name in result["values"]]
+        for measure in dict.fromkeys([*of.table.measures, *further]):
             published: Mapping[str, float | None] = of.published(row, measure) or {"": None}
-            interval = _interval(of, row.label, measure)
+            interval = of.intervals.get((row.label, measure))
             for paper_data, value in published.items():
                 ours = of.value(row.label, measure)
                 found.append(
@@ -73,17 +105,11 @@ def records(of: Measured) -> list[dict[str, object]]:
                         "training_pairs": sizes.get("training_pairs"),
                         "questions": sizes.get("questions"),
                         "seconds": result["seconds"] if result else None,
+                        "parameters": result["parameters"] if result else {},
+                        "left_out": result["counts"] if result else {},
                     }
                 )
     return found
-
-
-def _interval(of: Measured, label: str, measure: str) -> tuple[float, float] | None:
-    each = of.each(label, measure)
-    if each is None or len(each) < 2:
-        return None
-    found = bootstrap_interval(each, _SEED, _RESAMPLES)
-    return found.low, found.high
 
 
 def columns(of: Measured) -> list[str]:
@@ -101,76 +127,45 @@ def _paper_columns(of: Measured) -> list[tuple[str, str]]:
     return sorted(names, key=lambda one: one[0])
 
 
-def lines(of: Measured) -> list[list[str]]:
+def lines(of: Measured) -> list[Line]:
     """The rows of the table as text; the difference is that of the first measure to the paper's first data set."""
     papers = _paper_columns(of)
     first = next(iter(of.table.measures))
     return [_line(of, row, papers, first) for row in of.rows()]
 
 
-def _line(of: Measured, row: Row, papers: Sequence[tuple[str, str]], first: str) -> list[str]:
+def _line(of: Measured, row: Row, papers: Sequence[tuple[str, str]], first: str) -> Line:
     ours = [_shown(of, row.label, measure) for measure in of.table.measures]
-    theirs = [_figure(of.published(row, measure).get(name), of.table.percent) for name, measure in papers]
+    theirs = [figure(of.published(row, measure).get(name), of.table.percent) for name, measure in papers]
     published, value = list(of.published(row, first).values()), of.value(row.label, first)
-    difference = "" if value is None or not published else _signed(value - published[0], of.table.percent)
+    difference = "" if value is None or not published else signed(value - published[0], of.table.percent)
     differences = [difference] if papers else []
     result = of.results.get(row.label)
-    label = f"{row.label} (quoted)" if row.system == QUOTED else f"**{row.label}**" if row.is_ours else row.label
-    pairs = "" if result is None else f"{result['sizes']['training_pairs']:,}"
-    return [label, *ours, *theirs, *differences, pairs, "" if result is None else f"{result['seconds']:.0f}"]
+    why = of.why_empty(row)
+    label = f"{row.label} ({why})" if why else row.label
+    learned = result["sizes"]["training_pairs"] if result else 0
+    ends = [f"{learned:,}" if learned else "", f"{result['seconds']:.0f}" if result else ""]
+    return Line([label, *ours, *theirs, *differences, *ends], row.is_ours)
 
 
 def _shown(of: Measured, label: str, measure: str) -> str:
-    value, interval = of.value(label, measure), _interval(of, label, measure)
+    value, interval = of.value(label, measure), of.intervals.get((label, measure))
     if value is None or interval is None:
-        return _figure(value, of.table.percent)
-    low, high = (_figure(bound, of.table.percent) for bound in interval)
-    return f"{_figure(value, of.table.percent)} ({low}–{high})"
+        return figure(value, of.table.percent)
+    low, high = (figure(bound, of.table.percent) for bound in interval)
+    return f"{figure(value, of.table.percent)} ({low}–{high})"
 
 
-def _figure(value: float | None, percent: bool) -> str:
+def figure(value: float | None, percent: bool) -> str:
+    """A figure as tables show it."""
     if value is None:
         return "–"
     return f"{100 * value:.1f}" if percent else f"{value:.3f}"
 
 
-def _signed(value: float, percent: bool) -> str:
+def signed(value: float, percent: bool) -> str:
+    """A difference, likewise."""
     return f"{100 * value:+.1f}" if percent else f"{value:+.3f}"
-
-
-def best_two(of: Measured) -> str:
-    """How sure it is that the first system is over the second, by the paired test on the first measure that has one."""
-    for measure, title in of.table.measures.items():
-        there = [row.label for row in of.rows() if of.each(row.label, measure) is not None]
-        ranked = sorted(there, key=lambda label: (-(of.value(label, measure) or 0.0), label))[:2]
-        chance = _chance(of, ranked[0], ranked[1], measure) if len(ranked) == 2 else None
-        if chance is not None:
-            return f"{title}: {ranked[0]} over {ranked[1]}, p = {chance:.3f} (paired randomisation test)."
-    return ""
-
-
-def _chance(of: Measured, one: str, other: str, measure: str) -> float | None:
-    """The p value of the difference of two rows; None where there are no values to be paired."""
-    values, others = of.each(one, measure), of.each(other, measure)
-    if values is None or others is None or not len(values) == len(others) > 0:
-        return None
-    return randomisation_test(values, others, _SEED)
-
-
-def ours_against_others(of: Measured) -> str:
-    """By how much the best of our own encoders is over or under the best of the others, by the first measure."""
-    measure, title = next(iter(of.table.measures.items()))
-    there = {
-        row.label: (row.is_ours, value) for row in of.rows() if (value := of.value(row.label, measure)) is not None
-    }
-    ours = {label: value for label, (is_ours, value) in there.items() if is_ours}
-    others = {label: value for label, (is_ours, value) in there.items() if not is_ours}
-    if not ours or not others:
-        return ""
-    best, other = max(ours, key=ours.__getitem__), max(others, key=others.__getitem__)
-    figures = (_figure(ours[best], of.table.percent), _figure(others[other], of.table.percent))
-    difference = _signed(ours[best] - others[other], of.table.percent)
-    return f"{title}: {best} {figures[0]}, the best of the others ({other}) {figures[1]}: {difference}."
 
 
 def sizes(of: Measured) -> str:
@@ -178,38 +173,16 @@ def sizes(of: Measured) -> str:
     first = next(iter(of.results.values()), None)
     if first is None:
         return "Nothing of this table could be computed here."
-    there = first["sizes"]
+    there, counts = first["sizes"], first["counts"]
+    over = {name: counts.get(f"test: {name} over the limit", 0) for name in ("pairs", "queries")}
+    known = f" ({over['pairs']:,} known ones over the limit are left out)" if over["pairs"] else ""
+    asked = max(map(len, first["each"].values()), default=0)  # SemEval's without a known duplicate count too, as 0
+    queries = f"{asked:,} of {asked + over['queries']:,} test questions"
     tested = {
-        "pairs": f"{there['test_pairs']:,} test pairs, {there['development_pairs']:,} validation pairs",
-        "ranking": f"{there['test_queries']:,} test questions against all",
-        "candidates": "ten candidates of each test question",
+        "pairs": f"{there['test_pairs']:,} test pairs{known}, {there['development_pairs']:,} validation pairs",
+        "ranking": f"{queries} against all",
+        "candidates": f"ten candidates of each of {queries}",
     }[of.table.task]
-    return f"{there['questions']:,} questions; {tested}."
-
-
-def verdict(claim: Claim, of: Measured) -> tuple[str, str, str] | None:
-    """Whether a claim holds, how likely chance is, and the figures; None where they were not computed.
-
-    Chance is the paired test's p of the least of `better` and the most of `worse`.
-    """
-    labels = (*claim.better, *claim.worse)
-    values = {label: value for label in labels if (value := of.value(label, claim.measure)) is not None}
-    if len(values) < len(labels):
-        return None
-    least = min(claim.better, key=values.__getitem__)
-    most = max(claim.worse, key=values.__getitem__)
-    shown = ", ".join(f"{label} {_figure(value, of.table.percent)}" for label, value in values.items())
-    difference = values[least] - values[most]
-    holds = difference > 0 if not claim.within else difference >= -claim.within
-    chance = _chance(of, least, most, claim.measure)
-    return "holds" if holds else "does not hold", "" if chance is None else f"{chance:.3f}", shown
-
-
-def orders(measured: Sequence[Measured]) -> list[list[str]]:
-    """The papers' claims: text, data set, whether it holds, chance, figures, and why where it does not hold."""
-    return [
-        [claim.text, of.data, *found, claim.why_not if found[0] == "does not hold" else ""]
-        for claim in CLAIMS
-        for of in measured
-        if of.table.name == claim.table and (found := verdict(claim, of)) is not None
-    ]
+    uses_other = any(row.needs_other and row.label in of.results for row in of.table.rows)
+    other = f" The other data set is {of.other}." if uses_other else ""
+    return f"{there['questions']:,} questions; {tested}.{other}"

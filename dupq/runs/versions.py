@@ -23,4 +23,5 @@ DEDUP = {
     "evaluate": 2,
     "review": 1,
 }
+PAPERS = {"paper_parts": 2, **{name: TRAINING[name] for name in ("texts", "prepare", "fit")}}
 EVALUATION = {name: DEDUP[name] for name in ("inputs", "texts", "encode")}

@@ -1,56 +1,66 @@
 """The experiments of the papers as tasks: a part of a table each, kept when it is finished.
 
-vectors    a task for each text and way of learning word vectors
+data sets  a task each counts the pairs that there are to learn from
+vectors    a task for each text and way of learning word vectors, of the encoders
 parts      a task for each row of a table and data set; rows that are the same in several tables are computed once, as
            are rows of different numbers of pairs where the data set has fewer
 
-Memory: a task holds its data sets, word vectors and network: 1 GB for 6,000 questions with their bodies.
+Memory: a task holds its data sets, word vectors and network, 1 GB for 6,000 questions with their bodies; one of an SVM
+3 GB.
 """
 
 import dataclasses
 import hashlib
 import io
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dupq import storage
-from dupq.evaluation.examples import ExampleSettings
+from dupq.errors import DupqError
+from dupq.evaluation.papers import word_vectors
+from dupq.evaluation.papers.data_sets import read, training_pairs
 from dupq.evaluation.papers.results import Result
-from dupq.evaluation.papers.rows import PRESET, Part
+from dupq.evaluation.papers.rows import PRESET, Part, VectorSource, source_of
 from dupq.evaluation.papers.settings import limits_of, settings_of
 from dupq.evaluation.papers.sources import Source
-from dupq.execution.tasks import Report, run_tasks
-from dupq.execution.units import Counts, skip_or
+from dupq.execution.tasks import run_tasks
+from dupq.execution.units import Counts, finished, skip_or
+from dupq.runs import versions
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.training.word_vectors import WordVectors
 
-if TYPE_CHECKING:
-    from dupq.evaluation.papers.measuring import VectorSource
-
-_ALGORITHM = 1  # raised when parts answer differently
-_WITH_VECTORS = ("wekos", "simbow")  # systems that are no encoders, and read word vectors
-
 
 @dataclass(frozen=True)
 class Work:
-    """Where parts are kept, and the data sets by their names."""
+    """Where parts are kept, the data sets by their names, and how many pairs of a label each has to learn from."""
 
     folder: str
     sources: Mapping[str, Source]
+    training_pairs: Mapping[str, int]
 
 
-def measure_parts(parts: Sequence[Part], work: Work) -> Report:
+def opened(folder: str, sources: Sequence[Source]) -> Work:
+    """The work below `folder`. Raises DupqError for a data set that is damaged or has too few pairs."""
+    places = {source.name: storage.join(folder, "data_sets", f"{_name(_content(source))}.json") for source in sources}
+    missing = [source for source in sources if finished(places[source.name]) is None]
+    names = [source.name for source in missing]
+    run_tasks("data sets", _count, [(source, places[source.name]) for source in missing], names=names)
+    counted = {name: storage.read_json(place)["training_pairs"] for name, place in places.items()}
+    return Work(folder, {source.name: source for source in sources}, counted)
+
+
+def measure_parts(parts: Sequence[Part], work: Work) -> None:
     """Compute what is not there yet of `parts`."""
     wanted = {place_of(part, work): part for part in parts}
-    missing = [part for place, part in wanted.items() if not storage.exists(place)]
-    vectors = {_place_of_vectors(part, work): part for part in missing if _has_vectors(part)}
-    run_tasks("word vectors", _learn, [(part, work) for part in vectors.values()])
-    names = [f"{part.system} on {part.data}" for part in wanted.values()]
-    return run_tasks("experiments", _measure, [(part, work) for part in wanted.values()], names=names)
+    missing = [part for place, part in wanted.items() if finished(place) is None]
+    encoders = [part for part in missing if part.system.startswith(PRESET)]
+    vectors = {_place(source_of(part).text_of, _settings(part, work), work): part for part in encoders}
+    run_tasks("word vectors", _learn, [(part, work) for part in vectors.values()], names=_names(vectors.values()))
+    run_tasks("experiments", _measure, [(part, work) for part in missing], names=_names(missing))
 
 
 def result_of(part: Part, work: Work) -> Result:
@@ -59,26 +69,39 @@ def result_of(part: Part, work: Work) -> Result:
     return found
 
 
-def place_of(part: Part, work: Work, uses_all: bool = False) -> str:
-    """Where the result of a part is: named by all that it depends on.
-
-    With `uses_all` that of the part without a limit on its pairs, which has the same result if the limit leaves none
-    out.
-    """
-    settings = settings_of(part, work.sources[part.data])
+def place_of(part: Part, work: Work) -> str:
+    """Where the result of a part is: named by all that it depends on. A limit is no more than the pairs there are."""
     limits = limits_of(part)
-    if uses_all:
-        limits = dataclasses.replace(limits, training_pairs=ExampleSettings.training_pairs)
+    most = min(limits.training_pairs, work.training_pairs[part.learned_from])
     made_from = {
-        "algorithm": _ALGORITHM,
-        "data": [asdict(work.sources[name]) | {"files": None} for name in part.needs],
+        "versions": versions.PAPERS,
+        "data": [_content(work.sources[name]) for name in part.needs],
         "task": part.task,
         "system": part.system if not part.system.startswith(PRESET) else "encoder",
-        "settings": config.answer_settings(settings),
+        "settings": config.answer_settings(_settings(part, work)),
         "learned_from": [part.vectors, part.trained_on],
-        "limits": asdict(limits),
+        "limits": asdict(dataclasses.replace(limits, training_pairs=most)),
     }
     return storage.join(work.folder, "parts", f"{_name(made_from)}.json")
+
+
+def _names(parts: Iterable[Part]) -> list[str]:
+    return [f"{part.system} on {part.data}" for part in parts]
+
+
+def _settings(part: Part, work: Work) -> Settings:
+    return settings_of(part, work.sources[part.data])
+
+
+def _count(source: Source, place: str) -> Counts:
+    def make() -> Counts:
+        try:
+            storage.write_json(place, {"training_pairs": training_pairs(source)})
+        except DupqError as error:
+            raise DupqError(f"{source.name}: {error}", error.exit_code) from error
+        return {"data sets": 1}
+
+    return skip_or(place, make)
 
 
 def _measure(part: Part, work: Work) -> Counts:
@@ -87,43 +110,25 @@ def _measure(part: Part, work: Work) -> Counts:
     def make() -> Counts:
         import torch
 
-        from dupq.evaluation.papers.measuring import learns_from_all, measure
+        from dupq.evaluation.papers.measuring import measure
 
         torch.set_num_threads(1)
-        whole = place_of(part, work, uses_all=True) if learns_from_all(part, work.sources) else place
-
-        def vectors(source: "VectorSource", settings: Settings) -> WordVectors:
-            return _vectors(source, settings, work)
-
-        found = storage.read_json(whole) if storage.exists(whole) else measure(part, work.sources, vectors)
-        for name in {whole, place}:
-            storage.write_json(name, found)
+        try:
+            found = measure(part, work.sources, lambda source, settings: _vectors(source, settings, work))
+        except DupqError as error:
+            raise DupqError(f"{part.system} on {part.data}: {error}", error.exit_code) from error
+        storage.write_json(place, found)
         return {"parts": 1}
 
     return skip_or(place, make)
 
 
-def _has_vectors(part: Part) -> bool:
-    return part.system.startswith(PRESET) or part.system in _WITH_VECTORS
-
-
 def _learn(part: Part, work: Work) -> Counts:
-    from dupq.evaluation.papers.measuring import source_of
-
-    _own_vectors(source_of(part).text_of, settings_of(part, work.sources[part.data]), work)
+    _own_vectors(source_of(part).text_of, _settings(part, work), work)
     return {"vectors": 1}
 
 
-def _place_of_vectors(part: Part, work: Work) -> str:
-    from dupq.evaluation.papers.measuring import source_of
-
-    return _place(source_of(part).text_of, settings_of(part, work.sources[part.data]), work)
-
-
-def _vectors(source: "VectorSource", settings: Settings, work: Work) -> WordVectors:
-    from dupq.evaluation.papers import word_vectors
-    from dupq.evaluation.papers.data_sets import read
-
+def _vectors(source: VectorSource, settings: Settings, work: Work) -> WordVectors:
     found = _own_vectors(source.text_of, settings, work)
     if source.words_of == source.text_of:
         return found
@@ -133,32 +138,35 @@ def _vectors(source: "VectorSource", settings: Settings, work: Work) -> WordVect
 
 def _own_vectors(data: str, settings: Settings, work: Work) -> WordVectors:
     """The vectors of a data set from its own text: kept, since many parts read the same."""
-    from dupq.evaluation.papers import word_vectors
-    from dupq.evaluation.papers.data_sets import read
-
     place = _place(data, settings, work)
 
     def make() -> Counts:
         made = word_vectors.learned(read(work.sources[data], settings.text).collection, settings)
         stream = io.BytesIO()
-        np.savez(stream, table=made.table, words=np.frombuffer("\n".join(made.words).encode(), np.uint8))
+        words, caps = "\n".join(made.words).encode(), storage.json_bytes(made.caps)
+        np.savez(stream, table=made.table, words=np.frombuffer(words, np.uint8), caps=np.frombuffer(caps, np.uint8))
         storage.write_bytes(place, stream.getvalue())
         return {}
 
     skip_or(place, make)
     with np.load(io.BytesIO(storage.read_bytes(place)), allow_pickle=False) as kept:
-        return WordVectors(kept["words"].tobytes().decode().split("\n"), kept["table"], {})
+        words, caps = (kept[name].tobytes().decode() for name in ("words", "caps"))
+        return WordVectors(words.split("\n"), kept["table"], json.loads(caps))
 
 
 def _place(data: str, settings: Settings, work: Work) -> str:
     made_from = {
-        "algorithm": _ALGORITHM,
+        "versions": versions.PAPERS,
         "content": work.sources[data].content,
         "text": settings.text.model_dump(),
         "word_vectors": settings.word_vectors.model_dump(),
         "seed": settings.training.seed,
     }
     return storage.join(work.folder, "vectors", f"{_name(made_from)}.npz")
+
+
+def _content(source: Source) -> dict[str, object]:
+    return asdict(source) | {"files": None}
 
 
 def _name(made_from: Mapping[str, object]) -> str:

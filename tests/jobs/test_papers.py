@@ -1,14 +1,18 @@
 """The papers' tables from one command, on a small archive."""
 
+import argparse
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 from trained import TrainedSample
 
+from dupq.cli import evaluate
 from dupq.errors import DupqError, SettingError
+from dupq.evaluation.papers.catalogue import TABLES as PAPER_TABLES
 from dupq.pipelines.papers import PapersJob, measure_papers
 
+ALL = tuple(PAPER_TABLES)
 TABLES = ("othman-figures-8-9",)
 
 
@@ -19,7 +23,7 @@ def job(sample: TrainedSample, folder: Path, tables: tuple[str, ...] = TABLES, *
 def test_tables_are_written_and_parts_are_kept(trained_sample: TrainedSample, tmp_path: Path) -> None:
     shown = measure_papers(job(trained_sample, tmp_path))
     assert "tables in" in shown
-    folder = tmp_path / "papers"
+    folder = tmp_path / "papers" / "quick"
     rows = pq.read_table(folder / "results.parquet").to_pylist()
     assert {row["table"] for row in rows} == set(TABLES)
     assert all(row["ours"] is not None for row in rows)
@@ -36,7 +40,7 @@ def test_a_pair_set_is_one_more_data_set(trained_sample: TrainedSample, tmp_path
     lines = [f"how to do thing {n}\tways to do thing {n}\t{int(n % 3 > 0)}" for n in range(60)]
     (pairs / "pairs.tsv").write_text("question1\tquestion2\tduplicate\n" + "\n".join(lines) + "\n")
     measure_papers(job(trained_sample, tmp_path / "out", TABLES, str(pairs)))
-    rows = pq.read_table(tmp_path / "out" / "papers" / "results.parquet").to_pylist()
+    rows = pq.read_table(tmp_path / "out" / "papers" / "quick" / "results.parquet").to_pylist()
     assert "mine" in {row["data"] for row in rows}
 
 
@@ -44,6 +48,14 @@ def test_a_pair_set_is_one_more_data_set(trained_sample: TrainedSample, tmp_path
 def test_only_tables_that_there_are(tables: tuple[str, ...], trained_sample: TrainedSample, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="no such table; there are bogdanova-2"):
         job(trained_sample, tmp_path, tables).check()
+
+
+def test_a_table_that_no_data_set_is_for_is_refused_by_name_and_told_of_all(
+    trained_sample: TrainedSample, tmp_path: Path
+) -> None:
+    with pytest.raises(SettingError, match=r"--table othman-4 \(needs an Arabic --pair-set\)"):
+        job(trained_sample, tmp_path, ("othman-2", "othman-4")).check()
+    assert "not measured: othman-4 (needs an Arabic --pair-set)" in job(trained_sample, tmp_path, ALL).check().remarks
 
 
 def test_a_folder_without_a_pair_set_is_refused(trained_sample: TrainedSample, tmp_path: Path) -> None:
@@ -58,3 +70,12 @@ def test_two_data_sets_of_one_name_are_refused(trained_sample: TrainedSample, tm
         (tmp_path / place / "mine" / "pairs.tsv").write_text("question1\tquestion2\tduplicate\nx\ty\t1\n")
     with pytest.raises(DupqError, match="two data sets have the name mine"):
         job(trained_sample, tmp_path / "out", TABLES, *(str(tmp_path / place / "mine") for place in "ab")).check()
+
+
+@pytest.mark.parametrize("option", [("--set", "encode.batch_tokens=1000"), ("--encoder", "somewhere")])
+def test_options_of_other_tables_are_refused(option: tuple[str, str], tmp_path: Path) -> None:
+    parser = argparse.ArgumentParser()
+    evaluate.add_options(parser)
+    given = ["--questions=q", "--links=l", f"--output={tmp_path}", "--table=othman-2", *option]
+    with pytest.raises(SettingError, match="--encoder and --set are for the tables pairs and retrieval"):
+        evaluate.run(parser.parse_args(given))

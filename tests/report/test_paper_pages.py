@@ -1,14 +1,21 @@
 """The pages of the papers' tables, of made-up results."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from dupq.evaluation.papers.orders import Claim
 from dupq.evaluation.papers.rows import QUOTED, Row, Table
+from dupq.evaluation.significance import Interval, bootstrap_interval
+from dupq.report import papers
+from dupq.report.paper_index import write_index
+from dupq.report.paper_orders import best_two, ours_against_others, verdict
 from dupq.report.paper_pages import write_pages
-from dupq.report.papers import Measured, best_two, columns, lines, ours_against_others, records, verdict
+from dupq.report.papers import Measured, columns, lines, records, sizes
 
 ROWS = (
     Row("A", "bm25", {"Theirs": {"map": 40.0}}),
@@ -22,7 +29,8 @@ TABLE = Table("some-1", "Some et al.", "Table 1: systems", "ranking", {"map": "M
 def result(values: list[float], curve: tuple[dict[str, float], ...] = ()) -> dict:
     sizes = {"questions": 1_000, "training_pairs": 10, "development_pairs": 4, "test_pairs": 6, "test_queries": 3}
     mean = sum(values) / len(values)
-    return {"values": {"map": mean}, "each": {"map": values}, "curve": list(curve), "sizes": sizes, "seconds": 2.0}
+    shown = {"values": {"map": mean}, "each": {"map": values}, "curve": list(curve), "parameters": {"k1": 1.2}}
+    return {**shown, "sizes": sizes, "counts": {"test: queries over the limit": 4}, "seconds": 2.0}
 
 
 def measured() -> Measured:
@@ -31,12 +39,13 @@ def measured() -> Measured:
 
 
 def test_lines_have_ours_theirs_and_the_difference() -> None:
-    first, second, quoted, ours = lines(measured())
+    first, second, quoted, ours = (line.cells for line in lines(measured()))
     assert first == ["A", "50.0 (50.0–50.0)", "–", "40.0", "+10.0", "10", "2"]
     assert second[0] == "B <b>"
     assert second[4] == "-10.0"
     assert quoted == ["Elsewhere (quoted)", "–", "–", "50.0", "", "", ""]
-    assert ours[0] == "**ours**"
+    assert ours[0] == "ours"
+    assert [line.is_ours for line in lines(measured())] == [False, False, False, True]
     assert ours[3:5] == ["–", ""]
 
 
@@ -44,7 +53,37 @@ def test_without_figures_of_the_paper_there_are_no_differences() -> None:
     table = Table("some-2", "Some et al.", "Table 2", "ranking", {"map": "MAP"}, (Row("A", "bm25"),))
     of = Measured(table, "site", "english", {"A": result([0.5, 0.5])})
     assert columns(of) == ["System", "MAP", "Pairs", "Seconds"]
-    assert lines(of) == [["A", "50.0 (50.0–50.0)", "10", "2"]]
+    assert lines(of) == [(["A", "50.0 (50.0–50.0)", "10", "2"], False)]
+
+
+def test_rows_without_their_second_data_set_are_shown_empty_and_the_second_is_named() -> None:
+    rows = (Row("A", "bm25"), Row("B", "bm25", {"Theirs": {"map": 40.0}}, vectors="other"))
+    table = Table("some-2", "Some et al.", "Table 2", "ranking", {"map": "MAP"}, rows)
+    alone = Measured(table, "site", "english", {"A": result([0.5, 0.5])})
+    assert lines(alone)[1].cells == ["B (needs a second data set)", "–", "40.0", "", "", ""]
+    assert [row["system"] for row in records(alone)] == ["A", "B"]
+    assert "other data set" not in sizes(alone)
+    both = Measured(table, "site", "english", {"A": result([0.5, 0.5]), "B": result([0.5, 0.5])}, "elsewhere")
+    assert lines(both)[1].cells[0] == "B"
+    assert sizes(both).endswith("The other data set is elsewhere.")
+
+
+def test_pages_say_of_how_many_and_what_was_learned_from() -> None:
+    assert sizes(measured()) == "1,000 questions; 3 of 7 test questions against all."
+    asked = {**result([0.5, 0.0, 0.0, 0.5]), "counts": {}}
+    candidates = Measured(replace(TABLE, task="candidates"), "site", "english", {"A": asked})
+    assert sizes(candidates) == "1,000 questions; ten candidates of each of 4 of 4 test questions."
+    nothing = result([0.5, 0.5])
+    nothing["sizes"]["training_pairs"] = 0
+    assert lines(Measured(TABLE, "site", "english", {"A": nothing}))[0].cells[-2:] == ["", "2"]
+    further = {**result([0.5, 0.5]), "values": {"map": 0.5, "mrr": 0.6}}
+    rows = records(Measured(TABLE, "site", "english", {"A": further}))
+    assert [(row["measure"], row["ours"]) for row in rows if row["system"] == "A"] == [
+        ("map", 0.5),
+        ("accuracy_at_1", None),
+        ("mrr", 0.6),
+    ]
+    assert rows[0]["parameters"] == {"k1": 1.2}
 
 
 def test_records_have_a_row_a_figure() -> None:
@@ -84,6 +123,7 @@ def test_a_claim_of_what_was_not_measured_is_not_judged() -> None:
 
 def test_pages_are_written_with_their_pictures_and_escape_what_they_show(tmp_path: Path) -> None:
     write_pages([measured()], str(tmp_path), is_quick=True)
+    write_index(str(tmp_path), is_quick=True)
     page = (tmp_path / "some-1.html").read_text()
     assert "B &lt;b&gt;" in page
     assert "<b>" not in page
@@ -94,6 +134,33 @@ def test_pages_are_written_with_their_pictures_and_escape_what_they_show(tmp_pat
     assert (tmp_path / "figures" / "some-1-site.svg").read_text().startswith("<svg")
     assert "some-1.md" in (tmp_path / "index.md").read_text()
     assert (tmp_path / "orders.md").exists()
+
+
+def test_a_later_run_of_one_table_keeps_the_others_and_replaces_its_own(tmp_path: Path) -> None:
+    second = Table("some-2", "Some et al.", "Table 2: more", "ranking", {"map": "MAP"}, (Row("A", "bm25"),))
+    for values in ([0.5, 0.5], [0.25, 0.75, 0.8]):
+        both = [measured()] if len(values) == 2 else []
+        write_pages([*both, Measured(second, "site", "english", {"A": result(values)})], str(tmp_path), is_quick=False)
+        write_index(str(tmp_path), is_quick=False, remarks=["not measured: some-3"])
+    rows = json.loads((tmp_path / "results.json").read_text())["rows"]
+    assert [row["ours"] for row in rows if row["table"] == "some-2"] == [0.6]
+    assert {row["table"] for row in rows} == {"some-1", "some-2"}
+    assert pq.read_table(tmp_path / "results.parquet").num_rows == len(rows)
+    index = (tmp_path / "index.md").read_text()
+    assert "some-1.md" in index
+    assert "not measured: some-3" in index
+
+
+def test_intervals_are_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    computed = []
+
+    def watched(each: np.ndarray, *rest: int) -> Interval:
+        computed.append(each.tolist())
+        return bootstrap_interval(each, *rest)
+
+    monkeypatch.setattr(papers, "bootstrap_interval", watched)
+    write_pages([measured()], str(tmp_path), is_quick=False)
+    assert len(computed) == 3
 
 
 @pytest.mark.parametrize("figure", ["epochs", "pairs"])

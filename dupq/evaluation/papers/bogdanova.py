@@ -13,6 +13,7 @@ _LEARNERS: tuple[tuple[str, str, Which], ...] = (
     ("CNN, in-domain vectors", _CNN, "own"),
 )
 _SIZES = (100, 1_000, 4_000, 12_000, 24_000)
+_SVM_SIZES = (100, 1_000, 4_000, 6_000)  # the SVM learns from no more, see fitting.py
 
 
 def _published(validation: float, test: float | None = None, data: str = _ASK_UBUNTU) -> Published:
@@ -139,9 +140,10 @@ TABLES = (
         tuple(
             Row(f"{label}, {size:,} pairs", system, vectors=vectors, pairs=size // 2)
             for label, system, vectors in _LEARNERS
-            for size in _SIZES
+            for size in (_SIZES if system == _CNN else _SVM_SIZES)
         ),
         figure="pairs",
-        note="The paper gives curves only: from 4,000 to 24,000 pairs the SVM gains about 9 points, the CNN 1.",
+        note="The paper gives curves only: from 4,000 to 24,000 pairs the SVM gains about 9 points, the CNN 1. "
+        "Here the SVM learns from 6,000 pairs at most.",
     ),
 )

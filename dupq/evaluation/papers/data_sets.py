@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from dupq import storage
+from dupq.errors import DupqError
 from dupq.evaluation import pair_sets
 from dupq.evaluation.examples import ExampleSettings, Experiment, experiment, official_experiment
 from dupq.evaluation.pair_sets import PairSet
-from dupq.evaluation.papers.sources import Source
+from dupq.evaluation.papers.settings import searched_text
+from dupq.evaluation.papers.sources import Source, is_test_file
 from dupq.evaluation.semeval import Original, read_csv, read_xml
 from dupq.evaluation.semeval_scores import Candidates
 from dupq.evaluation.systems.bm25 import BM25
@@ -70,10 +71,24 @@ class DataSet:
 
 
 def parts_of(data: DataSet, limits: ExampleSettings) -> Experiment:
-    """What systems learn from, are tuned on and are measured on."""
+    """What systems learn from, are tuned on and are measured on. Raises DupqError where a part has too few pairs."""
     if data.given is None:
-        return experiment(data.known, limits)
-    return official_experiment(data.given.training, data.given.development, data.given.test)
+        made = experiment(data.known, limits)
+    else:
+        made = official_experiment(data.given.training, data.given.development, data.given.test)
+    learned, tuned, tested = made.examples.training.labels, made.examples.development.labels, made.test.labels
+    if len(np.unique(learned)) < 2 or not len(tuned) or not len(tested):
+        raise DupqError(
+            f"too few known pairs: {int(learned.sum())} duplicates and {int((learned == 0).sum())} others to learn "
+            f"from, {len(tuned)} pairs to tune on, {len(tested)} to measure on"
+        )
+    return made
+
+
+def training_pairs(source: Source) -> int:
+    """How many pairs of a label can be learned from, of that which has more: a limit above it leaves none out."""
+    labels = parts_of(read(source, searched_text(source)), ExampleSettings()).examples.training.labels
+    return int(max(np.sum(labels > 0.5), np.sum(labels < 0.5)))
 
 
 @functools.lru_cache(maxsize=_HELD)
@@ -94,9 +109,8 @@ def _semeval(source: Source, text: TextSettings) -> DataSet:
     training: list[Original] = []
     test: list[Original] = []
     for uri in source.files:
-        name = storage.name(uri).lower()
-        originals = read_csv(uri) if name.endswith(".csv") else read_xml(uri)
-        (test if "dev" in name or "test" in name else training).extend(originals)
+        originals = read_csv(uri) if uri.lower().endswith(".csv") else read_xml(uri)
+        (test if is_test_file(uri) else training).extend(originals)
     known, candidates = pair_sets.semeval([*training, *test], text)
     learned, tested = candidates[: len(training)], candidates[len(training) :]
     tuned = learned[::_EVERY]
@@ -104,14 +118,17 @@ def _semeval(source: Source, text: TextSettings) -> DataSet:
     return DataSet(known, Given(rest, tuned, tested))
 
 
-def candidates_of(data: DataSet, parts: Experiment) -> list[Candidates]:
-    """Ten candidates of each test query, in the order of a search engine.
+@functools.lru_cache(maxsize=_HELD)
+def candidates_of(source: Source, limits: ExampleSettings) -> list[Candidates]:
+    """Ten candidates of each test query, in the order of a search engine: the same ones for every system.
 
     Where the data set gives none, they are up to five known duplicates, and those that BM25 ranks best of the others,
     in its order; known duplicates that it does not rank come last.
     """
+    data = read(source, searched_text(source))
     if data.given is not None:
         return data.given.test
+    parts = parts_of(data, limits)
     engine = BM25(term_counts(data.collection))
     queries = np.array(sorted(parts.test_queries), np.int64)
     ranked = engine.rank(queries, _DEPTH)

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dupq.evaluation.examples import Experiment
+from dupq.evaluation.papers.samples import evenly, some_queries
 from dupq.evaluation.systems import mnet, shingles, simbow, svm, tlm, tuning, vectors, wekos
 from dupq.evaluation.systems.bm25 import BM25
 from dupq.evaluation.systems.bm25 import GRID as BM25_GRID
@@ -40,29 +41,20 @@ _SVM_PAIRS = 6_000  # learned from at most: memory grows with their square, to 3
 _CUT = 100  # of the MAP that is tuned by
 _TUNING_QUERIES = 200
 _CLUSTERS = ({"clusters": 1}, {"clusters": 4}, {"clusters": 16})
-_OTHERS = ("tlm", "m-net", "wekos", "simbow")
-NAMES = frozenset((*_BY_TERMS, *(f"{_SHINGLES}{size}" for size in (1, 2, 3, 4)), *_SVM, *_OTHERS))
-
-
-class Scorer(Protocol):
-    """What every system does; most rank too, see Ranker."""
-
-    def score(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """See Ranker."""
-        ...
 
 
 @dataclass(frozen=True)
 class Fitted:
     """A system that has learned, its own threshold if it has one, what was tuned, and its learning curve."""
 
-    system: Any  # a Scorer, and for rankings a Ranker
+    system: Any  # a Ranker, or for pairs what has its `score` alone
+    training_pairs: int = 0  # of both labels, that it has learned from
     threshold: float | None = None
     parameters: Mapping[str, object] = field(default_factory=dict)
     curve: tuple[Mapping[str, float], ...] = ()
 
 
-class Given(NamedTuple):
+class Material(NamedTuple):
     """What a system is made from."""
 
     collection: Collection
@@ -72,41 +64,36 @@ class Given(NamedTuple):
     vectors: Callable[[], WordVectors]  # of the words of the collection, by `settings`
 
 
-def fitted(name: str, given: Given) -> Fitted:
+def fitted(name: str, given: Material) -> Fitted:
     """The system of that name, one of NAMES."""
     if name in _SVM:
-        machine = svm.Svm(given.collection, _fewer(given.parts.examples), shingles=_SVM[name])
-        most = min(_SVM_PAIRS, len(given.parts.examples.training.labels))
-        chosen = {"C": machine.chosen.cost, "gamma": machine.chosen.gamma, "pairs": most}
-        return Fitted(machine, threshold=0.0, parameters=chosen)
-    if name.startswith(_SHINGLES):
-        return Fitted(shingles.ShingleJaccard(given.collection, size=int(name.removeprefix(_SHINGLES))))
+        examples = _fewer(given.parts.examples)
+        machine = svm.Svm(given.collection, examples, shingles=_SVM[name])
+        chosen = {"C": machine.chosen.cost, "gamma": machine.chosen.gamma}
+        return Fitted(machine, len(examples.training.labels), threshold=0.0, parameters=chosen)
+    if name.startswith(_SHINGLES):  # its threshold is learned, see measuring.py
+        system = shingles.ShingleJaccard(given.collection, size=int(name.removeprefix(_SHINGLES)))
+        return Fitted(system, len(given.parts.examples.training.labels))
     if name in _BY_TERMS:
         make, grid = _BY_TERMS[name]
         counts = term_counts(given.collection)
         return _tuned(((one, make(counts, **one)) for one in grid), given)
-    return _MAKERS[name](given.collection, given)
+    return _MAKERS[name](given)
 
 
 def _fewer(examples: Examples) -> Examples:
     """The same with at most _SVM_PAIRS training pairs, as many of each label as there are."""
     left, right, labels = examples.training
-    kept = [_some(np.flatnonzero(labels == label)) for label in (1, 0)]
+    kept = [evenly(np.flatnonzero(labels == label), _SVM_PAIRS // 2) for label in (1, 0)]
     rows = np.sort(np.concatenate(kept))
     return replace(examples, training=Pairs(left[rows], right[rows], labels[rows]))
 
 
-def _some(rows: np.ndarray) -> np.ndarray:
-    """At most half of _SVM_PAIRS of the rows, evenly spread."""
-    most = _SVM_PAIRS // 2
-    return rows if len(rows) <= most else rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
-
-
-def _tuned(candidates: Iterable[tuple[Mapping[str, float], Any]], given: Given) -> Fitted:
+def _tuned(candidates: Iterable[tuple[Mapping[str, float], Any]], given: Material) -> Fitted:
     """The best on the development part: by MAP where it is to rank, else by the accuracy on pairs."""
     examples = given.parts.examples
     if given.ranks and examples.development_queries:
-        queries = dict(list(examples.development_queries.items())[:_TUNING_QUERIES])
+        queries = some_queries(examples.development_queries, _TUNING_QUERIES)
         best = tuning.best_of(candidates, tuning.mean_average_precision(queries, _CUT))
     elif len(examples.development.labels):
         best = tuning.best_of(candidates, tuning.accuracy_at_best_threshold(examples.development))
@@ -116,33 +103,35 @@ def _tuned(candidates: Iterable[tuple[Mapping[str, float], Any]], given: Given) 
     return Fitted(best.system, parameters=best.parameters)
 
 
-def _tlm(collection: Collection, given: Given) -> Fitted:
-    counts = term_counts(collection)
-    table = tlm.translations(tlm.parallel_texts(collection, counts, given.parts.examples.training))
+def _tlm(given: Material) -> Fitted:
+    counts, training = term_counts(given.collection), given.parts.examples.training
+    table = tlm.translations(tlm.parallel_texts(given.collection, counts, training))
     translated = tlm.translated(counts, table)
-    return _tuned(((one, tlm.TLM(counts, translated, **one)) for one in tlm.GRID), given)
+    found = _tuned(((one, tlm.TLM(counts, translated, **one)) for one in tlm.GRID), given)
+    return replace(found, training_pairs=int(np.sum(training.labels > 0.5)))
 
 
-def _m_net(collection: Collection, given: Given) -> Fitted:
+def _m_net(given: Material) -> Fitted:
     settings = given.settings
-    found = mnet.tagged_vectors(collection, settings.word_vectors, settings.training.seed, settings.text)
-    return Fitted(mnet.MNet(collection, found, reading=settings.text))
+    found = mnet.tagged_vectors(given.collection, settings.word_vectors, settings.training.seed, settings.text)
+    return Fitted(mnet.MNet(given.collection, found, reading=settings.text))
 
 
-def _wekos(collection: Collection, given: Given) -> Fitted:
-    settings, found = given.settings, vectors.of_words(given.vectors())
-    seed = settings.training.seed
-    made = ((one, wekos.Wekos(collection, found, seed=seed, reading=settings.text, **one)) for one in _CLUSTERS)
+def _wekos(given: Material) -> Fitted:
+    collection, found = given.collection, vectors.of_words(given.vectors())
+    seed, reading = given.settings.training.seed, given.settings.text
+    made = ((one, wekos.Wekos(collection, found, seed=seed, reading=reading, **one)) for one in _CLUSTERS)
     return _tuned(made, given)
 
 
-def _simbow(collection: Collection, given: Given) -> Fitted:
-    return Fitted(simbow.SimBow(collection, vectors.of_words(given.vectors()), reading=given.settings.text))
+def _simbow(given: Material) -> Fitted:
+    return Fitted(simbow.SimBow(given.collection, vectors.of_words(given.vectors()), reading=given.settings.text))
 
 
-_MAKERS: dict[str, Callable[[Collection, Given], Fitted]] = {
+_MAKERS: dict[str, Callable[[Material], Fitted]] = {
     "tlm": _tlm,
     "m-net": _m_net,
     "wekos": _wekos,
     "simbow": _simbow,
 }
+NAMES = frozenset((*_BY_TERMS, *(f"{_SHINGLES}{size}" for size in (1, 2, 3, 4)), *_SVM, *_MAKERS))

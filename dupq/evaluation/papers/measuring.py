@@ -2,21 +2,20 @@
 
 import time
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 import numpy as np
 
-from dupq.evaluation.examples import OVER_LIMIT, Experiment
+from dupq.evaluation.examples import Experiment
 from dupq.evaluation.measures import best_threshold
-from dupq.evaluation.papers.data_sets import DataSet, candidates_of, parts_of, read
-from dupq.evaluation.papers.fitting import Fitted, Given, fitted
+from dupq.evaluation.papers.data_sets import candidates_of, parts_of, read
+from dupq.evaluation.papers.fitting import Fitted, Material, fitted
 from dupq.evaluation.papers.networks import Taught, fitted_network
 from dupq.evaluation.papers.results import Result
-from dupq.evaluation.papers.rows import PRESET, Part
+from dupq.evaluation.papers.rows import PRESET, Part, VectorSource, source_of
 from dupq.evaluation.papers.settings import limits_of, settings_of
 from dupq.evaluation.papers.sources import Source
 from dupq.evaluation.query_measures import query_measures
-from dupq.evaluation.semeval_scores import official_average_precisions, reranked
+from dupq.evaluation.semeval_scores import Candidates, official_average_precisions, reranked
 from dupq.settings.config import Settings
 from dupq.training.pairs import Pairs
 from dupq.training.word_vectors import WordVectors
@@ -35,22 +34,9 @@ _RANKING = {
 }
 
 
-class VectorSource(NamedTuple):
-    """The word vectors that a part needs: of the words of one data set, from the text of one."""
-
-    words_of: str
-    text_of: str
-
-
+Drawn = Callable[[], list[Candidates]]  # the candidates of the test queries
 # The word vectors of a source by settings; data sets are given by their names
 Vectors = Callable[[VectorSource, Settings], WordVectors]
-
-
-def source_of(part: Part) -> VectorSource:
-    """Whose words and whose text. Where the pairs are of another data set, its words are those of the text."""
-    own, other = part.data, part.other or part.data
-    text_of = own if part.vectors == "own" else other
-    return VectorSource(own if part.trained_on == "own" else text_of, text_of)
 
 
 def measure(part: Part, sources: Mapping[str, Source], vectors: Vectors) -> Result:
@@ -58,70 +44,67 @@ def measure(part: Part, sources: Mapping[str, Source], vectors: Vectors) -> Resu
     start = time.monotonic()
     settings = settings_of(part, sources[part.data])
     tested = read(sources[part.data], settings.text)
-    parts = parts_of(tested, limits_of(part))
-    system = _fitted(part, sources, settings, Taught(tested, parts), vectors)
-    each = _MEASURED[part.task](system, tested, parts)
+    limits = limits_of(part)
+    parts = parts_of(tested, limits)
+    caps: dict[str, int] = {}  # of word vectors
+
+    def noted(source: VectorSource, settings: Settings) -> WordVectors:
+        found = vectors(source, settings)
+        caps.update(found.caps)
+        return found
+
+    system = _fitted(part, sources, settings, Taught(tested, parts), noted)
+    each = _MEASURED[part.task](system, parts, lambda: candidates_of(sources[part.data], limits))
     values = {name: float(np.mean(column)) for name, column in each.items() if len(column)}
     values |= _of_curve(system) | _validation(part, system, parts)
-    sizes = {"questions": len(tested.collection.keys), **_sizes(parts)}
     return {
         "values": values,
         "each": {name: np.asarray(column, float).round(6).tolist() for name, column in each.items()},
         "parameters": dict(system.parameters),
         "curve": [dict(row) for row in system.curve],
-        "sizes": sizes,
+        "sizes": {
+            "questions": len(tested.collection.keys),
+            "training_pairs": system.training_pairs,
+            "development_pairs": len(parts.examples.development.labels),
+            "test_pairs": len(parts.test.labels),
+            "test_queries": len(parts.test_queries),
+        },
+        "counts": {name: count for name, count in (parts.counts | caps).items() if count},
         "seconds": round(time.monotonic() - start, 1),
     }
-
-
-def learns_from_all(part: Part, sources: Mapping[str, Source]) -> bool:
-    """Whether the limit on a part's training pairs leaves none out."""
-    text = settings_of(part, sources[part.data]).text
-    names = {part.data, part.other or part.data} if part.trained_on == "other" else {part.data}
-    counts = [parts_of(read(sources[name], text), limits_of(part)).counts for name in sorted(names)]
-    return not any(found.get(OVER_LIMIT, 0) for found in counts)
 
 
 def _fitted(part: Part, sources: Mapping[str, Source], settings: Settings, tested: Taught, vectors: Vectors) -> Fitted:
     ranks, source = part.task != "pairs", source_of(part)
     if not part.system.startswith(PRESET):
-        given = Given(tested.data.collection, settings, tested.parts, ranks, lambda: vectors(source, settings))
+        given = Material(tested.data.collection, settings, tested.parts, ranks, lambda: vectors(source, settings))
         return fitted(part.system, given)
     taught = tested
     if part.trained_on == "other":
-        other = read(sources[str(part.other)], settings.text)
+        other = read(sources[part.learned_from], settings.text)
         taught = Taught(other, parts_of(other, limits_of(part)))
     return fitted_network(taught, tested.data, settings, vectors(source, settings), ranks)
 
 
-def _sizes(parts: Experiment) -> dict[str, int]:
-    return {
-        "training_pairs": len(parts.examples.training.labels),
-        "development_pairs": len(parts.examples.development.labels),
-        "test_pairs": len(parts.test.labels),
-        "test_queries": len(parts.test_queries),
-    }
-
-
-def _test_pairs(system: Fitted, data: DataSet, parts: Experiment) -> dict[str, np.ndarray]:
+def _test_pairs(system: Fitted, parts: Experiment, drawn: Drawn) -> dict[str, np.ndarray]:
     """Which test pairs are called right, by the threshold of the development pairs unless the system has its own."""
     return {"test_accuracy": _is_right(system, parts.test, _threshold(system, parts))} if len(parts.test.labels) else {}
 
 
-def _test_queries(system: Fitted, data: DataSet, parts: Experiment) -> dict[str, np.ndarray]:
+def _test_queries(system: Fitted, parts: Experiment, drawn: Drawn) -> dict[str, np.ndarray]:
     queries = np.array(list(parts.test_queries), np.int64)
     rankings = system.system.rank(queries, _CUT)
     found = query_measures(rankings, list(parts.test_queries.values()), list(_RANKING.values()))
     return {name: found[measure] for name, measure in _RANKING.items()}
 
 
-def _test_candidates(system: Fitted, data: DataSet, parts: Experiment) -> dict[str, np.ndarray]:
+def _test_candidates(system: Fitted, parts: Experiment, drawn: Drawn) -> dict[str, np.ndarray]:
     """The ten candidates of each query, by the official scorer's definition."""
-    rankings = reranked(candidates_of(data, parts), system.system.score)
+    rankings = reranked(drawn(), system.system.score)
     return {"map": official_average_precisions(rankings)}
 
 
-_MEASURED: dict[str, Callable[[Fitted, DataSet, Experiment], dict[str, np.ndarray]]] = {
+_MEASURED: dict[str, Callable[[Fitted, Experiment, Drawn], dict[str, np.ndarray]]] = {
     "pairs": _test_pairs,
     "ranking": _test_queries,
     "candidates": _test_candidates,

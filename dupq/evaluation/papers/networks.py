@@ -6,12 +6,14 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from dupq.encoders.kinds import network_settings
 from dupq.encoders.reader import Reader
 from dupq.evaluation.examples import Experiment
 from dupq.evaluation.known_duplicates import chosen
 from dupq.evaluation.measures import accuracy, best_accuracy, retrieval_measures
 from dupq.evaluation.papers.data_sets import DataSet
 from dupq.evaluation.papers.fitting import Fitted
+from dupq.evaluation.papers.samples import evenly, some_queries
 from dupq.evaluation.rankers import EncoderRanker
 from dupq.neighbours.embeddings import Embeddings
 from dupq.settings.config import Settings
@@ -52,7 +54,15 @@ def fitted_network(taught: Taught, tested: DataSet, settings: Settings, vectors:
     table = taught.data.texts
     seen = _Seen(table, parts, ranks, settings)
     reader, curve = train(table, known, settings, vectors, seen.measured)
-    return Fitted(_ranker(reader, tested.texts), curve=tuple(curve))
+    return Fitted(_ranker(reader, tested.texts), _learned_from(reader, known), curve=tuple(curve))
+
+
+def _learned_from(reader: Reader, known: KnownPairs) -> int:
+    """How many labelled pairs changed the network: one without gradients is made of duplicates, or of texts alone."""
+    if reader.network.trainable:
+        return len(known.positives) + len(known.wrong)
+    network = network_settings(reader.settings.encoder)
+    return len(known.positives) if network.needs_links and getattr(network, "mapping", "") != "none" else 0
 
 
 def _ranker(reader: Reader, texts: pa.Table) -> EncoderRanker:
@@ -65,11 +75,10 @@ class _Seen:
     def __init__(self, texts: pa.Table, parts: Experiment, ranks: bool, settings: Settings) -> None:
         self._parts, self._ranks = parts, ranks
         self._is_regression = settings.training.loss in _OF_PAIRS
-        queries = dict(list(parts.examples.development_queries.items())[:_EPOCH_QUERIES]) if ranks else {}
-        self._queries = queries
+        self._queries = some_queries(parts.examples.development_queries, _EPOCH_QUERIES) if ranks else {}
         self._pool = np.setdiff1d(texts["key"].to_numpy(), np.array(list(parts.test_queries), np.int64))
         training = parts.examples.training
-        rows = np.arange(0, len(training.labels), max(1, len(training.labels) // _EPOCH_PAIRS))
+        rows = evenly(np.arange(len(training.labels)), _EPOCH_PAIRS)
         self._training = Pairs(*(column[rows] for column in training))
         self._texts = texts.filter(pa.array(np.isin(texts["key"].to_numpy(), self._wanted(settings))))
 
@@ -94,22 +103,22 @@ class _Seen:
             at_best = best_accuracy(scores, development.labels)[1]
             found = {QUALITY: at_best, "best_validation_accuracy": at_best}
             if self._is_regression:
-                found |= _as_regression(ranker, development, "validation") | _as_regression(
-                    ranker, self._training, "training"
-                )
+                found |= _as_regression(ranker, development)
+                found["training_accuracy"] = _accuracy(ranker, self._training)
         if self._queries:
             rankings = ranker.rank(np.array(list(self._queries), np.int64), _CUT)
             found[QUALITY] = retrieval_measures(rankings, list(self._queries.values()), _CUT)["map"]
         return found or {QUALITY: 0.0}
 
 
-def _as_regression(ranker: EncoderRanker, pairs: Pairs, name: str) -> dict[str, float]:
+def _as_regression(ranker: EncoderRanker, pairs: Pairs) -> dict[str, float]:
     """The mean square error, and the accuracy of a threshold of 0.5."""
-    scores = ranker.score(pairs.left, pairs.right)
-    return {
-        f"{name}_loss": float(np.mean((scores - pairs.labels) ** 2)),
-        f"{name}_accuracy": accuracy(scores, pairs.labels, 0.5),
-    }
+    error = ranker.score(pairs.left, pairs.right) - pairs.labels
+    return {"validation_loss": float(np.mean(error**2)), "validation_accuracy": _accuracy(ranker, pairs)}
+
+
+def _accuracy(ranker: EncoderRanker, pairs: Pairs) -> float:
+    return accuracy(ranker.score(pairs.left, pairs.right), pairs.labels, 0.5)
 
 
 def _keys(query: tuple[int, set[int]]) -> np.ndarray:

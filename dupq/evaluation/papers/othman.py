@@ -156,6 +156,7 @@ TABLES = (
         text=_TITLE,
         percent=False,
         figure="epochs",
-        note="Loss is the mean square error, and accuracy that of a threshold of 0.5, as in the paper.",
+        note="Loss is the mean square error, and accuracy that of a threshold of 0.5, as in the paper. Training loss "
+        "is the mean over an epoch's steps, with dropout, as Keras has it; the rest is measured after the epoch.",
     ),
 )

@@ -10,5 +10,6 @@ class Result(TypedDict):
     each: dict[str, list[float]]  # by measure, of each test pair or query
     parameters: dict[str, object]  # that were tuned
     curve: list[dict[str, float]]  # of a network, a row an epoch
-    sizes: dict[str, int]
+    sizes: dict[str, int]  # training_pairs: that the system has learned from, of both labels
+    counts: dict[str, int]  # what the limits left out
     seconds: float

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Task = Literal["pairs", "ranking", "candidates"]
 Which = Literal["own", "other"]  # the data set that is tested on, or the next one
@@ -15,7 +15,7 @@ Published = Mapping[str, Mapping[str, float]]
 
 @dataclass(frozen=True)
 class Row:
-    """A system of a table. Its name is one of dupq/evaluation/papers/systems.py, PRESET and a preset, or QUOTED."""
+    """A system of a table. Its name is one of NAMES in fitting.py, PRESET and a preset, or QUOTED."""
 
     label: str
     system: str
@@ -26,6 +26,11 @@ class Row:
     pairs: int = 0  # positive pairs learned from; 0: as many as the table says
     is_ours: bool = False  # dupq's own, which no paper has
     in_quick: bool = True  # whether a quick run has it
+
+    @property
+    def needs_other(self) -> bool:
+        """Whether it is computed from a second data set too."""
+        return "other" in (self.vectors, self.trained_on)
 
 
 @dataclass(frozen=True)
@@ -62,10 +67,29 @@ class Part:
     is_quick: bool
 
     @property
+    def learned_from(self) -> str:
+        """The data set whose pairs it learns from."""
+        return self.other if self.trained_on == "other" and self.other is not None else self.data
+
+    @property
     def needs(self) -> tuple[str, ...]:
         """The data sets that it reads."""
         uses_other = "other" in (self.vectors, self.trained_on)
         return (self.data, self.other) if uses_other and self.other is not None else (self.data,)
+
+
+class VectorSource(NamedTuple):
+    """The word vectors that a part needs: of the words of one data set, from the text of one."""
+
+    words_of: str
+    text_of: str
+
+
+def source_of(part: Part) -> VectorSource:
+    """Whose words and whose text. Where the pairs are of another data set, its words are those of the text."""
+    own, other = part.data, part.other or part.data
+    text_of = own if part.vectors == "own" else other
+    return VectorSource(own if part.trained_on == "own" else text_of, text_of)
 
 
 def part_of(table: Table, row: Row, data: str, other: str | None, is_quick: bool) -> Part | None:
@@ -75,7 +99,7 @@ def part_of(table: Table, row: Row, data: str, other: str | None, is_quick: bool
     """
     if row.system == QUOTED or (is_quick and not row.in_quick):
         return None
-    if other is None and "other" in (row.vectors, row.trained_on):
+    if other is None and row.needs_other:
         return None
     learned = row.vectors, row.trained_on, row.pairs or table.pairs
     return Part(data, other, table.task, row.system, table.text, row.changes, *learned, is_quick)

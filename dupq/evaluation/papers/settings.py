@@ -7,6 +7,7 @@ from dupq.evaluation.papers.rows import PRESET, Part
 from dupq.evaluation.papers.sources import Source
 from dupq.settings import config
 from dupq.settings.config import Settings
+from dupq.settings.text import TextSettings
 
 # The preset whose texts and word vectors a system reads that is no encoder
 _READ_AS = {"wekos": "othman-lstm", "m-net": "othman-lstm", "simbow": "mappsent"}
@@ -15,6 +16,7 @@ _PLAIN = {  # for systems that read the stored tokens: with punctuation, as Bogd
     "ranking": "dupq",
     "candidates": "dupq",
 }
+_SEARCHED = "dupq"  # the preset that candidates are searched with, whatever the system that ranks them
 _QUICK_EPOCHS = {"training": 4, "title_body": 3, "word_vectors": 2}
 _QUICK_TEXTS = 2_500  # that word vectors are learned from
 _FULL = ExampleSettings(training_pairs=100_000, measured_pairs=3_000, queries=1_000)
@@ -29,19 +31,27 @@ def limits_of(part: Part) -> ExampleSettings:
 
 
 def settings_of(part: Part, data: Source) -> Settings:
-    """All settings of a part on a data set. The title is read once, as by every other system."""
+    """All settings of a part on a data set."""
     preset = _READ_AS.get(part.system, _PLAIN[part.task])
     if part.system.startswith(PRESET):
         preset = part.system.removeprefix(PRESET)
-    changes = [*part.text, *part.changes, "text.title_times=1"]
+    settings = config.load(preset, [*part.text, *part.changes, *_read_as(data)])
+    return _quickened(settings) if part.is_quick else settings
+
+
+def searched_text(data: Source) -> TextSettings:
+    """How a data set is read to draw candidates: one reading for all systems, so that they rank the same ones."""
+    return config.load(_SEARCHED, _read_as(data)).text
+
+
+def _read_as(data: Source) -> list[str]:
+    """What a data set changes of the settings. The title is read once by every system."""
+    changes = ["text.title_times=1"]
     if not data.has_bodies:
         changes.append("text.fields=title")
-    if data.language != "english":
-        changes += [f"text.language={data.language}", "text.parts_of_speech=all"]
     if data.language == "arabic":
-        changes.append("text.arabic=normalised")
-    settings = config.load(preset, changes)
-    return _quickened(settings) if part.is_quick else settings
+        changes += ["text.language=arabic", "text.arabic=normalised", "text.parts_of_speech=all"]
+    return changes
 
 
 def _quickened(settings: Settings) -> Settings:

@@ -62,6 +62,32 @@ def test_rows_that_need_another_site_have_no_part_without_one() -> None:
     ]
 
 
+HAZEM_BEST = {  # section 5.1: figure, window, dimensions, in 2016 and in 2017
+    "Arora": ((77.87, 20, 800), (46.93, 20, 100)),
+    "Arora, PCA": ((78.81, 20, 300), (46.66, 10, 500)),
+    "MappSent-": ((78.56, 20, 800), (46.90, 20, 100)),
+    "MappSent-, PCA": ((78.66, 20, 300), (46.53, 10, 500)),
+    "MappSent": ((79.18, 20, 300), (47.50, 20, 100)),
+    "MappSent, PCA": ((79.09, 20, 500), (49.29, 10, 500)),  # the latter with 4 components, table 5
+}
+
+
+@pytest.mark.parametrize("edition", [0, 1])
+def test_tables_1_and_2_of_hazem_have_the_vectors_that_the_paper_found_best(edition: int) -> None:
+    table = TABLES[f"hazem-{edition + 1}"]
+    rows = {row.label: row for row in table.rows if row.label in HAZEM_BEST}
+    assert set(rows) == set(HAZEM_BEST)
+    for label, row in rows.items():
+        value, window, dimensions = HAZEM_BEST[label][edition]
+        assert [values["map"] for values in row.published.values()] == [value]
+        part = part_of(table, row, "some", None, False)
+        assert part is not None
+        settings = settings_of(part, source())
+        assert (settings.word_vectors.window, settings.word_vectors.dimensions) == (window, dimensions)
+        expected = 4 if (label, edition) == ("MappSent, PCA", 1) else int("PCA" in label)
+        assert int(settings.encoder.model_dump()["removed_components"]) == expected
+
+
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.text)
 def test_claims_are_of_rows_that_there_are(claim) -> None:
     table = TABLES[claim.table]

@@ -1,0 +1,18 @@
+"""Samples that are tuned and measured on, the same for the same data."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from dupq.evaluation.known_duplicates import chosen
+
+
+def some_queries(queries: Mapping[int, set[int]], most: int) -> dict[int, set[int]]:
+    """At most `most` of the queries, chosen by a hash of their keys: the first ones would be the oldest questions."""
+    kept = chosen(np.array(sorted(queries), np.int64), most)
+    return {key: queries[key] for key in kept.tolist()}
+
+
+def evenly(rows: np.ndarray, most: int) -> np.ndarray:
+    """At most `most` of the rows, evenly spread from the first to the last."""
+    return rows if len(rows) <= most else rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
