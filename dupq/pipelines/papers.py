@@ -16,7 +16,7 @@ from dupq.report.paper_index import write_index
 from dupq.report.paper_pages import write_pages
 from dupq.report.papers import Measured
 from dupq.runs import lease, writer
-from dupq.stages.papers import Work, measure_parts, opened, result_of
+from dupq.stages.papers import Work, measure_parts, opened, result_of, save_examples
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,7 @@ def measure_papers(job: PapersJob, checked: Checked | None = None) -> str:
         work = opened(folder, [source for source in checked.sources if source.name in needed])
         measure_parts(parts, work)
         folder = storage.join(output, "papers", *(["quick"] if job.is_quick else []))
+        save_examples(storage.join(folder, "examples"), work, job.is_quick)
         pages = write_pages([_measured(one, work) for one in wanted], folder, job.is_quick)
         write_index(folder, job.is_quick, checked.remarks)
     figures = sum(len(page["rows"]) for page in pages)

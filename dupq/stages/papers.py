@@ -4,6 +4,7 @@ data sets  a task each counts the pairs that there are to learn from
 vectors    a task for each text and way of learning word vectors, of the encoders
 parts      a task for each row of a table and data set; rows that are the same in several tables are computed once, as
            are rows of different numbers of pairs where the data set has fewer
+examples   a task each writes the pairs and queries of a data set, beside the pages
 
 Memory: a task holds its data sets, word vectors and network, 1 GB for 6,000 questions with their bodies; one of an SVM
 3 GB.
@@ -20,11 +21,12 @@ import numpy as np
 
 from dupq import storage
 from dupq.errors import DupqError
+from dupq.evaluation.example_files import write_experiment
 from dupq.evaluation.papers import word_vectors
-from dupq.evaluation.papers.data_sets import read, training_pairs
+from dupq.evaluation.papers.data_sets import parts_of, read, training_pairs
 from dupq.evaluation.papers.results import Result
 from dupq.evaluation.papers.rows import PRESET, Part, VectorSource, source_of
-from dupq.evaluation.papers.settings import limits_of, settings_of
+from dupq.evaluation.papers.settings import limits_for, limits_of, searched_text, settings_of
 from dupq.evaluation.papers.sources import Source
 from dupq.execution.tasks import run_tasks
 from dupq.execution.units import Counts, finished, skip_or
@@ -61,6 +63,12 @@ def measure_parts(parts: Sequence[Part], work: Work) -> None:
     vectors = {_place(source_of(part).text_of, _settings(part, work), work): part for part in encoders}
     run_tasks("word vectors", _learn, [(part, work) for part in vectors.values()], names=_names(vectors.values()))
     run_tasks("experiments", _measure, [(part, work) for part in missing], names=_names(missing))
+
+
+def save_examples(folder: str, work: Work, is_quick: bool) -> None:
+    """Write the pairs and queries of each data set into a folder of its name; see `write_experiment`."""
+    calls = [(source, storage.join(folder, name), is_quick) for name, source in work.sources.items()]
+    run_tasks("examples", _save, calls, names=list(work.sources))
 
 
 def result_of(part: Part, work: Work) -> Result:
@@ -102,6 +110,11 @@ def _count(source: Source, place: str) -> Counts:
         return {"data sets": 1}
 
     return skip_or(place, make)
+
+
+def _save(source: Source, folder: str, is_quick: bool) -> Counts:
+    write_experiment(folder, parts_of(read(source, searched_text(source)), limits_for(is_quick)))
+    return {"data sets": 1}
 
 
 def _measure(part: Part, work: Work) -> Counts:

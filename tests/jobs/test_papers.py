@@ -9,6 +9,7 @@ from trained import TrainedSample
 
 from dupq.cli import evaluate
 from dupq.errors import DupqError, SettingError
+from dupq.evaluation.example_files import read_experiment
 from dupq.evaluation.papers.catalogue import TABLES as PAPER_TABLES
 from dupq.pipelines.papers import PapersJob, measure_papers
 
@@ -27,6 +28,8 @@ def test_tables_are_written_and_parts_are_kept(trained_sample: TrainedSample, tm
     rows = pq.read_table(folder / "results.parquet").to_pylist()
     assert {row["table"] for row in rows} == set(TABLES)
     assert all(row["ours"] is not None for row in rows)
+    (examples,) = (folder / "examples").iterdir()
+    assert len(read_experiment(str(examples)).test.labels) > 10
     parts = {file: file.stat().st_mtime_ns for file in (tmp_path / "work" / "papers" / "parts").glob("*.json")}
     pages = {file: file.read_bytes() for file in folder.glob("*.md")}
     assert measure_papers(job(trained_sample, tmp_path)) == shown

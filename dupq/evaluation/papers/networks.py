@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from dupq.encoders.kinds import network_settings
+from dupq.encoders.networks.mappsent import MappSentSettings
 from dupq.encoders.reader import Reader
 from dupq.evaluation.examples import Experiment
 from dupq.evaluation.known_duplicates import chosen
@@ -62,7 +63,7 @@ def _learned_from(reader: Reader, known: KnownPairs) -> int:
     if reader.network.trainable:
         return len(known.positives) + len(known.wrong)
     network = network_settings(reader.settings.encoder)
-    return len(known.positives) if network.needs_links and getattr(network, "mapping", "") != "none" else 0
+    return len(known.positives) if isinstance(network, MappSentSettings) and network.mapping != "none" else 0
 
 
 def _ranker(reader: Reader, texts: pa.Table) -> EncoderRanker:

@@ -23,9 +23,14 @@ _FULL = ExampleSettings(training_pairs=100_000, measured_pairs=3_000, queries=1_
 _QUICK = ExampleSettings(training_pairs=150, measured_pairs=150, queries=100)
 
 
+def limits_for(is_quick: bool) -> ExampleSettings:
+    """How much of the data is used by parts that ask for no less."""
+    return _QUICK if is_quick else _FULL
+
+
 def limits_of(part: Part) -> ExampleSettings:
     """How much of the data a part uses."""
-    limits = _QUICK if part.is_quick else _FULL
+    limits = limits_for(part.is_quick)
     most = min(part.pairs or limits.training_pairs, limits.training_pairs)
     return dataclasses.replace(limits, training_pairs=most)
 
