@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import ray
@@ -53,6 +54,8 @@ def large(shard: Shard, folder: str) -> dict[str, int]:
     cpus = ray.get_runtime_context().get_assigned_resources()["CPU"]
     if shard.number == 0 and cpus < 2:
         raise MemoryError("no room")
+    while not Path(folder, "widened").exists():  # a worker that starts late would find all others done
+        time.sleep(0.01)
     return {"rows_in": 10, f"on {cpus:g} CPUs": 1}
 
 
@@ -86,7 +89,14 @@ def test_only_where_it_is_known_the_option_to_skip_a_shard_is_advised(
         run_tasks("texts", poisoned, [(elsewhere, str(tmp_path))])
 
 
-def test_after_too_little_memory_fewer_tasks_run_side_by_side(tmp_path: Path) -> None:
+def test_after_too_little_memory_fewer_tasks_run_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    widen = tasks._widen
+
+    def widen_and_tell(*arguments: Any) -> None:
+        widen(*arguments)
+        (tmp_path / "widened").touch()
+
+    monkeypatch.setattr(tasks, "_widen", widen_and_tell)
     report = run_tasks("texts", large, [(shard, str(tmp_path)) for shard in shards(20)])
     assert report.rows_in == 200
     assert report.counts["on 2 CPUs"] > report.counts["on 1 CPUs"]
