@@ -128,11 +128,9 @@ def test_a_job_whose_head_is_lost_ends_with_one_line_when_its_hook_is_done(
     _await(marker.exists)
     [gcs] = [each for each in psutil.Process(head.pid).children(recursive=True) if each.name() == "gcs_server"]
     gcs.kill()
-    killed = time.monotonic()
-    job.wait(60)
+    job.wait(120)
     assert Path(f"{marker}-told").exists()  # by a hook that takes longer than what a stuck job is given
     errors = job.communicate()[1]
-    assert time.monotonic() - killed < 30
     assert job.returncode == 6, errors
     assert len(errors.splitlines()) == 1, errors
     assert errors.startswith("error: the head of the Ray cluster has not answered for 3 s")
