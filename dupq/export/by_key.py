@@ -70,9 +70,7 @@ def of_sites(table: pa.Table, sites: Sites) -> pa.Table:
 def sites_of(run: Run) -> Sites:
     """The sites of a run. Raises DupqError if its metrics.json does not name them."""
     if "sites" not in run.metrics:
-        raise DupqError(
-            f"{storage.join(run.uri, 'metrics.json')}: 'sites' is missing; the run is damaged, make it again"
-        )
+        raise DupqError(f"{storage.join(run.uri, 'metrics.json')}: 'sites' is missing; the run is damaged")
     return Sites(sorted(run.metrics["sites"]))
 
 

@@ -142,7 +142,7 @@ def _listing(groups: Iterator[pa.Table], rows: Rows, folder: str, place: str) ->
 def _texts(rows: pa.Table) -> Iterator[str]:
     for batch in rows.select(["title", "body_html"]).to_batches(_AT_ONCE):
         for title, body in zip(batch["title"].to_pylist(), batch["body_html"].to_pylist(), strict=True):
-            yield f"{title}\n{excerpt(body)}"
+            yield "\n".join(part for part in (title, excerpt(body)) if part)
 
 
 def _named(rows: pa.Table) -> Iterator[Key]:
