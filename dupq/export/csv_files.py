@@ -17,8 +17,8 @@ from dupq.runs.reader import Run
 from dupq.text.keys import Sites
 
 # Also what was given an apostrophe already, so that taking one away gives back every text; and the wide characters
-# that spreadsheets take for the same.
-_FORMULA = r"^'*[\s\p{Z}\p{C}]*[=+\-@＝＋－＠]"
+# that spreadsheets take for the same; blanks and what is not seen may come first.
+_FORMULA = r"^'*[\p{Z}\p{Cc}\p{Cf}]*[=+\-@＝＋－＠]"
 _SIDES = ("left", "right")
 _TITLES = {f"question_id_{side}": f"title_{side}" for side in _SIDES}
 
