@@ -47,19 +47,26 @@ def found(sorted_keys: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.nda
 def by_key(view: TableView, columns: Sequence[str], sites: Sites) -> Iterator[ByKey]:
     """Some columns of a table that has `site` and `question_id`, to be looked up while the context lasts.
 
-    Memory: 16 bytes a row, and one file of the table. The local disk holds the values, with 8 bytes each for a text's
-    place.
+    Memory: 16 bytes a row (32 while they are sorted), and one file of the table. The local disk holds the values, with
+    8 bytes each for a text's place.
     """
     with tempfile.TemporaryDirectory(prefix="dupq-export-") as folder:
         stores = {name: _Store(os.path.join(folder, str(number))) for number, name in enumerate(columns)}
-        keys = [np.zeros(0, np.int64)]
-        for table in view.files(["site", "question_id", *columns]):
-            known = of_sites(table, sites)
-            keys.append(sites.pack_columns(known["site"], known["question_id"], view.place))
-            for name, store in stores.items():
-                store.append(known[name])
-        all_keys = np.concatenate(keys)
-        yield ByKey(all_keys, {name: stores[name].read(view.schema.field(name).type) for name in columns})
+        keys = _stored(view, sites, stores)
+        table = ByKey(keys, {name: store.read(view.schema.field(name).type) for name, store in stores.items()})
+        del keys  # the table has them sorted
+        yield table
+
+
+def _stored(view: TableView, sites: Sites, stores: "dict[str, _Store]") -> np.ndarray:
+    """Put the columns into `stores`; the keys (int64) in the order of their rows."""
+    keys = [np.zeros(0, np.int64)]
+    for table in view.files(["site", "question_id", *stores]):
+        known = of_sites(table, sites)
+        keys.append(sites.pack_columns(known["site"], known["question_id"], view.place))
+        for name, store in stores.items():
+            store.append(known[name])
+    return np.concatenate(keys)
 
 
 def of_sites(table: pa.Table, sites: Sites) -> pa.Table:

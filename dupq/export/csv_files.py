@@ -26,7 +26,7 @@ _TITLES = {f"question_id_{side}": f"title_{side}" for side in _SIDES}
 def write(run: Run, output: str) -> list[Written]:
     """Write pairs.csv (every pair, with both titles) and clusters.csv (every question, with its title).
 
-    Memory: one file of a table, and 16 bytes a question of the archive; on S3 also the file that is written. The local
+    Memory: one file of a table, and 32 bytes a question of the archive; on S3 also the file that is written. The local
     disk holds all titles meanwhile.
     """
     sites = sites_of(run)

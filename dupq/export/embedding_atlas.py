@@ -69,8 +69,7 @@ def write(run: Run, output: str) -> list[Written]:
         )
     sites, highest = sites_of(run), read_measure(run.encoder_uri).highest
     places = _placed(run.embeddings, sites)
-    files = [keys[found(places.keys, keys)[1]] for keys in _keys(run.questions, sites)]
-    rows = Rows(files)
+    rows = Rows([keys[found(places.keys, keys)[1]] for keys in _keys(run.questions, sites)])
     uri = storage.join(output, FILE)
     with (
         tempfile.TemporaryDirectory(prefix="dupq-export-") as folder,

@@ -1,10 +1,11 @@
 """Writing a finished run in the format of another tool, as a folder that was not there before."""
 
+import tempfile
 from collections.abc import Callable
 from typing import NamedTuple
 
 from dupq import storage
-from dupq.errors import DupqError, SettingError
+from dupq.errors import DupqError, SettingError, StorageError
 from dupq.export import csv_files, embedding_atlas, graphml, huggingface
 from dupq.export.written import Written
 from dupq.runs.reader import Run, finished_run
@@ -34,7 +35,7 @@ def export(run: str, to: str, output: str) -> list[Written]:
 
     Each file appears when it is whole; if one cannot be written, the others are removed. Raises DupqError for a run
     that is not finished, an output that exists or is inside the run, and what of the run is missing; SettingError for
-    another format.
+    another format; StorageError for what cannot be written.
     """
     if to not in FORMATS:
         raise SettingError(f"--to {to}: one of {', '.join(FORMATS)} expected")
@@ -47,6 +48,10 @@ def export(run: str, to: str, output: str) -> list[Written]:
     check_output(place)
     try:
         return FORMATS[to].write(opened, place)
+    except OSError as error:  # of the working files: those of the output are storage's, with errors of its own
+        storage.delete_folder(place)
+        said = error.strerror or str(error)
+        raise StorageError(f"{tempfile.gettempdir()}: cannot be written ({said}); make room, or set TMPDIR") from error
     except BaseException:
         storage.delete_folder(place)
         raise

@@ -39,7 +39,7 @@ def write(run: Run, output: str) -> list[Written]:
     """Write clusters.graphml: a node for each question of a cluster of two and more, an edge for each joined pair.
 
     A node's id is site/question_id. What is null is left out; a character that XML has no room for becomes U+FFFD.
-    Memory: one file of a table, and 16 bytes a question of the archive; on S3 also the file that is written. The local
+    Memory: one file of a table, and 32 bytes a question of the archive; on S3 also the file that is written. The local
     disk holds all titles meanwhile.
     """
     uri, nodes, edges = storage.join(output, FILE), 0, 0

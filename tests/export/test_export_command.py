@@ -92,6 +92,15 @@ def test_a_damaged_table_is_named_and_nothing_is_left(to: str, run: str, tmp_pat
     assert not (tmp_path / "out").exists()
 
 
+def test_working_files_that_cannot_be_written_are_the_disks_error(
+    run: str, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
+    code, _, told = call("--run", run, "--to", "csv", "--output", str(tmp_path / "out"))
+    assert (code, told.count("\n")) == (5, 1)
+    assert f"{tmp_path / 'gone'}: cannot be written (No such file or directory); make room, or set TMPDIR" in told
+
+
 def test_one_that_is_interrupted_leaves_nothing(run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
