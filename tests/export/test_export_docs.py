@@ -33,8 +33,8 @@ def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_the_one_liners_give_what_the_run_says(tmp_path: Path) -> None:
     run = build_embedded_run(str(tmp_path))
-    (first,) = re.findall(r'duckdb.sql\("(SELECT source, .*)"\)', DOCS.read_text())
-    found = duckdb.sql(first.replace("out/sample/runs/RUN_ID", run)).fetchall()
+    (first,) = re.findall(r'duckdb.sql\(f"(SELECT source, .*)"\)', DOCS.read_text())
+    found = duckdb.sql(first.replace("{run}", run)).fetchall()
     joined = open_run(run).pairs.pandas(filter=[("joined", "==", True)]).groupby("source")["probability"]
     assert sorted(found) == [(name, len(own), pytest.approx(own.mean())) for name, own in joined]
 
