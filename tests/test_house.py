@@ -11,7 +11,7 @@ import pytest
 from dupq import __version__
 
 ROOT = Path(__file__).parents[1]
-JOBS = ("ingest", "train", "dedup", "evaluate", "report", "plan", "from_dump")
+JOBS = ("ingest", "train", "dedup", "evaluate", "report", "export", "plan", "from_dump")
 
 
 @pytest.mark.parametrize("module", ["dupq.settings.config", "dupq.tables", "dupq.pipelines.dedup", "dupq.cli.main"])
@@ -27,6 +27,7 @@ def test_importing_the_front_door_does_not_load_torch(module: str) -> None:
         *("dupq.settings.config", "dupq.tables", "dupq.encoders.networks.cnn", "dupq.near_duplicates.bands"),
         *("dupq.plan.table", "dupq.cli.plan"),
         *("dupq.api.runs", "dupq.api.decisions", "dupq.api.lookup", "dupq.api.explanation", "dupq.api.duplicates"),
+        *("dupq.cli.export", "dupq.export.formats"),
     ],
 )
 def test_importing_the_core_does_not_load_ray(module: str) -> None:
@@ -69,6 +70,7 @@ INTERFACE = {
     },
     "evaluate": {"--questions", "--links", "--output", "--encoder", "--table", "--pair-set", "--quick"},
     "report": {"--run"},
+    "export": {"--run", "--to", "--output"},
     "plan": {"--questions", "--job", "--cpus", "--gpus", "--gpu", "--nodes", "--memory-gb", "--request-ms", "--rates"}
     | {"--price-per-hour", "--price-reads", "--price-writes", "--json"},
     "from_dump": {"--dump", "--output", "--preset", "--truth"},
@@ -81,7 +83,7 @@ def test_the_command_line_is_the_one_that_was_promised(job: str) -> None:
         [sys.executable, ROOT / "jobs" / f"{job}.py", "--help"], capture_output=True, text=True, check=True
     ).stdout
     shared = {"--help", "--ray", "--set", "--log", "--on-failure", "--webhook"}
-    everywhere = {"--help"} if job in ("report", "plan") else shared
+    everywhere = {"--help"} if job in ("report", "export", "plan") else shared
     assert set(re.findall(r"--[a-z]+(?:-[a-z]+)*", shown.partition("options:")[2])) == INTERFACE[job] | everywhere
 
 

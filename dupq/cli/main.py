@@ -16,7 +16,7 @@ from dupq.errors import FAULT, INTERRUPTED, ClusterError, DupqError
 from dupq.execution import head
 from dupq.runs import log, progress
 
-JOBS = ("ingest", "train", "dedup", "evaluate", "report", "plan", "from_dump", "runs", "prune", "status")
+JOBS = ("ingest", "train", "dedup", "evaluate", "report", "export", "plan", "from_dump", "runs", "prune", "status")
 _log = logging.getLogger(__name__)
 
 

@@ -45,6 +45,7 @@ JOBS = {
     "dedup": (*QUESTIONS, "--encoder", "{world}/encoder", *OUT),
     "evaluate": (*QUESTIONS, "--links", "{world}/links", *OUT),
     "report": ("--run", "{world}/runs"),
+    "export": ("--run", "{world}/runs", "--to", "csv", "--output", "{world}/exported"),
     "from-dump": ("--dump", "{world}/dump", *OUT),
     "runs": ("--output", "{world}/runs"),
     "prune": ("--output", "{world}/runs"),
@@ -91,7 +92,7 @@ ONLY = f"only/site={CS}/part-00000.parquet"
 
 ARGUMENTS = [
     *_everywhere(ON_RAY, "an unknown option", "--nothing", ("--nothing",), 2),
-    *_everywhere("ingest train dedup evaluate report from-dump", "a stray word", "unrecognized", ("stray",), 2),
+    *_everywhere("ingest train dedup evaluate report export from-dump", "a stray word", "unrecognized", ("stray",), 2),
     *_everywhere(ON_RAY, "no output", "--output: ''", ("--output", ""), 2),
     *_everywhere("train dedup evaluate", "questions of a blank", "--questions: ' '", ("--questions", " "), 2),
     *_everywhere("train dedup evaluate", "a bucket without a name", "names no file", ("--questions", "s3://"), 2),
@@ -117,6 +118,14 @@ ARGUMENTS = [
     Case("report", "a path that is no run", "no run is here", ("--run", "{world}/questions")),
     Case("report", "a path that is not there", "no run is here", ("--run", "{world}/nowhere")),
     Case("report", "a name of 300 characters", LONG, ("--run", "{world}/" + LONG)),
+    Case("export", "a path that is no run", "no run is here", ("--run", "{world}/questions")),
+    Case("export", "no such format", "--to: invalid choice: 'svg'", ("--to", "svg"), code=2),
+    Case("export", "an output that is there", "out: exists already", OUT),
+    Case("export", "an output inside the run", "is inside the run", ("--output", "{world}/runs/fabricated/csv")),
+    Case(
+        "export", "an output below a file", "a file; a folder expected", ("--output", "{world}/truth.tsv/out"), code=5
+    ),
+    Case("export", "a map of a run without embeddings", "has no embeddings", ("--to", "embedding-atlas")),
     Case("train", "no such preset", "no such preset", ("--preset", "x"), code=2),
     Case("from-dump", "no such preset", "no such preset", ("--preset", "x"), code=2),
     Case("train", "no workers", "--workers 0", ("--workers", "0"), code=2),
@@ -489,6 +498,7 @@ _RUNS: list[tuple[str, str | tuple[str, ...], Damage]] = [
 RUNS = [
     *_damaged("dedup", [*_POINTERS, *_RUNS], "--previous", "{world}/runs"),
     *_damaged("report", _POINTERS),
+    *_damaged("export", _POINTERS),
     *_damaged("report", [case for case in _RUNS if case[0] not in ("clusters of text", "clusters without ids")]),
     *_damaged(
         "report",
