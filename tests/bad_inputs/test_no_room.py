@@ -47,8 +47,8 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("job", "setting", "said"),
     [
         ("train", "training.gpu=always", "fit needs 1 CPU(s) and 1 GPU(s)"),
-        ("dedup", "encode.gpus=5", "encode needs 5 times 1 CPU(s) and 1 GPU(s)"),
-        ("evaluate", "encode.gpus=5", "encode needs 5 times 1 CPU(s) and 1 GPU(s)"),
+        ("dedup", "encode.gpus=5", "encode needs 5 times 0.5 CPU(s) and 1 GPU(s)"),
+        ("evaluate", "encode.gpus=5", "encode needs 5 times 0.5 CPU(s) and 1 GPU(s)"),
     ],
 )
 def test_gpus_that_are_not_there_are_refused_before_any_work(job: str, setting: str, said: str, world: Path) -> None:

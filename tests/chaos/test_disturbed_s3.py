@@ -128,6 +128,7 @@ def without_run(tables: dict[str, bytes]) -> dict[str, bytes]:
 def test_a_request_that_fails_and_succeeds_when_it_is_made_again(
     name: str, given: Given, wholes: Callable[[str], Whole], proxy: FaultProxy, moments: Moments, tmp_path: Path
 ) -> None:
+    skip_what_another_does(name, moments)
     whole = wholes(name)
     for fault, number in moments.of(whole.moments(PASSING), most=150):
         proxy.faults = [dataclasses.replace(PASSING[fault], after=number)]
@@ -141,8 +142,7 @@ def test_a_request_that_is_refused(
     name: str, given: Given, wholes: Callable[[str], Whole], proxy: FaultProxy, moments: Moments, tmp_path: Path
 ) -> None:
     """In one line, unless it was for something that may be lost without harm."""
-    if name == "dedup" and moments.few == 1:
-        pytest.skip("of one moment each, that of dedup-after-one does for both: it makes these requests, and more")
+    skip_what_another_does(name, moments)
     whole = wholes(name)
     for fault, number in moments.of(whole.moments(LASTING), most=60):
         output = f"{given.inputs}-{name}-{fault.replace(' ', '-')}-{number}"
@@ -157,6 +157,11 @@ def test_a_request_that_is_refused(
         else:
             assert may_be_lost(refused, proxy.requests, ended), (refused, ended.said)
         again(name, given, output, whole, tmp_path)
+
+
+def skip_what_another_does(name: str, moments: Moments) -> None:
+    if name == "dedup" and moments.few == 1:
+        pytest.skip("of one moment each, that of dedup-after-one does for both: it makes these requests, and more")
 
 
 def may_be_lost(refused: Request, requests: list[Request], ended: Ended) -> bool:
