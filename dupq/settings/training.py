@@ -148,6 +148,9 @@ class TrainingSettings(Section):
     negative_pool: Count = Field(
         100_000, description="Questions that negatives are drawn from, of the training part or of none."
     )
+    checkpoint_seconds: Annotated[float, Field(ge=0, le=1e9), ONLY_HOW] = Field(
+        30.0, description="At least so long between two checkpoints; 0: one an epoch."
+    )
     gpu: Annotated[Literal["auto", "always", "never"], ONLY_HOW] = Field(
         "auto", description="auto: if the cluster has one for each worker now."
     )

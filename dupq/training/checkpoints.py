@@ -1,13 +1,18 @@
 """Checkpoints: the state of training after an epoch, on disk, as safetensors and JSON; nothing is ever pickled.
 
-epoch-00003.safetensors   the trained tensors of the network, the optimizer's state, the mined negatives
+epoch-00003.safetensors   the trained tensors of the network, the optimizer's state, the mined negatives; of the best
+                          epoch, if that is another one, the network alone
 latest.json               the epoch of the newest one, and the learning curve up to it; written after it
 
+Not every epoch is saved, as one of a small archive takes less time than writing its checkpoint: what a training that is
+killed repeats is bounded in time.
 There is no state of random generators: each epoch's are seeded by its number, so that an epoch that was cut off is
 repeated exactly.
 """
 
+import math
 import re
+import time
 from dataclasses import dataclass, field
 from typing import Any, NotRequired
 
@@ -70,18 +75,36 @@ class Progress:
 
 
 class Checkpoints:
-    """The checkpoints of one training: the newest one, and that of the best epoch."""
+    """The checkpoints of one training: the newest one, and that of the best epoch.
 
-    def __init__(self, folder: str) -> None:
-        """`folder` is local or on S3."""
-        self._folder = folder
+    Memory: the trained tensors of the network, as they were after the best epoch.
+    """
 
-    def save(self, network: torch.nn.Module, optimizer: torch.optim.Optimizer | None, progress: Progress) -> None:
-        """Write the state after the last epoch of the curve, then remove checkpoints that are no longer needed.
+    def __init__(self, folder: str, seconds: float = 0.0) -> None:
+        """`folder` is local or on S3; there are at least `seconds` between two that are saved."""
+        self._folder, self._seconds = folder, seconds
+        self._saved_at = -math.inf
+        self._best: dict[str, np.ndarray] = {}
 
-        Only older ones: an attempt that was taken for dead removes nothing of one that has overtaken it.
+    def save(
+        self,
+        network: torch.nn.Module,
+        optimizer: torch.optim.Optimizer | None,
+        progress: Progress,
+        is_last: bool = False,
+    ) -> None:
+        """Write the state after an epoch, the last of the curve, if it is time to or it `is_last` of all.
+
+        Then remove checkpoints that are no longer needed. Only older ones: an attempt that was taken for dead removes
+        nothing of one that has overtaken it.
         """
         epoch = len(progress.curve)
+        if progress.best == epoch:
+            self._best = {f"network/{name}": tensor.copy() for name, tensor in learned(network).items()}
+        if not is_last and time.monotonic() - self._saved_at < self._seconds:
+            return
+        if 0 < progress.best < epoch and not storage.exists(self._file(progress.best)):
+            storage.write_bytes(self._file(progress.best), safetensors.numpy.save(self._best))
         tensors = {f"network/{name}": tensor for name, tensor in learned(network).items()}
         if optimizer is not None:
             tensors |= {f"optimizer/{name}": value for name, value in _memory(optimizer).items()}
@@ -93,6 +116,7 @@ class Checkpoints:
             number = _FILE.fullmatch(file.relative)
             if number and int(number[1]) < epoch and int(number[1]) != progress.best:
                 storage.delete(file.uri)
+        self._saved_at = time.monotonic()
 
     def resume(self, network: torch.nn.Module, optimizer: torch.optim.Optimizer | None) -> Progress:
         """Bring network and optimizer to the newest checkpoint, if there is one, and return how far it is."""

@@ -31,6 +31,7 @@ ROOT = Path(__file__).parents[2]
 LEARNER = tuple(one for one in QUICK_LEARNER if not one.startswith("training.learning_rate"))
 SETTINGS = (
     "training.epochs=6",
+    "training.checkpoint_seconds=0",
     "training.learning_rate=0.05",
     "training.batch_size=2",
     "training.optimizer=adagrad",

@@ -317,3 +317,11 @@ def test_signatures_are_kept_for_all_but_copies_and_empty_texts_if_wanted(texts:
     other = files_in(tmp_path / "b", files.texts)
     make_signatures(other, SITES, SETTINGS.changed(keep_signatures=False), 2)
     assert not storage.list_files(other.signatures)
+
+
+@pytest.mark.parametrize(
+    ("questions", "pieces"), [(40_000, 1), (3_000_000, 60), (12_000_000, 240), (24_000_000, 240), (96_000_000, 480)]
+)
+def test_pieces_grow_with_the_archive_so_that_requests_do_not_grow_with_its_square(questions: int, pieces: int) -> None:
+    whole = bundles.Bundle(0, (), questions)
+    assert bundles.cuts_of([whole], 1).slices == pieces

@@ -49,13 +49,13 @@ def start(
 
 
 def go_on(
-    folder: str, optimizer: str, epochs: int, maps: list[float], drawn: str = "each-epoch"
+    folder: str, optimizer: str, epochs: int, maps: list[float], drawn: str = "each-epoch", seconds: float = 0.0
 ) -> dict[str, torch.Tensor]:
     """Train until there are `epochs`, from the newest checkpoint on; `maps` stand for what is measured."""
     chosen, network, rule = start(optimizer, drawn=drawn)
     sequences = {key: np.random.default_rng(key).integers(1, 30, 9).astype(np.int32) for key in range(40)}
     split = split_links(DUPLICATES, chosen.training)
-    checkpoints = Checkpoints(folder)
+    checkpoints = Checkpoints(folder, seconds)
     progress = checkpoints.resume(network, rule)
     while len(progress.curve) < epochs:
         epoch = len(progress.curve) + 1
@@ -64,7 +64,7 @@ def go_on(
         loss = train_epoch(network, rule, sequences, examples, chosen.training).mean
         row: Epoch = {"epoch": epoch, "loss": loss, "development_map": maps[epoch - 1], "examples": len(examples)}
         progress.curve.append(row)
-        checkpoints.save(network, rule, progress)
+        checkpoints.save(network, rule, progress, is_last=epoch == len(maps))
     assert progress.mined is not None
     assert (progress.mined == epochs).all()
     return network.state_dict()
@@ -109,6 +109,23 @@ def test_the_best_epoch_is_found_again(tmp_path: Path) -> None:
     _, network, rule = start("sgd")
     checkpoints = Checkpoints(str(tmp_path / "three"))
     checkpoints.restore_best(network, checkpoints.resume(network, rule))
+    assert all(torch.equal(network.state_dict()[name], second[name]) for name in second)
+
+
+def test_a_training_that_is_saved_rarely_is_the_same_and_has_its_best_epoch(tmp_path: Path) -> None:
+    maps = [0.1, 0.4, 0.2, 0.3]
+    whole = go_on(str(tmp_path / "whole"), "adam", 4, maps)
+    rarely = tmp_path / "rarely"
+    go_on(str(rarely), "adam", 3, maps, seconds=3600)  # killed: of its epochs only the first is saved
+    assert sorted(path.name for path in rarely.iterdir()) == ["epoch-00001.safetensors", "latest.json"]
+    found = go_on(str(rarely), "adam", 4, maps, seconds=3600)
+    assert all(torch.equal(whole[name], found[name]) for name in whole)
+    files = sorted(path.name for path in rarely.iterdir())
+    assert files == ["epoch-00002.safetensors", "epoch-00004.safetensors", "latest.json"]
+    _, network, rule = start("adam")
+    checkpoints = Checkpoints(str(rarely))
+    checkpoints.restore_best(network, checkpoints.resume(network, rule))
+    second = go_on(str(tmp_path / "two"), "adam", 2, maps)
     assert all(torch.equal(network.state_dict()[name], second[name]) for name in second)
 
 

@@ -2,6 +2,9 @@
 
 The cuts depend only on the shards and their numbers of rows, not on the number of workers. The pairs found do not
 depend on the cuts.
+
+Every task of a step reads a piece of the file of every task of the step before: requests are the product of both
+numbers. So pieces grow with the archive, from that of a small one to four times as much.
 """
 
 from typing import NamedTuple
@@ -13,6 +16,8 @@ _HASHES_PER_PART = 1_000_000  # 24 bytes each
 _BAND_KEYS_PER_PART = 1_000_000  # 24 bytes each
 _BAND_KEYS_PER_TASK = 2_000_000
 _QUESTIONS_PER_SLICE = 50_000
+_MOST_PIECES = 240  # wanted of each kind at most: 12 million questions in pieces as above
+_GROWTH = 4  # of a piece at most, as a task holds it
 
 
 class Bundle(NamedTuple):
@@ -44,11 +49,12 @@ def bundles_of(folder: str) -> list[Bundle]:
     bundles: list[Bundle] = []
     waiting: list[str] = []
     questions = 0
-    files = storage.list_files(folder, ".parquet")
-    for file in files:
-        waiting.append(file.uri)
-        questions += storage.read_counts(file.uri)["rows_out"]
-        if questions >= _QUESTIONS_PER_BUNDLE or file is files[-1]:
+    files = {file.uri: storage.read_counts(file.uri)["rows_out"] for file in storage.list_files(folder, ".parquet")}
+    enough = _grown(_QUESTIONS_PER_BUNDLE, sum(files.values()))
+    for place, (uri, rows) in enumerate(files.items(), 1):
+        waiting.append(uri)
+        questions += rows
+        if questions >= enough or place == len(files):
             bundles.append(Bundle(len(bundles), tuple(waiting), questions))
             waiting, questions = [], 0
     return bundles
@@ -62,9 +68,14 @@ def cuts_of(bundles: list[Bundle], parts: int) -> Cuts:
         questions=questions,
         hash_parts=max(1, -(-questions // _HASHES_PER_PART)),
         band_parts=max(1, -(-questions // _BAND_KEYS_PER_PART)),
-        slices=parts * max(1, -(-questions // (parts * _QUESTIONS_PER_SLICE))),
+        slices=parts * max(1, -(-questions // (parts * _grown(_QUESTIONS_PER_SLICE, questions)))),
         parts=parts,
     )
+
+
+def _grown(size: int, questions: int) -> int:
+    """The size of a piece, of so many questions in a small archive, in one of so many."""
+    return min(_GROWTH * size, max(size, -(-questions // _MOST_PIECES)))
 
 
 def band_tasks(bands: int, cuts: Cuts) -> list[range]:

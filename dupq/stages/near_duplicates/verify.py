@@ -27,6 +27,7 @@ from dupq.tables import BAND_KEYS, KEY_PAIRS, REPRESENTATIVES, SHINGLE_SETS, TEX
 from dupq.text.terms import numbers_of
 
 _TEXTS_AT_ONCE = 8_192
+_FILES_AT_ONCE = 16
 _PAIRS_AT_ONCE = 100_000  # at once, with the shingle sets of their texts in memory
 
 
@@ -184,10 +185,11 @@ def _compared(uris: list[str], number: int, candidates: np.ndarray) -> tuple[np.
 def _sets(uris: list[str], number: int, wanted: np.ndarray) -> tuple[np.ndarray, Shingles, Shingles]:
     """The keys `wanted` (sorted), their shingle sets, and the numbers in their titles."""
     pieces = [SHINGLE_SETS.empty_table()]
-    for uri in uris:
-        batch = exchange.read_part([uri], number)[0].replace_schema_metadata(None)
-        inside = np.isin(batch["key"].to_numpy(), wanted)
-        pieces.append(pa.Table.from_batches([batch if inside.all() else batch.filter(pa.array(inside))]))
+    for some in chunks(len(uris), _FILES_AT_ONCE):
+        for batch in exchange.read_part(uris[some.start : some.stop], number):
+            inside = np.isin(batch["key"].to_numpy(), wanted)
+            found = batch if inside.all() else batch.filter(pa.array(inside))
+            pieces.append(pa.Table.from_batches([found.replace_schema_metadata(None)]))
     found = pa.concat_tables(pieces)
     order = np.argsort(found["key"].to_numpy())
     lists = [found[name].take(pa.array(order)).combine_chunks() for name in SHINGLE_SETS.names[1:]]

@@ -174,7 +174,7 @@ def _train(loop_config: dict[str, Any], worker: tuple[int, int], device: "torch.
         torch.cuda.set_device(device)  # where nccl works
     network = _start(task).to(device)
     optimizer = optimizer_for(network, training) if network.trainable else None
-    checkpoints = Checkpoints(task.files.checkpoints)
+    checkpoints = Checkpoints(task.files.checkpoints, training.checkpoint_seconds)
     progress = checkpoints.resume(network, optimizer)
     collectives.meet()  # so that no worker resumes at what another one has written since
     if is_first:
@@ -184,7 +184,8 @@ def _train(loop_config: dict[str, Any], worker: tuple[int, int], device: "torch.
     while not progress.is_over(epochs, training.patience, first):
         _one_epoch(task, network, optimizer, progress)
         if is_first:
-            checkpoints.save(network, optimizer, progress)
+            is_last = progress.is_over(epochs, training.patience, first)
+            checkpoints.save(network, optimizer, progress, is_last)
             storage.write_json(task.files.curve, progress.curve)
     if is_first:
         _finish(task, network, checkpoints, progress)
