@@ -28,7 +28,7 @@ from dupq.runs.training_layout import TrainingFiles
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.settings.training import TeacherSettings, TitleBodySettings, TrainingSettings
-from dupq.stages.training import development
+from dupq.stages.training.development import Development, has_questions, set_apart
 from dupq.stages.training.prepare import (
     all_keys,
     negative_pool,
@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from dupq.training.loop import Losses, Sequences
     from dupq.training.pairs import DistillationTargets, Pairs, Rankings
     from dupq.training.title_body import TitlesAndBodies
-
-FEWEST_DEVELOPMENT_QUESTIONS = 10
 
 
 def fit(files: TrainingFiles, sites: Sites, settings: Settings, workers: int) -> Report:
@@ -132,6 +130,7 @@ class _Task:
     positives: np.ndarray
     pool: np.ndarray
     titles: "TitlesAndBodies | None"  # where they are trained on
+    development: Development
     taught: "DistillationTargets | None"  # where there is a teacher
     worker: tuple[int, int]
     is_watched: bool
@@ -199,6 +198,9 @@ def _task(loop_config: dict[str, Any], worker: tuple[int, int]) -> _Task:
     sequences = read_examples(files, vocabulary, settings)
     titles = read_titles_and_bodies(files, vocabulary, settings) if settings.title_body.epochs else None
     known = read_known(files, sites, all_keys(files.texts), settings.training)
+    apart = None
+    if titles is not None and not has_questions(known):
+        titles, apart = set_apart(titles, settings)
     return _Task(
         files,
         settings,
@@ -208,6 +210,7 @@ def _task(loop_config: dict[str, Any], worker: tuple[int, int]) -> _Task:
         positives(known.links, known.split, settings.training).pairs,
         negative_pool(np.array(list(sequences), np.int64), known.split, settings.training),
         titles,
+        Development(known, sequences, apart, settings),
         read_targets(files) if settings.teacher.encoder else None,
         worker,
         loop_config["is_watched"],
@@ -234,6 +237,7 @@ def _one_epoch(
     from dupq.training.loop import Losses, train_epoch
 
     settings, epoch, device = task.settings, len(progress.curve) + 1, network.words.weight.device
+    development = task.development
     phase = _phase(task, network, progress, epoch)
     torch.manual_seed(_seed(settings.training.seed, epoch, task.worker[0]))  # of dropout
     losses = Losses(np.zeros(0), np.zeros(0, np.int64))
@@ -242,12 +246,11 @@ def _one_epoch(
             group["lr"] = phase.settings.learning_rate
         watch = _watch(task, epoch, -(-len(phase.examples.left) // phase.settings.batch_size))
         losses = train_epoch(network, optimizer, *phase[:3], task.worker, watch, phase.rates)
-    names, is_measured = development.measures(settings.training), _is_measurable(task)
-    found = np.zeros(len(names))
-    if task.worker[0] == 0 and is_measured:
-        found = development.measure(network, task.sequences, task.known, settings)
-    values = collectives.from_first(found, device).tolist() if is_measured else [None] * len(names)
-    measured = dict(zip(names, values, strict=True))
+    found = np.zeros(len(development.names))
+    if task.worker[0] == 0 and development.can_tell:
+        found = development.measure(network)
+    values = collectives.from_first(found, device).tolist() if development.can_tell else [None] * len(found)
+    measured = {"development_map": None, **dict(zip(development.names, values, strict=True))}
     if task.worker[0] == 0:
         _log(task.files, epoch, losses, measured)
     row: dict[str, Any] = {"epoch": epoch, "loss": losses.mean, **measured, "examples": len(phase.examples.left)}
@@ -367,7 +370,7 @@ def _watch(task: _Task, epoch: int, steps: int) -> Callable[["Losses"], None]:
 def _log(files: TrainingFiles, epoch: int, losses: "Losses", measured: dict[str, float | None]) -> None:
     from dupq.training.tensorboard import epoch_scalars, event_file, file_name
 
-    content = event_file(epoch_scalars(epoch, losses, **measured))
+    content = event_file(epoch_scalars(epoch, losses, measured))
     storage.write_bytes(storage.join(files.tensorboard, file_name(epoch)), content)
 
 
@@ -376,15 +379,6 @@ def _finish(task: _Task, network: "Encoder", checkpoints: "Checkpoints", progres
     from dupq.encoders.saved import weights
 
     checkpoints.restore_best(network, progress)
-    network.tune((lambda: _development_map(task, network)) if _is_measurable(task) else None)
+    network.tune((lambda: float(task.development.measure(network)[0])) if has_questions(task.known) else None)
     storage.write_bytes(task.files.weights, weights(network))
     storage.write_json(task.files.curve, progress.curve)
-
-
-def _is_measurable(task: _Task) -> bool:
-    """Whether there are enough development questions to tell one epoch from another; else the last one is kept."""
-    return len(task.known.split.questions_of("development")) >= FEWEST_DEVELOPMENT_QUESTIONS
-
-
-def _development_map(task: _Task, network: "Encoder") -> float:
-    return float(development.measure(network, task.sequences, task.known, task.settings)[0])

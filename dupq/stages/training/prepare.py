@@ -30,7 +30,7 @@ from dupq.runs.training_layout import TrainingFiles
 from dupq.settings.config import Settings
 from dupq.settings.training import TrainingSettings
 from dupq.tables import TEXTS
-from dupq.text.keys import ID_BITS, Sites
+from dupq.text.keys import Sites
 from dupq.text.normalisation import Normaliser
 from dupq.text.questions import token_ids
 from dupq.text.vocabulary import Vocabulary
@@ -225,7 +225,7 @@ def read_titles_and_bodies(files: TrainingFiles, vocabulary: Vocabulary, setting
     from dupq.training.title_body import TitlesAndBodies
 
     keys = chosen(all_keys(files.texts), settings.title_body.questions)
-    sites: list[np.ndarray] = []
+    read: list[np.ndarray] = []
     titles: list[np.ndarray] = []
     bodies: list[np.ndarray] = []
     for file in storage.list_files(files.texts, ".parquet"):
@@ -234,7 +234,7 @@ def read_titles_and_bodies(files: TrainingFiles, vocabulary: Vocabulary, setting
         table = table.filter(has_both)
         rows = zip(table["title"].to_pylist(), table["text"].to_pylist(), strict=True)
         rests = pa.chunked_array([[text[len(title) + 1 :] for title, text in rows]], pa.string())
-        sites.append(table["key"].to_numpy() >> ID_BITS)
+        read.append(table["key"].to_numpy())
         for found, texts in ((titles, table["title"]), (bodies, rests)):
             found += vocabulary.sequences(texts, settings.encoder.maximum_tokens)[0]
-    return TitlesAndBodies(np.concatenate(sites), titles, bodies)
+    return TitlesAndBodies(np.concatenate(read), titles, bodies)
