@@ -17,6 +17,7 @@ def summary(run_uri: str) -> str:
         f"clusters          {metrics['clusters']:>12,} of {metrics['questions_in_clusters']:,} questions,"
         f" the largest of {metrics['largest_cluster']:,}",
         *_quality(metrics.get("known_duplicates")),
+        *_not_measured(metrics.get("not_measured") or {}),
         *_planted(metrics.get("planted")),
         f"run               {run_uri}",
         f"report            {storage.join(run_uri, 'report.html')}",
@@ -53,6 +54,12 @@ def _quality(known: KnownMeasures | None) -> list[str]:
         for name, values in retrieval.items()
     ]
     return [f"known duplicates  {known['test_queries']:>12,} never trained on: {', '.join(shown)}"]
+
+
+def _not_measured(reasons: dict[str, str]) -> list[str]:
+    if "known_duplicates" not in reasons:
+        return []
+    return [f"known duplicates  {'not measured':>12}: {reasons['known_duplicates']}"]
 
 
 def _planted(planted: dict[str, PlantedMeasures | None] | None) -> list[str]:

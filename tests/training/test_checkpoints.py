@@ -165,14 +165,11 @@ def test_an_event_file_has_every_step_of_an_epoch_or_the_means_of_many() -> None
     assert len(thinned) == 1_000
     assert thinned[-1] == ("loss/step", 10_000, pytest.approx(4_997.0))
     assert "tfevents" in file_name(1) < file_name(10)
-    assert [point.tag for point in epoch_scalars(1, losses, {"development_map": None})] == ["loss/step"] * 3 + [
-        "loss/epoch"
-    ]
+    unmeasured = epoch_scalars(1, losses, {"development_map": None})
+    assert [point.tag for point in unmeasured] == ["loss/step"] * 3 + ["loss/epoch"]
     nothing = Losses(np.zeros(0), np.zeros(0, int))  # of an encoder that learns nothing by gradients
-    assert [point.tag for point in epoch_scalars(1, nothing, {"development_map": 0.5})] == [
-        "loss/epoch",
-        "development_map",
-    ]
+    measured = epoch_scalars(1, nothing, {"development_map": 0.5})
+    assert [point.tag for point in measured] == ["loss/epoch", "development_map"]
 
 
 def test_the_learning_curve_is_a_picture_that_stands_alone() -> None:
@@ -219,10 +216,6 @@ def test_where_a_row_has_an_accuracy_the_best_epoch_is_by_it() -> None:
     unmeasured: list[Epoch] = [{**row, "development_map": None, "development_accuracy": None} for row in curve]
     assert Progress(unmeasured).best == 3
     assert "the best is epoch 2, development accuracy 0.900" in picture(curve)
-    tags = [
-        point.tag
-        for point in epoch_scalars(
-            1, Losses(np.ones(1), np.ones(1, int)), {"development_map": 0.5, "development_accuracy": 0.6}
-        )
-    ]
+    measures = {"development_map": 0.5, "development_accuracy": 0.6}
+    tags = [point.tag for point in epoch_scalars(1, Losses(np.ones(1), np.ones(1, int)), measures)]
     assert tags[-2:] == ["development_map", "development_accuracy"]

@@ -39,6 +39,7 @@ from dupq.training.pairs import positives
 if TYPE_CHECKING:
     from dupq.training.title_body import TitlesAndBodies
 
+SETS, PAIRS_TO_TRAIN_ON = "sets of known duplicates", "pairs of known duplicates to train on"  # counts of `prepare`
 _PAIRS = pa.schema([("left", pa.int64()), ("right", pa.int64()), ("duplicates", pa.bool_())])
 
 
@@ -146,9 +147,10 @@ def _prepare(files: TrainingFiles, site_names: list[str], settings: Settings) ->
     keys = all_keys(files.texts)
     known = read_known(files, sites, keys, settings.training)
     trained_on = positives(known.links, known.split, settings.training)
+    sets = len(np.unique(known.split.sets))
     if not len(trained_on.pairs) and not learns_without_links(settings):
         raise DupqError(
-            f"links: {len(np.unique(known.split.sets))} sets of known duplicates with their questions in the archive; "
+            f"links: {sets} sets of known duplicates with their questions in the archive; "
             f"this encoder learns from nothing else and needs at least {FEWEST_SETS}. Add sites with more duplicate "
             "links, or take a preset that learns from titles and bodies too, such as dupq"
         )
@@ -169,6 +171,8 @@ def _prepare(files: TrainingFiles, site_names: list[str], settings: Settings) ->
     return {
         "rows_in": len(keys),
         "rows_out": len(vectors.words),
+        SETS: sets,
+        PAIRS_TO_TRAIN_ON: len(trained_on.pairs),
         "cap: questions over word_vectors.sentences": max(0, len(keys) - most) if most else 0,
         "cap: pairs over training.set_pairs": trained_on.over_set_pairs,
         "cap: pairs over training.pairs": trained_on.over_pairs,
