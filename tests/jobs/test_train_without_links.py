@@ -23,8 +23,13 @@ from dupq.sample.archive import write_sample
 from dupq.settings import config
 from dupq.training.checkpoints import Checkpoints
 
-QUESTIONS = 600  # a tenth of them is set apart
-QUICK = ("title_body.epochs=3", "title_body.batch_size=90", "word_vectors.dimensions=20")
+QUESTIONS = 600
+QUICK = (
+    "title_body.epochs=3",
+    "title_body.batch_size=90",
+    "title_body.development_share=0.1",
+    "word_vectors.dimensions=20",
+)
 
 
 class Archive(NamedTuple):
