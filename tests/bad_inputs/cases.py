@@ -293,6 +293,13 @@ TABLES = [
     *_damaged("train dedup evaluate", _TABLES),
     *_damaged("train evaluate", _LINKS),
     *_damaged("dedup", _LINKS, "--links", "{world}/links"),
+    Case(
+        "train",
+        "links without rows",
+        ("links: no links in the tables: preset bogdanova-max learns", "take one of the presets"),
+        damage=table(LINKS, lambda found: found.slice(0, 0)),
+        code=2,
+    ),
     *_damaged(
         "train dedup",
         [("links that are a file", "links: a file; the folder", content("links", "x"))],
@@ -582,6 +589,9 @@ SETTINGS = [
             ("training.gamma=1e300", "at most"),
             ("training.test_share=nan", "finite"),
             ("training.development_share=1", "less than 1"),
+            ("title_body.development_share=1", "less than 1"),
+            ("title_body.development_share=-0.1", "at least 0"),
+            ("title_body.development_share=nan", "finite"),
             ("training.negatives=0", "at least 1"),
             ("training.negatives=99999999", "at most"),
             ("training.epochs=99999999", "at most"),

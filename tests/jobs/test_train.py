@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import safetensors.numpy
@@ -112,5 +113,12 @@ def test_without_duplicates_an_encoder_learns_from_titles_and_bodies_and_a_run_g
 
 def test_an_encoder_that_learns_from_duplicates_only_needs_some(tmp_path: Path) -> None:
     questions, links = bread(tmp_path)
+    with pytest.raises(
+        DupqError, match=r"links: no links in the tables: preset bogdanova-max .* take one of the presets"
+    ):
+        train(TrainingJob(questions, links, str(tmp_path / "encoder"), "bogdanova-max"))
+    (place,) = Path(links).rglob("*.parquet")
+    row = {"link_id": 1, "question_id": 6, "related_id": 7, "link_type": "related", "creation_date": None}
+    pq.write_table(pa.Table.from_pylist([row], schema=pq.read_schema(place)), place)
     with pytest.raises(DupqError, match=r"0 sets of known duplicates.*at least 3.*preset.*such as dupq"):
         train(TrainingJob(questions, links, str(tmp_path / "encoder"), "bogdanova-max"))
