@@ -111,7 +111,9 @@ def test_a_run_goes_by_the_prior_and_says_so(archive: Archive) -> None:
     page = storage.read_bytes(archive.run.path("report.html")).decode()
     assert "What this run cannot tell" in page
     assert all(reason in page for reason in metrics["not_measured"].values())
-    assert "sites alone: no known duplicates of this archive to weigh" in summary(archive.run.uri)
+    said = summary(archive.run.uri)
+    assert "sites alone: no known duplicates of this archive to weigh" in said
+    assert "known duplicates  not measured: none of the links is a known duplicate" in said
 
 
 @pytest.mark.usefixtures("quick")

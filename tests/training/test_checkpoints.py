@@ -22,7 +22,7 @@ from dupq.report.learning_curve import picture
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.stages.training.progress import progress_line
-from dupq.training.checkpoints import Checkpoints, Epoch, Progress
+from dupq.training.checkpoints import Checkpoints, Epoch, Progress, measured
 from dupq.training.loop import Losses, epoch_examples, train_epoch
 from dupq.training.optimizers import optimizer_for
 from dupq.training.tensorboard import epoch_scalars, event_file, file_name
@@ -219,3 +219,15 @@ def test_where_a_row_has_an_accuracy_the_best_epoch_is_by_it() -> None:
     measures = {"development_map": 0.5, "development_accuracy": 0.6}
     tags = [point.tag for point in epoch_scalars(1, Losses(np.ones(1), np.ones(1, int)), measures)]
     assert tags[-2:] == ["development_map", "development_accuracy"]
+
+
+def test_where_there_are_no_links_the_best_epoch_is_by_titles_and_bodies() -> None:
+    values = [0.5, 0.7, 0.6]
+    curve: list[Epoch] = [
+        {"epoch": epoch, "loss": 1.0, "development_map": None, "development_body_map": value, "examples": 9}
+        for epoch, value in enumerate(values, 1)
+    ]
+    assert Progress(curve).best == 2
+    assert Progress(curve).is_over(9, patience=1)
+    assert [measured(row) for row in curve] == values
+    assert "the best is epoch 2, development MAP of titles and their bodies 0.700" in picture(curve)
