@@ -284,9 +284,12 @@ _LINKS: list[tuple[str, str | tuple[str, ...], Damage]] = [
 _LINKS_FILE = ("links that are a file", "links: a file; the folder", content("links", "x"))
 
 
-def _emptied(world: Path) -> None:
-    for path in (world / "questions").rglob("*.parquet"):
-        table(str(path.relative_to(world)), lambda found: found.slice(0, 0))(world)
+def _emptied(folder: str) -> Damage:
+    def damage(world: Path) -> None:
+        for path in (world / folder).rglob("*.parquet"):
+            table(str(path.relative_to(world)), lambda found: found.slice(0, 0))(world)
+
+    return damage
 
 
 TABLES = [
@@ -297,7 +300,7 @@ TABLES = [
         "train",
         "links without rows",
         ("links: no links in the tables: preset bogdanova-max learns", "take one of the presets"),
-        damage=table(LINKS, lambda found: found.slice(0, 0)),
+        damage=_emptied("links"),
         code=2,
     ),
     *_damaged(
@@ -306,7 +309,9 @@ TABLES = [
         "--links",
         "{world}/links",
     ),
-    *_damaged("train evaluate", [("tables without questions", "questions: no questions in the tables", _emptied)]),
+    *_damaged(
+        "train evaluate", [("tables without questions", "questions: no questions in the tables", _emptied("questions"))]
+    ),
     Case("dedup", "questions without scores", "column 'score' is missing", (), without(SHARD, "score")),
     Case("dedup", "questions without tags", "column 'tags' is missing", (), without(SHARD, "tags")),
     *_everywhere("train dedup evaluate", "questions at 300 characters", LONG, ("--questions", "{world}/" + LONG)),

@@ -121,6 +121,8 @@ def test_an_encoder_that_learns_from_duplicates_only_needs_some(tmp_path: Path) 
         train(TrainingJob(questions, links, str(tmp_path / "encoder"), "bogdanova-max"))
     (place,) = Path(links).rglob("*.parquet")
     row = {"link_id": 1, "question_id": 6, "related_id": 7, "link_type": "related", "creation_date": None}
-    pq.write_table(pa.Table.from_pylist([row], schema=pq.read_schema(place)), place)
+    related = tmp_path / "related" / place.parent.name
+    related.mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist([row], schema=pq.read_schema(place)), related / place.name)
     with pytest.raises(DupqError, match=r"0 sets of known duplicates.*at least 3.*preset.*such as dupq"):
-        train(TrainingJob(questions, links, str(tmp_path / "encoder"), "bogdanova-max"))
+        train(TrainingJob(questions, str(related.parent), str(tmp_path / "encoder"), "bogdanova-max"))
