@@ -13,7 +13,7 @@ def not_measured(metrics: Mapping[str, Any], has_links: bool) -> dict[str, str]:
     known, calibration = metrics["known_duplicates"], metrics["calibration"]
     if known is None:
         found["known_duplicates"] = (
-            "none of the links is a known duplicate with both questions in the archive"
+            "no known duplicate has both questions in the archive"
             if has_links
             else "the run was given no links, or ignored them"
         )

@@ -24,7 +24,7 @@ def test_what_was_measured_has_no_reason() -> None:
     ("changed", "has_links", "name", "reason"),
     [
         ({"known_duplicates": None}, False, "known_duplicates", "the run was given no links"),
-        ({"known_duplicates": None}, True, "known_duplicates", "none of the links is a known duplicate"),
+        ({"known_duplicates": None}, True, "known_duplicates", "no known duplicate has both questions"),
         ({"known_duplicates": {"test_queries": 0}}, True, "known_duplicates", "were seen when the encoder was trained"),
         ({"links": None}, True, "links", "no known duplicates to test on"),
         ({"calibration": UNWEIGHED}, True, "calibration", "of a prior, learned on 2 other sites"),
