@@ -130,9 +130,9 @@ def check_questions(uri: str, columns: Sequence[str] = TEXT_COLUMNS, skipped: Se
     return sites, check_files([shard.uri for shard in shards], QUESTIONS, columns)
 
 
-def check_links(uri: str) -> None:
-    """Raise DupqError, as `check_files` does, for a table of links that cannot be read."""
-    check_files([file for file, _ in link_files(uri)], LINKS, ["question_id", "related_id", "link_type"])
+def check_links(uri: str) -> int:
+    """The number of links of a table. Raises DupqError, as `check_files` does, for one that cannot be read."""
+    return check_files([file for file, _ in link_files(uri)], LINKS, ["question_id", "related_id", "link_type"])
 
 
 def _tables(uri: str, kind: str) -> list[storage.File]:

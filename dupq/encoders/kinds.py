@@ -9,6 +9,7 @@ from typing import get_args
 from dupq.encoders import networks
 from dupq.encoders.network_settings import CountedSettings, NetworkSettings
 from dupq.errors import SettingError
+from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.settings.encoder import EncoderSettings
 
@@ -44,6 +45,11 @@ def learns_without_links(settings: Settings) -> bool:
     """Whether an encoder takes anything from an archive without known duplicates."""
     needs_links = network_settings(settings.encoder).needs_links
     return not needs_links or settings.title_body.epochs > 0 or bool(settings.teacher.encoder)
+
+
+def presets_without_links() -> list[str]:
+    """The presets of which that is so, by name."""
+    return [name for name in config.preset_names() if learns_without_links(config.load(name))]
 
 
 def counts_training_texts_only(settings: Settings) -> bool:

@@ -9,16 +9,18 @@ network       ──save──▶       the encoder, with measures on its own ar
 """
 
 import dataclasses
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from dupq import storage
 from dupq.encoders.description import FILES, encoder_at, read_description, read_settings
-from dupq.encoders.kinds import learns_without_links, network_settings
+from dupq.encoders.kinds import learns_without_links, network_settings, presets_without_links
 from dupq.encoders.saved import load
 from dupq.errors import DupqError, SettingError
 from dupq.execution.tasks import Report
 from dupq.links.pair_files import check_pairs
+from dupq.links.split import FEWEST_SETS
 from dupq.runs import progress, versions, writer
 from dupq.runs.training_layout import TrainingFiles
 from dupq.settings import config
@@ -28,9 +30,11 @@ from dupq.shards import answer_shards, check_links, check_questions, pinned, que
 from dupq.stages.inputs import copy_inputs, input_files
 from dupq.stages.texts import make_answer_texts, make_distinct_texts
 from dupq.stages.training.fit import check_room_to_fit, fit
-from dupq.stages.training.prepare import gather_pairs, prepare
+from dupq.stages.training.prepare import PAIRS_TO_TRAIN_ON, SETS, gather_pairs, prepare
 from dupq.stages.training.save_encoder import publish, save_encoder
 from dupq.stages.training.teacher import teach
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -51,14 +55,17 @@ class TrainingJob:
         sites, questions = check_questions(self.questions)
         if not questions:
             raise DupqError(f"{self.questions}: no questions in the tables; nothing to learn from")
-        if self.links is not None:
-            check_links(self.links)
+        links = 0 if self.links is None else check_links(self.links)
         has_others = [check_pairs(uri, sites) for uri in self.pairs]
         if self.workers < 1:
             raise SettingError(f"--workers {self.workers}: at least 1 expected")
         settings = training_settings(self.preset, self.assignments, any(has_others))
-        if self.links is None and not self.pairs and not learns_without_links(settings):
-            raise SettingError(f"neither --links nor --pairs: preset {self.preset} learns from known duplicates only")
+        if not links and not self.pairs and not learns_without_links(settings):
+            missing = "neither --links nor --pairs" if self.links is None else f"{self.links}: no links in the tables"
+            raise SettingError(
+                f"{missing}: preset {self.preset} learns from known duplicates only; give some, or take one of the "
+                f"presets {', '.join(presets_without_links())}"
+            )
         if settings.teacher.encoder:
             load(settings.teacher.encoder)
         return settings
@@ -93,6 +100,16 @@ def _check_negatives(settings: TrainingSettings, has_labelled: bool) -> None:
         raise SettingError(
             "setting 'training.negatives' is 0; at least 1 expected, unless there are mined ones, pairs labelled 0 "
             "in a file of --pairs, or the loss is softmax"
+        )
+
+
+def _tell_what_is_left_out(prepared: dict[str, int], settings: Settings) -> None:
+    """Say so if there are no known duplicates to train on; `prepared` are the counts of that stage."""
+    has_phases = settings.title_body.epochs > 0 or bool(settings.teacher.encoder)
+    if has_phases and not prepared[PAIRS_TO_TRAIN_ON]:
+        _log.info(
+            f"{prepared[SETS]} sets of known duplicates, and {FEWEST_SETS} at least are needed to learn from them: "
+            "that phase is left out, and nothing tells how many duplicates the encoder finds"
         )
 
 
@@ -159,7 +176,8 @@ def train(job: TrainingJob, checked: Settings | None = None) -> writer.Run:
             files = dataclasses.replace(files, pairs=run.path("pairs.parquet"))
             pair_files = tuple(run.path("inputs", file.path) for file in pairs)
             run.stage("pairs", lambda: gather_pairs(pair_files, files, sites))
-        run.stage("prepare", lambda: unchanged(prepare(files, sites, settings)))
+        prepared = run.stage("prepare", lambda: unchanged(prepare(files, sites, settings)))
+        _tell_what_is_left_out(prepared["counts"], settings)
         if settings.teacher.encoder:
             run.stage("teach", lambda: unchanged(teach(files, settings)))
         run.stage("fit", lambda: fit(files, sites, settings, job.workers))

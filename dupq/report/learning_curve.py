@@ -1,13 +1,19 @@
 """The learning curve of a training as an SVG file of its own, with its colours in it."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from markupsafe import Markup
 
 if TYPE_CHECKING:
     from dupq.training.checkpoints import Epoch
 
+# what epochs are measured by, the first that there is
+NAMES = {
+    "development_accuracy": "development accuracy",
+    "development_map": "development MAP",
+    "development_body_map": "development MAP of titles and their bodies",
+}
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _GAP = 720, 180, 70, 12, 64
 _LABELS = 12  # of epochs along the axis, at most
 _STYLE = """
@@ -34,19 +40,18 @@ class _Panel(NamedTuple):
 
 
 def picture(curve: Sequence["Epoch"]) -> str:
-    """An SVG file: what the best epoch is chosen by (development accuracy or MAP) and the loss of each epoch."""
+    """An SVG file: what the best epoch is chosen by (one of NAMES) and the loss of each epoch."""
     losses = [float(row["loss"]) for row in curve]
-    is_accuracy = any("development_accuracy" in row for row in curve)
-    name = "development accuracy" if is_accuracy else "development MAP"
-    values = [row.get("development_accuracy") if is_accuracy else row["development_map"] for row in curve]
-    found = [float(value) for value in values if value is not None]
+    columns = {name: [dict[str, Any](row).get(key) for row in curve] for key, name in NAMES.items()}
+    measured = {name: [float(value) for value in values if value is not None] for name, values in columns.items()}
+    name, found = next(((name, values) for name, values in measured.items() if values), ("", []))
     best = max(range(len(found)), key=lambda place: found[place]) if found else len(curve) - 1
     panels = [_Panel(name, found, 0.0, max([*found, 0.1]), 36)] if found else []
     panels.append(_Panel("loss", losses, 0.0, max([*losses, 1e-6]), panels[-1].top + _HEIGHT + _GAP if found else 36))
     epochs = [int(row["epoch"]) for row in curve]
     height = panels[-1].top + _HEIGHT + 36
-    measured = f"the best is epoch {epochs[best]}, {name} {found[best]:.3f}" if found else "the last one is kept"
-    said = f"{len(curve)} epochs; {measured}."
+    kept = f"the best is epoch {epochs[best]}, {name} {found[best]:.3f}" if found else "the last one is kept"
+    said = f"{len(curve)} epochs; {kept}."
     return Markup(
         '<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 {} {}"><title>Learning curve</title>'
         "<desc>{}</desc><style>{}</style>{}</svg>\n"

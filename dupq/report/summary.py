@@ -18,6 +18,7 @@ def summary(run_uri: str) -> str:
         f" the largest of {metrics['largest_cluster']:,}",
         *_quality(metrics.get("known_duplicates")),
         *_links(metrics.get("links")),
+        *_not_measured(metrics.get("not_measured") or {}),
         *_planted(metrics.get("planted")),
         f"run               {run_uri}",
         f"report            {storage.join(run_uri, 'report.html')}",
@@ -64,6 +65,12 @@ def _links(links: LinkQuality | None) -> list[str]:
         f"known links       {count:>12,} never fitted on: {together:.1f} % in one cluster at this threshold,"
         f" {found:.1f} % among the candidate pairs"
     ]
+
+
+def _not_measured(reasons: dict[str, str]) -> list[str]:
+    if "known_duplicates" not in reasons:
+        return []
+    return [f"known duplicates  {'not measured':>12}: {reasons['known_duplicates']}"]
 
 
 def _planted(planted: dict[str, PlantedMeasures | None] | None) -> list[str]:

@@ -203,3 +203,4 @@ class Metrics(TypedDict, total=False):
     planted: dict[str, PlantedMeasures | None] | None
     links: LinkQuality | None
     drift: Drift | None
+    not_measured: dict[str, str]  # reasons by measure

@@ -75,6 +75,11 @@ class TitleBodySettings(Section):
     span: Words = Field(12, description="Words of the spans that are dealt out to the two halves of a body.")
     learning_rate: MoreThanZero = Field(0.002, description="At the first step; it falls to 0.")
     temperature: MoreThanZero = Field(0.05, description="What scores are divided by.")
+    development_share: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.05,
+        description="Share of the questions that is not trained on where too few known duplicates measure an epoch: "
+        "their titles must find their bodies then; at most training.development_pool.",
+    )
 
 
 class TeacherSettings(Section):

@@ -36,7 +36,11 @@ class Epoch(TypedDict):
     loss: float
     development_map: float | None  # None where there are too few development questions
     development_accuracy: NotRequired[float | None]  # where it chooses the best epoch; likewise
+    development_body_map: NotRequired[float | None]  # of titles and their own bodies, in place of the other two
     examples: int
+
+
+MEASURES = ("development_accuracy", "development_map", "development_body_map")  # the first that there is decides
 
 
 class _Pointer(TypedDict):
@@ -46,8 +50,15 @@ class _Pointer(TypedDict):
 
 
 def measured(row: Epoch) -> float | None:
-    """What an epoch is compared with others by: its accuracy where there is one, else its MAP."""
-    return row.get("development_accuracy", row["development_map"])
+    """What an epoch is compared with others by: the first of the MEASURES that it has; None if it has none."""
+    name = measured_by(row)
+    return None if name is None else dict[str, Any](row)[name]
+
+
+def measured_by(row: Epoch) -> str | None:
+    """The name of that measure."""
+    values = dict[str, Any](row)
+    return next((name for name in MEASURES if values.get(name) is not None), None)
 
 
 @dataclass
@@ -61,7 +72,7 @@ class Progress:
     def best(self) -> int:
         """The epoch that is `measured` best, the first of equal ones; 0 before any.
 
-        Where there are too few development questions to measure it, the last epoch.
+        Where there is nothing to measure it by, the last epoch.
         """
         if self.curve and measured(self.curve[-1]) is None:
             return len(self.curve)

@@ -7,6 +7,7 @@ checksum are those of tensorboardX, which Ray Train brings along.
 
 import struct
 import time
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -32,9 +33,7 @@ def file_name(epoch: int) -> str:
     return f"events.out.tfevents.{epoch:010d}"
 
 
-def epoch_scalars(
-    epoch: int, losses: Losses, development_map: float | None, development_accuracy: float | None = None
-) -> list[Scalar]:
+def epoch_scalars(epoch: int, losses: Losses, measures: Mapping[str, float | None]) -> list[Scalar]:
     """The points of an epoch (counted from 1): losses over the steps of all epochs, the epoch's loss and measures."""
     before = (epoch - 1) * len(losses.sums)
     spans = np.array_split(np.arange(len(losses.sums)), min(_POINTS, max(1, len(losses.sums))))
@@ -43,8 +42,7 @@ def epoch_scalars(
         for span in spans
         if len(span)
     ]
-    values = {"development_map": development_map, "development_accuracy": development_accuracy}
-    measured = [Scalar(name, epoch, value) for name, value in values.items() if value is not None]
+    measured = [Scalar(name, epoch, value) for name, value in measures.items() if value is not None]
     return [*points, Scalar("loss/epoch", epoch, losses.mean), *measured]
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dupq.settings.training import TitleBodySettings
+from dupq.text.keys import ID_BITS
 from dupq.training.loop import Sequences
 from dupq.training.pairs import Rankings
 
@@ -18,9 +19,21 @@ _LEAST_BATCH = 64  # pairs: a smaller last batch would be too easy, and waits fo
 class TitlesAndBodies(NamedTuple):
     """Questions that have both; token ids (int32)."""
 
-    sites: np.ndarray  # (n,), a number each
+    keys: np.ndarray  # int64, (n,)
     titles: list[np.ndarray]
     bodies: list[np.ndarray]
+
+    @property
+    def sites(self) -> np.ndarray:
+        """The number of each one's site."""
+        found: np.ndarray = self.keys >> ID_BITS
+        return found
+
+    def among(self, keys: np.ndarray) -> "TitlesAndBodies":
+        """Those of the questions `keys`."""
+        rows = np.flatnonzero(np.isin(self.keys, keys)).tolist()
+        titles, bodies = ([texts[row] for row in rows] for texts in (self.titles, self.bodies))
+        return TitlesAndBodies(self.keys[rows], titles, bodies)
 
 
 def title_body_examples(

@@ -51,7 +51,7 @@ def titles_and_bodies(texts: pa.Table, vocabulary: Vocabulary, settings: Setting
     bodies = pa.array([text[len(title) + 1 :] for title, text in rows], pa.string())
     most = settings.encoder.maximum_tokens
     sides = (list(vocabulary.sequences(column, most)[0]) for column in (table["title"], bodies))
-    return TitlesAndBodies(np.zeros(len(table), np.int64), *sides)
+    return TitlesAndBodies(np.arange(len(table)), *sides)  # as questions of one site
 
 
 def train_title_body(network: Encoder, titles: TitlesAndBodies, settings: Settings) -> None:

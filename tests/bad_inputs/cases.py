@@ -293,22 +293,34 @@ _LINKS: list[tuple[str, str | tuple[str, ...], Damage]] = [
 _LINKS_FILE = ("links that are a file", "links: a file; the folder", content("links", "x"))
 
 
-def _emptied(world: Path) -> None:
-    for path in (world / "questions").rglob("*.parquet"):
-        table(str(path.relative_to(world)), lambda found: found.slice(0, 0))(world)
+def _emptied(folder: str) -> Damage:
+    def damage(world: Path) -> None:
+        for path in (world / folder).rglob("*.parquet"):
+            table(str(path.relative_to(world)), lambda found: found.slice(0, 0))(world)
+
+    return damage
 
 
 TABLES = [
     *_damaged("train dedup evaluate", _TABLES),
     *_damaged("train evaluate", _LINKS),
     *_damaged("dedup", _LINKS, "--links", "{world}/links"),
+    Case(
+        "train",
+        "links without rows",
+        ("links: no links in the tables: preset bogdanova-max learns", "take one of the presets"),
+        damage=_emptied("links"),
+        code=2,
+    ),
     *_damaged(
         "train dedup",
         [("links that are a file", "links: a file; the folder", content("links", "x"))],
         "--links",
         "{world}/links",
     ),
-    *_damaged("train evaluate", [("tables without questions", "questions: no questions in the tables", _emptied)]),
+    *_damaged(
+        "train evaluate", [("tables without questions", "questions: no questions in the tables", _emptied("questions"))]
+    ),
     Case("dedup", "questions without scores", "column 'score' is missing", (), without(SHARD, "score")),
     Case("dedup", "questions without tags", "column 'tags' is missing", (), without(SHARD, "tags")),
     *_everywhere("train dedup evaluate", "questions at 300 characters", LONG, ("--questions", "{world}/" + LONG)),
@@ -592,6 +604,9 @@ SETTINGS = [
             ("training.gamma=1e300", "at most"),
             ("training.test_share=nan", "finite"),
             ("training.development_share=1", "less than 1"),
+            ("title_body.development_share=1", "less than 1"),
+            ("title_body.development_share=-0.1", "at least 0"),
+            ("title_body.development_share=nan", "finite"),
             ("training.negatives=0", "at least 1"),
             ("training.negatives=99999999", "at most"),
             ("training.epochs=99999999", "at most"),

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import safetensors.numpy
@@ -100,6 +101,8 @@ def test_without_duplicates_an_encoder_learns_from_titles_and_bodies_and_a_run_g
     made = load(encoder)
     assert made.pair_threshold is None
     assert [row["development_map"] for row in made.metrics["learning_curve"]] == [None, None]
+    assert (made.metrics["best_epoch"], made.metrics["best_epoch_by"]) == (2, None)  # six titles tell no epochs apart
+    assert "the last epoch is kept" in made.metrics["not_measured"]["best_epoch_by"]
     assert made.fitness.questions == 60
     assert made.fitness.bodies_found is not None
     assert made.fitness.unknown_words == 0
@@ -112,5 +115,14 @@ def test_without_duplicates_an_encoder_learns_from_titles_and_bodies_and_a_run_g
 
 def test_an_encoder_that_learns_from_duplicates_only_needs_some(tmp_path: Path) -> None:
     questions, links = bread(tmp_path)
-    with pytest.raises(DupqError, match=r"0 sets of known duplicates.*at least 3.*preset.*such as dupq"):
+    with pytest.raises(
+        DupqError, match=r"links: no links in the tables: preset bogdanova-max .* take one of the presets"
+    ):
         train(TrainingJob(questions, links, str(tmp_path / "encoder"), "bogdanova-max"))
+    (place,) = Path(links).rglob("*.parquet")
+    row = {"link_id": 1, "question_id": 6, "related_id": 7, "link_type": "related", "creation_date": None}
+    related = tmp_path / "related" / place.parent.name
+    related.mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist([row], schema=pq.read_schema(place)), related / place.name)
+    with pytest.raises(DupqError, match=r"0 sets of known duplicates.*at least 3.*preset.*such as dupq"):
+        train(TrainingJob(questions, str(related.parent), str(tmp_path / "encoder"), "bogdanova-max"))

@@ -10,6 +10,7 @@ from dupq.links.split import split_links
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.stages.training import development
+from dupq.stages.training.development import Development
 
 SEQUENCES = {key: np.random.default_rng([1, key // 2]).integers(2, 40, 6) for key in range(60)}  # pairs of copies
 LINKS = np.arange(60).reshape(-1, 2)
@@ -25,14 +26,15 @@ def untrained(best_epoch: str) -> tuple[Encoder, Known, Settings]:
 @pytest.mark.parametrize("best_epoch", ["map", "accuracy"])
 def test_an_epoch_has_the_measures_that_its_settings_name(best_epoch: str) -> None:
     network, known, settings = untrained(best_epoch)
-    found = development.measure(network, SEQUENCES, known, settings)
-    assert tuple(found) == development.measures(settings.training)
+    by = Development(known, SEQUENCES, None, settings)
+    found = by.measure(network)
+    assert tuple(found) == by.names
     assert found["development_map"] == 1.0  # copies
     assert found.get("development_accuracy", 1.0) == 1.0
 
 
 def test_a_network_is_tuned_by_the_map_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     network, known, settings = untrained("accuracy")
-    expected = development.measure(network, SEQUENCES, known, settings)["development_map"]
+    expected = Development(known, SEQUENCES, None, settings).measure(network)["development_map"]
     monkeypatch.setattr(development, "scored_pairs", None)
     assert development.development_map(network, SEQUENCES, known, settings) == expected

@@ -22,7 +22,7 @@ from dupq.report.learning_curve import picture
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.stages.training.progress import progress_line
-from dupq.training.checkpoints import Checkpoints, Epoch, Progress
+from dupq.training.checkpoints import Checkpoints, Epoch, Progress, measured
 from dupq.training.loop import Losses, epoch_examples, train_epoch
 from dupq.training.optimizers import optimizer_for
 from dupq.training.tensorboard import epoch_scalars, event_file, file_name
@@ -172,19 +172,21 @@ def events_of(content: bytes) -> list[Event]:
 
 def test_an_event_file_has_every_step_of_an_epoch_or_the_means_of_many() -> None:
     losses = Losses(np.array([2.0, 6.0, 1.0]), np.array([2, 2, 1]))
-    events = events_of(event_file(epoch_scalars(3, losses, 0.25)))
+    events = events_of(event_file(epoch_scalars(3, losses, {"development_map": 0.25})))
     assert events[0].file_version == "brain.Event:2"
     points = [(event.summary.value[0].tag, event.step, event.summary.value[0].simple_value) for event in events[1:]]
     steps = [("loss/step", 7, 1.0), ("loss/step", 8, 3.0), ("loss/step", 9, 1.0)]
     assert points == [*steps, ("loss/epoch", 3, pytest.approx(1.8)), ("development_map", 3, 0.25)]
     many = Losses(np.arange(5_000.0), np.ones(5_000, int))
-    thinned = [point for point in epoch_scalars(2, many, 0.5) if point.tag == "loss/step"]
+    thinned = [point for point in epoch_scalars(2, many, {"development_map": 0.5}) if point.tag == "loss/step"]
     assert len(thinned) == 1_000
     assert thinned[-1] == ("loss/step", 10_000, pytest.approx(4_997.0))
     assert "tfevents" in file_name(1) < file_name(10)
-    assert [point.tag for point in epoch_scalars(1, losses, None)] == ["loss/step"] * 3 + ["loss/epoch"]
+    unmeasured = epoch_scalars(1, losses, {"development_map": None})
+    assert [point.tag for point in unmeasured] == ["loss/step"] * 3 + ["loss/epoch"]
     nothing = Losses(np.zeros(0), np.zeros(0, int))  # of an encoder that learns nothing by gradients
-    assert [point.tag for point in epoch_scalars(1, nothing, 0.5)] == ["loss/epoch", "development_map"]
+    measured = epoch_scalars(1, nothing, {"development_map": 0.5})
+    assert [point.tag for point in measured] == ["loss/epoch", "development_map"]
 
 
 def test_the_learning_curve_is_a_picture_that_stands_alone() -> None:
@@ -231,5 +233,18 @@ def test_where_a_row_has_an_accuracy_the_best_epoch_is_by_it() -> None:
     unmeasured: list[Epoch] = [{**row, "development_map": None, "development_accuracy": None} for row in curve]
     assert Progress(unmeasured).best == 3
     assert "the best is epoch 2, development accuracy 0.900" in picture(curve)
-    tags = [point.tag for point in epoch_scalars(1, Losses(np.ones(1), np.ones(1, int)), 0.5, 0.6)]
+    measures = {"development_map": 0.5, "development_accuracy": 0.6}
+    tags = [point.tag for point in epoch_scalars(1, Losses(np.ones(1), np.ones(1, int)), measures)]
     assert tags[-2:] == ["development_map", "development_accuracy"]
+
+
+def test_where_there_are_no_links_the_best_epoch_is_by_titles_and_bodies() -> None:
+    values = [0.5, 0.7, 0.6]
+    curve: list[Epoch] = [
+        {"epoch": epoch, "loss": 1.0, "development_map": None, "development_body_map": value, "examples": 9}
+        for epoch, value in enumerate(values, 1)
+    ]
+    assert Progress(curve).best == 2
+    assert Progress(curve).is_over(9, patience=1)
+    assert [measured(row) for row in curve] == values
+    assert "the best is epoch 2, development MAP of titles and their bodies 0.700" in picture(curve)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dupq.settings.training import TitleBodySettings
+from dupq.text.keys import ID_BITS
 from dupq.training.title_body import TitlesAndBodies, title_body_examples
 
 SIZE = 70
@@ -22,7 +23,8 @@ def texts(sites: list[int]) -> TitlesAndBodies:
         titles.append(np.arange(word, word + lengths[0], dtype=np.int32))
         bodies.append(np.arange(word + 100, word + 100 + lengths[1], dtype=np.int32))
         word += 1_000
-    return TitlesAndBodies(np.array(sites, np.int64), titles, bodies)
+    keys = (np.array(sites, np.int64) << ID_BITS) + np.arange(len(sites))
+    return TitlesAndBodies(keys, titles, bodies)
 
 
 @given(st.lists(st.integers(0, 2), max_size=400), st.integers(1, 3))

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from dupq import storage
 from dupq.encoders.description import read_description, read_development_links, read_split
 from dupq.evaluation.known_duplicates import Seen, measure_known
+from dupq.evaluation.not_measured import not_measured
 from dupq.evaluation.planted import Planted, found_at_10, same_cluster
 from dupq.evaluation.ranked import Archive
 from dupq.evaluation.truth_files import planted_keys
@@ -70,6 +71,7 @@ def _evaluate(files: EvaluationFiles, site_names: list[str]) -> Counts:
         decided = Decided(thresholds=metrics["thresholds"], linked_share=linked_share)
         quality = QualityFiles(files.shards, files.encoder, files.links, files.pairs, files.members, files.texts)
         metrics["links"] = link_quality(quality, sites, decided)
+    metrics["not_measured"] = not_measured(metrics, files.links is not None)
     metrics["drift"] = _drift(files, sites, metrics)
     storage.write_json(files.output, metrics)
     return {"rows_in": metrics["questions"], "rows_out": metrics["questions"]}

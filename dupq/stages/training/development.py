@@ -1,10 +1,12 @@
-"""How good a network is on development questions after an epoch: MAP, and where it is asked for accuracy on pairs.
+"""How good a network is after an epoch: MAP on development questions, and where it is asked for accuracy on pairs.
 
-Both over the same pool: some questions of the archive by a hash of their keys, and all development questions.
+Both over the same pool: some questions of the archive by a hash of their keys, and all development questions. Where
+there are too few of these, titles that training does not read must find their own bodies.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -18,27 +20,90 @@ from dupq.settings.training import TrainingSettings
 if TYPE_CHECKING:
     from dupq.encoders.protocol import Encoder
     from dupq.evaluation.rankers import EncoderRanker
+    from dupq.training.title_body import TitlesAndBodies
+
+FEWEST_QUESTIONS = 10  # of the development part
+FEWEST_TITLES = 50  # as of dupq/encoders/fitness.py
 
 
-def measures(training: TrainingSettings) -> tuple[str, ...]:
-    """What an epoch is measured by, as the learning curve names it."""
-    return ("development_map", "development_accuracy") if training.best_epoch == "accuracy" else ("development_map",)
+class TitlesApart(NamedTuple):
+    """Titles that training does not read, and the bodies among which each must find its own (token ids, int32)."""
+
+    titles: list[np.ndarray]
+    bodies: list[np.ndarray]  # first those of the titles, in their order
 
 
-def measure(
-    network: "Encoder", sequences: Mapping[int, np.ndarray], known: Known, settings: Settings
-) -> dict[str, float]:
-    """The `measures` of the network as it is, between 0 and 1; `sequences` are token ids by key."""
-    training = settings.training
-    ranker, pool = _ranker(network, sequences, known, settings)
-    found = {"development_map": _map(ranker, pool, known.split, settings)}
-    if training.best_epoch == "accuracy":
-        found["development_accuracy"] = best_accuracy(*scored_pairs(ranker, pool, known, training))[1]
-    return found
+@dataclass(frozen=True)
+class Development:
+    """What epochs are told apart by: development questions, or else titles and bodies, or nothing."""
+
+    known: Known
+    sequences: Mapping[int, np.ndarray]  # token ids by key
+    apart: TitlesApart | None
+    settings: Settings
+
+    @property
+    def can_tell(self) -> bool:
+        """Whether there is enough to tell one epoch from another."""
+        return self.apart is not None or has_questions(self.known)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The measures, as the learning curve names them."""
+        if self.apart is not None:
+            return ("development_body_map",)
+        if self.settings.training.best_epoch == "accuracy":
+            return ("development_map", "development_accuracy")
+        return ("development_map",)
+
+    def measure(self, network: "Encoder") -> dict[str, float]:
+        """The measures of the network as it is, between 0 and 1, by name."""
+        if self.apart is not None:
+            return {"development_body_map": body_map(network, self.apart, self.settings)}
+        training = self.settings.training
+        ranker, pool = _ranker(network, self.sequences, self.known, self.settings)
+        found = {"development_map": _map(ranker, pool, self.known.split, self.settings)}
+        if training.best_epoch == "accuracy":
+            found["development_accuracy"] = best_accuracy(*scored_pairs(ranker, pool, self.known, training))[1]
+        return found
+
+
+def has_questions(known: Known) -> bool:
+    """Whether there are enough development questions to tell one epoch from another."""
+    return len(known.split.questions_of("development")) >= FEWEST_QUESTIONS
+
+
+def set_apart(texts: "TitlesAndBodies", settings: Settings) -> tuple["TitlesAndBodies", TitlesApart | None]:
+    """What titles and bodies are trained on, and what epochs are measured by: the same for any shards and workers.
+
+    Set apart is `title_body.development_share` of the questions, by a hash of their keys. Their titles look for their
+    bodies among those of at most `training.development_pool` questions. Of too few questions none is set apart.
+    """
+    most = settings.training.development_pool
+    count = min(int(settings.title_body.development_share * len(texts.keys)), most)
+    if count < FEWEST_TITLES:
+        return texts, None
+    keys = chosen(texts.keys, count)
+    own, others = texts.among(keys), texts.among(np.setdiff1d(chosen(texts.keys, most), keys))
+    return texts.among(np.setdiff1d(texts.keys, keys)), TitlesApart(own.titles, own.bodies + others.bodies)
+
+
+def body_map(network: "Encoder", apart: TitlesApart, settings: Settings) -> float:
+    """The mean over all titles of 1 / the rank of their own body; 0 for one not among the first `evaluation.k`."""
+    from dupq.encoders.encode import encode
+    from dupq.neighbours.embeddings import Embeddings
+    from dupq.neighbours.search import top_k
+
+    rows = settings.encode.batch_size
+    titles, bodies = (encode(network, texts, rows) for texts in apart)
+    numbers = np.arange(len(apart.bodies))
+    queries = Embeddings(2 * numbers[: len(apart.titles)], *titles)  # no text is its own neighbour, so other keys
+    found = top_k(queries, [Embeddings(2 * numbers + 1, *bodies)], settings.evaluation.k, network.measure)
+    return float((1 / found.ranks[found.neighbours == found.queries + 1]).sum() / len(apart.titles))
 
 
 def development_map(network: "Encoder", sequences: Mapping[int, np.ndarray], known: Known, settings: Settings) -> float:
-    """The first of these alone."""
+    """MAP on development questions, between 0 and 1; `sequences` are token ids by key."""
     return _map(*_ranker(network, sequences, known, settings), known.split, settings)
 
 

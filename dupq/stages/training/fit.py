@@ -29,7 +29,7 @@ from dupq.runs.training_layout import TrainingFiles
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.settings.training import TrainingSettings
-from dupq.stages.training import development
+from dupq.stages.training.development import Development, development_map, has_questions, set_apart
 from dupq.stages.training.prepare import (
     all_keys,
     negative_pool,
@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     from dupq.training.loop import Losses, Sequences
     from dupq.training.pairs import DistillationTargets, Pairs, Rankings
     from dupq.training.title_body import TitlesAndBodies
-
-FEWEST_DEVELOPMENT_QUESTIONS = 10
 
 
 def fit(files: TrainingFiles, sites: Sites, settings: Settings, workers: int) -> Report:
@@ -133,6 +131,7 @@ class _Task:
     positives: np.ndarray
     pool: np.ndarray
     titles: "TitlesAndBodies | None"  # where they are trained on
+    development: Development
     taught: "DistillationTargets | None"  # where there is a teacher
     worker: tuple[int, int]
     is_watched: bool
@@ -201,6 +200,9 @@ def _task(loop_config: dict[str, Any], worker: tuple[int, int]) -> _Task:
     sequences = read_examples(files, vocabulary, settings)
     titles = read_titles_and_bodies(files, vocabulary, settings) if settings.title_body.epochs else None
     known = read_known(files, sites, all_keys(files.texts), settings.training)
+    apart = None
+    if titles is not None and not has_questions(known):
+        titles, apart = set_apart(titles, settings)
     return _Task(
         files,
         settings,
@@ -210,6 +212,7 @@ def _task(loop_config: dict[str, Any], worker: tuple[int, int]) -> _Task:
         positives(known.links, known.split, settings.training).pairs,
         negative_pool(np.array(list(sequences), np.int64), known.split, settings.training),
         titles,
+        Development(known, sequences, apart, settings),
         read_targets(files) if settings.teacher.encoder else None,
         worker,
         loop_config["is_watched"],
@@ -235,6 +238,7 @@ def _one_epoch(
     from dupq.training.loop import Losses, train_epoch
 
     settings, epoch, device = task.settings, len(progress.curve) + 1, network.words.weight.device
+    development = task.development
     phase = _phase(task, network, progress, epoch)
     seed_dropout(settings.training.seed, epoch, task.worker[0])
     losses = Losses(np.zeros(0), np.zeros(0, np.int64))
@@ -243,10 +247,10 @@ def _one_epoch(
             group["lr"] = phase.settings.learning_rate
         watch = _watch(task, epoch, -(-len(phase.examples.left) // phase.settings.batch_size))
         losses = train_epoch(network, optimizer, *phase[:3], task.worker, watch, phase.rates)
-    names, is_measured = development.measures(settings.training), _is_measurable(task)
+    names, is_measured = development.names, development.can_tell
     found = np.zeros(len(names))
     if task.worker[0] == 0 and is_measured:
-        by_name = development.measure(network, task.sequences, task.known, settings)
+        by_name = development.measure(network)
         found = np.array([by_name[name] for name in names])
     values = collectives.from_first(found, device).tolist() if is_measured else [None] * len(names)
     measured = dict(zip(names, values, strict=True))
@@ -255,11 +259,13 @@ def _one_epoch(
     row: Epoch = {
         "epoch": epoch,
         "loss": losses.mean,
-        "development_map": measured["development_map"],
+        "development_map": measured.get("development_map"),
         "examples": len(phase.examples.left),
     }
     if "development_accuracy" in measured:
         row["development_accuracy"] = measured["development_accuracy"]
+    if "development_body_map" in measured:
+        row["development_body_map"] = measured["development_body_map"]
     progress.curve.append(row)
 
 
@@ -359,7 +365,7 @@ def _watch(task: _Task, epoch: int, steps: int) -> Callable[["Losses"], None]:
 def _log(files: TrainingFiles, epoch: int, losses: "Losses", measured: dict[str, float | None]) -> None:
     from dupq.training.tensorboard import epoch_scalars, event_file, file_name
 
-    content = event_file(epoch_scalars(epoch, losses, **measured))
+    content = event_file(epoch_scalars(epoch, losses, measured))
     storage.write_bytes(storage.join(files.tensorboard, file_name(epoch)), content)
 
 
@@ -368,12 +374,7 @@ def _finish(task: _Task, network: "Encoder", checkpoints: "Checkpoints", progres
     from dupq.encoders.saved import weights
 
     checkpoints.restore_best(network, progress)
-    tuned_by = functools.partial(development.development_map, network, task.sequences, task.known, task.settings)
-    network.tune(tuned_by if _is_measurable(task) else None)
+    tuned_by = functools.partial(development_map, network, task.sequences, task.known, task.settings)
+    network.tune(tuned_by if has_questions(task.known) else None)
     storage.write_bytes(task.files.weights, weights(network))
     storage.write_json(task.files.curve, progress.curve)
-
-
-def _is_measurable(task: _Task) -> bool:
-    """Whether there are enough development questions to tell one epoch from another; else the last one is kept."""
-    return len(task.known.split.questions_of("development")) >= FEWEST_DEVELOPMENT_QUESTIONS

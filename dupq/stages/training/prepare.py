@@ -30,7 +30,7 @@ from dupq.runs.training_layout import TrainingFiles
 from dupq.settings.config import Settings
 from dupq.settings.training import TrainingSettings
 from dupq.tables import TEXTS
-from dupq.text.keys import ID_BITS, Sites
+from dupq.text.keys import Sites
 from dupq.text.normalisation import Normaliser
 from dupq.text.questions import token_ids
 from dupq.text.vocabulary import Vocabulary
@@ -39,6 +39,7 @@ from dupq.training.pairs import positives
 if TYPE_CHECKING:
     from dupq.training.title_body import TitlesAndBodies
 
+SETS, PAIRS_TO_TRAIN_ON = "sets of known duplicates", "pairs of known duplicates to train on"  # counts of `prepare`
 _PAIRS = pa.schema([("left", pa.int64()), ("right", pa.int64()), ("duplicates", pa.bool_())])
 
 
@@ -146,9 +147,10 @@ def _prepare(files: TrainingFiles, site_names: list[str], settings: Settings) ->
     keys = all_keys(files.texts)
     known = read_known(files, sites, keys, settings.training)
     trained_on = positives(known.links, known.split, settings.training)
+    sets = len(np.unique(known.split.sets))
     if not len(trained_on.pairs) and not learns_without_links(settings):
         raise DupqError(
-            f"links: {len(np.unique(known.split.sets))} sets of known duplicates with their questions in the archive; "
+            f"links: {sets} sets of known duplicates with their questions in the archive; "
             f"this encoder learns from nothing else and needs at least {FEWEST_SETS}. Add sites with more duplicate "
             "links, or take a preset that learns from titles and bodies too, such as dupq"
         )
@@ -169,6 +171,8 @@ def _prepare(files: TrainingFiles, site_names: list[str], settings: Settings) ->
     return {
         "rows_in": len(keys),
         "rows_out": len(vectors.words),
+        SETS: sets,
+        PAIRS_TO_TRAIN_ON: len(trained_on.pairs),
         "cap: questions over word_vectors.sentences": max(0, len(keys) - most) if most else 0,
         "cap: pairs over training.set_pairs": trained_on.over_set_pairs,
         "cap: pairs over training.pairs": trained_on.over_pairs,
@@ -225,7 +229,7 @@ def read_titles_and_bodies(files: TrainingFiles, vocabulary: Vocabulary, setting
     from dupq.training.title_body import TitlesAndBodies
 
     keys = chosen(all_keys(files.texts), settings.title_body.questions)
-    sites: list[np.ndarray] = []
+    read: list[np.ndarray] = []
     titles: list[np.ndarray] = []
     bodies: list[np.ndarray] = []
     for file in storage.list_files(files.texts, ".parquet"):
@@ -234,7 +238,7 @@ def read_titles_and_bodies(files: TrainingFiles, vocabulary: Vocabulary, setting
         table = table.filter(has_both)
         rows = zip(table["title"].to_pylist(), table["text"].to_pylist(), strict=True)
         rests = pa.chunked_array([[text[len(title) + 1 :] for title, text in rows]], pa.string())
-        sites.append(table["key"].to_numpy() >> ID_BITS)
+        read.append(table["key"].to_numpy())
         for found, texts in ((titles, table["title"]), (bodies, rests)):
             found += vocabulary.sequences(texts, settings.encoder.maximum_tokens)[0]
-    return TitlesAndBodies(np.concatenate(sites), titles, bodies)
+    return TitlesAndBodies(np.concatenate(read), titles, bodies)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from dupq import storage
 from dupq.repeating import repeating
+from dupq.report import learning_curve
 from dupq.runs import log
 
 if TYPE_CHECKING:
@@ -58,15 +59,14 @@ def _print_epochs(uri: str, told: int) -> int:
 
 
 def _measured(row: "Epoch", curve: list["Epoch"]) -> str:
-    from dupq.training.checkpoints import measured
+    from dupq.training.checkpoints import measured, measured_by
 
-    found = measured(row)
-    if found is None:
+    found, name = measured(row), measured_by(row)
+    if found is None or name is None:
         return ""
     before = [measured(other) or 0.0 for other in curve if other["epoch"] < row["epoch"]]
     mark = "  best so far" if found > max(before, default=-1.0) else ""
-    name = "accuracy" if "development_accuracy" in row else "MAP"
-    return f"  development {name} {found:.3f}{mark}"
+    return f"  {learning_curve.NAMES[name]} {found:.3f}{mark}"
 
 
 def _print_progress(uri: str) -> None:

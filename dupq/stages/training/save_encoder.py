@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from dupq import storage
-from dupq.encoders.description import FILES, FITNESS_QUESTIONS, SPLIT, read_description
+from dupq.encoders.description import FILES, FITNESS_QUESTIONS, PARTS, SPLIT, read_description
 from dupq.evaluation.known_duplicates import chosen
 from dupq.evaluation.measures import best_accuracy
 from dupq.execution.tasks import Report, run_tasks
@@ -20,7 +20,7 @@ from dupq.links.split import Split
 from dupq.report import learning_curve
 from dupq.runs.training_layout import TrainingFiles
 from dupq.settings.config import Settings
-from dupq.stages.training.development import scored_pairs
+from dupq.stages.training.development import FEWEST_QUESTIONS, FEWEST_TITLES, scored_pairs
 from dupq.stages.training.prepare import all_keys, read_known, texts_among
 from dupq.text.keys import Sites
 
@@ -43,6 +43,7 @@ def _save(files: TrainingFiles, site_names: list[str], settings: Settings, run_i
     from dupq.encoders.reader import Reader
     from dupq.encoders.saved import SavedEncoder, read_weights, save
     from dupq.text.vocabulary import Vocabulary
+    from dupq.training.checkpoints import Progress, measured_by
 
     torch.set_num_threads(1)
     sites = Sites(site_names)
@@ -56,17 +57,43 @@ def _save(files: TrainingFiles, site_names: list[str], settings: Settings, run_i
     known = read_known(files, sites, keys, settings.training)
     found = fitness(reader, _texts(files, chosen(keys, FITNESS_QUESTIONS)))
     threshold, accuracy = _pair_threshold(files, reader, keys, known)
+    curve = storage.read_json(files.curve)
     metrics = {
         "archive_questions": len(keys),
+        "known_duplicates": {part: len(known.split.questions_of(part)) for part in PARTS},  # questions
         "development_queries": len(known.split.questions_of("development")),
         "development_pair_accuracy": accuracy,
-        "learning_curve": storage.read_json(files.curve),
+        "best_epoch": Progress(curve).best,
+        "best_epoch_by": measured_by(curve[-1]),
+        "not_measured": not_measured(known.split, measured_by(curve[-1])),
+        "learning_curve": curve,
     }
     _write_split(files.encoder, known.split, known.wrong, sites)
     save(files.encoder, SavedEncoder(network, vocabulary, settings, threshold, found, metrics), run_id)
-    picture = learning_curve.picture(storage.read_json(files.curve))
+    picture = learning_curve.picture(curve)
     storage.write_bytes(storage.join(files.encoder, PICTURE), picture.encode())
     return {"rows_in": len(keys), "rows_out": 1}
+
+
+def not_measured(split: Split, best_epoch_by: str | None) -> dict[str, str]:
+    """Why what is null of an encoder's measures could not be measured, by the name of the measure."""
+    found: dict[str, str] = {}
+    counts = {part: len(split.questions_of(part)) for part in PARTS}
+    if not counts["development"]:
+        reason = "no question with a known duplicate to choose a threshold on"
+        found |= dict.fromkeys(("pair_threshold", "development_pair_accuracy"), reason)
+    if counts["development"] < FEWEST_QUESTIONS:
+        found["development_map"] = (
+            f"{counts['development']} development questions with known duplicates; {FEWEST_QUESTIONS} are needed"
+        )
+    if best_epoch_by is None:
+        found["best_epoch_by"] = (
+            f"the last epoch is kept: neither {FEWEST_QUESTIONS} development questions nor {FEWEST_TITLES} titles with "
+            "bodies to set apart"
+        )
+    if not counts["test"]:
+        found["test"] = "no known duplicates were kept for tests: what the encoder finds is not known"
+    return found
 
 
 def _texts(files: TrainingFiles, keys: np.ndarray) -> pa.Table:

@@ -1,0 +1,176 @@
+"""The sample archive without a known duplicate, from its dump to a run."""
+
+import logging
+from pathlib import Path
+from typing import NamedTuple
+
+import py7zr
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from inline import without_ray
+
+from dupq import storage
+from dupq.encoders.description import Description, encoder_at, read_description
+from dupq.encoders.kinds import presets_without_links
+from dupq.errors import SettingError
+from dupq.pipelines.dedup import DedupJob, dedup
+from dupq.pipelines.from_dump import FromDumpJob, from_dump
+from dupq.pipelines.train import TrainingJob, train
+from dupq.report.summary import summary
+from dupq.runs.writer import Run
+from dupq.sample.archive import write_sample
+from dupq.settings import config
+from dupq.training.checkpoints import Checkpoints
+
+QUESTIONS = 600
+QUICK = (
+    "title_body.epochs=3",
+    "title_body.batch_size=90",
+    "title_body.development_share=0.1",
+    "word_vectors.dimensions=20",
+)
+
+
+class Archive(NamedTuple):
+    questions: str
+    links: str
+    encoder: str
+    run: Run
+    said: list[str]
+
+
+class Kept(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
+
+
+@pytest.fixture(scope="module")
+@without_ray()
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Archive:
+    """From the sample's dump without PostLinks.xml, by `from_dump`."""
+    folder, kept = tmp_path_factory.mktemp("unlinked"), Kept()
+    with py7zr.SevenZipFile(write_sample(folder / "packed", QUESTIONS).archive) as packed:
+        packed.extractall(folder / "dump")
+    (links,) = (folder / "dump").rglob("PostLinks.xml")
+    links.unlink()
+    logger = logging.getLogger("dupq.pipelines.train")
+    logger.addHandler(kept)
+    try:
+        run = from_dump(FromDumpJob((str(links.parent),), str(folder / "out"), assignments=QUICK))
+    finally:
+        logger.removeHandler(kept)
+    out = folder / "out"
+    return Archive(f"{out}/questions", f"{out}/links", f"{out}/encoder", run, kept.messages)
+
+
+def trained(archive: Archive, output: Path, links: str | None = None, *more: str) -> Description:
+    train(TrainingJob(archive.questions, links, str(output), assignments=(*QUICK, *more)))
+    return read_description(str(output))
+
+
+def same(one: Description, other: Description) -> bool:
+    """Of another run, but the same in all else."""
+    return {**one, "run_id": ""} == {**other, "run_id": ""}
+
+
+def test_titles_that_training_does_not_read_choose_the_epoch(archive: Archive) -> None:
+    metrics = read_description(archive.encoder)["metrics"]
+    found = [row["development_body_map"] for row in metrics["learning_curve"]]
+    assert len(found) == 3
+    assert all(0 < value <= 1 for value in found)
+    assert metrics["best_epoch"] == 1 + found.index(max(found))
+    assert metrics["best_epoch_by"] == "development_body_map"
+    assert [row["development_map"] for row in metrics["learning_curve"]] == [None] * 3
+    assert "the best is epoch" in storage.read_bytes(f"{encoder_at(archive.encoder)}/learning_curve.svg").decode()
+    assert {row["examples"] for row in metrics["learning_curve"]} == {598 - 59}  # two questions have no body
+
+
+def test_an_encoder_says_what_it_cannot_tell_and_its_training_what_is_left_out(archive: Archive) -> None:
+    description = read_description(archive.encoder)
+    metrics = description["metrics"]
+    assert description["pair_threshold"] is None
+    assert metrics["known_duplicates"] == {"train": 0, "development": 0, "test": 0}
+    assert metrics["development_pair_accuracy"] is None
+    reasons = metrics["not_measured"]
+    assert reasons.keys() == {"pair_threshold", "development_pair_accuracy", "development_map", "test"}
+    assert reasons["development_map"] == "0 development questions with known duplicates; 10 are needed"
+    (said,) = archive.said
+    assert said.startswith("0 sets of known duplicates, and 3 at least are needed to learn from them: that phase is")
+
+
+def test_a_run_goes_by_the_prior_and_says_so(archive: Archive) -> None:
+    metrics = storage.read_json(archive.run.path("metrics.json"))
+    assert metrics["calibration"]["development_sets"] == metrics["calibration"]["own_share"] == 0
+    assert metrics["not_measured"].keys() == {"known_duplicates", "links", "calibration"}
+    assert pq.read_table(archive.run.path("clusters")).num_rows == QUESTIONS
+    page = storage.read_bytes(archive.run.path("report.html")).decode()
+    assert "What this run cannot tell" in page
+    assert all(reason in page for reason in metrics["not_measured"].values())
+    said = summary(archive.run.uri)
+    assert "sites alone: no known duplicates of this archive to weigh" in said
+    assert "known duplicates  not measured: no known duplicate has both questions" in said
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_table_without_duplicates_gives_the_encoder_of_none(archive: Archive, tmp_path: Path) -> None:
+    """The fixture's is of a table of no rows."""
+    (place,) = Path(archive.links).rglob("*.parquet")
+    assert pq.read_metadata(place).num_rows == 0
+    ids = pq.read_table(archive.questions)["question_id"].to_pylist()
+    row = {"link_id": 1, "question_id": ids[0], "related_id": ids[1], "link_type": "related"}
+    rows = pa.Table.from_pylist([row | {"creation_date": None}], schema=pq.read_schema(place))
+    related = tmp_path / "related" / place.parent.name / place.name
+    related.parent.mkdir(parents=True)
+    pq.write_table(rows, related)
+    before = read_description(archive.encoder)
+    for number, links in enumerate((None, str(tmp_path / "related"))):
+        assert same(trained(archive, tmp_path / str(number), links), before), links
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_training_that_is_cut_off_goes_on_and_one_that_ended_is_not_done_again(
+    archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save, saved = Checkpoints.save, []
+
+    def cut_off(*arguments: object) -> None:
+        save(*arguments)
+        saved.append(0)
+        if len(saved) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Checkpoints, "save", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        trained(archive, tmp_path)
+    whole = trained(archive, tmp_path)
+    assert len(saved) == 3
+    assert same(whole, read_description(archive.encoder))
+    assert trained(archive, tmp_path) == whole
+    assert len(saved) == 3
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_run_builds_on_an_earlier_one(archive: Archive, tmp_path: Path) -> None:
+    run = dedup(DedupJob(archive.questions, archive.encoder, str(tmp_path), previous=archive.run.uri))
+    clusters = [pq.read_table(one.path("clusters")) for one in (archive.run, run)]
+    assert clusters[0].equals(clusters[1])
+    assert storage.read_json(run.path("metrics.json"))["drift"]["questions_of_clusters_changed"] == 0
+
+
+@pytest.mark.parametrize("preset", config.preset_names())
+def test_presets_that_learn_from_duplicates_only_are_refused_in_one_line(
+    preset: str, archive: Archive, tmp_path: Path
+) -> None:
+    papers = ("bogdanova", "dos-santos", "mappsent", "othman")
+    assert (preset not in presets_without_links()) == preset.startswith(papers)
+    if preset in presets_without_links():
+        return
+    for links, missing in ((None, "neither --links nor --pairs"), (archive.links, "no links in the tables")):
+        with pytest.raises(SettingError, match=rf"{missing}: preset {preset} learns from .*presets .* dupq, ") as error:
+            TrainingJob(archive.questions, links, str(tmp_path), preset).check()
+        assert "\n" not in str(error.value)

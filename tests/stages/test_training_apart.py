@@ -1,0 +1,75 @@
+"""What epochs are measured by where there are no links."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dupq.encoders.build import build
+from dupq.settings import config
+from dupq.stages.training.development import FEWEST_TITLES, TitlesApart, body_map, set_apart
+from dupq.text.keys import ID_BITS
+from dupq.training.title_body import TitlesAndBodies
+
+WORDS = 40
+SETTINGS = config.load("dupq", ["title_body.development_share=0.25", "training.development_pool=120"])
+
+
+def texts(keys: list[int]) -> TitlesAndBodies:
+    """A title and a body of one word each, which tells the question."""
+    sides = [[np.array([sign * key], np.int64) for key in keys] for sign in (1, -1)]
+    return TitlesAndBodies(np.array(keys, np.int64), *sides)
+
+
+@given(st.sets(st.integers(1, 1 << ID_BITS), max_size=700), st.randoms(use_true_random=False))
+def test_a_share_of_the_questions_is_set_apart_whatever_their_order(found: set[int], dice: object) -> None:
+    keys = sorted(found)
+    shuffled = dice.sample(keys, len(keys))
+    kept, apart = set_apart(texts(keys), SETTINGS)
+    again, same = set_apart(texts(shuffled), SETTINGS)
+    assert sorted(again.keys.tolist()) == kept.keys.tolist()
+    if len(keys) // 4 < FEWEST_TITLES:
+        assert (apart, same) == (None, None)
+        assert kept.keys.tolist() == keys
+        return
+    asked = [int(title[0]) for title in apart.titles]
+    assert len(asked) == min(len(keys) // 4, 120)
+    assert sorted([*asked, *kept.keys.tolist()]) == keys
+    assert set(asked) == {int(title[0]) for title in same.titles}
+    assert [-int(body[0]) for body in apart.bodies[: len(asked)]] == asked
+    assert len({int(body[0]) for body in apart.bodies}) == min(len(keys), 120)
+    assert {int(title[0]) for title in kept.titles} == {-int(body[0]) for body in kept.bodies} == set(kept.keys)
+
+
+def test_questions_with_titles_alone_are_not_set_apart() -> None:
+    assert set_apart(texts([]), SETTINGS)[1] is None
+
+
+def slow_body_map(titles: np.ndarray, bodies: np.ndarray, k: int) -> float:
+    """The mean reciprocal rank of body i for title i, from all cosines; ties by number."""
+    total = 0.0
+    for number, title in enumerate(titles):
+        scores = [float(title @ body) for body in bodies]
+        rank = 1 + sum(score > scores[number] for score in scores)
+        rank += sum(score == scores[number] for score in scores[:number])
+        total += 1 / rank if rank <= k else 0.0
+    return total / len(titles)
+
+
+@pytest.mark.parametrize("k", [100, 3])
+def test_the_measure_of_titles_is_the_mean_reciprocal_rank_of_their_own_bodies(k: int) -> None:
+    generator = np.random.default_rng(1)
+    settings = SETTINGS.changed(evaluation=SETTINGS.evaluation.changed(k=k))
+    network = build(settings.encoder, generator.normal(size=(WORDS, 8)).astype(np.float32), 1)
+    network.prepare([np.arange(2, WORDS, dtype=np.int32)], [])
+    bodies = [generator.integers(2, WORDS, 6, dtype=np.int32) for _ in range(30)]
+    titles = [np.append(body[:2], generator.integers(2, WORDS, 2, dtype=np.int32)) for body in bodies[:12]]
+
+    def embedded(some: list[np.ndarray]) -> np.ndarray:
+        from dupq.encoders.encode import encode
+
+        return encode(network, some, 8).vectors.astype(np.float64)
+
+    expected = slow_body_map(embedded(titles), embedded(bodies), k)
+    assert 0.2 < expected < 1
+    assert body_map(network, TitlesApart(titles, bodies), settings) == pytest.approx(expected, abs=1e-12)
