@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dupq.text.keys import places_among
+
 EDGES = tuple(edge / 10 for edge in range(11))
 _LEAST_PROBABILITY = 1e-15  # log loss is infinite at 0
 
@@ -42,7 +44,7 @@ class Calibration(NamedTuple):
 
 def joined(links: np.ndarray, keys: np.ndarray, clusters: np.ndarray) -> np.ndarray:
     """Which of `links` (int64, (m, 2)) have both questions in one cluster: bool (m,)."""
-    places, is_there = _places(links, keys)
+    places, is_there = places_among(keys, links)
     if not len(keys):
         return links[:, 0] == links[:, 1]
     together = is_there.all(axis=1) & (clusters[places[:, 0]] == clusters[places[:, 1]])
@@ -143,19 +145,11 @@ def log_loss(probabilities: np.ndarray, labels: np.ndarray, weights: np.ndarray 
     return _ratio(float(np.sum(weight * costs)), float(np.sum(weight)))
 
 
-def _places(questions: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where each question is among `keys` (any place if it is not), and whether it is there."""
-    if not len(keys):
-        return np.zeros(questions.shape, np.int64), np.zeros(questions.shape, np.bool_)
-    places = np.minimum(np.searchsorted(keys, questions), len(keys) - 1)
-    return places, keys[places] == questions
-
-
 def _overlaps(
     reference_keys: np.ndarray, reference_sets: np.ndarray, keys: np.ndarray, clusters: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """For each reference question the sizes (int64, (n,)) of its cluster, of its set and of what is in both."""
-    places, is_there = _places(reference_keys, keys)
+    places, is_there = places_among(keys, reference_keys)
     _, own = np.unique(clusters, return_inverse=True)  # labels may be any numbers: lone questions get new ones
     cluster_of = len(keys) + np.arange(len(reference_keys))
     cluster_of[is_there] = own[places[is_there]]

@@ -6,6 +6,7 @@ import numpy as np
 from scipy import sparse
 
 from dupq.kernel_cache import numba as nb
+from dupq.text.keys import places_among
 
 # From the products of a query, given by its row, with all texts ((n,) float64, not to be changed) to scores ((n,))
 Finish = Callable[[np.ndarray, int], np.ndarray]
@@ -13,10 +14,8 @@ Finish = Callable[[np.ndarray, int], np.ndarray]
 
 def columns_of(hashes: np.ndarray, terms: np.ndarray) -> np.ndarray:
     """Where each of `hashes` (uint64) is among `terms` (uint64, ascending); -1 where it is not (int64)."""
-    if not len(terms):
-        return np.full(len(hashes), -1)
-    places = np.minimum(np.searchsorted(terms, hashes), len(terms) - 1)
-    return np.where(terms[places] == hashes, places, -1)
+    places, are_there = places_among(terms, hashes)
+    return np.where(are_there, places, -1)
 
 
 def matrix(columns: np.ndarray, values: np.ndarray, offsets: np.ndarray, width: int) -> sparse.csr_array:

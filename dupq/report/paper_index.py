@@ -5,10 +5,12 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from dupq import storage
+from dupq.json_files import read_as
 from dupq.report.paper_pages import LEAD, QUICK, TABLES_FOLDER, Page, Section, write_page
 from dupq.report.papers import Line
 from dupq.tables import PAPER_RESULTS
 
+_REMEDY = "delete the file, and run its table again"
 _CLAIMED = ["Claim", "Data", "Here", "p", "Figures", "Why not"]
 _ABOUT_CLAIMS = (
     "What the papers say of it, and what we measured. p is that of a paired randomisation test between the two systems "
@@ -22,9 +24,7 @@ def write_index(folder: str, is_quick: bool, remarks: Sequence[str] = ()) -> Non
     So the tables of earlier runs stay beside those of this one. `remarks` are of this run.
     """
     files = storage.list_files(storage.join(folder, TABLES_FOLDER), ".json")
-    pages: dict[str, Page] = {
-        storage.name(file.uri).removesuffix(".json"): storage.read_json(file.uri) for file in files
-    }
+    pages = {storage.name(file.uri).removesuffix(".json"): read_as(file.uri, Page, _REMEDY) for file in files}
     rows = [row for page in pages.values() for row in page["rows"]]
     table = pa.Table.from_pylist(rows, schema=PAPER_RESULTS)
     storage.write_table(storage.join(folder, "results.parquet"), table, PAPER_RESULTS)

@@ -72,7 +72,7 @@ def held(folder: str, name: str = "") -> Iterator[Lease]:
     """The lease on what is made in `folder`, called `name` in errors. Raises LeaseError if another job holds it."""
     lease = _take(folder, name or folder)
     try:
-        with repeating(lambda: _beat(lease), BEAT_SECONDS):
+        with repeating(lease.beat, BEAT_SECONDS):
             yield lease
     finally:
         _ours.discard(lease.place)
@@ -123,11 +123,6 @@ def _check_over(name: str, place: str) -> None:
             f"{holder['since']}, last seen {holder['seen']}; wait for its end, or if it is dead, until "
             f"{(seen + LIFE).isoformat(timespec='seconds')}"
         )
-
-
-def _beat(lease: Lease) -> None:
-    with contextlib.suppress(DupqError):  # a storage that is away for a while; the next beat tries again
-        lease.beat()
 
 
 def _newest(folder: str) -> str | None:

@@ -25,7 +25,7 @@ from dupq.runs.layout import RunLayout
 from dupq.runs.stage_records import is_intact
 from dupq.settings.text import TextSettings
 from dupq.tables import CONTENTS, TEXTS
-from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites
+from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites, places_among
 
 _log = logging.getLogger(__name__)
 _AT_A_TIME = 16  # footers that are read; on S3 each waits for the network
@@ -77,8 +77,8 @@ class Contents(NamedTuple):
         """Whether each of the questions `ids` is here with the same hash (bool)."""
         if not len(self.ids):
             return np.zeros(len(ids), bool)
-        places = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
-        return (self.ids[places] == ids) & (self.hashes[places] == hashes).all(axis=1)
+        places, are_here = places_among(self.ids, ids)
+        return are_here & (self.hashes[places] == hashes).all(axis=1)
 
 
 def texts_made_as(settings: TextSettings) -> dict[str, object]:

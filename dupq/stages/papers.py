@@ -61,7 +61,8 @@ def measure_parts(parts: Sequence[Part], work: Work) -> None:
     missing = [part for place, part in wanted.items() if finished(place) is None]
     encoders = [part for part in missing if part.system.startswith(PRESET)]
     vectors = {_place(source_of(part).text_of, _settings(part, work), work): part for part in encoders}
-    run_tasks("word vectors", _learn, [(part, work) for part in vectors.values()], names=_names(vectors.values()))
+    unlearned = [part for place, part in vectors.items() if finished(place) is None]
+    run_tasks("word vectors", _learn, [(part, work) for part in unlearned], names=_names(unlearned))
     run_tasks("experiments", _measure, [(part, work) for part in missing], names=_names(missing))
 
 

@@ -299,11 +299,15 @@ def test_no_more_pairs_are_held_than_there_is_room_for(files: int, monkeypatch: 
     assert survey.steps()["left_out"] == sum(10 <= step < survey.first for step in steps)
 
 
-def test_a_run_with_too_many_pairs_at_every_step_has_no_slider(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_with_too_many_pairs_at_every_step_has_no_slider_and_holds_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(thresholds, "PAIRS", 2)
     rows = random_pairs(0)
     assert sum(row["joined"] for row in rows) > 2
     assert survey(rows) is None
+    counted = thresholds._Survey(Sites([CS]), None)
+    for row in rows:
+        counted.add(pa.Table.from_pylist([row], tables.PAIRS), "pairs")
+        assert sum(len(own) for _, own in counted._pieces) <= 2
 
 
 @pytest.mark.parametrize(("own", "said"), [(0.8, "begins at the step at or below"), (0.05, "is below the slider")])

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from dupq.errors import DupqError
 from dupq.evaluation.papers.orders import Claim
 from dupq.evaluation.papers.rows import QUOTED, Row, Table
 from dupq.evaluation.significance import Interval, bootstrap_interval
@@ -149,6 +150,13 @@ def test_a_later_run_of_one_table_keeps_the_others_and_replaces_its_own(tmp_path
     index = (tmp_path / "index.md").read_text()
     assert "some-1.md" in index
     assert "not measured: some-3" in index
+
+
+def test_a_damaged_page_of_an_earlier_run_is_named_with_what_to_do(tmp_path: Path) -> None:
+    write_pages([measured()], str(tmp_path), is_quick=False)
+    (tmp_path / "tables" / "some-1.json").write_text('{"title": "Table 1"}')
+    with pytest.raises(DupqError, match=r"some-1\.json: 'rows' is missing; delete the file, and run its table again"):
+        write_index(str(tmp_path), is_quick=False)
 
 
 def test_intervals_are_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

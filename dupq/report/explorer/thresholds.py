@@ -81,7 +81,7 @@ class _Survey:
         probabilities = pairs["probability"].to_numpy()
         self._count(probabilities[is_encoders], pairs["known_link"].filter(pa.array(is_encoders)))
         steps = np.where(is_encoders, steps_of(probabilities), STEPS)  # STEPS: joins at any threshold
-        wanted = np.where(is_encoders, steps >= self.first, pairs["joined"].to_numpy())
+        wanted = (steps >= self.first) & (is_encoders | pairs["joined"].to_numpy())
         self._hold(pairs.filter(pa.array(wanted)), steps[wanted], place)
 
     def _count(self, probabilities: np.ndarray, known_link: pa.ChunkedArray) -> None:

@@ -38,7 +38,7 @@ from dupq.tables import (
     TEXTS,
     VERIFIED,
 )
-from dupq.text.keys import Sites, pair_codes
+from dupq.text.keys import Sites, pair_codes, places_among
 
 _LOWEST = np.iinfo(np.int64).min
 
@@ -198,9 +198,7 @@ def _clusters_of_shard(files: ClusterFiles, shard: Shard, site_names: list[str],
 
 
 def _cluster_columns(keys: np.ndarray, members: pa.Table, alone: np.ndarray, sites: Sites) -> Iterator[pa.Array]:
-    known = members["key"].to_numpy()
-    indices = np.minimum(np.searchsorted(known, keys), max(0, len(known) - 1))
-    inside = known[indices] == keys if len(known) else np.zeros(len(keys), bool)
+    indices, inside = places_among(members["key"].to_numpy(), keys)
 
     def of_members(column: str, otherwise: np.ndarray) -> np.ndarray:
         values = members[column].to_numpy()

@@ -30,7 +30,7 @@ from dupq.settings.dedup import ClusterSettings
 from dupq.shards import Shard
 from dupq.stages.terms import read_rarities, read_terms, words_of
 from dupq.tables import AROUND, KEY_PAIRS, LABELS, NODES, SCORED, TERMS
-from dupq.text.keys import Sites
+from dupq.text.keys import Sites, places_among
 
 _PAIRS_OF_GROUP = 2_000_000  # of components, before a group is closed
 _INSIDE = pa.schema([*KEY_PAIRS, SCORED.field("probability")])
@@ -102,7 +102,7 @@ def _inside_of_part(files: PartitionFiles, groups: int, part: int) -> Counts:
         nodes = storage.read_table(files.nodes, NODES)
         keys, owners = nodes["key"].to_numpy(), nodes["component"].to_numpy()
         table = storage.read_table(files.pairs.scored(part), SCORED, _INSIDE.names)
-        rows, known = zip(*(_rows(keys, table[side].to_numpy()) for side in ("left", "right")), strict=True)
+        rows, known = zip(*(places_among(keys, table[side].to_numpy()) for side in ("left", "right")), strict=True)
         inside = known[0] & known[1]
         inside[inside] = owners[rows[0][inside]] == owners[rows[1][inside]]
         columns = [table[name].to_numpy()[inside] for name in _INSIDE.names]
@@ -113,18 +113,10 @@ def _inside_of_part(files: PartitionFiles, groups: int, part: int) -> Counts:
     return skip_or(output, make) if groups else {}
 
 
-def _rows(keys: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The index of each wanted key among `keys` (sorted), and whether it is there."""
-    if not len(keys):
-        return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), bool)
-    rows = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    return rows, keys[rows] == wanted
-
-
 def _wanted(files: PartitionFiles, keys: np.ndarray, groups: int) -> list[np.ndarray]:
     """For each group the rows of `keys` that are in it, and in a component of three and more that is scored."""
     nodes = storage.read_table(files.nodes, NODES)
-    rows, known = _rows(nodes["key"].to_numpy(), keys)
+    rows, known = places_among(nodes["key"].to_numpy(), keys)
     known[known] = nodes["is_scored"].to_numpy()[rows[known]]
     mine = np.where(known, nodes["group"].to_numpy()[rows] if len(nodes) else -1, -1)
     return [np.flatnonzero(mine == group) for group in range(groups)]

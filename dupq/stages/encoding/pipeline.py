@@ -109,9 +109,8 @@ def _shown(places: list[Place]) -> Iterator[None]:
     shown = Progress("encode", len(places))
     folder, marks = storage.parent(places[0].output), {storage.name(mark_of(place.output)) for place in places}
 
-    def look() -> None:
-        with contextlib.suppress(DupqError):  # no file is written yet, or S3 is in trouble: the steps say so
-            shown.show(len(marks.intersection(storage.names_in(folder))))
+    def look() -> None:  # fails as long as no file is written
+        shown.show(len(marks.intersection(storage.names_in(folder))))
 
     with repeating(look, _SECONDS_BETWEEN):
         yield

@@ -12,7 +12,7 @@ from dupq.runs.layout import NeighbourFiles
 from dupq.stages.neighbours.plan import Plan, Span, read_plan
 from dupq.stages.neighbours.tables import SearchRequest, read_answered, read_nearest
 from dupq.tables import CHANGES
-from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites
+from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites, places_among
 
 _COLUMNS = ["site", "question_id", "fingerprint"]
 
@@ -80,7 +80,8 @@ def _are_listed(same: np.ndarray, previous: NeighbourFiles, request: SearchReque
     sites, are_listed = read_answered(previous.request)["sites_of_keys"], np.zeros(len(same), bool)
     for uri in lists:
         keys = to_sites(storage.read_table(uri, columns=["key"])["key"].to_numpy(), sites, request.sites)
-        are_listed[np.searchsorted(same, keys[np.isin(keys, same)])] = True
+        places, are_same = places_among(same, keys)
+        are_listed[places[are_same]] = True
     return are_listed
 
 
