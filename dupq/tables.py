@@ -20,37 +20,37 @@ _TIME = pa.timestamp("ms", tz="UTC")
 
 QUESTIONS = pa.schema(
     [
-        _required("question_id", pa.int64()),
-        _required("title", pa.string()),  # "" where the dump has none
-        _required("body_html", pa.string()),  # "" where the dump has none
-        _required("tags", pa.list_(pa.string())),
-        pa.field("creation_date", _TIME),  # null: the dump has none
-        pa.field("score", pa.int32()),
-        pa.field("view_count", pa.int64()),
-        pa.field("answer_count", pa.int32()),
-        pa.field("accepted_answer_id", pa.int64()),  # null: no accepted answer
-        pa.field("closed_date", _TIME),  # null: open
+        _required("question_id", pa.int64()),  # its id on the site
+        _required("title", pa.string()),  # plain text; "" where the dump has none
+        _required("body_html", pa.string()),  # HTML as its author wrote it; "" where the dump has none
+        _required("tags", pa.list_(pa.string())),  # may be empty
+        pa.field("creation_date", _TIME),  # when it was asked; null: the dump has none
+        pa.field("score", pa.int32()),  # votes for it less votes against it; null: the dump has none
+        pa.field("view_count", pa.int64()),  # how often it was read; null: the dump has none
+        pa.field("answer_count", pa.int32()),  # null: the dump has none
+        pa.field("accepted_answer_id", pa.int64()),  # the answer that its author accepted; null: none
+        pa.field("closed_date", _TIME),  # when it was closed; null: open
         pa.field("owner", pa.string()),  # the author's user id, or the name of a deleted author
-        pa.field("content_license", pa.string()),  # null: the dump names none
+        pa.field("content_license", pa.string()),  # such as CC BY-SA 4.0; null: the dump names none
     ]
 )
 
 ANSWERS = pa.schema(
     [
-        _required("answer_id", pa.int64()),
-        _required("question_id", pa.int64()),
-        _required("body_html", pa.string()),  # "" where the dump has none
-        pa.field("score", pa.int32()),
+        _required("answer_id", pa.int64()),  # its id on the site
+        _required("question_id", pa.int64()),  # what it answers
+        _required("body_html", pa.string()),  # HTML as its author wrote it; "" where the dump has none
+        pa.field("score", pa.int32()),  # votes for it less votes against it; null: the dump has none
         _required("is_accepted", pa.bool_()),  # by the author of the question, as far as that is in the dump
     ]
 )
 
 LINKS = pa.schema(
     [
-        _required("question_id", pa.int64()),
-        _required("related_id", pa.int64()),
+        _required("question_id", pa.int64()),  # that links; of a duplicate the one that was closed
+        _required("related_id", pa.int64()),  # that it links to; of a duplicate the original
         _required("link_type", pa.string()),  # duplicate, linked, or type-N for one the dumps do not document
-        pa.field("creation_date", _TIME),
+        pa.field("creation_date", _TIME),  # of the link; null: the dump has none
     ]
 )
 
@@ -58,44 +58,48 @@ REJECTS = pa.schema(
     [
         _required("source", pa.string()),  # the file, and the member inside an archive
         _required("position", pa.int64()),  # byte in the unpacked XML, line in a CSV, row in a Parquet file
-        _required("reason", pa.string()),
-        _required("excerpt", pa.string()),  # the first 200 characters
+        _required("reason", pa.string()),  # why it was rejected
+        _required("excerpt", pa.string()),  # the first 200 characters of the row
     ]
 )
 
 PAIRS = pa.schema(
     [
-        _required("site_left", pa.string()),
-        _required("question_id_left", pa.int64()),
-        _required("site_right", pa.string()),
-        _required("question_id_right", pa.int64()),
+        _required("site_left", pa.string()),  # of the question with the smaller key
+        _required("question_id_left", pa.int64()),  # its id
+        _required("site_right", pa.string()),  # of the other question
+        _required("question_id_right", pa.int64()),  # its id
         _required("source", pa.string()),  # exact, near_duplicate, encoder, or known_link: none of these, but linked
-        pa.field("jaccard", pa.float32()),  # of the shingle sets; null for source encoder
+        pa.field("jaccard", pa.float32()),  # Jaccard coefficient of the shingle sets; null for source encoder
         pa.field("similarity", pa.float32()),  # score of the embeddings by the encoder; null unless source is encoder
         # that they are duplicates, calibrated for this archive; 1 for exact and known_link, jaccard for near_duplicate
         _required("probability", pa.float32()),
         pa.field("rank", pa.int32()),  # 1 = nearest, the better of both directions; null beyond k or not encoder
-        pa.field("rank_left", pa.int32()),  # of the right question among the left one's nearest
-        pa.field("rank_right", pa.int32()),
+        pa.field("rank_left", pa.int32()),  # of the right question among the left one's nearest; null: not among them
+        pa.field("rank_right", pa.int32()),  # of the left question among the right one's nearest; null: not among them
         pa.field("title_overlap", pa.float32()),  # cosine of the titles' stems, weighed by rarity; encoder only
-        pa.field("text_overlap", pa.float32()),  # ... of title and body
-        pa.field("tag_overlap", pa.float32()),  # Jaccard coefficient; null also where neither has tags
+        pa.field("text_overlap", pa.float32()),  # the same of title and body; encoder only
+        pa.field(
+            "tag_overlap", pa.float32()
+        ),  # Jaccard coefficient of the tags; encoder only; null also where neither has tags
         _required("joined", pa.bool_()),  # whether both are in one cluster
-        pa.field("known_link", pa.bool_()),  # null: the run was given no links, or ignored them
+        pa.field(
+            "known_link", pa.bool_()
+        ),  # whether people linked them; null: the run was given no links, or ignored them
     ]
 )
 
 CLUSTERS = pa.schema(
     [
-        _required("site", pa.string()),
-        _required("question_id", pa.int64()),
+        _required("site", pa.string()),  # of the question
+        _required("question_id", pa.int64()),  # its id
         _required("cluster_id", pa.string()),  # stays from run to run with --previous: dupq/clusters/identity.py
-        _required("canonical_site", pa.string()),
-        _required("canonical_id", pa.int64()),
-        _required("is_canonical", pa.bool_()),
+        _required("canonical_site", pa.string()),  # of the question that the others of the cluster duplicate
+        _required("canonical_id", pa.int64()),  # its id
+        _required("is_canonical", pa.bool_()),  # whether this row is that question
         # what puts the canonical question before the next one (dupq/clusters/canonical.py); null: alone
         pa.field("canonical_reason", pa.string()),
-        _required("cluster_size", pa.int64()),
+        _required("cluster_size", pa.int64()),  # questions of the cluster; 1: alone
         _required("threshold", pa.float32()),  # the probability from which a pair may join
     ]
 )
@@ -103,20 +107,20 @@ CLUSTERS = pa.schema(
 # What became of clusters since the earlier run: new, gone, grown, shrunk, changed, merged or split.
 CHANGED_CLUSTERS = pa.schema(
     [
-        _required("kind", pa.string()),
-        pa.field("cluster_id", pa.string()),  # null: gone
-        pa.field("previous_cluster_id", pa.string()),  # null: new
-        _required("size", pa.int64()),
-        _required("previous_size", pa.int64()),
+        _required("kind", pa.string()),  # new, gone, grown, shrunk, changed, merged or split
+        pa.field("cluster_id", pa.string()),  # in this run; null: gone
+        pa.field("previous_cluster_id", pa.string()),  # in the earlier run; null: new
+        _required("size", pa.int64()),  # questions of it in this run
+        _required("previous_size", pa.int64()),  # and in the earlier one
         _required("shared", pa.int64()),  # questions in both
     ]
 )
 
 CLUSTER_STATS = pa.schema(
     [
-        _required("cluster_id", pa.string()),
-        _required("size", pa.int64()),
-        _required("edges", pa.int64()),
+        _required("cluster_id", pa.string()),  # as in clusters
+        _required("size", pa.int64()),  # questions
+        _required("edges", pa.int64()),  # joined pairs of it
         _required("density", pa.float32()),  # edges / (size * (size - 1) / 2)
         _required("weakest_link", pa.float32()),  # the lowest probability of its edges
         _required("bridges", pa.int64()),  # edges whose loss would split the cluster
@@ -132,14 +136,17 @@ def embeddings(dimensions: int, is_lexical: bool) -> pa.Schema:
     ids of its words, ascending, and their weights, of length 1 too. By the fingerprint (a hash of both; 0 for an empty
     text) a later run knows what has changed.
     """
-    bag = [_required("words", pa.list_(pa.int32())), _required("word_weights", pa.list_(EMBEDDING_TYPE))]
+    bag = [
+        _required("words", pa.list_(pa.int32())),  # ids of its words, ascending; only if the encoder has a lexical part
+        _required("word_weights", pa.list_(EMBEDDING_TYPE)),  # of these words, of length 1; likewise
+    ]
     return pa.schema(
         [
-            _required("site", pa.string()),
-            _required("question_id", pa.int64()),
-            _required("embedding", pa.list_(EMBEDDING_TYPE, dimensions)),
+            _required("site", pa.string()),  # of the question
+            _required("question_id", pa.int64()),  # its id
+            _required("embedding", pa.list_(EMBEDDING_TYPE, dimensions)),  # of length 1 if scored by cosine
             *(bag if is_lexical else []),
-            _required("fingerprint", pa.int64()),
+            _required("fingerprint", pa.int64()),  # a hash of both, by which a later run knows what changed; 0: no text
         ]
     )
 
@@ -397,19 +404,19 @@ EXAMPLE_QUERIES = pa.schema(
 
 PAPER_RESULTS = pa.schema(  # a figure of a paper's table a row (docs/papers.md)
     [
-        _required("table", pa.string()),
+        _required("table", pa.string()),  # its name, as in --table
         _required("data", pa.string()),  # the data set
-        _required("system", pa.string()),
-        _required("measure", pa.string()),
+        _required("system", pa.string()),  # what was measured
+        _required("measure", pa.string()),  # such as MAP@100
         pa.field("ours", pa.float64()),  # from 0 to 1; null: not computed here
-        pa.field("low", pa.float64()),  # of its 95 % interval
-        pa.field("high", pa.float64()),
+        pa.field("low", pa.float64()),  # lower end of its 95 % interval
+        pa.field("high", pa.float64()),  # upper end
         pa.field("paper_data", pa.string()),  # the paper's data set; null: it printed no such figure
-        pa.field("paper", pa.float64()),
+        pa.field("paper", pa.float64()),  # its figure, from 0 to 1
         pa.field("difference", pa.float64()),  # ours less the paper's
-        pa.field("training_pairs", pa.int64()),
-        pa.field("questions", pa.int64()),
-        pa.field("seconds", pa.float64()),
+        pa.field("training_pairs", pa.int64()),  # that the system learned from
+        pa.field("questions", pa.int64()),  # that it was measured on
+        pa.field("seconds", pa.float64()),  # that training and measuring took
     ]
 )
 

@@ -1,0 +1,69 @@
+"""Writes the pictures of the report in docs/pictures/, in a real browser, from the report of a run: `make pictures`.
+
+Needs Debian's chromium, and playwright and Pillow, which the test lock has.
+"""
+
+import io
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+from playwright.sync_api import sync_playwright
+
+PICTURES = Path(__file__).with_name("pictures")
+WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 400, "height": 860}
+_TELLING = {"Encoder", "Near duplicate", "Meaning"}  # evidence of the cluster that is shown open
+
+
+def main(report: str) -> None:
+    """Take all pictures of a report, a file."""
+    with sync_playwright() as started:
+        program = shutil.which("chromium") or shutil.which("chromium-browser")
+        browser = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        address = Path(report).absolute().as_uri()
+        _take(browser, address, "report-light.png", WIDE, "light", _cluster)
+        _take(browser, address, "report-dark.png", WIDE, "dark", _waterfall)
+        _take(browser, address, "report-narrow.png", NARROW, "light", _judging)
+        browser.close()
+
+
+def _take(browser: Any, address: str, name: str, size: dict[str, int], scheme: str, show: Any) -> None:
+    context = browser.new_context(viewport=size, color_scheme=scheme)
+    page = context.new_page()
+    page.goto(address)
+    page.wait_for_selector("html[data-ready]")
+    show(page)
+    shown = Image.open(io.BytesIO(page.screenshot()))
+    shown.quantize(256, dither=Image.Dither.NONE).save(PICTURES / name, optimize=True)  # a third of the bytes
+    context.close()
+
+
+def _cluster(page: Any) -> None:
+    """The list, and beside it a cluster of which the encoder and MinHash each found a part."""
+    items = page.locator("#cluster-list button.cluster")
+    for item in items.all():
+        if set(item.locator(".key").all_inner_texts()) >= _TELLING:
+            item.click()
+            break
+    _scroll_to(page, "#explore")
+
+
+def _waterfall(page: Any) -> None:
+    """Two questions of it side by side, and what their score is made of."""
+    _cluster(page)
+    _scroll_to(page, "#cluster .pairs, #cluster table")
+
+
+def _judging(page: Any) -> None:
+    """The sample to be judged."""
+    _scroll_to(page, "#judge")
+
+
+def _scroll_to(page: Any, what: str) -> None:
+    page.locator(what).first.evaluate("found => found.scrollIntoView()")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,51 @@
+"""What mkdocs needs besides docs/: pages from elsewhere in the repository, and the files that pages link to."""
+
+import logging
+import os
+import re
+from pathlib import Path, PurePosixPath
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[1]
+PAGES = {  # in the repository, and on the site
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "benchmarks/results/scale.md": "scale-runs.md",
+    "examples/cluster/README.md": "examples/cluster.md",
+    "examples/laptop/README.md": "examples/laptop.md",
+    "examples/one-big-machine/README.md": "examples/one-big-machine.md",
+}
+_LINK = re.compile(r"\]\((?!https?://|mailto:|#)([^)\s#]+)")
+_log = logging.getLogger("mkdocs.hooks.repository")  # below "mkdocs", so that --strict counts its warnings
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that are not in docs/."""
+    for source, place in PAGES.items():
+        files.append(File.generated(config, place, abs_src_path=str(ROOT / source)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Links as they are on the site; a file that is no page is copied to it, below files/."""
+    sources = {place: source for source, place in PAGES.items()}
+    source = sources.get(page.file.src_uri, f"docs/{page.file.src_uri}")
+
+    def on_site(link: re.Match[str]) -> str:
+        target = os.path.normpath(PurePosixPath(source).parent / link[1])
+        place = _place(target)
+        if not (ROOT / target).is_file():
+            _log.warning(f"{source}: '{link[1]}' is no file of the repository")
+        elif files.get_file_from_path(place) is None:
+            files.append(File.generated(config, place, abs_src_path=str(ROOT / target)))
+        return f"]({os.path.relpath(place, PurePosixPath(page.file.src_uri).parent)}"
+
+    return _LINK.sub(on_site, markdown)
+
+
+def _place(target: str) -> str:
+    """Where a file of the repository is on the site."""
+    return PAGES.get(target) or (target.removeprefix("docs/") if target.startswith("docs/") else f"files/{target}")
