@@ -6,7 +6,7 @@ PRESET ?= dupq
 JOB = .venv/bin/python
 PARALLEL = -n 2 --dist loadfile --no-loadscope-reorder # two processes of 4 GiB at most, each with a Ray of its own; a file stays in one
 
-.PHONY: help setup kernels dedup check test test-fast chaos audit lint docs lock clean
+.PHONY: help setup kernels dedup check test test-fast chaos audit lint docs pictures lock clean
 
 help:
 	@echo "make dedup [DUMP=path-to.7z-or-folder] [OUT=folder]   ingest, train, dedup and report"
@@ -16,7 +16,8 @@ help:
 	@echo "make chaos                                            disturb jobs at every moment, for hours; goes on where it was"
 	@echo "make audit                                            licences of what is installed, and known vulnerabilities"
 	@echo "make lint                                             ruff and mypy"
-	@echo "make docs                                             write docs/settings.md anew from the models"
+	@echo "make docs                                             the pages made from the code, and the site in out/site"
+	@echo "make pictures                                         the pictures of the report in docs/ (needs chromium)"
 	@echo "make lock                                             write the lock files anew (needs uv)"
 
 setup: .venv/ready
@@ -75,7 +76,15 @@ lint: .venv/ready
 	.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy && .venv/bin/lint-imports --no-logo
 
 docs: .venv/ready
-	.venv/bin/python docs/make_settings.py
+	$(JOB) docs/make_settings.py
+	$(JOB) docs/make_tables.py
+	$(JOB) docs/make_commands.py
+	NO_MKDOCS_2_WARNING=1 $(JOB) -m mkdocs build --strict
+	@echo "$(CURDIR)/out/site/index.html; its search needs a server: python -m http.server -d out/site"
+
+pictures: .venv/ready
+	$(MAKE) --no-print-directory dedup OUT=out/pictures
+	$(JOB) docs/make_pictures.py $$($(JOB) -c 'import dupq; print(dupq.open_run("out/pictures/runs").uri)')/report.html
 
 lock:
 	uv pip compile pyproject.toml --extra build --universal --python-version 3.11 --generate-hashes \

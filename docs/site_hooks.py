@@ -1,6 +1,5 @@
 """What mkdocs needs besides docs/: pages from elsewhere in the repository, and the files that pages link to."""
 
-import logging
 import os
 import re
 from pathlib import Path, PurePosixPath
@@ -19,7 +18,6 @@ PAGES = {  # in the repository, and on the site
     "examples/one-big-machine/README.md": "examples/one-big-machine.md",
 }
 _LINK = re.compile(r"\]\((?!https?://|mailto:|#)([^)\s#]+)")
-_log = logging.getLogger("mkdocs.hooks.repository")  # below "mkdocs", so that --strict counts its warnings
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -30,16 +28,14 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links as they are on the site; a file that is no page is copied to it, below files/."""
+    """Links as they are on the site; a file that is no page is copied to it, below files/. mkdocs warns of the dead."""
     sources = {place: source for source, place in PAGES.items()}
     source = sources.get(page.file.src_uri, f"docs/{page.file.src_uri}")
 
     def on_site(link: re.Match[str]) -> str:
         target = os.path.normpath(PurePosixPath(source).parent / link[1])
         place = _place(target)
-        if not (ROOT / target).is_file():
-            _log.warning(f"{source}: '{link[1]}' is no file of the repository")
-        elif files.get_file_from_path(place) is None:
+        if (ROOT / target).is_file() and files.get_file_from_path(place) is None:
             files.append(File.generated(config, place, abs_src_path=str(ROOT / target)))
         return f"]({os.path.relpath(place, PurePosixPath(page.file.src_uri).parent)}"
 

@@ -1,26 +1,74 @@
-"""The examples of docs/python.md run from top to bottom, and so does the reader of examples/."""
+"""Pages run from top to bottom beside a small run: their Python, and the commands of light jobs that read this run.
 
-import re
+So does the reader of examples/. What the other commands are held to: tests/test_shown_commands.py.
+"""
+
 import runpy
 from pathlib import Path
+from typing import Any
 
 import pytest
+from shown_commands import PAGES, ROOT, Command, blocks, commands_in, job_of
 
-ROOT = Path(__file__).parents[2]
-DOCS = ROOT / "docs" / "python.md"
+from dupq import storage
+from dupq.cli import main
+
+LIGHT = {"export", "plan", "prune", "report", "runs", "status"}  # need no Ray and take seconds
+RUN = "out/sample/runs"
 
 
-def test_the_examples_run(small_runs, monkeypatch: pytest.MonkeyPatch) -> None:
+def of_python(left: dict[str, Any]) -> None:
+    assert left["sure"].num_rows == len(left["same"])
+    assert left["stricter"].threshold >= left["looser"].threshold
+    assert left["vectors"].shape == (2, left["encoder"].dimensions)
+    assert left["found"].groups() == [[0, 1]]
+
+
+def of_export(left: dict[str, Any]) -> None:
+    members = left["graph"].number_of_nodes()
+    assert members == len(left["titles"].fetchall()) == len(left["largest"]) > 0
+
+
+CHECKS = {"docs/python.md": of_python, "docs/export.md": of_export}
+
+
+def shown(page: Path) -> list[str | Command]:
+    """The Python blocks of a page, and its commands that are run, in their order."""
+    found: list[str | Command] = []
+    for block in blocks(page.read_text()):
+        if block.language == "python":
+            found.append("\n".join(block.lines))
+        else:
+            found += [job for job in map(job_of, commands_in(block)) if job and _is_run(job)]
+    return found
+
+
+def _is_run(job: Command) -> bool:
+    is_about_the_run = any(argument.startswith(RUN) for argument in job.arguments)
+    return job.job in LIGHT and (is_about_the_run or (job.job == "plan" and "--rates" not in job.arguments))
+
+
+RUNNABLE = [page for page in PAGES if shown(page)]
+
+
+def test_the_pages_that_show_python_are_found() -> None:
+    pages = {str(page.relative_to(ROOT)) for page in RUNNABLE}
+    assert pages >= {"README.md", "docs/quick-start.md", "docs/guides/thresholds.md", "docs/scale.md", *CHECKS}
+
+
+@pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_runs_from_top_to_bottom(small_runs, page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(small_runs.folder).parents[1])
-    blocks = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
-    assert len(blocks) >= 8
-    names: dict = {}
-    for block in blocks:
-        exec(compile(block, str(DOCS), "exec"), names)
-    assert names["sure"].num_rows == len(names["same"])
-    assert names["stricter"].threshold >= names["looser"].threshold
-    assert names["vectors"].shape == (2, names["encoder"].dimensions)
-    assert names["found"].groups() == [[0, 1]]
+    left: dict[str, Any] = {}
+    for part in shown(page):
+        if isinstance(part, Command):
+            with pytest.raises(SystemExit) as ended:
+                main.main([part.job, *part.arguments])
+            assert ended.value.code == 0, part
+        else:
+            code = part.replace("RUN_ID", storage.name(small_runs.strict))
+            exec(compile(code, str(page), "exec"), left)
+    CHECKS.get(str(page.relative_to(ROOT)), bool)(left)
 
 
 def test_the_example_that_reads_a_run_prints_clusters_and_pairs(

@@ -1,0 +1,74 @@
+"""The site of the docs is built strictly, without a dead link or a page that has no place, and made pages are right."""
+
+import os
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dupq import tables
+from dupq.cli.main import JOBS
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_the_site_is_built_without_a_warning_and_loads_nothing_from_a_network(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    built = subprocess.run(command, cwd=ROOT, env=quiet, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stdout + built.stderr
+    pages = [page.read_text() for page in tmp_path.rglob("*.html")]
+    assert len(pages) > len(list(ROOT.glob("docs/**/*.md")))
+    loaded = [
+        address for page in pages for address in re.findall(r'<(?:script|img|link)[^>]+(?:src|href)="([^"]+)', page)
+    ]
+    assert len(loaded) > len(pages)
+    assert not [address for address in loaded if "//" in address]
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def test_links_of_pages_outside_of_docs_lead_somewhere(page: str) -> None:
+    for link, _, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)(#?)([^)\s]*)\)", (ROOT / page).read_text()):
+        target = ROOT / (link or page)
+        assert target.exists(), link
+        assert not anchor or anchor in _anchors(target), f"{link}#{anchor}"
+
+
+def _anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("name", ["tables", "commands"])
+def test_a_page_that_is_made_is_the_one_that_is_there(name: str) -> None:
+    made = runpy.run_path(str(ROOT / "docs" / f"make_{name}.py"))["page"]()
+    assert (ROOT / "docs" / f"{name}.md").read_text("utf-8") == made, "run make docs"
+
+
+def test_every_column_of_the_tables_says_what_it_is() -> None:
+    made = runpy.run_path(str(ROOT / "docs" / "make_tables.py"))
+    said = made["descriptions"](Path(tables.__file__).read_text())
+    assert not [
+        (shown.name, column) for shown in made["SHOWN"] for column in shown.schema.names if not said[shown.name][column]
+    ]
+
+
+def test_a_comment_is_that_behind_a_column_or_else_that_above_it() -> None:
+    source = """A = pa.schema([
+    _required("a", x),  # one
+    # two
+    # lines
+    pa.field("b", x),
+    pa.field("c", x),
+])
+"""
+    described = runpy.run_path(str(ROOT / "docs" / "make_tables.py"))["descriptions"](source)
+    assert described == {"A": {"a": "one", "b": "two lines", "c": ""}}
+
+
+def test_every_job_has_its_options_on_the_page_of_commands() -> None:
+    headings = re.findall(r"^## dupq (.+)$", (ROOT / "docs" / "commands.md").read_text(), re.MULTILINE)
+    assert headings == [name.replace("_", "-") for name in JOBS]
