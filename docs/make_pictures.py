@@ -36,7 +36,9 @@ def _take(browser: Any, address: str, name: str, size: dict[str, int], scheme: s
     page.wait_for_selector("html[data-ready]")
     show(page)
     shown = Image.open(io.BytesIO(page.screenshot()))
-    shown.quantize(256, dither=Image.Dither.NONE).save(PICTURES / name, optimize=True)  # a third of the bytes
+    shown.convert("RGB").quantize(256, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(
+        PICTURES / name, optimize=True
+    )
     context.close()
 
 
