@@ -1,0 +1,58 @@
+"""The figures of README and of the comparison with other tools are those of benchmarks/results/."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = ["README.md", "docs/comparison.md"]
+SYSTEMS = {
+    "BM25": "bm25",
+    "word shingles, Jaccard": "shingle_jaccard_1",
+    "dupq's default encoder": "dupq",
+    "`dupq`, the default": "dupq",
+    "dupq's, taught by MiniLM, which has read the archive": "dupq-distilled",
+    "`dupq-distilled`, taught by MiniLM": "dupq-distilled",
+    "… on questions that MiniLM has not read": "dupq-distilled on questions that the teacher has not read",
+}
+
+
+def figures_of(text: str, kind: str) -> Any:
+    """The figures that the page links to."""
+    (name,) = set(re.findall(rf"benchmarks/results/({kind}-[\d-]+\.json)", text))
+    return json.loads((ROOT / "benchmarks" / "results" / name).read_text())
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_encoders_reach_is_what_was_measured(page: str) -> None:
+    text = (ROOT / page).read_text()
+    measured = figures_of(text, "encoders")
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    shown = {row[0]: row[1:] for row in rows if row[0] in SYSTEMS}
+    assert len(shown) >= 3
+    for system, cells in shown.items():
+        for site, cell in zip(("travel", "cs", "quora"), cells, strict=False):
+            if cell.strip(" *|"):
+                found = measured[site][SYSTEMS[system]]
+                each = [found[name] * 100 for name in ("accuracy_at_1", "accuracy_at_10", "map")]
+                assert [float(part) for part in cell.strip("* ").split(" / ")] == pytest.approx(each, abs=0.06)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_speeds_are_what_was_measured(page: str) -> None:
+    text = (ROOT / page).read_text()
+    signatures, nearest, encoded = (figures_of(text, kind) for kind in ("near-duplicates", "neighbours", "encode-dupq"))
+    largest = nearest["runs"][2]
+    assert (largest["questions"], largest["dimensions"]) == (200_000, 300)
+    told = [
+        f"{signatures['us_a_text_ours']:.2f} µs",
+        f"datasketch {signatures['us_a_text_datasketch']:.0f} µs",
+        f"{largest['topk_s']:.1f} s",
+        f"{largest['vs_faiss_flat']:.1f} times",
+        f"{encoded['encoders']['dupq']['questions_per_second']:,.0f}",
+        f"{encoded['minilm']['questions_per_second']:.1f}",
+    ]
+    assert not [figure for figure in told if figure not in text]
