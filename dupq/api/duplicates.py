@@ -193,8 +193,9 @@ def _settings(given: TextEncoder | None, has_bodies: bool, language: str, k: int
     fields = "title+body" if has_bodies else "title"
     own = [f"text.language={language}", f"text.fields={fields}", f"neighbours.k={k}", "word_vectors.minimum_count=1"]
     # the encoder that ships with dupq needs no training here; it has English words only
-    learning = "title_body.epochs=0" if language == "english" else "word_vectors.algorithm=random"
-    return config.load("dupq", [*own, learning])
+    if language == "english":
+        return config.load("dupq", [*own, "title_body.epochs=0"])
+    return config.load("dupq", [*own, "word_vectors.algorithm=random", "title_body.epochs=12"])
 
 
 def _columns(texts: Any) -> tuple[list[str], list[str] | None]:

@@ -2,11 +2,13 @@
 
 import functools
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import torch
 
 from dupq.encoders.build import build
+from dupq.encoders.kinds import network_settings
 from dupq.encoders.packed import BASE, Start, unpack
 from dupq.encoders.protocol import Encoder
 from dupq.encoders.saved import load
@@ -39,13 +41,18 @@ def check_start(settings: Settings) -> None:
                 f"setting 'text.{part}' is {given!r}, but the encoder word_vectors.start={name} reads {there!r}; set "
                 "it alike, or train from nothing with word_vectors.algorithm=random"
             )
-    mine, theirs = (one.encoder.model_dump(exclude={"maximum_tokens", "dropout"}) for one in (settings, start))
+    mine, theirs = (_shape(one) for one in (settings, start))
     if mine != theirs or settings.word_vectors.hashed or start.word_vectors.hashed:
         described = ", ".join(f"encoder.{part}={value}" for part, value in theirs.items())
         raise SettingError(
             f"setting 'encoder': word_vectors.start={name} has {described} and no hashed words; set it alike, or "
             "train from nothing with word_vectors.algorithm=random"
         )
+
+
+def _shape(settings: Settings) -> dict[str, Any]:
+    """The settings of a network that its weights depend on."""
+    return network_settings(settings.encoder).model_dump(exclude={"maximum_tokens", "dropout"})
 
 
 def vectors_of(start: Start, words: list[str]) -> np.ndarray:

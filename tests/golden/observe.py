@@ -33,6 +33,7 @@ from dupq.runs import versions
 from dupq.runs.writer import Run
 from dupq.sample.archive import write_sample
 from dupq.settings import config
+from dupq.settings.encoder import EncoderSettings
 from dupq.text.normalisation import Normaliser
 from dupq.text.questions import texts_table, token_ids
 from dupq.text.vocabulary import Vocabulary
