@@ -1,7 +1,7 @@
 """Finding the duplicates in a list of texts, without files and without Ray: `dupq.find_duplicates`.
 
     texts      ──near_pairs──▶     verified pairs; one text represents its near duplicates
-    texts      ──learn──▶          an encoder, unless there is one
+    texts      ──learn──▶          the encoder that ships with dupq, with the rarities of these words
     embeddings ──all_pairs──▶      the k nearest of each, exactly
     neighbours ──scored_table──▶   pairs with a probability, by the prior that ships with dupq
     pairs      ──decide──▶         clusters
@@ -73,7 +73,7 @@ class Duplicates:
     clusters: TableView  # a row for each text
     threshold: float  # the probability from which a pair may join
     expected_precision: float  # of the encoder's pairs from there on
-    encoder: TextEncoder  # that was learned, or given
+    encoder: TextEncoder  # that was used
 
     def groups(self) -> list[list[int]]:
         """The clusters of two and more, as rows; the largest first."""
@@ -96,8 +96,9 @@ def find_duplicates(
     """The pairs and clusters of duplicates among some thousand texts.
 
     `texts` is a list or a column (pandas, Polars, Arrow) of titles, or a table (pandas, Polars, Arrow, or a dictionary
-    of columns) with the column `title` and, if there is one, `body` (plain text) or `body_html`. An encoder is
-    learned on them, unless a saved one is named, which then says how texts are read. Pairs may join from `threshold`
+    of columns) with the column `title` and, if there is one, `body` (plain text) or `body_html`. They are encoded by
+    the encoder that ships with dupq, which counts how rare their words are, unless a saved one is named, which then
+    says how texts are read; in another language than English one is learned on them. Pairs may join from `threshold`
     on, a probability, or if `precision` is given from where that is expected of them. The `k` nearest of each text are
     looked at; `language` is for the stems of words, unless an encoder is named. Raises DupqError for what is no text.
     """
@@ -190,8 +191,11 @@ def _settings(given: TextEncoder | None, has_bodies: bool, language: str, k: int
     if given is not None:
         return config.assign(given.reader.settings, [f"neighbours.k={k}"])
     fields = "title+body" if has_bodies else "title"
-    own = [f"text.language={language}", f"text.fields={fields}", "word_vectors.minimum_count=1"]
-    return config.load("dupq", [*own, f"neighbours.k={k}"])
+    own = [f"text.language={language}", f"text.fields={fields}", f"neighbours.k={k}", "word_vectors.minimum_count=1"]
+    # the encoder that ships with dupq needs no training here; it has English words only
+    if language == "english":
+        return config.load("dupq", [*own, "title_body.epochs=0"])
+    return config.load("dupq", [*own, "word_vectors.algorithm=random", "title_body.epochs=12"])
 
 
 def _columns(texts: Any) -> tuple[list[str], list[str] | None]:

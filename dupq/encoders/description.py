@@ -16,7 +16,7 @@ from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.text.keys import Sites
 
-FORMAT = 3
+FORMAT = 4
 FILES = ("encoder.json", "model.safetensors", "vocabulary.txt", "split.parquet")  # all that is read of an encoder
 PARTS = ("train", "development", "test")
 FITNESS_QUESTIONS = 1_000  # of an archive: the more there are, the harder a body is to find, so the same everywhere

@@ -51,6 +51,8 @@ class Encoder(nn.Module, abc.ABC):
     dimensions: int  # D
     kind: Kind = "cosine"  # of similarity of two dense vectors
     is_lexical: bool = False  # whether its embeddings have bags of words
+    of_archive: frozenset[str] = frozenset()  # names of weights that hold for one archive: another one's training
+    #   that starts from this encoder does not take them
 
     @abc.abstractmethod
     def forward(self, ids: torch.Tensor, lengths: torch.Tensor) -> Embedding:

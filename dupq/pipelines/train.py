@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from dupq import storage
 from dupq.encoders.description import FILES, encoder_at, read_description, read_settings
 from dupq.encoders.kinds import learns_without_links, network_settings, presets_without_links
+from dupq.encoders.packed import base_fingerprint
 from dupq.encoders.saved import load
 from dupq.errors import DupqError, SettingError
 from dupq.execution.tasks import Report
@@ -85,6 +86,8 @@ def training_settings(preset: str, assignments: tuple[str, ...], has_others: boo
         teacher = encoder_at(settings.teacher.encoder)
         read_settings(teacher)
         settings = settings.changed(teacher=settings.teacher.changed(encoder=teacher))
+    if settings.word_vectors.algorithm == "start":
+        settings = _with_start(settings)
     vectors = settings.word_vectors.file
     if not vectors:
         return settings
@@ -92,6 +95,17 @@ def training_settings(preset: str, assignments: tuple[str, ...], has_others: boo
         raise DupqError(f"word_vectors.file={vectors}: no such file")
     there = settings.word_vectors.changed(file=storage.absolute(vectors))
     return settings.changed(word_vectors=there)
+
+
+def _with_start(settings: Settings) -> Settings:
+    """With the place of the encoder that training goes on from; raises SettingError if it cannot."""
+    from dupq.training.start import check_start
+
+    vectors = settings.word_vectors
+    if vectors.start != "base":
+        settings = settings.changed(word_vectors=vectors.changed(start=encoder_at(vectors.start)))
+    check_start(settings)
+    return settings
 
 
 def _check_negatives(settings: TrainingSettings, has_labelled: bool) -> None:
@@ -113,11 +127,26 @@ def _tell_what_is_left_out(prepared: dict[str, int], settings: Settings) -> None
         )
 
 
+def _encoders_read(settings: Settings) -> list[str]:
+    """The saved encoders that training reads."""
+    vectors = settings.word_vectors
+    starts = [vectors.start] if vectors.algorithm == "start" and vectors.start != "base" else []
+    return starts + ([settings.teacher.encoder] if settings.teacher.encoder else [])
+
+
+def _start_fingerprint(settings: Settings) -> str | None:
+    """Names what the encoder that training goes on from holds, if there is one."""
+    vectors = settings.word_vectors
+    if vectors.algorithm != "start":
+        return None
+    return base_fingerprint() if vectors.start == "base" else read_description(vectors.start)["fingerprint"]
+
+
 def _unchanged(settings: Settings) -> Callable[[Report], Report]:
     """Passes a stage's report on; raises DupqError if a file of word vectors or the teacher has changed until then."""
     uris = [settings.word_vectors.file] if settings.word_vectors.file else []
-    if settings.teacher.encoder:
-        uris += [storage.join(encoder_at(settings.teacher.encoder), name) for name in FILES]
+    for encoder in _encoders_read(settings):
+        uris += [storage.join(encoder_at(encoder), name) for name in FILES]
     versions_then = {uri: storage.version(uri) for uri in uris}
 
     def check(report: Report) -> Report:
@@ -159,6 +188,7 @@ def train(job: TrainingJob, checked: Settings | None = None) -> writer.Run:
         "pairs": [file.checksum for file in pairs],
         "answers": [[shard.site, storage.checksum(shard.uri)] for shard in answers],
         "word_vectors": storage.checksum(vectors) if vectors else None,
+        "start": _start_fingerprint(settings),
         "teacher": read_description(settings.teacher.encoder)["fingerprint"] if settings.teacher.encoder else None,
     }
     run = writer.open_run(storage.join(output, "work"), inputs, made_from, settings, versions.TRAINING)

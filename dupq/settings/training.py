@@ -28,8 +28,13 @@ Negatives = Annotated[int, Field(ge=0, le=10_000)]
 class WordVectorSettings(Section):
     """gensim word2vec on the archive's own text, or vectors that are there already."""
 
-    algorithm: Literal["skip-gram", "cbow", "random", "teacher"] = Field(
-        "skip-gram", description="random: normal, of length 1 on average; teacher: its embeddings of single words."
+    algorithm: Literal["skip-gram", "cbow", "random", "teacher", "start"] = Field(
+        "skip-gram",
+        description="random: normal, of length 1 on average; teacher: its embeddings of single words; start: those of "
+        "an encoder that training goes on from, with its other weights.",
+    )
+    start: Annotated[str, BY_CONTENT] = Field(
+        "base", description="That encoder: base, which ships with dupq, or the URI of a saved one."
     )
     dimensions: Length = Field(200, description="Length of a vector.")
     window: Words = Field(5, description="Words on either side that a word is learned from.")

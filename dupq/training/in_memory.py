@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from dupq.encoders.build import build
 from dupq.encoders.kinds import counts_training_texts_only
 from dupq.encoders.protocol import Encoder
 from dupq.encoders.reader import Reader
@@ -25,6 +24,7 @@ from dupq.training.epochs import rates, seed_dropout
 from dupq.training.loop import Sequences, epoch_examples, train_epoch
 from dupq.training.mining import mine
 from dupq.training.optimizers import optimizer_for
+from dupq.training.start import new_network
 from dupq.training.unsupervised import titles_and_bodies, train_title_body
 from dupq.training.word_vectors import WordVectors
 
@@ -51,17 +51,15 @@ def train(
     `texts` are rows of TEXTS sorted by key: all questions of the archive. An encoder that learns nothing by gradients
     has only epoch 0. The same for the same rows, seed and machine. Raises SettingError if there is to be a teacher.
     """
-    training = settings.training
     if settings.teacher.encoder:
         raise SettingError(f"setting 'teacher.encoder' is {settings.teacher.encoder!r}; experiments have no teacher")
     vocabulary = Vocabulary(vectors.words, settings.text, settings.word_vectors.hashed)
     ids = token_ids(texts, vocabulary, settings)[0]
     sequences: Sequences = dict(zip(texts["key"].to_pylist(), ids, strict=True))
-    network = build(settings.encoder, vectors.table, training.seed)
-    network.set_vocabulary(vocabulary.words)
     read = _read_alone(texts, known, settings)
     pairs = [(sequences[left], sequences[right]) for left, right in known.positives.tolist()]
-    network.prepare(ids if read is None else TokenIds.of([sequences[key] for key in read]), pairs)
+    counted = ids if read is None else TokenIds.of([sequences[key] for key in read])
+    network = new_network(vocabulary, vectors.table, counted, pairs, settings)
     reader = Reader(network, vocabulary, settings)
     with torch.random.fork_rng(devices=[]):
         if settings.title_body.epochs and network.trainable:

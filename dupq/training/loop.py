@@ -12,10 +12,10 @@ from dupq.links.split import Split
 from dupq.settings.training import TrainingSettings
 from dupq.text.vocabulary import PADDING
 from dupq.training import collectives
+from dupq.training.distillation import DistillationTargets
 from dupq.training.losses import distillation, logistic_ranking, score_matrix, softmax, squared_error, sum_of_squares
 from dupq.training.optimizers import clip_gradients
 from dupq.training.pairs import (
-    DistillationTargets,
     Pairs,
     Rankings,
     both_ways,

@@ -7,7 +7,7 @@ import xxhash
 
 from dupq.errors import DupqError
 from dupq.links.split import Split
-from dupq.settings.training import TeacherSettings, TrainingSettings
+from dupq.settings.training import TrainingSettings
 
 _NO_PAIRS = np.zeros((0, 2), np.int64)
 
@@ -27,34 +27,6 @@ class Rankings(NamedTuple):
     right: np.ndarray  # (n,)
     negatives: np.ndarray  # (n, m)
     sets: np.ndarray  # (n,), the set of duplicates that a pair belongs to
-
-
-class DistillationTargets(NamedTuple):
-    """The targets of distillation: questions, and the teacher's embeddings of them."""
-
-    left: np.ndarray  # (n,), int64 keys
-    vectors: np.ndarray  # (n, any), float32, of length 1
-
-
-def targets_in_order(
-    taught: DistillationTargets, settings: TeacherSettings, seed: int, epoch: int
-) -> DistillationTargets:
-    """The order of an epoch: random; with `alike_batches`, in every second epoch a batch's questions are alike.
-
-    A batch of random questions teaches which are far from each other; one of similar questions, which is the nearest.
-    Similar ones have the same signs of some random projections of the teacher's vectors (Charikar 2002, section 3), of
-    as many as make groups of about a batch.
-    """
-    generator = np.random.default_rng([seed, epoch])
-    order = generator.permutation(len(taught.left))
-    groups = len(order) // settings.batch_size
-    if not settings.alike_batches or epoch % 2 or groups < 2:
-        return DistillationTargets(*(column[order] for column in taught))
-    bits = int(np.log2(groups))
-    projections = generator.standard_normal((taught.vectors.shape[1], bits)).astype(np.float32)
-    group = (taught.vectors[order] @ projections > 0) @ (1 << np.arange(bits))
-    order = order[np.argsort(generator.permutation(1 << bits)[group], kind="stable")]
-    return DistillationTargets(*(column[order] for column in taught))
 
 
 class Positives(NamedTuple):

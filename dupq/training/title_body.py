@@ -1,7 +1,6 @@
 """Titles and bodies as free training pairs: which body belongs to which title, in any archive and without links.
 
-Two halves of a body are pairs too, which is closer to what the encoder is for: two texts of the same kind. Batches are
-of one site, as questions of different sites would be told apart by their subject alone.
+Two halves of a body are pairs too, which is closer to what the encoder is for: two texts of the same kind.
 """
 
 from typing import NamedTuple
@@ -12,8 +11,7 @@ from dupq.settings.training import TitleBodySettings
 from dupq.text.keys import ID_BITS
 from dupq.training.loop import Sequences
 from dupq.training.pairs import Rankings
-
-_LEAST_BATCH = 64  # pairs: a smaller last batch would be too easy, and waits for the next epoch
+from dupq.training.site_batches import site_batches
 
 
 class TitlesAndBodies(NamedTuple):
@@ -47,7 +45,7 @@ def title_body_examples(
     generator = np.random.default_rng([seed, epoch])
     sequences: dict[int, np.ndarray] = {}
     left, right = [], []
-    for batch in _batches(texts.sites, settings.batch_size, generator):
+    for batch in site_batches(texts.sites, settings.batch_size, generator):
         keys = 2 * batch + generator.integers(0, 2)
         left.append(keys)
         right.append(keys ^ 1)
@@ -60,23 +58,6 @@ def title_body_examples(
         np.zeros((len(rows), 0), np.int64),
         np.arange(len(rows)),
     )
-
-
-def _batches(sites: np.ndarray, size: int, generator: np.random.Generator) -> list[np.ndarray]:
-    """Rows in whole batches, each of one site; the remainders of all sites make mixed batches."""
-    order = generator.permutation(len(sites))
-    whole, rests = [], []
-    for site in np.unique(sites):
-        rows = order[sites[order] == site]
-        end = len(rows) - len(rows) % size
-        whole += [rows[start : start + size] for start in range(0, end, size)]
-        rests.append(rows[end:])
-    rest = np.concatenate([np.zeros(0, np.int64), *rests])
-    batches = [whole[index] for index in generator.permutation(len(whole))]
-    batches += [rest[start : start + size] for start in range(0, len(rest), size)]
-    if len(batches) > 1 and len(batches[-1]) < min(_LEAST_BATCH, size):
-        batches.pop()
-    return batches
 
 
 def _views(

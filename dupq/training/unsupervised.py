@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
-from dupq.encoders.build import build
 from dupq.encoders.protocol import Encoder
 from dupq.encoders.reader import Reader
 from dupq.settings.config import Settings
@@ -20,6 +19,7 @@ from dupq.text.vocabulary import Vocabulary
 from dupq.training.epochs import as_training, falling, seed_dropout
 from dupq.training.loop import train_epoch
 from dupq.training.optimizers import optimizer_for
+from dupq.training.start import new_network
 from dupq.training.title_body import TitlesAndBodies, title_body_examples
 from dupq.training.word_vectors import make_word_vectors
 
@@ -33,9 +33,7 @@ def learn(texts: pa.Table, settings: Settings) -> Reader:
     sentences = [normaliser.all_words(text) for text in texts["text"].to_pylist() if text]
     vectors = make_word_vectors(sentences, settings.word_vectors, settings.training.seed)
     vocabulary = Vocabulary(vectors.words, settings.text, settings.word_vectors.hashed)
-    network = build(settings.encoder, vectors.table, settings.training.seed)
-    network.set_vocabulary(vocabulary.words)
-    network.prepare(token_ids(texts, vocabulary, settings)[0], [])
+    network = new_network(vocabulary, vectors.table, token_ids(texts, vocabulary, settings)[0], [], settings)
     titles = titles_and_bodies(texts, vocabulary, settings)
     if len(titles.titles) > 1:
         with torch.random.fork_rng(devices=[]):

@@ -13,6 +13,7 @@ import xxhash
 
 from dupq.errors import DupqError
 from dupq.settings.training import WordVectorSettings
+from dupq.training.start import read_start, vectors_of
 from dupq.training.vector_files import FoundVectors, read_vectors
 
 SENTENCE_WORDS = 10_000  # gensim silently drops the rest of a longer sentence
@@ -39,13 +40,17 @@ def make_word_vectors(
 ) -> WordVectors:
     """The words that are frequent enough, with their vectors, trained, random or read as `settings` say.
 
-    `sentences` can be iterated several times. With one worker the same sentences and seed give the same vectors.
+    Where training goes on from an encoder, all its words are kept. `sentences` can be iterated several times. With one
+    worker the same sentences and seed give the same vectors.
     `taught` gives a teacher's vectors of words, one row each; `from_file` those of a file, if not by the words
     themselves. Raises DupqError if no word is frequent enough, or for
     what is wrong with a file of vectors.
     """
     counted = count_words(sentences, settings.counted_words)
     frequent = {word: count for word, count in counted.counts.items() if count >= settings.minimum_count}
+    start = read_start(settings.start) if settings.algorithm == "start" else None
+    if start is not None:  # its words are known, also those that the questions of later nights bring
+        frequent |= {word: counted.counts.get(word, 0) for word in start.words}
     if not frequent:
         raise DupqError(
             f"word vectors: no word occurs {settings.minimum_count} times in the questions; give more of them, "
@@ -63,6 +68,8 @@ def make_word_vectors(
     elif settings.algorithm == "random":
         generator = np.random.default_rng(seed)
         vectors = generator.normal(0, settings.dimensions**-0.5, (len(words), settings.dimensions)).astype(np.float32)
+    elif start is not None:
+        vectors = vectors_of(start, words)
     elif settings.algorithm == "teacher":
         assert taught is not None
         vectors = _spread(taught(words).astype(np.float32))

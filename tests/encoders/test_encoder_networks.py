@@ -407,8 +407,9 @@ def test_a_bag_is_the_sum_of_its_words_by_weight_and_its_mix_is_what_ranks_best(
     network = build(EncoderSettings(kind="word_bag"), np.ones((6, 3), np.float32), 1)
     texts = [np.array(text, np.int32) for text in ([2, 2, 3], [2, 1], [4, 3, 2], [2])]
     network.prepare(texts, [])
-    starts = network.state_dict()["log_weights.weight"][2:, 0].exp().tolist()
-    assert starts == pytest.approx([0.1, np.log(4 / 2), np.log(4 / 1), np.log(4 / 1)])
+    starts, rarities = network.state_dict()["log_weights.weight"][2:, 0].exp(), network.state_dict()["rarities"][2:]
+    assert starts.tolist() == pytest.approx([0.1, np.log(4 / 2), np.log(4 / 1), np.log(4 / 1)])
+    assert rarities.tolist() == pytest.approx(starts.tolist())
     assert isinstance(network, WordBag)
     network.tune(None)  # nothing to rank
     usual = network.measure

@@ -33,6 +33,7 @@ from dupq.runs import versions
 from dupq.runs.writer import Run
 from dupq.sample.archive import write_sample
 from dupq.settings import config
+from dupq.settings.encoder import EncoderSettings
 from dupq.text.normalisation import Normaliser
 from dupq.text.questions import texts_table, token_ids
 from dupq.text.vocabulary import Vocabulary
@@ -66,7 +67,7 @@ def put_together(questions: str, uri: str) -> str:
     """A weighted bag of stems over random word vectors, saved."""
     table = pq.read_table(questions).sort_by("question_id")
     keys = table["question_id"].combine_chunks().cast(pa.int64())
-    settings = config.load("dupq")
+    settings = config.load("dupq").changed(encoder=EncoderSettings(kind="word_bag", dropout=0.2))
     texts = texts_table(keys, table["title"], table["body_html"], settings.text)
     normaliser = Normaliser(settings.text)
     counts = Counter(word for text in texts["text"].to_pylist() for word in normaliser.all_words(text))

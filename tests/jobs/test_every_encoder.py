@@ -26,7 +26,7 @@ QUICK = ("training.epochs=1", "training.negatives=3", "word_vectors.dimensions=3
     [
         ("dos-santos-bow-cnn", ("encoder.units=20",)),
         ("othman-alstm", ()),
-        ("dupq", ("encoder.kind=word_bag_cnn", "encoder.units=20", "title_body.epochs=1")),
+        ("dupq", ("title_body.epochs=1",)),
         ("othman-cnn", ("encoder.similarity=euclidean",)),
     ],
 )

@@ -61,7 +61,7 @@ def test_without_duplicates_an_encoder_learns_from_titles_and_bodies_and_a_run_g
 ) -> None:
     questions, without_rows = bread(tmp_path)
     encoder = str(tmp_path / "encoder")
-    settings = ("title_body.epochs=2", "word_vectors.minimum_count=1", "word_vectors.dimensions=20")
+    settings = ("title_body.epochs=2", "word_vectors.minimum_count=1")
     train(TrainingJob(questions, without_rows if links else None, encoder, "dupq", settings))
     made = load(encoder)
     assert made.pair_threshold is None

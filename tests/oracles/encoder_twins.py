@@ -43,19 +43,22 @@ def bag(weights: Weights, ids: list[int]) -> np.ndarray:
 
 
 def word_bag(weights: Weights, ids: list[int]) -> dict[int, float]:
-    """exp(log a_w) n_w^p for each word w of a text; ids 0 and 1 are no words."""
+    """r_w n_w^p for each word w of a text; ids 0 and 1 are no words."""
     return {
-        word: np.exp(weights["log_weights.weight"][word, 0]) * frequency ** weights["power"]
+        word: weights["rarities"][word] * frequency ** weights["power"]
         for word, frequency in Counter(ids).items()
         if word >= 2
     }
 
 
 def word_bag_vector(weights: Weights, ids: list[int]) -> np.ndarray:
-    """The sum of the words' vectors, each with its weight."""
-    vectors = weights["words.weight"]
-    bag = word_bag(weights, ids)
-    return sum((weight * vectors[word] for word, weight in bag.items()), np.zeros(vectors.shape[1]))
+    """The sum of the words' vectors, each times exp(log a_w) n_w^p."""
+    result = np.zeros(weights["words.weight"].shape[1])
+    for word, frequency in Counter(ids).items():
+        if word >= 2:
+            weight = np.exp(weights["log_weights.weight"][word, 0]) * frequency ** weights["power"]
+            result += weight * weights["words.weight"][word]
+    return result
 
 
 def word_bag_cnn_vector(weights: Weights, ids: list[int], window: int) -> np.ndarray:

@@ -14,10 +14,11 @@ from dupq.encoders.protocol import Encoder
 from dupq.links.split import split_links
 from dupq.settings import config
 from dupq.settings.config import Settings
+from dupq.training.distillation import DistillationTargets
 from dupq.training.loop import embed, epoch_examples, train_epoch
 from dupq.training.losses import score_matrix
 from dupq.training.optimizers import optimizer_for
-from dupq.training.pairs import DistillationTargets, Pairs, Rankings
+from dupq.training.pairs import Pairs, Rankings
 
 DUPLICATES = np.array([*((3 * i, 3 * i + 1) for i in range(36)), *((3 * i, 3 * i + 2) for i in range(9))])
 TAUGHT = ("training.loss=softmax", "training.temperature=0.5", "training.optimizer=adam")

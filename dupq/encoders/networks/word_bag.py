@@ -15,10 +15,10 @@ from dupq.encoders.unpadded import frequencies, sums_of_words
 from dupq.encoders.word_sums import known
 from dupq.text.token_ids import TokenIds
 
-_LEAST_FREQUENCY_WEIGHT = 0.1  # of a word in nearly every question: its logarithm is what is learned
+_LEAST_RARITY = 0.1  # of a word in nearly every question: its logarithm is what is learned
 _FIRST_POWER = 0.5
 _LEXICAL_WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.8, 1.2)  # candidates for beta
-_USUAL_LEXICAL_WEIGHT = 0.5  # where there is nothing to choose it by
+USUAL_LEXICAL_WEIGHT = 0.8  # where there is nothing to choose it by
 
 
 class WordBagSettings(LearnedSettings):
@@ -33,18 +33,21 @@ class WordBagSettings(LearnedSettings):
 
 
 class WordBag(Encoder):
-    """A text is the bag of its words, each with weight a_w n^p; n is how often it occurs there.
+    """A text is the bag of its words; n is how often a word w occurs there.
 
-    The dense vector is the weighted sum of the words' vectors, the lexical part the weighted bag itself:
-    s = cos(dense) + beta cos(bags), the sum of dos Santos et al. 2015, section 2.4. Learned are the vectors, a_w
-    (from IDF on, as in their equation 1) and p (from 1/2 on; BM25 dampens n likewise); beta is the candidate
-    that ranks the development questions best, as a gradient for it is not worth its cost. Unknown words are left out.
+    The dense vector is the sum of a_w n^p v_w, the lexical part the bag of the weights r_w n^p:
+    s = cos(dense) + beta cos(bags), the sum of dos Santos et al. 2015, section 2.4. r_w is the archive's inverse
+    document frequency (their equation 1). Learned are the vectors v_w, a_w (from r_w on) and p (from 1/2 on; BM25
+    dampens n likewise); beta is the candidate that ranks the development questions best, as a gradient for it is not
+    worth its cost. Unknown words are left out.
 
     In training each word is left out with probability `dropout`, so that no single one decides.
     """
 
     is_lexical = True
+    of_archive = frozenset({"rarities", "lexical"})
     lexical: torch.Tensor  # beta, a scalar
+    rarities: torch.Tensor  # r_w, one an id of the vocabulary
 
     def __init__(self, words: nn.Embedding, dropout: float) -> None:
         """`words` has one row an id of the vocabulary."""
@@ -57,11 +60,13 @@ class WordBag(Encoder):
         )
         self.power = nn.Parameter(torch.tensor(_FIRST_POWER), requires_grad=words.weight.requires_grad)
         self.register_buffer("lexical", torch.tensor(_LEXICAL_WEIGHTS[0]))
+        self.register_buffer("rarities", torch.ones(words.num_embeddings))
 
     def prepare(self, texts: Iterable[np.ndarray], pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> None:
-        """Start a_w as the inverse document frequency; see Encoder."""
+        """Count r_w, as which a_w starts; see Encoder."""
         frequencies = inverse_document_frequencies(texts, self.words.num_embeddings)
-        self.log_weights.weight.data[:, 0] = torch.from_numpy(np.log(np.maximum(frequencies, _LEAST_FREQUENCY_WEIGHT)))
+        self.rarities.copy_(torch.from_numpy(np.maximum(frequencies, _LEAST_RARITY)))
+        self.log_weights.weight.data[:, 0] = self.rarities.log()
 
     def mix(self) -> tuple[float, float]:
         """See Encoder."""
@@ -70,7 +75,7 @@ class WordBag(Encoder):
     def tune(self, quality: Callable[[], float] | None) -> None:
         """See Encoder: choose beta."""
         if quality is None:
-            self.lexical.fill_(_USUAL_LEXICAL_WEIGHT)
+            self.lexical.fill_(USUAL_LEXICAL_WEIGHT)
             return
         measured = []
         for weight in _LEXICAL_WEIGHTS:
@@ -80,16 +85,24 @@ class WordBag(Encoder):
 
     def forward(self, ids: torch.Tensor, lengths: torch.Tensor) -> Embedding:
         """See Encoder."""
-        words, weights = self.bag_of(ids, lengths)
+        words, counts = bags(ids, lengths)
+        dampened = self._dampened(counts)
         if self.training and self.dropout:
-            weights = weights * (torch.rand_like(weights) >= self.dropout)
-        is_there = weights > 0
-        return Embedding(self._sums(words[is_there], weights[is_there], is_there), words, weights)
+            dampened = dampened * (torch.rand_like(dampened) >= self.dropout)
+        is_there = dampened > 0
+        weights = self.log_weights(words)[:, :, 0].exp() * dampened
+        return Embedding(
+            self._sums(words[is_there], weights[is_there], is_there), words, self.rarities[words] * dampened
+        )
 
     def bag_of(self, ids: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """See Encoder."""
         words, counts = bags(ids, lengths)
-        return words, self.log_weights(words)[:, :, 0].exp() * counts.clamp_min(1).pow(self.power) * (counts > 0)
+        return words, self.rarities[words] * self._dampened(counts)
+
+    def _dampened(self, counts: torch.Tensor) -> torch.Tensor:
+        """n^p, and 0 for 0."""
+        return counts.clamp_min(1).pow(self.power) * (counts > 0)
 
     def dense_of(self, texts: TokenIds) -> torch.Tensor:
         """See Encoder. Each of a word's n occurrences weighs a_w n^(p - 1)."""

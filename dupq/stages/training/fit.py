@@ -48,8 +48,9 @@ if TYPE_CHECKING:
 
     from dupq.encoders.protocol import Encoder
     from dupq.training.checkpoints import Checkpoints, Epoch, Progress
+    from dupq.training.distillation import DistillationTargets
     from dupq.training.loop import Losses, Sequences
-    from dupq.training.pairs import DistillationTargets, Pairs, Rankings
+    from dupq.training.pairs import Pairs, Rankings
     from dupq.training.title_body import TitlesAndBodies
 
 
@@ -308,8 +309,8 @@ def _title_body_phase(task: _Task, epoch: int) -> _Phase:
 
 
 def _teacher_phase(task: _Task, epoch: int) -> _Phase:
+    from dupq.training.distillation import targets_in_order
     from dupq.training.epochs import as_training, falling
-    from dupq.training.pairs import targets_in_order
 
     settings, training = task.settings.teacher, task.settings.training
     assert task.taught is not None

@@ -204,16 +204,15 @@ def _write_start(
     settings: Settings,
 ) -> None:
     """The network over the word vectors, initialised from the archive (Encoder.prepare)."""
-    from dupq.encoders.build import build
     from dupq.encoders.kinds import counts_training_texts_only
     from dupq.encoders.saved import weights
+    from dupq.training.start import new_network
 
     sequences = read_examples(files, vocabulary, settings)
     pairs = [(sequences[left], sequences[right]) for left, right in links.tolist()]
-    network = build(settings.encoder, vectors, settings.training.seed)
-    network.set_vocabulary(vocabulary.words)
     held_out = split.questions_of("development", "test") if counts_training_texts_only(settings) else None
-    network.prepare(Sequences(files.texts, vocabulary, settings, held_out), pairs)
+    counted = Sequences(files.texts, vocabulary, settings, held_out)
+    network = new_network(vocabulary, vectors, counted, pairs, settings)
     storage.write_bytes(files.start, weights(network))
 
 

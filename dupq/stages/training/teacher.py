@@ -19,7 +19,7 @@ from dupq.runs.training_layout import TrainingFiles
 from dupq.settings.config import Settings
 from dupq.settings.text import TextSettings
 from dupq.tables import TEXTS
-from dupq.training.pairs import DistillationTargets
+from dupq.training.distillation import DistillationTargets, targets
 from dupq.training.written_words import means, spellings
 
 if TYPE_CHECKING:
@@ -105,13 +105,9 @@ def _teacher(uri: str) -> "SavedEncoder":
 
 
 def read_targets(files: TrainingFiles) -> DistillationTargets:
-    """The teacher's vectors of its questions, sorted by key: less their mean, and of length 1 (float32)."""
+    """The teacher's vectors of its questions, sorted by key."""
     table = pa.concat_tables(
         [storage.read_table(file.uri) for file in storage.list_files(files.taught, ".parquet")]
     ).combine_chunks()
-    vectors = table["vector"].chunk(0)
-    found = vectors.flatten().to_numpy(zero_copy_only=False).reshape(len(table), -1).astype(np.float32)
-    found -= found.mean(axis=0)
-    return DistillationTargets(
-        table["key"].to_numpy(), found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-9)
-    )
+    flat = table["vector"].chunk(0).flatten().to_numpy(zero_copy_only=False)
+    return targets(table["key"].to_numpy(), flat.reshape(len(table), -1).astype(np.float32))

@@ -1,0 +1,213 @@
+"""Make the encoder that ships with dupq (dupq/encoders/base), and measure it on sites that it was not made from.
+
+    python benchmarks/base.py [--work FOLDER] [--leave-out SITE …] [--write] [--json FILE]
+
+Its teacher is all-MiniLM-L6-v2 (benchmarks/minilm.py says how to install it), asked once for each question and word;
+its embeddings stay in the work folder. A stem starts as the mean of its words' embeddings, less the mean of all, by
+their first principal components; besides the stems of the dumps there are those of all English words that the teacher
+has a word piece for. Then the network learns the teacher's neighbours within batches of one site: no links, no answers.
+
+With --leave-out a site is not read for it, but measured: all its known duplicates against the whole site, MAP and
+accuracy among the first 100, for weights of the lexical score, beside BM25. With --write the encoder of all sites
+replaces the one in the package. Reads DUPQ_SHARED_DATA (default: ../shared/data).
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import torch
+from minilm import INSTALL, MiniLM, model_folder
+
+from dupq.encoders.packed import BASE, Start, pack, unpack
+from dupq.encoders.protocol import Encoder
+from dupq.encoders.reader import Reader
+from dupq.evaluation.measures import retrieval_measures
+from dupq.evaluation.pair_sets import PairSet, archive
+from dupq.evaluation.protocol import Ranker
+from dupq.evaluation.rankers import EncoderRanker
+from dupq.evaluation.systems.bm25 import BM25
+from dupq.evaluation.systems.term_counts import term_counts
+from dupq.execution import cluster
+from dupq.links.split import split_links
+from dupq.neighbours.embeddings import Embeddings
+from dupq.neighbours.measure import Measure
+from dupq.pipelines.ingest import IngestJob, ingest
+from dupq.settings import config
+from dupq.settings.config import Settings
+from dupq.text.keys import ID_BITS
+from dupq.text.normalisation import Normaliser
+from dupq.text.questions import token_ids
+from dupq.text.vocabulary import FIRST_WORD, Vocabulary
+from dupq.training.distillation import targets, targets_in_order
+from dupq.training.epochs import as_training, falling, seed_dropout
+from dupq.training.loop import train_epoch
+from dupq.training.optimizers import optimizer_for
+from dupq.training.start import go_on_from, new_network, vectors_of
+from dupq.training.written_words import Spelling, means
+
+ROOT = Path(__file__).parents[1]
+DIMENSIONS, LEAST_COUNT, GENERIC = 192, 3, 0.1  # GENERIC: occurrences more of each word that the teacher knows
+LEXICAL = (0.0, 0.3, 0.5, 0.8, 1.2, 2.0)
+SETTINGS = (
+    "word_vectors.algorithm=random",
+    "title_body.epochs=0",
+    "teacher.epochs=10",
+    "teacher.batch_size=512",
+    "teacher.learning_rate=0.002",
+)
+
+
+class Site(NamedTuple):
+    """A site's questions, and the teacher's embeddings of them (float32, (n, 384))."""
+
+    name: str
+    known: PairSet
+    taught: np.ndarray
+
+    def texts(self, number: int) -> pa.Table:
+        """Rows of TEXTS; `number` is that of the site among all."""
+        questions = self.known.collection
+        keys = pa.array((questions.keys & ((1 << ID_BITS) - 1)) | (number << ID_BITS))
+        return pa.table({"key": keys, "title": questions.titles, "text": questions.texts})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    data = os.environ.get("DUPQ_SHARED_DATA", ROOT.parent / "shared" / "data")
+    parser.add_argument("--data", type=Path, default=data)
+    parser.add_argument("--work", type=Path, default=ROOT / "out" / "base")
+    parser.add_argument("--leave-out", nargs="*", default=[], metavar="SITE")
+    parser.add_argument("--write", action="store_true", help="replace the encoder in the package")
+    parser.add_argument("--json", metavar="FILE", help="where the figures go")
+    options = parser.parse_args()
+    settings = config.load("dupq", SETTINGS)
+    dumps = sorted([*(options.data / "dumps").glob("*.7z"), *(options.data / "unlinked").glob("*.7z")])
+    cluster.connect("local")
+    teacher = Teacher(options.work)
+    sites = [read(dump, options.work, teacher, settings) for dump in dumps]
+    figures: dict[str, Any] = {}
+    for site in sites:
+        if site.name in options.leave_out:
+            start = unpack(pack(learned([other for other in sites if other is not site], teacher, settings)))
+            figures[site.name] = measured(site, start, settings)
+            print(site.name, json.dumps(figures[site.name]), flush=True)
+    if options.json:
+        Path(options.json).write_text(json.dumps(figures, indent=1) + "\n")
+    if options.write:
+        content = pack(learned(sites, teacher, settings))
+        BASE.write_bytes(content)
+        print(f"{BASE}: {len(content) / 1e6:.1f} MB")
+
+
+class Teacher:
+    """MiniLM, loaded when it is asked for something that is not kept yet."""
+
+    def __init__(self, work: Path) -> None:
+        self.work = work
+        folder = model_folder()
+        if folder is None:
+            raise SystemExit(f"the teacher is not installed: {INSTALL}")
+        self._folder = folder
+        self._model: MiniLM | None = None
+        pieces = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
+        self.words = [piece for piece in pieces if re.fullmatch(r"[a-z]{2,}", piece)]
+
+    def encode(self, texts: list[str], name: str) -> np.ndarray:
+        """Embeddings (float32, (n, 384)), kept by their texts."""
+        digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()[:12]
+        place = self.work / f"{name}-{digest}.npy"
+        if not place.exists():
+            self._model = self._model or MiniLM(self._folder, torch.bfloat16)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            np.save(place, self._model.encode(texts).astype(np.float16))
+        return np.load(place).astype(np.float32)
+
+
+def read(dump: Path, work: Path, teacher: Teacher, settings: Settings) -> Site:
+    name = dump.name.removesuffix(".7z")
+    folder = str((work / name).absolute())
+    ingest(IngestJob((str(dump),), folder, name))
+    known = archive(f"{folder}/questions", f"{folder}/links", settings.text)
+    return Site(name, known, teacher.encode(known.collection.texts.to_pylist(), name))
+
+
+def learned(sites: list[Site], teacher: Teacher, settings: Settings) -> Start:
+    """The encoder learned from the teacher on some sites."""
+    tables = [site.texts(number) for number, site in enumerate(sites)]
+    texts = pa.concat_tables(tables).combine_chunks()
+    words, vectors = word_vectors(texts["text"].to_pylist(), teacher, settings)
+    vocabulary = Vocabulary(words, settings.text)
+    ids = token_ids(texts, vocabulary, settings)[0]
+    network = new_network(vocabulary, vectors, ids, [], settings)
+    taught = targets(texts["key"].to_numpy(), np.concatenate([site.taught for site in sites]))
+    train(network, dict(zip(texts["key"].to_pylist(), ids, strict=True)), taught, settings)
+    tensors = {name: value.numpy() for name, value in network.state_dict().items() if name not in network.of_archive}
+    return Start(settings, words, tensors)
+
+
+def word_vectors(texts: list[str], teacher: Teacher, settings: Settings) -> tuple[list[str], np.ndarray]:
+    """Stems, and a table of their vectors with a row an id."""
+    counts = Counter(word for text in texts for word in set(text.split()))
+    written = sorted({word for word, count in counts.items() if count >= LEAST_COUNT} | set(teacher.words))
+    forms, _ = Normaliser(settings.text).each_word(written)
+    words = sorted({form for form in forms if form})
+    rows = {word: row for row, word in enumerate(words)}
+    found = [
+        (Spelling(rows[form], word, 10 * counts[word] + 1), place)
+        for place, (word, form) in enumerate(zip(written, forms, strict=True))
+        if form
+    ]
+    vectors = teacher.encode(written, "words")[[place for _, place in found]]
+    table = means([spelling for spelling, _ in found], vectors / np.linalg.norm(vectors, axis=1)[:, None], len(words))
+    table -= table.mean(axis=0)
+    components = np.linalg.svd(table.T @ table)[0][:, :DIMENSIONS]
+    return words, np.concatenate([np.zeros((FIRST_WORD, DIMENSIONS)), table @ components]).astype(np.float32)
+
+
+def train(network: Encoder, sequences: dict[int, np.ndarray], taught: Any, settings: Settings) -> None:
+    phase = settings.teacher
+    training = as_training(phase, settings.training)
+    optimizer = optimizer_for(network, training)
+    for epoch in range(1, phase.epochs + 1):
+        seed_dropout(training.seed, epoch)
+        examples = targets_in_order(taught, phase, training.seed, epoch)
+        losses = train_epoch(network, optimizer, sequences, examples, training, rates=falling(epoch, phase.epochs))
+        print(f"  epoch {epoch}: loss {losses.mean:.4f}", flush=True)
+    network.eval()
+
+
+def measured(site: Site, start: Start, settings: Settings) -> dict[str, Any]:
+    """MAP and accuracy (%) on all known duplicates of a site, of the encoder and of BM25."""
+    questions, links = site.known.collection, site.known.labels.duplicates
+    texts, normaliser = site.texts(0), Normaliser(settings.text)
+    counts = Counter(word for text in questions.texts.to_pylist() for word in normaliser.all_words(text))
+    words = [*start.words, *sorted(set(counts).difference(start.words))]
+    vocabulary = Vocabulary(words, settings.text)
+    vectors = np.concatenate([np.zeros((FIRST_WORD, DIMENSIONS), np.float32), vectors_of(start, words)])
+    network = new_network(vocabulary, vectors, token_ids(texts, vocabulary, settings)[0], [], settings)
+    go_on_from(start, network, vocabulary)
+    embedded = Embeddings(questions.keys, *Reader(network.eval(), vocabulary, settings).encode(texts)[0])
+    split = split_links(links, settings.training)
+    queries = split.questions_of("train", "development", "test")
+    sets = split.set_of(queries)
+    relevant = [set(queries[sets == own].tolist()) - {query} for query, own in zip(queries.tolist(), sets, strict=True)]
+    systems: dict[str, Ranker] = {"bm25": BM25(term_counts(questions))}
+    for weight in LEXICAL:
+        systems[f"lexical {weight}"] = EncoderRanker(embedded, Measure("cosine", 1.0, weight))
+    return {"questions": len(questions.keys), "queries": len(queries)} | {
+        name: {measure: round(100 * value, 1) for measure, value in found.items()}
+        for name, system in systems.items()
+        for found in [retrieval_measures(system.rank(queries, 100), relevant, 100)]
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""The network that training begins with: fresh over its word vectors, or going on from another encoder."""
+
+import functools
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+
+from dupq.encoders.build import build
+from dupq.encoders.kinds import network_settings
+from dupq.encoders.packed import BASE, Start, unpack
+from dupq.encoders.protocol import Encoder
+from dupq.encoders.saved import load
+from dupq.errors import SettingError
+from dupq.settings.config import Settings
+from dupq.text.vocabulary import FIRST_WORD, Vocabulary
+
+_WORDS = "words.weight"
+_READING = ("code", "tokens", "word_form", "language", "title_times")  # of texts, alike in start and training
+
+
+@functools.lru_cache(maxsize=1)
+def read_start(encoder: str) -> Start:
+    """The encoder named by `word_vectors.start`: "base", the one that ships with dupq, or the URI of a saved one."""
+    if encoder == "base":
+        return unpack(BASE.read_bytes())
+    saved = load(encoder)
+    tensors = {name: value.numpy() for name, value in saved.network.state_dict().items()}
+    return Start(saved.settings, saved.vocabulary.words, tensors)
+
+
+def check_start(settings: Settings) -> None:
+    """Raise SettingError where an encoder with `settings` cannot go on from the one that they name."""
+    name = settings.word_vectors.start
+    start = read_start(name).settings
+    for part in _READING:
+        given, there = getattr(settings.text, part), getattr(start.text, part)
+        if given != there:
+            raise SettingError(
+                f"setting 'text.{part}' is {given!r}, but the encoder word_vectors.start={name} reads {there!r}; set "
+                "it alike, or train from nothing with word_vectors.algorithm=random"
+            )
+    mine, theirs = (_shape(one) for one in (settings, start))
+    if mine != theirs or settings.word_vectors.hashed or start.word_vectors.hashed:
+        described = ", ".join(f"encoder.{part}={value}" for part, value in theirs.items())
+        raise SettingError(
+            f"setting 'encoder': word_vectors.start={name} has {described} and no hashed words; set it alike, or "
+            "train from nothing with word_vectors.algorithm=random"
+        )
+
+
+def _shape(settings: Settings) -> dict[str, Any]:
+    """The settings of a network that its weights depend on."""
+    return network_settings(settings.encoder).model_dump(exclude={"maximum_tokens", "dropout"})
+
+
+def vectors_of(start: Start, words: list[str]) -> np.ndarray:
+    """The vectors of `words` (float32, one row each) by the encoder that training goes on from; zero for others."""
+    table = start.tensors[_WORDS][FIRST_WORD:]
+    rows = {word: row for row, word in enumerate(start.words)}
+    vectors = np.zeros((len(words), table.shape[1]), np.float32)
+    there = [place for place, word in enumerate(words) if word in rows]
+    vectors[there] = table[[rows[words[place]] for place in there]]
+    return vectors
+
+
+def new_network(
+    vocabulary: Vocabulary,
+    word_vectors: np.ndarray,
+    texts: Iterable[np.ndarray],
+    pairs: Iterable[tuple[np.ndarray, np.ndarray]],
+    settings: Settings,
+) -> Encoder:
+    """The network over `word_vectors` (one row an id), initialised from the archive's `texts` and `pairs`.
+
+    See Encoder.prepare for these. With word_vectors.algorithm=start its weights are those of the encoder that training
+    goes on from; those of words that it lacks, and what only holds for one archive, are as in a fresh one.
+    """
+    network = build(settings.encoder, word_vectors, settings.training.seed)
+    network.set_vocabulary(vocabulary.words)
+    network.prepare(texts, pairs)
+    if settings.word_vectors.algorithm == "start":
+        go_on_from(read_start(settings.word_vectors.start), network, vocabulary)
+    return network
+
+
+def go_on_from(start: Start, network: Encoder, vocabulary: Vocabulary) -> None:
+    """Take the weights of `start`, but for the word vectors, which are there already."""
+    theirs = {word: row for row, word in enumerate(start.words, FIRST_WORD)}
+    shared = [(row, theirs[word]) for row, word in enumerate(vocabulary.words, FIRST_WORD) if word in theirs]
+    own, other = torch.tensor(shared, dtype=torch.int64).reshape(-1, 2).T
+    with torch.no_grad():
+        for name, tensor in network.state_dict().items():
+            if name == _WORDS or name in network.of_archive:
+                continue
+            given = torch.from_numpy(np.asarray(start.tensors[name])).to(tensor)
+            is_by_word = tensor.ndim and tensor.shape[0] == len(vocabulary)
+            if is_by_word:
+                tensor[own] = given[other]
+            else:
+                tensor.copy_(given)

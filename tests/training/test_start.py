@@ -1,0 +1,113 @@
+"""Training that goes on from an encoder begins as that encoder, with what only the archive can tell."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from dupq.encoders.description import FITNESS_QUESTIONS
+from dupq.encoders.fitness import Fitness
+from dupq.encoders.packed import Start
+from dupq.encoders.saved import SavedEncoder, save
+from dupq.errors import SettingError
+from dupq.settings import config
+from dupq.settings.config import Settings
+from dupq.tables import TEXTS
+from dupq.text.vocabulary import Vocabulary
+from dupq.training.start import check_start, read_start
+from dupq.training.unsupervised import learn
+from dupq.training.word_vectors import make_word_vectors
+
+CNN = ("encoder.kind=word_bag_cnn", "encoder.units=4")
+TITLES = ["bake bread oven", "bread dough", "bicycle chain zzyzx", "zzyzx chain", "oven"]
+
+
+def table(titles: list[str]) -> pa.Table:
+    return pa.table([pa.array(np.arange(len(titles))), pa.array(titles), pa.array(titles)], schema=TEXTS)
+
+
+def settings_from(uri: str, *assignments: str) -> Settings:
+    return config.load("dupq", [f"word_vectors.start={uri}", "title_body.epochs=0", *assignments])
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An encoder learned from other texts, with its own weights."""
+    texts = table(["bread bake oven flour", "bicycle chain gear", "flour oven", "gear bicycle bread"])
+    own = config.load("dupq", ["word_vectors.algorithm=random", "word_vectors.dimensions=6", *CNN])
+    reader = learn(texts, own.changed(word_vectors=own.word_vectors.changed(minimum_count=1)))
+    generator = torch.Generator().manual_seed(4)
+    for parameter in reader.network.parameters():
+        parameter.data.copy_(torch.randn(parameter.shape, generator=generator))
+    uri = str(tmp_path_factory.mktemp("saved"))
+    fitness = Fitness(FITNESS_QUESTIONS, 0.0, None)
+    save(uri, SavedEncoder(reader.network, reader.vocabulary, reader.settings, None, fitness, {}), "run")
+    return uri
+
+
+def test_its_words_and_weights_are_taken_and_only_rarities_are_the_archives(saved: str) -> None:
+    start = read_start(saved)
+    found = learn(table(TITLES), settings_from(saved, *CNN))
+    weights = {name: value.numpy() for name, value in found.network.state_dict().items()}
+    for row, word in enumerate(found.vocabulary.words, 2):
+        if word in start.words:
+            place = start.words.index(word) + 2
+            for name in ("words.weight", "log_weights.weight"):
+                assert np.array_equal(weights[name][row], start.tensors[name][place]), (word, name)
+        else:
+            assert word == "zzyzx"
+            assert not weights["words.weight"][row].any()
+            assert np.exp(weights["log_weights.weight"][row, 0]) == pytest.approx(np.log(5 / 2))
+    for name in ("power", "convolution.weight", "convolution.bias", "change.weight"):
+        assert np.array_equal(weights[name], start.tensors[name]), name
+    rarity = dict(zip(found.vocabulary.words, weights["rarities"][2:], strict=True))
+    assert rarity["bread"] == pytest.approx(np.log(5 / 2))
+    assert rarity["bake"] == pytest.approx(np.log(5))
+    assert rarity["gear"] == pytest.approx(np.log(5))  # of the start only: as rare as a word can be
+    assert set(start.words) | {"zzyzx"} == set(found.vocabulary.words)
+
+
+def test_words_of_both_are_in_the_order_of_their_counts_here(saved: str) -> None:
+    vectors = make_word_vectors([title.split() for title in TITLES], settings_from(saved).word_vectors, 1)
+    assert vectors.words[:4] == ["bread", "chain", "oven", "zzyzx"]
+    assert set(vectors.words[-2:]) == {"flour", "gear"}
+    assert vectors.table.shape == (len(vectors.words) + 2, 6)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "said"),
+    [
+        ("text.language=german", "setting 'text.language' is 'german', but the encoder .* reads 'english'"),
+        ("text.word_form=written", "setting 'text.word_form' is 'written'"),
+        ("encoder.units=5", "setting 'encoder': .* has .*encoder.kind=word_bag_cnn.* encoder.units=4"),
+        ("encoder.kind=bow_cnn", "setting 'encoder'"),
+        ("word_vectors.hashed=10", "no hashed words"),
+    ],
+)
+def test_what_does_not_fit_the_start_is_named(saved: str, assignment: str, said: str) -> None:
+    with pytest.raises(SettingError, match=said) as error:
+        check_start(settings_from(saved, *CNN, assignment))
+    assert "word_vectors.algorithm=random" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_the_one_that_ships_knows_words_that_an_archive_lacks() -> None:
+    start = read_start("base")
+    assert isinstance(start, Start)
+    check_start(config.load("dupq"))
+    reader = learn(table(["How do I bake bread?", "Capital of Mongolia"]), settings_from("base"))
+    assert isinstance(reader.vocabulary, Vocabulary)
+    titles = table(["loaf in the oven", "baking bread", "moons of Jupiter"])
+    vectors = reader.encode(titles)[0].vectors.astype(np.float32)
+    scores = vectors @ vectors.T
+    assert scores[0, 1] > scores[0, 2] + 0.2
+    assert scores[0, 1] > scores[1, 2] + 0.2
+
+
+def test_an_encoder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    from dupq.errors import DupqError
+
+    with pytest.raises(DupqError, match="no encoder|encoder.json is missing"):
+        check_start(settings_from(str(tmp_path / "none")))
