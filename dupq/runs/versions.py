@@ -15,7 +15,7 @@ DEDUP = {
     "encode": 1,
     "terms": 1,
     "neighbours": 2,
-    "calibrate": 2,
+    "calibrate": 3,
     "beyond_lists": 1,
     "pairs": 1,
     "partition": 1,
