@@ -50,8 +50,3 @@ def gpus_to_go_on(place: str, gpus: Gpus) -> int:
 def was_begun_on_cpus(place: str) -> bool:
     """Whether `place` is there and tells of CPUs."""
     return (read_whole(place, dict[str, object]) or {}).get("device") == _CPU
-
-
-def is_on_gpus(made_as: Mapping[str, object]) -> bool:
-    """Whether what such a file tells of was made on GPUs."""
-    return made_as["device"] == _GPU

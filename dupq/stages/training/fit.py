@@ -148,10 +148,9 @@ def train_worker(loop_config: dict[str, Any]) -> None:
 
     context = ray.train.get_context()
     worker = (context.get_world_rank(), context.get_world_size())
-    device = devices.CPU
-    if loop_config["use_gpu"]:  # workers of one node see the GPUs of all; without any Ray would name the CPU
-        devices.usable(devices.GPU)
-        device = str(ray.train.torch.get_device())
+    device = str(ray.train.torch.get_device()) if loop_config["use_gpu"] else devices.CPU  # of those of all workers
+    if loop_config["use_gpu"] and device == devices.CPU:  # what Ray names where torch sees none: why is said then
+        device = devices.GPU
     _train(loop_config, worker, devices.usable(device))
 
 
