@@ -56,7 +56,7 @@ def test_a_script_of_another_version_is_refused(tmp_path: Path) -> None:
 
 INTERFACE = {
     "ingest": {"--dump", "--output", "--site", "--columns", "--answers", "--max-reject-share"},
-    "train": {"--questions", "--links", "--pairs", "--output", "--preset", "--workers"},
+    "train": {"--questions", "--links", "--pairs", "--output", "--preset", "--workers", "--gpus"},
     "dedup": {"--questions", "--encoder", "--output", "--links", "--truth", "--previous"}
     | {
         "--precision",
@@ -67,13 +67,14 @@ INTERFACE = {
         "--max-change",
         "--min-rows-share",
         "--skip-shard",
+        "--gpus",
     },
-    "evaluate": {"--questions", "--links", "--output", "--encoder", "--table", "--pair-set", "--quick"},
+    "evaluate": {"--questions", "--links", "--output", "--encoder", "--table", "--pair-set", "--quick", "--gpus"},
     "report": {"--run"},
     "export": {"--run", "--to", "--output"},
     "plan": {"--questions", "--job", "--cpus", "--gpus", "--gpu", "--nodes", "--memory-gb", "--request-ms", "--rates"}
     | {"--price-per-hour", "--price-reads", "--price-writes", "--json"},
-    "from_dump": {"--dump", "--output", "--preset", "--truth"},
+    "from_dump": {"--dump", "--output", "--preset", "--truth", "--gpus"},
 }
 
 

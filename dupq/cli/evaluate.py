@@ -3,7 +3,7 @@ r"""Measure an encoder, BM25 and shingle-Jaccard on an archive's known duplicate
 import argparse
 import logging
 
-from dupq.cli.options import add_shared, uri
+from dupq.cli.options import add_gpus, add_shared, uri
 from dupq.errors import SettingError
 from dupq.evaluation.papers.catalogue import TABLES as PAPER_TABLES
 from dupq.evaluation.tables import TABLES
@@ -54,6 +54,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--quick", action="store_true", help="tables of the papers with fewer pairs, epochs and questions, for a look"
     )
+    add_gpus(parser)
     add_shared(parser)
 
 
@@ -76,7 +77,7 @@ def run(arguments: argparse.Namespace) -> None:
         )
     if not of_papers and (arguments.pair_set or arguments.quick):
         raise SettingError("--pair-set and --quick are for the papers' tables; name one of these with --table, or all")
-    job = EvaluationJob(questions, links, output, arguments.encoder, general, tuple(arguments.set))
+    job = EvaluationJob(questions, links, output, arguments.encoder, general, tuple(arguments.set), arguments.gpus)
     checked = job.check() if general else None
     papers = PapersJob(questions, links, output, of_papers, tuple(arguments.pair_set), arguments.quick)
     sources = papers.check() if of_papers else None

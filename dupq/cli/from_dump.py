@@ -3,7 +3,7 @@
 import argparse
 import logging
 
-from dupq.cli.options import add_preset, add_shared, uri
+from dupq.cli.options import add_gpus, add_preset, add_shared, uri
 
 _log = logging.getLogger(__name__)
 DESCRIPTION = "Ingest dumps, train an encoder on them, and find their duplicate questions."
@@ -26,6 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--truth", metavar="URI", type=uri, help="planted pairs of a made archive (.tsv), to measure what was found"
     )
+    add_gpus(parser)
     add_shared(parser)
 
 
@@ -35,7 +36,14 @@ def run(arguments: argparse.Namespace) -> None:
     from dupq.pipelines.from_dump import FromDumpJob, from_dump
     from dupq.report.summary import summary
 
-    job = FromDumpJob(tuple(arguments.dump), arguments.output, arguments.preset, arguments.truth, tuple(arguments.set))
+    job = FromDumpJob(
+        tuple(arguments.dump),
+        arguments.output,
+        arguments.preset,
+        arguments.truth,
+        tuple(arguments.set),
+        arguments.gpus,
+    )
     checked = job.check()
     cluster.connect(arguments.ray)
     _log.info(summary(from_dump(job, checked).uri))

@@ -9,6 +9,8 @@ from dupq import storage
 from dupq.errors import DupqError, SettingError
 from dupq.settings import config
 
+_MOST_GPUS = 10_000
+
 
 class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
     """Shows defaults, where there is one to show."""
@@ -86,6 +88,27 @@ def _web(text: str) -> str:
             "not an address that can be posted to; HOST, :PORT, /PATH expected behind http://, in ASCII without spaces"
         )
     return text
+
+
+def add_gpus(parser: argparse.ArgumentParser) -> None:
+    """The option of jobs that compute with encoders."""
+    parser.add_argument(
+        "--gpus",
+        metavar="auto|N|none",
+        type=_gpus,
+        default="auto",
+        help="auto: those that the cluster has, if torch can use them; N: so many, which an autoscaling cluster "
+        "starts; none: none is touched",
+    )
+
+
+def _gpus(text: str) -> int | None:
+    """The type of a number of GPUs: None for auto."""
+    if text == "auto":
+        return None
+    if text != "none" and not (text.isascii() and text.isdecimal() and 0 < int(text[:6]) <= _MOST_GPUS):
+        raise argparse.ArgumentTypeError(f"'{text}': auto, none, or a number from 1 to {_MOST_GPUS:,} expected")
+    return 0 if text == "none" else int(text)
 
 
 def add_preset(parser: argparse.ArgumentParser) -> None:

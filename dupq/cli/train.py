@@ -2,7 +2,7 @@
 
 import argparse
 
-from dupq.cli.options import add_preset, add_shared, uri
+from dupq.cli.options import add_gpus, add_preset, add_shared, uri
 
 DESCRIPTION = "Train an encoder on an archive's own text and duplicate links, with Ray Train."
 
@@ -32,8 +32,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=1,
         metavar="N",
-        help="training workers, one CPU each, and one GPU each if there are enough",
+        help="training workers, one CPU each, and one GPU each if --gpus are enough",
     )
+    add_gpus(parser)
     add_shared(parser)
 
 
@@ -50,6 +51,7 @@ def run(arguments: argparse.Namespace) -> None:
         tuple(arguments.set),
         arguments.workers,
         tuple(arguments.pairs),
+        arguments.gpus,
     )
     checked = job.check()
     cluster.connect(arguments.ray)

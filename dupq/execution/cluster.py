@@ -151,7 +151,7 @@ def _check_nodes() -> None:
     job = nodes.build()
     there = ray.remote(nodes.build)
     alive = [node for node in ray.nodes() if node["Alive"]]
-    asked = [there.options(num_cpus=0, scheduling_strategy=_only_on(node)).remote() for node in alive]
+    asked = [there.options(num_cpus=0, scheduling_strategy=only_on(node["NodeID"])).remote() for node in alive]
     for node, answer in zip(alive, asked, strict=True):
         name = node["NodeManagerAddress"]
         try:
@@ -165,8 +165,9 @@ def _check_nodes() -> None:
             continue
 
 
-def _only_on(node: dict[str, Any]) -> NodeAffinitySchedulingStrategy:
-    return NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+def only_on(node_id: str) -> NodeAffinitySchedulingStrategy:
+    """That a task runs on this node or not at all."""
+    return NodeAffinitySchedulingStrategy(node_id, soft=False)
 
 
 def gpus() -> int:

@@ -12,6 +12,7 @@ import ray
 
 from dupq.errors import ClusterError, DupqError
 from dupq.execution import cluster, nodes, waits
+from dupq.execution.gpus import hide_unless_given
 from dupq.execution.memory import measured
 from dupq.execution.units import Counts
 from dupq.recording import Written, note, recording
@@ -88,27 +89,28 @@ def run_tasks(
 
     The answer does not depend on their order. The first error ends the stage. A task whose worker died is tried again
     after the others, on more CPUs and so beside fewer tasks; after too little memory the others are too. Raises
-    ClusterError if the workers of a call die again and again, or if no node is large enough. `names` are what the
-    calls work on, for errors; None: their shards.
+    ClusterError if the workers of a call die again and again, or if no node is large enough. With `gpus` each call has
+    one, and so many run at a time. `names` are what the calls work on, for errors; None: their shards.
     """
+    each = min(gpus, 1)
     if not cluster.may_grow():
-        cluster.check_fits(label, cpus, gpus)
+        cluster.check_fits(label, cpus, each)
     names = names or [_name(call, place, len(calls)) for place, call in enumerate(calls, 1)]
     waiting = deque(_Piece(name, call, cpus) for name, call in zip(names, calls, strict=True))
     running: dict[ray.ObjectRef[Outcome], _Piece] = {}
     outcomes: list[tuple[Counts, float]] = []
     shown = Progress(label, len(calls))
-    window = len(calls) if cluster.may_grow() else _AHEAD * cluster.cpus()  # a cluster grows by what waits at Ray
+    window = gpus or (len(calls) if cluster.may_grow() else _AHEAD * cluster.cpus())  # it grows by what waits at Ray
     idle = 0  # seconds in which no task ended
     while waiting or running:
         while waiting and len(running) < window:
             piece = waiting.popleft()
-            running[start(recorded, work, *piece.arguments, cpus=piece.cpus, gpus=gpus)] = piece
+            running[start(recorded, work, *piece.arguments, cpus=piece.cpus, gpus=each)] = piece
         ready, _ = ray.wait(list(running), num_returns=1, timeout=_POLL_SECONDS)
         if not ready:
             idle += _POLL_SECONDS
             if idle % _SECONDS_BETWEEN_LINES == 0:
-                cluster.check_fits(label, cpus, gpus)
+                cluster.check_fits(label, cpus, each)
             continue
         piece = running.pop(ready[0])
         try:
@@ -118,7 +120,7 @@ def run_tasks(
         except ray.exceptions.RayTaskError:
             raise  # an error of the code: it would be the same again
         except (ray.exceptions.RayError, MemoryError) as error:
-            _widen(label, piece, waiting, gpus, error)
+            _widen(label, piece, waiting, each, error)
             waiting.append(piece)
         shown.show(len(outcomes))
     return summarise(outcomes)
@@ -199,15 +201,20 @@ def start_stream(
     return task.remote(nodes.build(), work, *arguments)
 
 
-def _on_node(job: nodes.Build, work: Callable[..., Result], *arguments: object) -> Result:
+def enter(job: nodes.Build) -> None:
+    """Begin in a process of a node. Raises ClusterError if the node differs from the job's."""
     nodes.check_same(job)
     waits.tell_driver()
+    hide_unless_given()
+
+
+def _on_node(job: nodes.Build, work: Callable[..., Result], *arguments: object) -> Result:
+    enter(job)
     return work(*arguments)
 
 
 def _stream_on_node(job: nodes.Build, work: Callable[..., Iterator[Result]], *arguments: object) -> Iterator[Result]:
-    nodes.check_same(job)
-    waits.tell_driver()
+    enter(job)
     yield from work(*arguments)
 
 

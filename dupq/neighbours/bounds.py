@@ -6,6 +6,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
+from dupq.devices import CPU
 from dupq.neighbours import gpu
 from dupq.neighbours.exact import COSINE, Rule, Side
 from dupq.neighbours.products import margin, matrix, padded, quick_scores
@@ -38,10 +39,10 @@ class Finder(Protocol):
         ...
 
 
-def finder(left: Side, right: Side, rule: Rule) -> Finder:
-    """The fastest finder on this machine: on a GPU if this worker may use one and it can score by this rule."""
-    if torch.cuda.is_available() and gpu_can_score(rule):
-        return OnGpu(left, right, rule, torch.device("cuda"))
+def finder(left: Side, right: Side, rule: Rule, device: str) -> Finder:
+    """The fastest finder on a device: a GPU is left alone if it cannot score by this rule."""
+    if device != CPU and gpu_can_score(rule):
+        return OnGpu(left, right, rule, torch.device(device))
     return OnCpu(left, right, rule)
 
 

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import torch
 
+from dupq.devices import CPU
 from dupq.neighbours.embeddings import Embeddings, Neighbours
 from dupq.neighbours.exact import rule_of
 from dupq.neighbours.measure import Measure
@@ -13,13 +14,15 @@ from dupq.neighbours.nearest import Nearest, empty_nearest, merge
 from dupq.neighbours.tiles import Block, Pairs, Search, block, search_tile
 
 
-def top_k(queries: Embeddings, targets: Iterable[Embeddings], k: int, measure: Measure) -> Neighbours:
+def top_k(
+    queries: Embeddings, targets: Iterable[Embeddings], k: int, measure: Measure, device: str = CPU
+) -> Neighbours:
     """The k nearest targets of each query by `measure`, ties by key; a question is not its own neighbour.
 
     Zero embeddings (empty texts) neither have neighbours nor are any. Fewer than k targets give fewer rows. Memory:
     see `search_tile`, for the queries and the largest target block.
     """
-    ready, search = block(queries, measure), Search(measure, k)
+    ready, search = block(queries, measure), Search(measure, k, device=device)
     nearest = empty_nearest(len(ready.keys), k)
     for target in targets:
         merge(nearest, search_tile(ready, block(target, measure), search, both=False)[0])

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dupq.devices import CPU
 from dupq.neighbours.bounds import Finder, finder
 from dupq.neighbours.candidates import Candidates, finish, no_candidates, push
 from dupq.neighbours.embeddings import Embeddings
@@ -36,13 +37,14 @@ class Search(NamedTuple):
     """What to search for: the k best of each question (0: none), and all pairs with at least this similarity.
 
     Similarities are compared in float32, as they are stored. At most `pair_limit` pairs of a tile are kept; all are
-    counted.
+    counted. What is found does not depend on the device.
     """
 
     measure: Measure
     k: int
     threshold: float = np.inf
     pair_limit: int = 1 << 62
+    device: str = CPU
 
 
 # For each side, the k-th best score of its questions as far as other tiles have found it (float64; -inf: not known)
@@ -104,7 +106,7 @@ class _Tile:
 
     def search(self) -> None:
         """Search all pieces of the tile."""
-        found = finder(self._left.side, self._right.side, self._rule)
+        found = finder(self._left.side, self._right.side, self._rule, self._search.device)
         self._margin = found.margin
         for best, scores in zip((self._of_left, self._of_right), self._known, strict=True):
             if scores is not None and self._search.k:

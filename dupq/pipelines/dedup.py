@@ -33,6 +33,7 @@ from dupq.encoders.description import encoder_at, read_description, read_measure
 from dupq.errors import DupqError, LeaseError
 from dupq.evaluation.truth_files import planted_keys
 from dupq.evaluation.verdict_files import read_verdicts
+from dupq.execution.gpus import Gpus, gpus_for
 from dupq.execution.tasks import Report, run_tasks
 from dupq.near_duplicates.band_choice import with_bands
 from dupq.pipelines.gates import NO_GATES, Gates, check_gates, check_rows
@@ -86,6 +87,7 @@ class DedupJob:
     verdicts: str | None = None  # a filled-in review.tsv
     gates: Gates = NO_GATES
     skipped: tuple[str, ...] = ()  # paths of question shards below `questions` that are left out
+    gpus: int | None = None  # that may be taken; None: those that the cluster has
 
     def check(self) -> Settings:
         """The settings; raises DupqError for what is wrong, before any work."""
@@ -127,11 +129,12 @@ def dedup(job: DedupJob, checked: Settings | None = None) -> writer.Run:
         _log.info(f"run {run.run_id} is finished already")
         _end_again(run, job, settings)
         return run
+    gpus = gpus_for(job.gpus)
     if not run.has_record("encode"):
         made_as = RunLayout(run.uri, (), "", None, None, None, None).encoding.made_as
-        check_room_to_encode(settings.encode, len(shards), made_as)
+        check_room_to_encode(settings.encode, len(shards), made_as, gpus)
     with run.held():
-        _make(run, job, settings, (shards, sites), inputs, fingerprint)
+        _make(run, job, settings, (shards, sites), inputs, fingerprint, gpus)
     return run
 
 
@@ -175,6 +178,7 @@ def _make(
     archive: tuple[list[Shard], Sites],
     inputs: dict[str, list[Input]],
     fingerprint: str,
+    gpus: Gpus,
 ) -> None:
     """All stages of the run; `fingerprint` is the encoder's when the run was opened."""
     (shards, sites), since = archive, job.previous
@@ -204,10 +208,10 @@ def _make(
     run.stage("fitness", lambda: measure_fitness(files.calibration, calibration))
     run.stage(
         "encode",
-        lambda: encode_texts(files.encoding, sites, settings.encode, before, earlier()),
+        lambda: encode_texts(files.encoding, sites, settings.encode, gpus, before, earlier()),
     )
     run.stage("terms", lambda: make_terms(files.terms, sites, settings.text.language))
-    request = SearchRequest(sites.names, settings.neighbours, measure, files.parts)
+    request = SearchRequest(sites.names, settings.neighbours, measure, files.parts, gpus)
     near_by = files.neighbours
     run.stage("neighbours", lambda: _search(near_by, shards, request, since))
     run.stage("calibrate", lambda: calibrate(files.calibration, request, calibration))
@@ -223,7 +227,7 @@ def _make(
     cut = Cut(threshold, settings.clusters, measure, k)
     run.stage("partition", lambda: _partition(files, shards, sites, cut, used))
     run.stage("clusters", lambda: make_clusters(files.clusters, shards, sites, threshold, files.parts))
-    run.stage("evaluate", lambda: evaluate_run(files.evaluation, sites, settings), dropped=files.evaluation.work)
+    run.stage("evaluate", lambda: evaluate_run(files.evaluation, sites, settings, gpus), dropped=files.evaluation.work)
     run.stage("review", lambda: make_review(files.review, shards, sites, settings.calibration.review, run.run_id))
     run.describe()
     page.write(run.uri)

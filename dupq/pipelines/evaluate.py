@@ -14,6 +14,7 @@ from dupq.evaluation.labels import Labels, usable
 from dupq.evaluation.ranked import Archive
 from dupq.evaluation.records import Known
 from dupq.evaluation.tables import TABLES, left_out
+from dupq.execution.gpus import gpus_for
 from dupq.links.pair_files import check_pairs, read_lines
 from dupq.links.tables import known_duplicates
 from dupq.runs import progress, versions, writer
@@ -45,6 +46,7 @@ class EvaluationJob:
     encoder: str | None = None
     tables: tuple[str, ...] = tuple(TABLES)
     assignments: tuple[str, ...] = ()
+    gpus: int | None = None  # that may encode; None: those that the cluster has
 
     def check(self) -> Settings:
         """The settings; raises DupqError for what is wrong, before any work."""
@@ -89,8 +91,9 @@ def evaluate(job: EvaluationJob, checked: Settings | None = None) -> str:
         "encoder": None if fingerprint is None else encoder_content(fingerprint, copied),
     }
     run = writer.open_run(storage.join(output, "work"), inputs, made_from, settings, versions.EVALUATION)
+    gpus = gpus_for(job.gpus if job.encoder is not None else 0)
     if job.encoder is not None and not run.has_record("encode"):
-        check_room_to_encode(settings.encode, len(shards), run.path("encoded_as.json"))
+        check_room_to_encode(settings.encode, len(shards), run.path("encoded_as.json"), gpus)
     with run.held():
         texts, embeddings, encoder = run.path("texts"), run.path("embeddings"), None
         if copied:
@@ -101,7 +104,7 @@ def evaluate(job: EvaluationJob, checked: Settings | None = None) -> str:
         run.stage("texts", lambda: make_distinct_texts(shards, sites, settings.text, texts))
         if encoder is not None:
             job_of = Encoding(texts, "", encoder, None, run.path("encoded_as.json"), embeddings)
-            run.stage("encode", lambda: encode_texts(job_of, sites, settings.encode))
+            run.stage("encode", lambda: encode_texts(job_of, sites, settings.encode, gpus))
         files = RankingFiles(texts, embeddings, encoder, run.path("ranking"))
         storage.delete_folder(files.folder)  # of other links
         ranking = Ranking(files, sites.names, settings.text.language)

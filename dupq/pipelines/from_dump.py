@@ -22,6 +22,7 @@ class FromDumpJob:
     preset: str = config.DEFAULT_PRESET
     truth: str | None = None
     assignments: tuple[str, ...] = ()
+    gpus: int | None = None  # that training and dedup may take; None: those that the cluster has
 
     def check(self) -> Checked:
         """What there is to ingest; raises DupqError for what is wrong, before any work."""
@@ -55,7 +56,9 @@ def from_dump(job: FromDumpJob, checked: Checked | None = None) -> writer.Run:
     ingest(job.ingest_job(), checked)
     questions, links, encoder = (storage.join(job.output, name) for name in ("questions", "links", "encoder"))
     known = links if storage.list_files(links, ".parquet") else None
-    train(TrainingJob(questions, known, encoder, job.preset, job.settings_of("train")))
+    train(TrainingJob(questions, known, encoder, job.preset, job.settings_of("train"), gpus=job.gpus))
     log.leave()  # the training's run: what dedup's check says is not of it
     runs = storage.join(job.output, "runs")
-    return dedup(DedupJob(questions, encoder, runs, known, job.truth, assignments=job.settings_of("dedup")))
+    return dedup(
+        DedupJob(questions, encoder, runs, known, job.truth, assignments=job.settings_of("dedup"), gpus=job.gpus)
+    )

@@ -19,6 +19,7 @@ from dupq.encoders.kinds import learns_without_links, network_settings, presets_
 from dupq.encoders.packed import base_fingerprint
 from dupq.encoders.saved import load
 from dupq.errors import DupqError, SettingError
+from dupq.execution.gpus import gpus_for
 from dupq.execution.tasks import Report
 from dupq.links.pair_files import check_pairs
 from dupq.links.split import FEWEST_SETS
@@ -49,6 +50,7 @@ class TrainingJob:
     assignments: tuple[str, ...] = ()
     workers: int = 1
     pairs: tuple[str, ...] = ()
+    gpus: int | None = None  # that may be taken; None: those that the cluster has
 
     def check(self) -> Settings:
         """The settings; raises DupqError for what is wrong, before any work."""
@@ -60,6 +62,10 @@ class TrainingJob:
         has_others = [check_pairs(uri, sites) for uri in self.pairs]
         if self.workers < 1:
             raise SettingError(f"--workers {self.workers}: at least 1 expected")
+        if self.gpus and self.gpus < self.workers:
+            raise SettingError(
+                f"--gpus {self.gpus}: each of {self.workers} workers takes one, or none does (--gpus none)"
+            )
         settings = training_settings(self.preset, self.assignments, any(has_others))
         if not links and not self.pairs and not learns_without_links(settings):
             missing = "neither --links nor --pairs" if self.links is None else f"{self.links}: no links in the tables"
@@ -192,8 +198,9 @@ def train(job: TrainingJob, checked: Settings | None = None) -> writer.Run:
         "teacher": read_description(settings.teacher.encoder)["fingerprint"] if settings.teacher.encoder else None,
     }
     run = writer.open_run(storage.join(output, "work"), inputs, made_from, settings, versions.TRAINING)
+    gpus = gpus_for(job.gpus)
     if not run.has_record("fit"):
-        check_room_to_fit(settings, job.workers)
+        check_room_to_fit(job.workers, gpus)
     with run.held():
         copied = None if links is None else run.path("inputs", "links")
         files = TrainingFiles(texts=run.path("texts"), links=copied, work=run.uri)
@@ -209,8 +216,8 @@ def train(job: TrainingJob, checked: Settings | None = None) -> writer.Run:
         prepared = run.stage("prepare", lambda: unchanged(prepare(files, sites, settings)))
         _tell_what_is_left_out(prepared["counts"], settings)
         if settings.teacher.encoder:
-            run.stage("teach", lambda: unchanged(teach(files, settings)))
-        run.stage("fit", lambda: fit(files, sites, settings, job.workers))
+            run.stage("teach", lambda: unchanged(teach(files, settings, gpus)))
+        run.stage("fit", lambda: fit(files, sites, settings, job.workers, gpus))
         run.stage("save", lambda: save_encoder(files, sites, settings, run.run_id))
         publish(files, output)
         run.describe()

@@ -324,6 +324,7 @@ class EvaluationFiles:
     texts: str
     representatives: str
     embeddings: str
+    encoded_as: str  # the file that says what they are made by
     encoder: str
     links: str | None
     truth: str | None
@@ -495,6 +496,7 @@ class RunLayout:
             texts=self.near.texts,
             representatives=self.near.representatives,
             embeddings=self.path("embeddings"),
+            encoded_as=self.encoding.made_as,
             encoder=self.encoder,
             links=self.links,
             truth=self.truth,

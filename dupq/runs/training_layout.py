@@ -36,6 +36,11 @@ class TrainingFiles:
         return storage.join(self.work, "taught")
 
     @property
+    def taught_as(self) -> str:
+        """What they were encoded on (JSON)."""
+        return storage.join(self.work, "taught_as.json")
+
+    @property
     def taught_keys(self) -> str:
         """The keys of those questions."""
         return storage.join(self.work, "taught_keys.parquet")

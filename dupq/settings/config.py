@@ -21,7 +21,8 @@ from dupq.settings.text import TextSettings
 from dupq.settings.training import TeacherSettings, TitleBodySettings, TrainingSettings, WordVectorSettings
 
 DEFAULT_PRESET = "dupq"
-_RETIRED = {"evaluation.bm25_limit"}  # settings that encoders may have been saved with, and that mean nothing now
+# settings that encoders may have been saved with, and that mean nothing now
+_RETIRED = {"evaluation.bm25_limit", "encode.gpus", "training.gpu"}
 
 
 class Settings(Section):

@@ -16,10 +16,6 @@ class EncodeSettings(Section):
     actors: Annotated[Workers, ONLY_HOW] = Field(
         0, description="Actors of Ray Data; 0: one a GPU, or in large runs one a CPU."
     )
-    gpus: Annotated[Workers, ONLY_HOW] = Field(
-        0,
-        description="GPUs, one an actor; 0: those of the cluster now. More make an autoscaling cluster start them.",
-    )
     batch_size: Batch = Field(
         64, description="Questions of a batch on a GPU, and of bags of words; a CPU does the rest without batches."
     )

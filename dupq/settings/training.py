@@ -161,9 +161,6 @@ class TrainingSettings(Section):
     checkpoint_seconds: Annotated[float, Field(ge=0, le=1e9), ONLY_HOW] = Field(
         30.0, description="At least so long between two checkpoints; 0: one an epoch."
     )
-    gpu: Annotated[Literal["auto", "always", "never"], ONLY_HOW] = Field(
-        "auto", description="auto: if the cluster has one for each worker now."
-    )
     seed: Seed = Field(1, description="Of all that training draws.")
 
     @model_validator(mode="after")

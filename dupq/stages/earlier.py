@@ -2,8 +2,9 @@
 
 A shard's questions are looked for in the earlier files whose span of ids its own meets: both are sorted, or nearly so.
 At most 8 are read: those beyond them are counted as left out. What is not found there is made anew. The answer is that
-of a run without an earlier one, byte for byte; so nothing is taken that was made in another way or is damaged, nor
-embeddings from a GPU, which depend on the others of their batch.
+of a run without an earlier one, byte for byte; so nothing is taken that was made in another way or is damaged, nor are
+embeddings from GPUs taken into a run on CPUs, or the other way round. Of two runs on GPUs they are, although there the
+last bits depend on the others of a batch: made anew, all questions would count as changed.
 """
 
 import logging
@@ -102,13 +103,20 @@ def earlier_embeddings(since: RunLayout | None, made_as: Mapping[str, object], t
     """`texts`, if the embeddings of the run `since` may be used too; else None, and why is said."""
     if since is None or texts is None:
         return None
-    why_not: str | None = "on GPUs they depend on the others of their batch"
-    if made_as["device"] == "cpu":
-        then = read_whole(since.encoding.made_as, dict[str, object])
-        why_not = _why_not(since, "encode", then, made_as, (texts.embeddings, since.encoding.made_as))
+    then = read_whole(since.encoding.made_as, dict[str, object])
+    why_not = _why_not(since, "encode", then, made_as, (texts.embeddings, since.encoding.made_as))
+    if then is not None and then.get("device") != made_as["device"]:
+        why_not = f"{since.uri} made them on {_kind(then)}, and this run makes them on {_kind(made_as)}"
     if why_not:
         _log.info(f"all embeddings are made anew: {why_not}")
-    return None if why_not else texts
+        return None
+    if made_as["device"] == "gpu":
+        _log.info(f"embeddings of questions that are as they were are those of {since.uri}, made on GPUs too")
+    return texts
+
+
+def _kind(made_as: Mapping[str, object]) -> str:
+    return f"{str(made_as.get('device')).upper()}s"
 
 
 def _why_not(

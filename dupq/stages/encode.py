@@ -12,24 +12,23 @@ What is left where the pipeline's processes died again and again is encoded by t
 
 import importlib.metadata
 import logging
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import ray
 
 from dupq import storage
 from dupq.encoders.description import read_description, read_split
-from dupq.errors import DupqError
 from dupq.execution import cluster
+from dupq.execution.gpus import Gpus
 from dupq.execution.tasks import Report, run_tasks, summarise
-from dupq.execution.units import Counts, finished, skip_or
-from dupq.json_files import read_whole
+from dupq.execution.units import finished
 from dupq.recording import note
 from dupq.runs import versions
 from dupq.runs.layout import Encoding, RunLayout
 from dupq.settings.dedup import EncodeSettings
 from dupq.stages.earlier import Earlier, earlier_embeddings
 from dupq.stages.encoding.crew import Crew, crew_for
+from dupq.stages.encoding.device import gpus_to_make, was_begun_on_cpus
 from dupq.stages.encoding.shard import Place, Work, encode_shard
 from dupq.text.keys import Sites
 
@@ -45,16 +44,14 @@ def check_encoder(encoder: str, sites: Sites) -> None:
     read_split(encoder, sites)
 
 
-def check_room_to_encode(settings: EncodeSettings, shards: int, made_as: str) -> None:
+def check_room_to_encode(settings: EncodeSettings, shards: int, made_as: str, gpus: Gpus) -> None:
     """Raise ClusterError, before any work, if a cluster that cannot grow has no room for what encoding will ask for.
 
     `made_as` is the file of the run that says on which kind of device it was begun, if it was.
     """
     if cluster.may_grow():
         return
-    begun = read_whole(made_as, dict[str, object])
-    gpus = 0 if begun and begun.get("device") == "cpu" else settings.gpus or cluster.gpus()
-    crew = crew_for(settings, gpus, cluster.cpus())
+    crew = crew_for(settings, 0 if was_begun_on_cpus(made_as) else gpus.now(), cluster.cpus())
     if crew.is_for(shards):
         cluster.check_fits("encode", crew.cpus, crew.gpus, crew.workers)
     else:
@@ -62,7 +59,12 @@ def check_room_to_encode(settings: EncodeSettings, shards: int, made_as: str) ->
 
 
 def encode_texts(
-    job: Encoding, sites: Sites, settings: EncodeSettings, since: RunLayout | None = None, texts: Earlier | None = None
+    job: Encoding,
+    sites: Sites,
+    settings: EncodeSettings,
+    gpus: Gpus,
+    since: RunLayout | None = None,
+    texts: Earlier | None = None,
 ) -> Report:
     """Embed every question of the job's texts, or only representatives if their table is given.
 
@@ -75,10 +77,11 @@ def encode_texts(
     ]
     fingerprint = read_description(job.encoder)["fingerprint"]
     made_by = {"encoder": fingerprint, "algorithm": versions.DEDUP["encode"]}
-    gpus = gpus_for(job.made_as, settings, job.output, {**made_by, "torch": importlib.metadata.version("torch")})
+    made_by |= {"torch": importlib.metadata.version("torch")}
+    taken = gpus_to_make(job.made_as, job.output, gpus, made_by)
     earlier = earlier_embeddings(since, storage.read_json(job.made_as), texts)
-    work = Work(job.encoder, fingerprint, sites.names, job.representatives, settings.batch_size, bool(gpus), earlier)
-    crew = crew_for(settings, gpus, cluster.cpus())
+    work = Work(job.encoder, fingerprint, sites.names, job.representatives, settings.batch_size, bool(taken), earlier)
+    crew = crew_for(settings, taken, cluster.cpus())
     if crew.is_for(len(places)):
         cluster.check_fits("encode", crew.cpus, crew.gpus, crew.workers)  # else its steps wait for each other
         try:
@@ -88,7 +91,7 @@ def encode_texts(
                 raise
             _log.warning("encode: an actor or a task died; the rest is encoded by a task a shard")
     calls = [(work, place) for place in places]
-    return run_tasks("encode", encode_shard, calls, gpus=crew.gpus, names=[place.texts for place in places])
+    return run_tasks("encode", encode_shard, calls, gpus=taken, names=[place.texts for place in places])
 
 
 def _by_pipeline(work: Work, places: list[Place], crew: Crew) -> Report:
@@ -104,23 +107,3 @@ def _by_pipeline(work: Work, places: list[Place], crew: Crew) -> Report:
     for _, _, files in outcomes:
         note(files)
     return summarise([(counts, peak) for counts, peak, _ in outcomes])
-
-
-def gpus_for(place: str, settings: EncodeSettings, embeddings: str, made_by: Mapping[str, object]) -> int:
-    """How many GPUs encode. A run that was begun on one kind of device stays on it, as they round differently."""
-    gpus = settings.gpus or cluster.gpus()
-
-    def make() -> Counts:
-        storage.delete_folder(embeddings)
-        storage.write_json(place, {**made_by, "device": "gpu" if gpus else "cpu"})
-        return {}
-
-    skip_or(place, make)
-    if storage.read_json(place)["device"] == "cpu":
-        return 0
-    if not gpus:
-        raise DupqError(
-            f"{place}: this run's embeddings were begun on GPUs, and the cluster has none now; finish it on one with "
-            "GPUs, ask an autoscaling one for them with --set encode.gpus=N, or begin a run in another --output"
-        )
-    return gpus

@@ -52,7 +52,7 @@ def _neighbours(
     encoded = encode(network, [sequences[int(key)] for key in keys], settings.encode.batch_size)
     everything = Embeddings(keys, *encoded)
     queries, targets = (everything.take(np.isin(keys, wanted)) for wanted in (anchors, pool))
-    return top_k(queries, blocks(targets, _TARGETS), k, network.measure)
+    return top_k(queries, blocks(targets, _TARGETS), k, network.measure, str(network.words.weight.device))
 
 
 def _near_duplicates(sequences: Sequences, found: Neighbours, settings: Settings) -> np.ndarray:

@@ -21,7 +21,7 @@ if compgen -G "$OUT/links/*/*.parquet" > /dev/null; then
 fi
 if [ ! -f "$OUT/encoder/latest.json" ]; then # kept: with another encoder no embedding and no score would be the same
     dupq train --questions "$OUT/questions" "${LINKS[@]}" --output "$OUT/encoder" --preset "$PRESET" \
-        --workers "$WORKERS" --set training.gpu=auto --set title_body.questions=1000000
+        --workers "$WORKERS" --set title_body.questions=1000000
 fi
 
 PREVIOUS=() # from the second run on, only what is new is searched

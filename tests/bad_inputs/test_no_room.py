@@ -11,22 +11,26 @@ from world import build_world, files_of
 from dupq import storage
 from dupq.errors import ClusterError
 from dupq.execution import cluster
+from dupq.execution.gpus import NO_GPUS, Gpus
 from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.pipelines.evaluate import EvaluationJob, evaluate
 from dupq.pipelines.train import TrainingJob, train
 from dupq.settings.dedup import EncodeSettings
 from dupq.stages.encode import check_room_to_encode
+from dupq.stages.training.fit import check_room_to_fit
 
-JOBS: dict[str, Callable[[str, str], object]] = {
-    "train": lambda world, setting: train(
-        TrainingJob(f"{world}/questions", f"{world}/links", f"{world}/new", "bogdanova-max", (setting,))
+JOBS: dict[str, Callable[[str, int | None, str], object]] = {
+    "train": lambda world, gpus, setting: train(
+        TrainingJob(f"{world}/questions", f"{world}/links", f"{world}/new", "bogdanova-max", (setting,), gpus=gpus)
     ),
-    "dedup": lambda world, setting: dedup(
-        DedupJob(f"{world}/questions", f"{world}/encoder", f"{world}/new", assignments=(setting,))
+    "dedup": lambda world, gpus, setting: dedup(
+        DedupJob(f"{world}/questions", f"{world}/encoder", f"{world}/new", assignments=(setting,), gpus=gpus)
     ),
-    "evaluate": lambda world, setting: evaluate(
+    "evaluate": lambda world, gpus, setting: evaluate(
         EvaluationJob(
-            f"{world}/questions", f"{world}/links", f"{world}/new", f"{world}/encoder", assignments=(setting,)
+            *(f"{world}/{name}" for name in ("questions", "links", "new", "encoder")),
+            assignments=(setting,),
+            gpus=gpus,
         )
     ),
 }
@@ -43,21 +47,12 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("job", "setting", "said"),
-    [
-        ("train", "training.gpu=always", "fit needs 1 CPU(s) and 1 GPU(s)"),
-        ("dedup", "encode.gpus=5", "encode needs 5 times 0.5 CPU(s) and 1 GPU(s)"),
-        ("evaluate", "encode.gpus=5", "encode needs 5 times 0.5 CPU(s) and 1 GPU(s)"),
-    ],
-)
-def test_gpus_that_are_not_there_are_refused_before_any_work(job: str, setting: str, said: str, world: Path) -> None:
+@pytest.mark.parametrize("job", JOBS)
+def test_gpus_that_are_not_there_are_refused_before_any_work(job: str, world: Path) -> None:
     before = files_of(world)
     with pytest.raises(ClusterError) as caught:
-        JOBS[job](str(world), setting)
-    assert str(caught.value) == (
-        f"{said}, each on one node; the nodes have 2 CPUs and 0 GPUs; ask for less, or join a larger cluster with --ray"
-    )
+        JOBS[job](str(world), 5, "encode.batch_size=64")
+    assert str(caught.value) == "--gpus 5: the cluster has 0; ask for fewer, or join a larger cluster with --ray"
     assert files_of(world) == before
 
 
@@ -70,15 +65,19 @@ def test_workers_and_actors_side_by_side_are_refused_too(world: Path) -> None:
     with pytest.raises(ClusterError, match=r"^fit needs 100000 times 1 CPU\(s\), each on one node; the nodes have 2"):
         train(job)
     with pytest.raises(ClusterError, match=r"^encode needs 5 times 0.5 CPU\(s\), each on one node; the nodes have 2"):
-        JOBS["dedup"](str(world), "encode.actors=4")
+        JOBS["dedup"](str(world), None, "encode.actors=4")
     assert files_of(world) == before
 
 
 def test_what_finds_room_is_not_refused(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun = str(world / "encoded_as.json")
-    check_room_to_encode(EncodeSettings(actors=3), 3, begun)  # tasks, one after the other
-    check_room_to_encode(EncodeSettings(actors=2), 9, begun)
+    check_room_to_encode(EncodeSettings(actors=3), 3, begun, NO_GPUS)  # tasks, one after the other
+    check_room_to_encode(EncodeSettings(actors=2), 9, begun, Gpus(None))
+    check_room_to_fit(2, Gpus(None))
+    with pytest.raises(ClusterError, match=r"^encode needs 1 CPU\(s\) and 1 GPU\(s\)"):
+        check_room_to_encode(EncodeSettings(), 1, begun, Gpus(5))
     storage.write_json(begun, {"device": "cpu"})
-    check_room_to_encode(EncodeSettings(gpus=5), 1, begun)  # a run stays on the device that it was begun on
+    check_room_to_encode(EncodeSettings(), 1, begun, Gpus(5))  # a run stays on the device that it was begun on
     monkeypatch.setattr(cluster, "may_grow", lambda: True)
-    check_room_to_encode(EncodeSettings(gpus=5, actors=9), 99, str(world / "new"))
+    check_room_to_encode(EncodeSettings(actors=9), 99, str(world / "new"), Gpus(5))
+    check_room_to_fit(5, Gpus(5))

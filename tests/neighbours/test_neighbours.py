@@ -176,7 +176,8 @@ def test_words_of_other_blocks_do_not_matter() -> None:
 def test_the_way_of_gpus_finds_the_same_on_a_cpu(archive: Embeddings, k: int, rows: int, weight: float) -> None:
     measure = Measure("cosine", weight)
 
-    def on_cpu(left: Side, right: Side, rule: Rule) -> OnGpu:
+    def on_cpu(left: Side, right: Side, rule: Rule, device: str) -> OnGpu:
+        assert device == "cuda:0"
         return OnGpu(left, right, rule, torch.device("cpu"))
 
     wanted = Search(measure, k, 0.3)
@@ -184,7 +185,7 @@ def test_the_way_of_gpus_finds_the_same_on_a_cpu(archive: Embeddings, k: int, ro
     expected, over = all_pairs(made, wanted)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tiles, "finder", on_cpu)
-        found, pairs = all_pairs(made, wanted)
+        found, pairs = all_pairs(made, wanted._replace(device="cuda:0"))
     for one, other in zip(found, expected, strict=True):
         assert (one.others == other.others).all()
         assert (one.above == other.above).all()

@@ -29,15 +29,22 @@ def shards(folder: Path) -> list[Shard]:
     return made
 
 
-def test_on_gpus_no_earlier_embeddings_are_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("then", ["cpu", "gpu"])
+@pytest.mark.parametrize("now", ["cpu", "gpu"])
+def test_earlier_embeddings_are_taken_only_if_they_are_of_the_same_kind_of_device(
+    then: str, now: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    since = RunLayout(str(tmp_path), (), "", None, None, None, None)
+    since, made_by = RunLayout(str(tmp_path), (), "", None, None, None, None), {"encoder": "e", "torch": "2"}
     texts = earlier.Earlier("", "", since.path("embeddings"), [])
-    monkeypatch.setattr(storage, "read_bytes", lambda uri: pytest.fail(uri))
-    monkeypatch.setattr(storage, "list_files", lambda uri, suffix="": pytest.fail(uri))
-    assert earlier.earlier_embeddings(since, {"device": "gpu"}, texts) is None
-    assert "anew: on GPUs" in capsys.readouterr().out
+    storage.write_json(since.encoding.made_as, {**made_by, "device": then})
+    monkeypatch.setattr(earlier, "is_intact", lambda *_: True)
+    taken = earlier.earlier_embeddings(since, {**made_by, "device": now}, texts)
+    assert taken == (texts if then == now else None)
+    said = capsys.readouterr().out
+    if then != now:
+        assert f"made them on {then.upper()}s, and this run makes them on {now.upper()}s" in said
+    else:
+        assert ("made on GPUs too" in said) == (now == "gpu")
 
 
 def test_files_beyond_those_that_are_read_for_a_shard_are_counted_and_their_questions_made_anew(tmp_path: Path) -> None:

@@ -17,12 +17,14 @@ from test_evaluation_stage import WORDS, saved_encoder
 from dupq import storage
 from dupq.encoders.description import read_description
 from dupq.errors import DupqError
+from dupq.execution.gpus import NO_GPUS
 from dupq.neighbours.embeddings import Embeddings
 from dupq.runs.layout import Encoding
 from dupq.settings.dedup import EncodeSettings
 from dupq.stages import encode
 from dupq.stages.encoding import rows
 from dupq.stages.encoding.crew import Crew, crew_for
+from dupq.stages.encoding.device import gpus_to_make
 from dupq.stages.encoding.pipeline import encode_by_pipeline
 from dupq.stages.encoding.shard import Place, Tokens, Work, encode_shard
 from dupq.tables import REPRESENTATIVES, TEXTS
@@ -35,6 +37,7 @@ import pickle, sys
 import ray
 from dupq.settings.dedup import EncodeSettings
 from dupq.stages.encoding.crew import crew_for
+from dupq.stages.encoding.device import gpus_to_make
 from dupq.stages.encoding.pipeline import encode_by_pipeline
 ray.init("local", num_cpus=1, num_gpus=1, include_dashboard=False, log_to_driver=False)
 work, places = pickle.load(open(sys.argv[1], "rb"))
@@ -104,6 +107,7 @@ def test_what_is_whole_is_left_out_and_the_rest_made_again(
     archive: Archive, ray_started: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places, folder = archive.places("again"), archive.folder
+    gpus_to_make(f"{folder}/as.json", f"{folder}/again", NO_GPUS, {})
     for place in places[:4]:  # what a job that was killed has left
         encode_shard(archive.work, place)
     storage.write_bytes(places[0].output, b"damaged")
@@ -116,12 +120,9 @@ def test_what_is_whole_is_left_out_and_the_rest_made_again(
         return by_pipeline(work, left, crew)
 
     monkeypatch.setattr("dupq.stages.encoding.pipeline.encode_by_pipeline", watched)
-    made_as = {"encoder": archive.work.fingerprint, "device": "cpu"}
-    storage.write_json(f"{folder}/as.json", made_as)
-    monkeypatch.setattr(encode, "gpus_for", lambda *_: 0)
     job = Encoding(f"{folder}/texts", f"{folder}/contents", archive.work.encoder, archive.work.representatives,
                    f"{folder}/as.json", f"{folder}/again")  # fmt: skip
-    report = encode.encode_texts(job, Sites(["a"]), EncodeSettings(actors=2))
+    report = encode.encode_texts(job, Sites(["a"]), EncodeSettings(actors=2), NO_GPUS)
     assert [[Path(place.texts).stem for place in left] for left in taken] == [["0", "3", "4", "5"]]
     assert (report.tasks, report.rows_out) == (len(SHARDS), sum(SHARDS) - 2)
     for place, alone in zip(places, archive.places("alone"), strict=True):

@@ -7,10 +7,13 @@ import ray
 
 from dupq import storage
 from dupq.errors import DupqError
+from dupq.execution import cluster
+from dupq.execution.gpus import NO_GPUS, Gpus
 from dupq.execution.tasks import Report
 from dupq.runs.layout import Encoding
 from dupq.settings.dedup import EncodeSettings
 from dupq.stages import encode
+from dupq.stages.encoding.device import gpus_to_go_on, gpus_to_make, was_begun_on_cpus
 from dupq.text.keys import Sites
 
 
@@ -19,22 +22,37 @@ def place(tmp_path: Path) -> str:
     return str(tmp_path / "encoded_on.json")
 
 
-@pytest.mark.parametrize("there", [0, 2])
-def test_a_run_begun_on_cpus_stays_on_them(there: int, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encode.cluster, "gpus", lambda: 0)
-    assert encode.gpus_for(place, EncodeSettings(), f"{place}.embeddings", {}) == 0
-    monkeypatch.setattr(encode.cluster, "gpus", lambda: there)
-    assert encode.gpus_for(place, EncodeSettings(gpus=there), f"{place}.embeddings", {}) == 0
-    assert storage.read_json(place) == {"device": "cpu"}
+def gpus_of(place: str, wanted: int | None) -> int:
+    return gpus_to_make(place, f"{place}.embeddings", Gpus(wanted), {"torch": "2"})
+
+
+@pytest.mark.parametrize("wanted", [None, 2])
+def test_a_run_begun_on_cpus_stays_on_them(
+    wanted: int | None, place: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert gpus_of(place, 0) == 0
+    monkeypatch.setattr(cluster, "gpus", lambda: 2)
+    assert gpus_of(place, wanted) == 0
+    assert storage.read_json(place) == {"torch": "2", "device": "cpu"}
+    assert was_begun_on_cpus(place)
+    assert ("--gpus 2: this run's embeddings were begun on CPUs" in capsys.readouterr().out) == (wanted == 2)
 
 
 def test_a_run_begun_on_gpus_needs_them_to_its_end(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encode.cluster, "gpus", lambda: 4)
-    assert encode.gpus_for(place, EncodeSettings(), f"{place}.embeddings", {}) == 4
-    monkeypatch.setattr(encode.cluster, "gpus", lambda: 0)
-    assert encode.gpus_for(place, EncodeSettings(gpus=1), f"{place}.embeddings", {}) == 1
-    with pytest.raises(DupqError, match="begun on GPUs, and the cluster has none now"):
-        encode.gpus_for(place, EncodeSettings(), f"{place}.embeddings", {})
+    monkeypatch.setattr(cluster, "gpus", lambda: 4)
+    assert gpus_of(place, None) == 4
+    monkeypatch.setattr(cluster, "gpus", lambda: 0)
+    assert gpus_of(place, 1) == gpus_to_go_on(place, Gpus(1)) == 1
+    for wanted in (None, 0):
+        with pytest.raises(DupqError, match="begun on GPUs, and there are none for it now"):
+            gpus_of(place, wanted)
+
+
+def test_what_was_made_before_it_was_known_on_what_is_removed(place: str) -> None:
+    storage.write_bytes(f"{place}.embeddings/0.parquet", b"")
+    gpus_of(place, 0)
+    assert not storage.exists(f"{place}.embeddings/0.parquet")
+    assert not was_begun_on_cpus(f"{place}.other")
 
 
 @pytest.fixture
@@ -61,6 +79,6 @@ def test_only_the_workers_of_a_pipeline_must_fit_side_by_side(
         storage.write_bytes(f"{tmp_path}/texts/{number}.parquet", b"")
     folders = (f"{tmp_path}/{name}" for name in ("contents", "encoder"))
     job = Encoding(f"{tmp_path}/texts", *folders, None, f"{tmp_path}/as.json", f"{tmp_path}/embeddings")
-    encode.encode_texts(job, Sites(["a"]), EncodeSettings(actors=2))
+    encode.encode_texts(job, Sites(["a"]), EncodeSettings(actors=2), NO_GPUS)
     assert ways == wanted
     assert ("an actor or a task died" in capsys.readouterr().out) == ("a pipeline" in wanted)

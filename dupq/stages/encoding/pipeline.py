@@ -21,9 +21,9 @@ from ray.data.datasource import ReadTask, WriteResult
 
 from dupq import storage
 from dupq.errors import DupqError
-from dupq.execution import nodes, waits
+from dupq.execution import nodes
 from dupq.execution.memory import measured
-from dupq.execution.tasks import Outcome, Progress
+from dupq.execution.tasks import Outcome, Progress, enter
 from dupq.execution.units import mark_of, skip_or
 from dupq.recording import recording
 from dupq.repeating import repeating
@@ -47,8 +47,7 @@ class _Job(NamedTuple):
 
     def enter(self) -> None:
         """Begin in a process of a node. Raises ClusterError if the node differs from the job's."""
-        nodes.check_same(self.build)
-        waits.tell_driver()
+        enter(self.build)
 
 
 def encode_by_pipeline(work: Work, places: list[Place], crew: Crew) -> list[Outcome]:

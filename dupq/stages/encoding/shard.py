@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from dupq import storage
+from dupq import devices, storage
 from dupq.encoders.vocabulary_files import read_vocabulary
-from dupq.errors import DupqError
 from dupq.execution.tasks import CAP
 from dupq.execution.units import Counts, skip_or
 from dupq.neighbours.embeddings import Embeddings
@@ -118,9 +117,7 @@ def network_of(work: Work) -> "SavedEncoder":
 
     torch.set_num_threads(1)
     saved = load(work.encoder)
-    if work.gpu and not torch.cuda.is_available():
-        raise DupqError("Ray has GPUs, but torch on their nodes cannot use them; install a CUDA build of torch there")
-    saved.network.to("cuda" if work.gpu else "cpu")
+    saved.network.to(devices.usable(devices.GPU if work.gpu else devices.CPU))
     return saved
 
 

@@ -22,6 +22,7 @@ from dupq.evaluation.not_measured import not_measured
 from dupq.evaluation.planted import Planted, found_at_10, same_cluster
 from dupq.evaluation.ranked import Archive
 from dupq.evaluation.truth_files import planted_keys
+from dupq.execution.gpus import Gpus
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts
 from dupq.links.tables import known_duplicates
@@ -29,6 +30,7 @@ from dupq.runs.layout import EvaluationFiles, QualityFiles
 from dupq.runs.reader import read_metrics
 from dupq.settings.config import Settings
 from dupq.stages.clusters.clusters import previous_clusters
+from dupq.stages.encoding.device import gpus_to_go_on
 from dupq.stages.evaluation.quality import Decided, link_quality, partners_changed
 from dupq.stages.evaluation.ranking import Ranking, measure_ranked
 from dupq.stages.evaluation.review import estimated
@@ -36,12 +38,13 @@ from dupq.tables import CLUSTER_STATS, CLUSTERS, MEMBERS, PAIRS
 from dupq.text.keys import Sites
 
 
-def evaluate_run(files: EvaluationFiles, sites: Sites, settings: Settings) -> Report:
+def evaluate_run(files: EvaluationFiles, sites: Sites, settings: Settings, gpus: Gpus) -> Report:
     """Write metrics.json."""
     compared = Report()
     if files.links or files.truth:
         measure = functools.partial(_compared, files, sites.names, settings)
-        compared = measure_ranked(Ranking(files.ranking, sites.names, settings.text.language), measure)
+        taken = gpus_to_go_on(files.encoded_as, gpus)
+        compared = measure_ranked(Ranking(files.ranking, sites.names, settings.text.language, taken), measure)
     report = run_tasks("evaluate", _evaluate, [(files, sites.names)])
     report.add(compared)
     return report

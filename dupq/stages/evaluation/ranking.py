@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dupq import storage
+from dupq import devices, storage
 from dupq.encoders.description import read_measure
 from dupq.evaluation import bm25, shingle_jaccard
 from dupq.evaluation.ranked import Archive, Measuring, Noted, Ranked
@@ -49,6 +49,7 @@ class Ranking:
     files: RankingFiles
     sites: list[str]
     language: str
+    gpus: int = 0  # that encode what has no embedding, as all others were
 
     @property
     def systems(self) -> tuple[str, ...]:
@@ -62,7 +63,7 @@ def measure_ranked(ranking: Ranking, measure: Measuring) -> Report:
     names = [file.relative for file in storage.list_files(files.texts, ".parquet")]
     report = run_tasks("ask", _ask, [(ranking, measure)])
     if report.counts["questions that others are compared with"]:
-        report.add(run_tasks("read", _read_shard, [(ranking, name) for name in names]))
+        report.add(run_tasks("read", _read_shard, [(ranking, name) for name in names], gpus=ranking.gpus))
         report.add(run_tasks("gather", _gather, [(ranking, names)]))
         calls = [(ranking, system, name) for system in _asked_systems(files) for name in names]
         report.add(run_tasks("rank", _rank_shard, calls))
@@ -128,7 +129,9 @@ def _read_embeddings(ranking: Ranking, name: str, table: pa.Table, wanted: np.nd
         from dupq.encoders.saved import load
 
         torch.set_num_threads(1)
-        encoded = Embeddings(missing["key"].to_numpy(), *load(str(files.encoder)).reader.encode(missing)[0])
+        saved = load(str(files.encoder))
+        saved.network.to(devices.usable(devices.GPU if ranking.gpus else devices.CPU))
+        encoded = Embeddings(missing["key"].to_numpy(), *saved.reader.encode(missing)[0])
         write_embeddings(files.step("encoded", name), encoded, sites)
     whole = _embeddings(ranking, name)
     write_embeddings(files.step("embeddings", name), whole.take(np.isin(whole.keys, wanted)), sites)

@@ -28,7 +28,7 @@ from dupq.runs.embeddings import embeddings_of, embeddings_table, read_embedding
 from dupq.runs.layout import NeighbourFiles
 from dupq.shards import Shard
 from dupq.stages.neighbours.blocks import block_name, forget_blocks, read_block, ready_block
-from dupq.stages.neighbours.exact import finish, is_for_gpus, planned
+from dupq.stages.neighbours.exact import device_of_tile, finish, gpus_of_tiles, planned
 from dupq.stages.neighbours.plan import Plan
 from dupq.stages.neighbours.recall import group_name, measure_recall
 from dupq.stages.neighbours.tables import SearchRequest, nearest_table, read_nearest, write_lists
@@ -56,7 +56,7 @@ def find_approximately(files: NeighbourFiles, shards: Sequence[Shard], request: 
         for place in range(len(_spans(files, group)))
         for number in group
     ]
-    report.add(run_tasks("tiles", _search_tile, tiles, gpus=int(is_for_gpus(request))))
+    report.add(run_tasks("tiles", _search_tile, tiles, gpus=gpus_of_tiles(request)))
     written = run_tasks("neighbours", _nearest_of_block, of_blocks)
     report.add(measure_recall(files, request, plan))
     finish(report, written, files, request)
@@ -204,7 +204,7 @@ def _search_tile(
         from dupq.neighbours.tiles import Search
 
         torch.set_num_threads(1)
-        search = Search(request.measure, request.settings.k)
+        search = Search(request.measure, request.settings.k, device=device_of_tile())
         listed = storage.read_table(files.step("lists", name))
         queries = Listed(ready_block(files, request, plan, name), _lists_in(listed))
         members = _ready_members(files, request, group, place)

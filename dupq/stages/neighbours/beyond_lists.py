@@ -22,7 +22,7 @@ from dupq.runs.keys import read_keys, write_keys
 from dupq.runs.layout import NeighbourFiles
 from dupq.stages.neighbours.blocks import forget_blocks, ready_block
 from dupq.stages.neighbours.chosen import compared, groups, write_chosen
-from dupq.stages.neighbours.exact import is_for_gpus
+from dupq.stages.neighbours.exact import device_of_tile, gpus_of_tiles
 from dupq.stages.neighbours.plan import Plan, read_plan
 from dupq.stages.neighbours.tables import SearchRequest, read_nearest, unranked, write_directed
 from dupq.tables import SIMILAR_PAIRS
@@ -50,7 +50,7 @@ def find_beyond_lists(files: NeighbourFiles, request: SearchRequest, floor: floa
     of_blocks = groups(files, plan, "full")
     tiles = [*((name, name) for name in of_blocks), *compared(plan, of_blocks)]
     calls = [(files, request, plan, floor, *tile) for tile in tiles]
-    report.add(run_tasks("tiles", _search_tile, calls, gpus=int(is_for_gpus(request))))
+    report.add(run_tasks("tiles", _search_tile, calls, gpus=gpus_of_tiles(request)))
     found = report.counts[ABOVE_FLOOR]
     report.caps[LEFT_OUT] = 0
     if found > _most_pairs(plan, request):
@@ -101,7 +101,7 @@ def _search_tile(
 
         torch.set_num_threads(1)
         one, other = (ready_block(files, request, plan, name) for name in (left, right))
-        search = Search(request.measure, 0, floor, _most_pairs(plan, request))
+        search = Search(request.measure, 0, floor, _most_pairs(plan, request), device_of_tile())
         of_left, _, pairs = search_tile(one, other, search)
         order = np.lexsort((pairs.right, pairs.left))
         table = pa.table([pa.array(column[order]) for column in pairs], schema=SIMILAR_PAIRS)

@@ -12,8 +12,9 @@ later (beyond_lists.py).
 
 from collections.abc import Sequence
 
-from dupq import storage
+from dupq import devices, storage
 from dupq.execution import cluster
+from dupq.execution.gpus import are_given
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
 from dupq.neighbours.nearest import merge
@@ -61,17 +62,23 @@ def _rows_at_hand(files: NeighbourFiles, shards: Sequence[Shard], request: Searc
 def search_tiles(files: NeighbourFiles, request: SearchRequest, plan: Plan, tiles: Sequence[tuple[str, str]]) -> Report:
     """Write what each tile of two blocks finds: one GPU a tile if there are any that can score it, else one core."""
     calls = [(files, request, plan, left, right) for left, right in tiles]
-    return run_tasks("tiles", _search_tile, calls, gpus=int(is_for_gpus(request)))
+    return run_tasks("tiles", _search_tile, calls, gpus=gpus_of_tiles(request))
 
 
-def is_for_gpus(request: SearchRequest) -> bool:
-    """Whether there are GPUs, and they help."""
-    if not cluster.gpus():
-        return False
+def gpus_of_tiles(request: SearchRequest) -> int:
+    """How many GPUs search tiles, one a tile: none where they cannot score by the measure."""
+    gpus = request.gpus.now()
+    if not gpus:
+        return 0
     from dupq.neighbours.bounds import gpu_can_score  # with torch, which the driver needs for nothing else
     from dupq.neighbours.exact import rule_of
 
-    return gpu_can_score(rule_of(request.measure))
+    return gpus if gpu_can_score(rule_of(request.measure)) else 0
+
+
+def device_of_tile() -> str:
+    """In a task: the device that it searches on. Raises DupqError for a GPU that torch cannot use."""
+    return str(devices.usable(devices.GPU if are_given() else devices.CPU))
 
 
 def _search_tile(files: NeighbourFiles, request: SearchRequest, plan: Plan, left: str, right: str) -> Counts:
@@ -87,7 +94,8 @@ def _search_tile(files: NeighbourFiles, request: SearchRequest, plan: Plan, left
         known = (
             (None, None) if left == right else (known_scores(files, request, left), known_scores(files, request, right))
         )
-        of_left, of_right, _ = search_tile(one, other, Search(request.measure, request.settings.k), known=known)
+        search = Search(request.measure, request.settings.k, device=device_of_tile())
+        of_left, of_right, _ = search_tile(one, other, search, known=known)
         if left != right:
             storage.write_table(files.tile(left, right, "right"), nearest_table(other.keys, of_right), NEAREST)
         storage.write_table(output, nearest_table(one.keys, of_left), NEAREST)  # last: it marks the tile

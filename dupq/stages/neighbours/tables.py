@@ -9,6 +9,7 @@ from typing_extensions import TypedDict
 
 from dupq import storage
 from dupq.clusters.scoring import ranked
+from dupq.execution.gpus import NO_GPUS, Gpus
 from dupq.execution.units import Counts
 from dupq.json_files import read_as
 from dupq.neighbours.measure import Measure
@@ -28,6 +29,7 @@ class SearchRequest:
     settings: NeighbourSettings
     measure: Measure
     parts: int
+    gpus: Gpus = NO_GPUS  # that tiles may take
 
     def lasting(self) -> dict[str, object]:
         """What must be equal in an earlier run for its neighbours to be valid."""

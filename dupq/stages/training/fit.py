@@ -9,6 +9,7 @@ taken.
 """
 
 import functools
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -17,10 +18,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dupq import storage
+from dupq import devices, storage
 from dupq.errors import DupqError
-from dupq.execution import cluster, nodes, waits
-from dupq.execution.tasks import RETRIES, Report, lost, run_tasks
+from dupq.execution import cluster, nodes
+from dupq.execution.gpus import Gpus
+from dupq.execution.tasks import RETRIES, Report, enter, lost, run_tasks
 from dupq.execution.units import Counts
 from dupq.links.known import Known
 from dupq.recording import note
@@ -53,20 +55,25 @@ if TYPE_CHECKING:
     from dupq.training.pairs import Pairs, Rankings
     from dupq.training.title_body import TitlesAndBodies
 
+_log = logging.getLogger(__name__)
 
-def fit(files: TrainingFiles, sites: Sites, settings: Settings, workers: int) -> Report:
-    """Train; the best epoch's weights and the learning curve are left in the work folder."""
+
+def fit(files: TrainingFiles, sites: Sites, settings: Settings, workers: int, gpus: Gpus) -> Report:
+    """Train, on GPUs if there is one for each worker; the best weights and the learning curve are left as files."""
+    use_gpu = workers <= gpus.now()
     loop_config = {
         "files": asdict(files),
         "sites": sites.names,
         "settings": config.to_dict(settings),
         "is_watched": log.is_live(),
+        "use_gpu": use_gpu,
     }
-    use_gpu = _use_gpu(settings.training.gpu, workers)
+    if gpus.now() and not use_gpu:
+        _log.info(f"fit: {workers} workers and {gpus.now()} GPU(s): they compute on CPUs")
     cluster.check_fits("fit", 1, int(use_gpu), workers)
     with shown(files.curve, files.progress):
         if workers == 1:
-            run_tasks("fit", _train_alone, [(loop_config, use_gpu)], gpus=int(use_gpu))
+            run_tasks("fit", _train_alone, [(loop_config,)], gpus=int(use_gpu))
         else:
             _train_together(loop_config, storage.join(files.work, "ray_train"), workers, use_gpu)
             # Ray Train's workers tell nobody what they write, as tasks do: so that it is missed if it is lost
@@ -80,10 +87,10 @@ def fit(files: TrainingFiles, sites: Sites, settings: Settings, workers: int) ->
     )
 
 
-def check_room_to_fit(settings: Settings, workers: int) -> None:
+def check_room_to_fit(workers: int, gpus: Gpus) -> None:
     """Raise ClusterError, before any work, if a cluster that cannot grow has no room for what `fit` will ask for."""
     if not cluster.may_grow():
-        cluster.check_fits("fit", 1, int(_use_gpu(settings.training.gpu, workers)), workers)
+        cluster.check_fits("fit", 1, int(workers <= gpus.now()), workers)
 
 
 def _train_together(loop_config: dict[str, Any], folder: str, workers: int, use_gpu: bool) -> None:
@@ -116,10 +123,6 @@ def _train_together(loop_config: dict[str, Any], folder: str, workers: int, use_
         raise causes[0] if causes else error from error
 
 
-def _use_gpu(wish: str, workers: int) -> bool:
-    return wish == "always" or (wish == "auto" and cluster.gpus() >= workers)
-
-
 @dataclass
 class _Task:
     """What a worker works with: the same for all but its rank and device."""
@@ -140,20 +143,20 @@ class _Task:
 
 def train_worker(loop_config: dict[str, Any]) -> None:
     """One of the workers of Ray Train."""
-    nodes.check_same(loop_config["build"])
-    waits.tell_driver()
+    enter(loop_config["build"])
     import ray.train
     import ray.train.torch
 
     context = ray.train.get_context()
     worker = (context.get_world_rank(), context.get_world_size())
-    _train(loop_config, worker, ray.train.torch.get_device())
+    device = str(ray.train.torch.get_device()) if loop_config["use_gpu"] else devices.CPU  # of those of all workers
+    if loop_config["use_gpu"] and device == devices.CPU:  # what Ray names where torch sees none: why is said then
+        device = devices.GPU
+    _train(loop_config, worker, devices.usable(device))
 
 
-def _train_alone(loop_config: dict[str, Any], use_gpu: bool) -> Counts:
-    import torch
-
-    _train(loop_config, (0, 1), torch.device("cuda:0" if use_gpu else "cpu"))
+def _train_alone(loop_config: dict[str, Any]) -> Counts:
+    _train(loop_config, (0, 1), devices.usable(devices.GPU if loop_config["use_gpu"] else devices.CPU))
     return {}
 
 
@@ -256,7 +259,7 @@ def _one_epoch(
     values = collectives.from_first(found, device).tolist() if is_measured else [None] * len(names)
     measured = dict(zip(names, values, strict=True))
     if task.worker[0] == 0:
-        _log(task.files, epoch, losses, measured)
+        _log_epoch(task.files, epoch, losses, measured)
     row: Epoch = {
         "epoch": epoch,
         "loss": losses.mean,
@@ -363,7 +366,7 @@ def _watch(task: _Task, epoch: int, steps: int) -> Callable[["Losses"], None]:
     return tell
 
 
-def _log(files: TrainingFiles, epoch: int, losses: "Losses", measured: dict[str, float | None]) -> None:
+def _log_epoch(files: TrainingFiles, epoch: int, losses: "Losses", measured: dict[str, float | None]) -> None:
     from dupq.training.tensorboard import epoch_scalars, event_file, file_name
 
     content = event_file(epoch_scalars(epoch, losses, measured))

@@ -49,13 +49,13 @@ def _epochs_before(uri: str) -> int:
 
 
 def _print_epochs(uri: str, told: int) -> int:
-    """Print the epochs after the first `told`; returns how many there are."""
+    """Print the epochs after the first `told`; returns how many were told by then."""
     curve = storage.read_json(uri) if storage.exists(uri) else []
     for row in curve[told:]:
         if log.is_live():
             print("\r\033[K", end="", file=sys.stderr, flush=True)
         _log.info(f"  epoch {row['epoch']:3}  loss {row['loss']:.4f}{_measured(row, curve)}", extra={"told": row})
-    return len(curve)
+    return max(told, len(curve))  # it is shorter where workers begin again at a checkpoint
 
 
 def _measured(row: "Epoch", curve: list["Epoch"]) -> str:

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from dupq import storage
+from dupq import devices, storage
 from dupq.errors import DupqError
+from dupq.execution.gpus import Gpus
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
 from dupq.runs.training_layout import TrainingFiles
 from dupq.settings.config import Settings
 from dupq.settings.text import TextSettings
+from dupq.stages.encoding.device import gpus_to_make
 from dupq.tables import TEXTS
 from dupq.training.distillation import DistillationTargets, targets
 from dupq.training.written_words import means, spellings
@@ -30,25 +32,27 @@ _ROWS = 32  # of a batch
 WordTeacher = Callable[[list[str]], np.ndarray]  # words → vectors, one row each
 
 
-def teach(files: TrainingFiles, settings: Settings) -> Report:
+def teach(files: TrainingFiles, settings: Settings, gpus: Gpus) -> Report:
     """Write the teacher's embeddings of the questions that it reads."""
+    taken = gpus_to_make(files.taught_as, files.taught, gpus, {})
+    device = devices.GPU if taken else devices.CPU
     keys = storage.read_table(files.taught_keys)["key"].to_numpy()
     calls = [
-        (files.examples, keys[start : start + _QUESTIONS_PER_TASK], settings, _part(files, start))
+        (files.examples, keys[start : start + _QUESTIONS_PER_TASK], settings, device, _part(files, start))
         for start in range(0, len(keys), _QUESTIONS_PER_TASK)
     ]
-    return run_tasks("teach", _teach, calls)
+    return run_tasks("teach", _teach, calls, gpus=taken)
 
 
 def _part(files: TrainingFiles, start: int) -> str:
     return storage.join(files.taught, f"part-{start // _QUESTIONS_PER_TASK:05d}.parquet")
 
 
-def _teach(examples: str, keys: np.ndarray, settings: Settings, output: str) -> Counts:
+def _teach(examples: str, keys: np.ndarray, settings: Settings, device: str, output: str) -> Counts:
     def make() -> Counts:
         table = storage.read_table(examples, TEXTS)
         table = table.filter(pa.array(np.isin(table["key"].to_numpy(), keys)))
-        vectors = _embeddings(settings.teacher.encoder, table, settings.text)
+        vectors = _embeddings(settings.teacher.encoder, table, settings.text, device)
         flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
         found = pa.table({"key": table["key"].combine_chunks(), "vector": flat})
         storage.write_table(output, found, found.schema)
@@ -79,7 +83,7 @@ def _of_words(encoder: str, words: list[str]) -> np.ndarray:
     return _embeddings(encoder, table, None)
 
 
-def _embeddings(uri: str, table: pa.Table, settings: TextSettings | None) -> np.ndarray:
+def _embeddings(uri: str, table: pa.Table, settings: TextSettings | None, device: str = devices.CPU) -> np.ndarray:
     """Float16 as the encoder gives them. Raises DupqError if it reads other stored texts than `settings` give."""
     import torch
 
@@ -93,6 +97,7 @@ def _embeddings(uri: str, table: pa.Table, settings: TextSettings | None) -> np.
         reads = ", ".join(f"text.{name}={getattr(text, name)}" for name in stored)
         given = ", ".join(getattr(settings, name) for name in stored)
         raise DupqError(f"{uri}: the teacher reads {reads}, and these texts are {given}; set them alike")
+    saved.network.to(devices.usable(device))
     return saved.reader.encode(table, _ROWS)[0].vectors
 
 

@@ -1,0 +1,140 @@
+"""What a machine with a CUDA GPU does with dupq, in under 8 minutes: is it right, and how fast beside the GPU's peak?
+
+    python benchmarks/gpu.py [--json FILE] [--part NAME …] [--cpu-rehearsal]
+
+- `kernels`: those of the search beside float64 on the CPU, and their operations a second;
+- `training`: questions a second by preset, with one worker for each GPU (nccl) where there are several; losses beside
+  those of the CPU;
+- `encoding`: questions a second by preset and batch; embeddings beside those of the CPU;
+- `search`: the ten nearest of each of 200,000 to 2 million × 300, with recall, and 24 million projected by N²; each
+  measure's line says whether a GPU scores it, or CPUs do and so with how many questions;
+- `peers`: torch, faiss for GPUs and FlashLib on 200,000 × 300, those that are installed.
+
+Shares are of the fastest product of large matrices, measured in the same part. Each part is a process with a time limit
+of its own: what it has found by then is kept, and one that fails loses nothing of the others. The JSON is written after
+each. Networks are not trained and questions are made up. The exit code is 1 if a part failed, or something was wrong.
+
+`--cpu-rehearsal` runs the same code at tiny sizes on the CPU, the kernel in Triton's interpreter where Triton is
+installed: its figures mean nothing.
+"""
+
+import argparse
+import contextlib
+import functools
+import importlib
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+LIMITS = {"kernels": 70, "training": 90, "encoding": 60, "search": 140, "peers": 60}  # seconds, of 8 minutes
+TRIAL_SECONDS = 60
+
+
+def main() -> None:
+    """Run the parts, print what they found, write the JSON; exits with 1 if anything failed."""
+    options = arguments()
+    if options.cpu_rehearsal:
+        os.environ["TRITON_INTERPRET"] = "1"  # which Triton sees when it is imported
+    from on_gpu.parts import in_process
+
+    slack = 10 if options.cpu_rehearsal else 1  # where other work may be going on
+    about = in_process(functools.partial(device, options.cpu_rehearsal), TRIAL_SECONDS * slack)
+    if "error" in about:
+        sys.exit(f"{about['error']}; --cpu-rehearsal runs the same at tiny sizes on the CPU")
+    found: dict[str, Any] = {"device": about}
+    show("device", about)
+    for name in options.part or LIMITS:
+        with contextlib.suppress(Exception):  # no part need import it again; what is wrong is told in the part
+            importlib.import_module(f"on_gpu.{name}")
+        found[name] = in_process(functools.partial(figures_of, name, about), LIMITS[name] * slack)
+        show(name, found[name])
+        found["failed"] = failures(found)
+        if options.json:
+            Path(options.json).write_text(json.dumps(found, indent=2) + "\n")
+    if found["failed"]:
+        sys.exit(f"failed: {', '.join(found['failed'])}")
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--json", metavar="FILE", help="where the figures go")
+    parser.add_argument("--part", action="append", choices=list(LIMITS), help="only this; may be repeated")
+    parser.add_argument("--cpu-rehearsal", action="store_true", help="tiny sizes on the CPU: does it run?")
+    return parser.parse_args()
+
+
+def device(is_rehearsal: bool) -> Iterator[dict[str, Any]]:
+    """What this machine has; `error` if it has no GPU that torch can use."""
+    import torch
+
+    from dupq import devices
+    from dupq.neighbours import gpu
+
+    yield {
+        "date": time.strftime("%Y-%m-%d"),
+        "cpus": os.cpu_count(),
+        "torch": torch.__version__,
+        "triton": None if gpu.triton is None else gpu.triton.__version__,
+        "is_rehearsal": is_rehearsal,
+        "gpus": 2 if is_rehearsal else 0,
+    }
+    if is_rehearsal:
+        return
+    trouble = devices.trouble_with(devices.GPU)
+    if trouble:
+        yield {"error": f"torch cannot use a GPU here: {trouble}"}
+        return
+    chip = torch.cuda.get_device_properties(0)
+    yield {
+        "name": chip.name,
+        "gpus": torch.cuda.device_count(),
+        "memory_gb": chip.total_memory / 1e9,
+        "compute_capability": f"{chip.major}.{chip.minor}",
+        "cuda": torch.version.cuda,
+    }
+
+
+def figures_of(name: str, about: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """What a part yields."""
+    from on_gpu.parts import Scale
+
+    from dupq import devices
+
+    is_rehearsal = about["is_rehearsal"]
+    scale = Scale(devices.CPU if is_rehearsal else devices.GPU, about["gpus"], is_rehearsal)
+    yield from importlib.import_module(f"on_gpu.{name}").figures(scale)
+
+
+def failures(found: dict[str, Any]) -> list[str]:
+    """What ended with an error, or is not as it must be."""
+    wrong = []
+    for name, figures in found.items():
+        for key, value in flat(figures) if isinstance(figures, dict) else ():
+            is_wrong = (key.endswith("_wrong") and value) or (key.endswith("like_the_cpu") and not value)
+            if key == "error" or is_wrong or (key.endswith("recall_at_10") and value < 1):
+                wrong.append(f"{name} {key}")
+    return wrong
+
+
+def flat(figures: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """All figures, with the names of what they are in."""
+    for name, value in figures.items():
+        if isinstance(value, dict):
+            yield from flat(value, f"{before}{name} ")
+        else:
+            yield f"{before}{name}", value
+
+
+def show(name: str, figures: dict[str, Any]) -> None:
+    """The part's figures, one a line."""
+    print(name)
+    for key, value in flat(figures):
+        print(f"    {key:56} {value:,.4g}" if isinstance(value, float) else f"    {key:56} {value}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

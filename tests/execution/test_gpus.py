@@ -1,0 +1,112 @@
+"""What --gpus gives a job, and what its tasks see of GPUs: with a Ray that counts two that are not there."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from dupq.errors import ClusterError
+from dupq.execution import cluster, gpus
+from dupq.execution.gpus import NO_GPUS, Gpus, gpus_for
+
+WITH_TWO = """
+import json, os, time
+import ray
+from dupq import devices
+from dupq.errors import DupqError
+from dupq.execution import gpus, tasks
+
+ray.init("local", num_cpus=4, num_gpus=2, include_dashboard=False, log_to_driver=False)
+
+def seen(number, said):
+    ids, visible = ray.get_runtime_context().get_accelerator_ids()["GPU"], os.environ.get("CUDA_VISIBLE_DEVICES")
+    with open(said, "a") as lines:
+        lines.write(f"{gpus.are_given()} {len(ids)} {visible == ','.join(ids)}\\n")
+    return {}
+
+def told(call, *arguments):
+    try:
+        return call(*arguments)
+    except DupqError as error:
+        return str(error)
+
+def lines_of(count):
+    said = os.path.abspath(f"seen-{count}")
+    tasks.run_tasks("tiles", seen, [(number, said) for number in range(5)], gpus=count)
+    return sorted(open(said).read().splitlines())
+
+def asked():
+    return told(devices.usable, devices.GPU)
+
+print(json.dumps({
+    "auto": gpus.gpus_for(None), "one": told(gpus.gpus_for, 1), "none": gpus.gpus_for(0),
+    "without": lines_of(0), "with": lines_of(2), "tried": ray.get(tasks.start(asked, gpus=1)),
+}))
+"""
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is there")
+def test_tasks_have_the_gpus_that_they_asked_for_and_see_no_others(tmp_path: object) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", WITH_TWO],
+        capture_output=True,
+        text=True,
+        cwd=str(tmp_path),
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"},
+        timeout=300,
+        check=True,
+    )
+    *lines, found = ended.stdout.splitlines()
+    told = json.loads(found)
+    assert told["without"] == ["False 0 True"] * 5
+    assert told["with"] == ["True 1 True"] * 5
+    assert (told["auto"], told["none"]) == ([0], [0])
+    trouble = "torch cannot use the GPUs of the node "
+    assert [line.partition(trouble)[0].endswith("all is computed on CPUs: ") for line in lines] == [True]
+    assert told["one"].startswith(f"--gpus 1: {trouble}")
+    assert told["one"].endswith("; mend its driver or torch, or run with --gpus none")
+    assert told["tried"].startswith("torch cannot use the GPU of the node ")
+
+
+@pytest.fixture
+def there(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
+    """Three GPUs that are fine, on nodes that no other may join; what is wrong with them can be set."""
+    trouble: list[str | None] = [None]
+    monkeypatch.setattr(cluster, "gpus", lambda: 3)
+    monkeypatch.setattr(cluster, "may_grow", lambda: False)
+    monkeypatch.setattr(gpus, "_nodes_with_gpus", tuple)
+    monkeypatch.setattr(gpus, "_trouble", lambda nodes: trouble[0])
+    return trouble
+
+
+def test_auto_takes_what_is_there_and_a_number_so_many(there: list[str | None]) -> None:
+    assert (gpus_for(None).now(), gpus_for(2).now(), gpus_for(0).now()) == (3, 2, 0)
+
+
+def test_none_is_none_and_nothing_is_tried(there: list[str | None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpus, "_trouble", lambda nodes: pytest.fail("tried"))
+    monkeypatch.setattr(cluster, "gpus", lambda: pytest.fail("counted"))
+    assert gpus_for(0) == NO_GPUS
+
+
+def test_more_than_there_are_is_an_error_unless_nodes_may_come(
+    there: list[str | None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ClusterError, match=r"^--gpus 4: the cluster has 3; ask for fewer, or join a larger cluster"):
+        gpus_for(4)
+    monkeypatch.setattr(cluster, "may_grow", lambda: True)
+    assert gpus_for(4) == Gpus(4)
+    assert "--gpus 4: the cluster has 3 now" in capsys.readouterr().err
+
+
+def test_gpus_that_torch_cannot_use_are_told_and_auto_goes_on_without(
+    there: list[str | None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    there[0] = "the driver is too old"
+    assert gpus_for(None) == NO_GPUS
+    assert "all is computed on CPUs: the driver is too old" in capsys.readouterr().out
+    with pytest.raises(ClusterError, match=r"^--gpus 2: the driver is too old; mend"):
+        gpus_for(2)

@@ -1,0 +1,50 @@
+"""A GPU is tried before torch computes on it."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from dupq import devices
+from dupq.errors import DupqError
+
+TRIED = devices.trouble_with.__wrapped__  # not what an earlier call found
+
+
+def raising(error: Exception) -> Callable[..., torch.Tensor]:
+    def ones(*_: object, **__: object) -> torch.Tensor:
+        raise error
+
+    return ones
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (RuntimeError("The NVIDIA driver on your system is too old (found version 11040).\nUpdate it"), "driver"),
+        (RuntimeError("CUDA error: no kernel image is available for execution on the device\nhints"), "no kernel"),
+        (AssertionError("Torch not compiled with CUDA enabled"), "not compiled with CUDA"),
+        (RuntimeError(""), "RuntimeError"),
+    ],
+)
+def test_what_torch_says_of_a_gpu_that_it_cannot_use_becomes_one_line(
+    error: Exception, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "ones", raising(error))
+    trouble = TRIED("cuda:0")
+    assert trouble is not None
+    assert said in trouble
+    assert "\n" not in trouble
+
+
+def test_a_device_that_multiplies_wrongly_is_of_no_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert TRIED("cpu") is None
+    monkeypatch.setattr(torch, "ones", lambda *_, **__: torch.full((16, 16), 2.0))
+    assert TRIED("cpu") == "a product that is 4096 comes out as 16384"
+
+
+def test_only_a_gpu_is_tried_and_one_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "trouble_with", lambda gpu: f"{gpu} is broken")
+    assert devices.usable(devices.CPU) == torch.device("cpu")
+    with pytest.raises(DupqError, match=r"GPU of the node .*: cuda:0 is broken; mend .* or run with --gpus none$"):
+        devices.usable(devices.GPU)

@@ -1,0 +1,83 @@
+"""The benchmarks for GPUs run where there is none, at tiny sizes."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks import gpu
+from benchmarks.on_gpu.parts import Figures, in_process
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_every_part_of_the_benchmark_for_gpus_runs_on_a_cpu_and_finds_nothing_wrong(tmp_path: Path) -> None:
+    command = [sys.executable, ROOT / "benchmarks" / "gpu.py", "--cpu-rehearsal", "--json", tmp_path / "gpu.json"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=800)
+    assert ended.returncode == 0, ended.stderr[-5000:]
+    found = json.loads((tmp_path / "gpu.json").read_text())
+    assert found["failed"] == []
+    assert set(gpu.LIMITS) <= set(found)
+    assert found["kernels"]["torch_checked"] == 12
+    assert found["training"]["dupq_by_2_workers"]["questions_per_second"] > 0
+    assert found["training"]["bogdanova-max"]["is_like_the_cpu"]
+    assert [found["search"][f"{name}_300"]["on"] for name in ("dense", "hybrid")] == ["gpu", "cpu"]
+
+
+def test_all_parts_together_have_less_than_eight_minutes() -> None:
+    assert sum(gpu.LIMITS.values()) + gpu.TRIAL_SECONDS <= 8 * 60
+
+
+def test_what_is_wrong_fails() -> None:
+    found = {
+        "kernels": {"torch_wrong": ["float16 (1, 1, 1) 0"], "triton_wrong": [], "torch_checked": 3},
+        "training": {"dupq": {"is_like_the_cpu": False}},
+        "search": {"dense_9": {"recall_at_10": 0.9}, "hybrid_9": {"recall_at_10": 1.0}},
+        "peers": {"error": "ended after 60 s"},
+    }
+    assert gpu.failures(found) == [
+        "kernels torch_wrong",
+        "training dupq is_like_the_cpu",
+        "search dense_9 recall_at_10",
+        "peers error",
+    ]
+
+
+def hangs() -> Iterator[Figures]:
+    yield {"found": 1}
+    time.sleep(600)
+
+
+def dies() -> Iterator[Figures]:
+    yield {"found": 1}
+    os._exit(3)
+
+
+def fails() -> Iterator[Figures]:
+    yield {"found": 1}
+    raise ValueError("no memory\nof the device")
+
+
+def ends() -> Iterator[Figures]:
+    yield {"found": 0, "more": 2}
+    yield {"found": 1}
+
+
+@pytest.mark.parametrize(
+    ("part", "more"),
+    [
+        (hangs, {"error": "ended after 1 s"}),
+        (dies, {"error": "its process ended with 3"}),
+        (fails, {"error": "ValueError: no memory"}),
+        (ends, {"more": 2}),
+    ],
+)
+def test_what_a_part_has_found_is_kept_however_it_ends(
+    part: Callable[[], Iterator[Figures]], more: dict[str, object]
+) -> None:
+    assert in_process(part, 1 if part is hangs else 100) == {"found": 1, **more}
