@@ -38,6 +38,7 @@ from dupq.training.in_memory import QUALITY, KnownPairs, train
 from dupq.training.pairs import positives
 from dupq.training.word_vectors import make_word_vectors
 
+_BM25 = "BM25"
 _EPOCH_QUERIES = 200  # of the development part, that an epoch is measured on
 _CUT = 100  # of its MAP
 _RANKS = pa.schema(
@@ -113,13 +114,15 @@ class Trials:
         At most so many `queries` search the whole archive; a row for each system and query. Links are incomplete, so
         what is not found may not be missed: compare systems, and take no figure for what it is.
         """
-        if k < 1 or "BM25" in encoders:
-            raise SettingError(f"ranks: k={k}; at least 1 expected, and no encoder that is called BM25")
+        if k < 1 or queries < 1:
+            raise SettingError(f"ranks: k={k}, queries={queries}; at least 1 expected")
+        if _BM25 in encoders:
+            raise SettingError(f"ranks: an encoder is called {_BM25}; name it otherwise")
         wanted = chosen(self.split.questions_of("test"), queries)
         relevant = _relevant(self.split, wanted)
         rows = []
-        for name in ("BM25", *encoders):
-            ranker = self._bm25 if name == "BM25" else self._ranker(encoders[name])
+        for name in (_BM25, *encoders):
+            ranker = self._bm25 if name == _BM25 else self._ranker(encoders[name])
             for key, ranked in zip(wanted.tolist(), ranker.rank(wanted, k), strict=True):
                 rows.append({"system": name, **self._found(key, ranked, relevant[key], k)})
         return in_memory("ranks", pa.Table.from_pylist(rows, _RANKS))
@@ -188,7 +191,11 @@ def _relevant(split: Split, queries: np.ndarray) -> dict[int, set[int]]:
 
 
 def _checked(settings: Settings) -> Settings:
-    """With all that the network reads. Raises DupqError for what needs files or a teacher."""
-    if settings.teacher.encoder or settings.word_vectors.algorithm == "teacher":
-        raise SettingError("trials have no teacher; train with jobs/train.py, and compare with dupq.load_encoder")
+    """With all that the network reads. Raises DupqError for what needs a teacher or a file of vectors."""
+    vectors = settings.word_vectors
+    if settings.teacher.encoder or vectors.algorithm == "teacher" or vectors.file:
+        raise SettingError(
+            "trials have neither a teacher nor a file of word vectors; train with jobs/train.py, open the encoder with "
+            "dupq.load_encoder, and compare it"
+        )
     return settings.changed(encoder=network_settings(settings.encoder).found().given())

@@ -38,7 +38,7 @@ def executed(path: Path, monkeypatch: pytest.MonkeyPatch, runs: str) -> str:
     monkeypatch.setenv("DUPQ_RUN", runs)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))  # the kernel's folder is another
     notebook = nbformat.read(path, as_version=4)
-    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(path.parent)}}).execute()
+    NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(path.parent)}}).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     assert not [output.text for output in outputs if output.get("name") == "stderr"]
     data = [output.data for output in outputs if "data" in output]

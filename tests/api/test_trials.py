@@ -72,7 +72,7 @@ def test_an_encoder_is_compared_on_no_set_that_the_runs_own_was_trained_or_tuned
 
 
 def test_what_cannot_be_tried_is_said(trials: Trials, tmp_path) -> None:
-    with pytest.raises(DupqError, match="no teacher"):
+    with pytest.raises(DupqError, match="neither a teacher nor a file"):
         trials.train("dupq-distilled", ["teacher.encoder=x"])
     with pytest.raises(DupqError, match="no such preset"):
         trials.train("best")
