@@ -3,6 +3,7 @@
     import dupq
 
     run = dupq.open_run("s3://…/runs")
+    nights = dupq.open_runs("s3://…/runs")
     encoder = dupq.load_encoder("s3://…/encoder")
     found = dupq.find_duplicates(["How do I …?", …])
 
@@ -15,17 +16,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from dupq.api.duplicates import find_duplicates
     from dupq.api.encoders import load_encoder
+    from dupq.api.history import open_runs
     from dupq.api.runs import open_run
     from dupq.errors import DupqError
 
 __version__ = "0.1.0"
-__all__ = ["DupqError", "__version__", "find_duplicates", "load_encoder", "open_run"]
+__all__ = ["DupqError", "__version__", "find_duplicates", "load_encoder", "open_run", "open_runs"]
 
 _PLACES = {
     "DupqError": "dupq.errors",
     "find_duplicates": "dupq.api.duplicates",
     "load_encoder": "dupq.api.encoders",
     "open_run": "dupq.api.runs",
+    "open_runs": "dupq.api.history",
 }
 
 

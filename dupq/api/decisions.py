@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dupq import storage
+from dupq.api.changes import changes_table, own_clusters
 from dupq.clusters import identity
 from dupq.clusters.components import components, represented, with_represented
 from dupq.clusters.decision import decide
@@ -25,7 +26,7 @@ from dupq.runs.reader import Run
 from dupq.runs.table_view import TableView, in_memory
 from dupq.settings import config
 from dupq.settings.text import TextSettings
-from dupq.tables import CHANGED_CLUSTERS, RARITIES, TEXTS
+from dupq.tables import RARITIES, TEXTS
 from dupq.text.keys import Sites
 from dupq.text.questions import texts_table
 from dupq.text.terms import Terms, tags_of
@@ -81,7 +82,7 @@ def decided(run: Run, threshold: float | None, precision: float | None) -> Decis
         run.config["clusters"]["scored_size"],
         scorer.score,
     )
-    then = _own_clusters(run, sites)
+    then = own_clusters(run, sites)
     keys, clusters = with_represented((members, representatives), solved)
     ids = identity.cluster_ids(identity.Grouping(keys, clusters), then).of(clusters)
     changed = identity.changes(identity.Grouping(keys, ids), then)
@@ -90,7 +91,7 @@ def decided(run: Run, threshold: float | None, precision: float | None) -> Decis
         int(chosen["pairs"]),
         chosen["expected_precision"],
         in_memory(f"{run.uri} at {cut}", _clusters_table(keys, ids, sites)),
-        in_memory(f"{run.uri} at {cut}", _changes_table(changed, sites)),
+        in_memory(f"{run.uri} at {cut}", changes_table(changed, sites)),
         scorer.is_complete,
     )
 
@@ -119,17 +120,6 @@ def _used_links(run: Run, sites: Sites, members: np.ndarray, representatives: np
     return pairs[(pairs[:, 0] != pairs[:, 1]) & np.isin(pairs, archive).all(axis=1)]
 
 
-def _own_clusters(run: Run, sites: Sites) -> identity.Grouping:
-    """The clusters of two and more of the run itself, by id."""
-    rows = run.clusters.arrow(["site", "question_id", "cluster_id"], pc.field("cluster_size") > 1)
-    named = [text.rpartition("/") for text in rows["cluster_id"].to_pylist()]
-    names = pa.chunked_array([[site for site, _, _ in named]], pa.string())
-    numbers = pa.chunked_array([[int(number) for _, _, number in named]], pa.int64())
-    place = run.clusters.place
-    keys = sites.pack_columns(rows["site"], rows["question_id"], place)
-    return identity.Grouping(keys, sites.pack_columns(names, numbers, place))
-
-
 def _clusters_table(keys: np.ndarray, ids: np.ndarray, sites: Sites) -> pa.Table:
     names, numbers = sites.unpack(keys)
     _, places, sizes = np.unique(ids, return_inverse=True, return_counts=True)
@@ -141,15 +131,6 @@ def _clusters_table(keys: np.ndarray, ids: np.ndarray, sites: Sites) -> pa.Table
             "cluster_size": sizes[places],
         }
     )
-
-
-def _changes_table(found: identity.Changes, sites: Sites) -> pa.Table:
-    ids = [
-        pa.array([sites.label(key) if key >= 0 else None for key in side.tolist()], pa.string())
-        for side in (found.ids_now, found.ids_then)
-    ]
-    rest = [pa.array(column) for column in (found.sizes_now, found.sizes_then, found.shared)]
-    return pa.table([pa.array(found.kinds.tolist(), pa.string()), *ids, *rest], schema=CHANGED_CLUSTERS)
 
 
 class _Scorer:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -12,10 +13,26 @@ from dupq.encoders.encode import Encoded
 from dupq.encoders.reader import Reader
 from dupq.encoders.saved import load
 from dupq.errors import DupqError
+from dupq.neighbours.contributions import parts_of
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.exact import pair_scores
 from dupq.neighbours.measure import Measure
 from dupq.text.questions import texts_table
+
+
+class Word(NamedTuple):
+    """A word of both questions, and what it adds to their score."""
+
+    word: str
+    contribution: float
+
+
+class Weighed(NamedTuple):
+    """A score by the encoder, in its parts: `score` is `dense` and all words' contributions together."""
+
+    score: float
+    dense: float
+    words: list[Word]  # those that weigh most first; empty for an encoder without bags of words
 
 
 @dataclass(frozen=True)
@@ -56,6 +73,14 @@ class TextEncoder:
             raise DupqError(f"{len(left)} titles on the left, but {len(right)} on the right")
         sides = [Embeddings(np.arange(len(side)), *self.encode_whole(side)) for side in (left, right)]
         return pair_scores(self.measure, *sides)
+
+    def weighed(self, left: tuple[str, str], right: tuple[str, str]) -> Weighed:
+        """The score of two questions (title, body as HTML), and what each word of their bags adds to it."""
+        titles, bodies = zip(left, right, strict=True)
+        both = Embeddings(np.arange(2), *self.encode_whole(titles, bodies))
+        score, dense, words = parts_of(self.measure, both, 0, 1)
+        vocabulary = self.reader.vocabulary
+        return Weighed(score, dense, [Word(vocabulary.word(number), value) for number, value in words])
 
 
 def load_encoder(uri: str) -> TextEncoder:

@@ -11,29 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dupq.api.encoders import TextEncoder
+from dupq.api.encoders import TextEncoder, Weighed
 from dupq.errors import DupqError
-from dupq.neighbours.contributions import parts_of
-from dupq.neighbours.embeddings import Embeddings
 from dupq.runs.reader import Key, Run, ends_of
 from dupq.runs.table_view import TableView
 from dupq.settings import config
 from dupq.text.questions import question_text
-
-
-class Word(NamedTuple):
-    """A word of both questions, and what it adds to their score."""
-
-    word: str
-    contribution: float
-
-
-class Weighed(NamedTuple):
-    """A score by the encoder, in its parts: `score` is `dense` and all words' contributions together."""
-
-    score: float
-    dense: float
-    words: list[Word]  # those that weigh most first; empty for an encoder without bags of words
 
 
 class _Text(NamedTuple):
@@ -86,12 +69,7 @@ class Explanation:
 
         Near copies have a score here too, though the run compared them by their shingles only.
         """
-        encoder = self.encoder()
-        titles, bodies = zip(*self._texts, strict=True)
-        both = Embeddings(np.arange(2), *encoder.encode_whole(titles, bodies))
-        score, dense, words = parts_of(encoder.measure, both, 0, 1)
-        vocabulary = encoder.reader.vocabulary
-        return Weighed(score, dense, [Word(vocabulary.word(number), value) for number, value in words])
+        return self.encoder().weighed(*self._texts)
 
     @cached_property
     def _texts(self) -> list[_Text]:

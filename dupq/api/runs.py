@@ -1,20 +1,29 @@
 """A finished run for notebooks: its tables, clusters, explanations and look-ups (`dupq.open_run`)."""
 
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow.compute as pc
 
+from dupq import storage
 from dupq.errors import DupqError
+from dupq.json_files import read_as
 from dupq.runs import reader
+from dupq.runs.links import link
 from dupq.runs.reader import Key, Question
+from dupq.runs.records import Success
 from dupq.runs.table_view import TableView, in_memory
 
 if TYPE_CHECKING:
+    import pandas
+
     from dupq.api.decisions import Decision
     from dupq.api.encoders import TextEncoder
     from dupq.api.explanation import Explanation
+    from dupq.api.trials import Trials
+    from dupq.evaluation.review import Estimate
 
 
 class Member(NamedTuple):
@@ -40,9 +49,9 @@ class Cluster:
 class Run(reader.Run):
     """One run's folder. Everything is read lazily.
 
-    Tables are `pairs`, `clusters`, `cluster_stats`, `changes`, `embeddings` and, from the archive that the run was made
-    from, `questions`; `manifest`, `config` and `metrics` are dictionaries. A question is named "site/question_id", or
-    (site, question_id). A question that a run cannot answer raises DupqError.
+    Tables are `pairs`, `clusters`, `cluster_stats`, `changes`, `embeddings`, `review` and, from the archive that the
+    run was made from, `questions` and `links`; `manifest`, `config` and `metrics` are dictionaries. A question is named
+    "site/question_id", or (site, question_id). A question that a run cannot answer raises DupqError.
     """
 
     @property
@@ -52,6 +61,27 @@ class Run(reader.Run):
         if threshold is None:
             raise DupqError(f"{self.uri}: the run's metrics.json tells of no threshold")
         return threshold
+
+    @property
+    def finished(self) -> datetime:
+        """When the run succeeded (UTC)."""
+        place = storage.join(self.uri, "_SUCCESS")
+        return datetime.fromisoformat(read_as(place, Success, "the run has not succeeded")["finished"])
+
+    def with_titles(self, frame: "pandas.DataFrame") -> "pandas.DataFrame":
+        """`frame`, a pandas DataFrame, with the titles of its questions, and their addresses on the web.
+
+        Questions are in the columns `site` and `question_id`, or `site_left`, `question_id_left` and likewise for
+        `right`; so are `title` and `link`, which are None where a question is no longer in the archive, or its site no
+        host name. The text is its author's: escape it.
+        """
+        for end in ("", "_left", "_right"):
+            if f"site{end}" in frame and f"question_id{end}" in frame:
+                keys = list(zip(frame[f"site{end}"], frame[f"question_id{end}"], strict=True))
+                found = self.titles(keys)
+                titles = [found[key].title if key in found else None for key in keys]
+                frame = frame.assign(**{f"title{end}": titles, f"link{end}": [link(key) for key in keys]})
+        return frame
 
     def cluster_of(self, question: str | Key) -> Cluster:
         """The cluster of a question, with titles, and what makes it one."""
@@ -81,6 +111,40 @@ class Run(reader.Run):
         from dupq.api.decisions import decided
 
         return decided(self, threshold, precision)
+
+    def changes_since(self, earlier: reader.Run) -> TableView:
+        """What became of the clusters of any earlier run over the same archive: rows as in `changes`.
+
+        Ids are those that each run has written, so of runs that were not made with --previous one after the other only
+        the questions tell which cluster is which. The clusters of both are in memory.
+        """
+        from dupq.api.changes import changes_since
+
+        return changes_since(self, earlier)
+
+    @cached_property
+    def review(self) -> TableView:
+        """The sample of pairs to be judged, in the order of review.tsv and with what is filled in there."""
+        from dupq.api.judging import sample
+
+        return sample(self)
+
+    def judged(self, verdicts: Any) -> "Estimate":
+        """The precision and recall of this run, from verdicts on its sample; each has an interval of 95 percent.
+
+        `verdicts` is the URI of a filled-in review.tsv, or a table (pandas, Polars, Arrow) like `review`, with
+        `verdict` filled in. Verdicts on other pairs are left out. Raises DupqError for what is no verdict.
+        """
+        from dupq.api.judging import estimated
+
+        return estimated(self, verdicts)
+
+    @cached_property
+    def trials(self) -> "Trials":
+        """Encoders trained and compared on this archive, in memory. Raises DupqError without known duplicates."""
+        from dupq.api.trials import Trials
+
+        return Trials(self)
 
     @cached_property
     def encoder(self) -> "TextEncoder":

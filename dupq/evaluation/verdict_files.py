@@ -1,12 +1,15 @@
-"""Reading verdicts as keys of a run."""
+"""Reading verdicts as keys of a run, and the sample that they are on."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from dupq import storage
 from dupq.errors import DupqError
-from dupq.evaluation.verdicts import VERDICTS, parse_verdicts
+from dupq.evaluation.review import Rows
+from dupq.evaluation.verdicts import VERDICTS, Verdict, parse_verdicts
+from dupq.tables import REVIEW
 from dupq.text.keys import Sites
 
 
@@ -28,10 +31,19 @@ def read_verdicts(uri: str | None, sites: Sites) -> Judged:
         text = storage.read_bytes(uri).decode()
     except UnicodeDecodeError as error:
         raise DupqError(f"{uri}: not UTF-8 ({error})") from error
-    given = parse_verdicts(text, uri)
+    return judged(parse_verdicts(text, uri), sites, uri)
+
+
+def judged(given: Sequence[Verdict], sites: Sites, place: str) -> Judged:
+    """Verdicts as keys; errors name `place`."""
     here = [row for row in given if row.site_left in sites.names and row.site_right in sites.names]
-    left = [int(sites.pack(row.site_left, np.array([row.question_id_left]), uri)[0]) for row in here]
-    right = [int(sites.pack(row.site_right, np.array([row.question_id_right]), uri)[0]) for row in here]
+    left = [int(sites.pack(row.site_left, np.array([row.question_id_left]), place)[0]) for row in here]
+    right = [int(sites.pack(row.site_right, np.array([row.question_id_right]), place)[0]) for row in here]
     ends = [np.array(left, np.int64), np.array(right, np.int64)]
     codes = np.array([VERDICTS[row.verdict] for row in here], np.int8)
     return Judged(np.minimum(*ends), np.maximum(*ends), codes, len(given) - len(here))
+
+
+def read_rows(uri: str) -> Rows:
+    """A sample as the run wrote it."""
+    return Rows(*(column.to_numpy() for column in storage.read_table(uri, REVIEW).columns))

@@ -20,8 +20,8 @@ from dupq.export.projection import principal_axes
 from dupq.export.written import Written
 from dupq.neighbours.embeddings import Embeddings
 from dupq.report.explorer.contents import excerpt
-from dupq.report.links import link
 from dupq.runs.embeddings import embeddings_of
+from dupq.runs.links import link
 from dupq.runs.reader import Key, Run
 from dupq.runs.table_view import TableView
 from dupq.text.keys import Sites

@@ -10,7 +10,7 @@ from lxml import etree
 from dupq import storage
 from dupq.export.by_key import by_key, sites_of
 from dupq.export.written import Written
-from dupq.report.links import link
+from dupq.runs.links import link
 from dupq.runs.reader import Run, TableRow
 
 FILE = "clusters.graphml"

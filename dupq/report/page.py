@@ -18,8 +18,8 @@ from dupq.report.explorer import contents
 from dupq.report.explorer.contents import Text
 from dupq.report.explorer.data import BUDGET, chosen, explorer_data, script_text
 from dupq.report.findings import Findings
-from dupq.report.links import link
 from dupq.report.summary import decided_by
+from dupq.runs.links import link
 from dupq.runs.reader import Key, Run, open_run
 from dupq.runs.records import ManifestStage, Metrics
 

@@ -100,6 +100,18 @@ class Run:
         root, files = above_sites(place, table_files(place))
         return stored(root, tables.QUESTIONS, files)
 
+    @cached_property
+    def links(self) -> TableView:
+        """The archive's links, as they are now; those of type duplicate are the known duplicates.
+
+        Raises DupqError if the run was made without --links.
+        """
+        place = self.manifest["inputs"].get("links")
+        if place is None:
+            raise DupqError(f"{self.uri}: no links, because the run was made without --links")
+        root, files = above_sites(place, table_files(place))
+        return stored(root, tables.LINKS, files)
+
     def pairs_among(self, keys: Iterable[Key]) -> pa.Table:
         """The rows of `pairs` of which both questions are among `keys`."""
         wanted = set(keys)

@@ -5,7 +5,7 @@ import importlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import polars
 
 EXTRA = "tables"  # of pip
-Filter: TypeAlias = pc.Expression | list[tuple[str, str, object]]
+Filter: TypeAlias = pc.Expression | list[tuple[str, str, Any]]
 Rows = TypeVar("Rows")
 _UNREADABLE = (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError)
 
@@ -51,7 +51,7 @@ class TableView:
 
     def arrow(self, columns: list[str] | None = None, filter: Filter | None = None) -> pa.Table:
         """A pyarrow Table, in the order of the files and of their rows."""
-        wanted, rows = self._wanted(columns), _expression(filter)
+        wanted, rows = self._wanted(columns), self._expression(filter)
         table = self._read(lambda: self.dataset.to_table(columns=wanted.names, filter=rows))
         return conform(table, wanted, self.place)
 
@@ -93,6 +93,16 @@ class TableView:
                 raise DupqError(f"{self.place}: no column {name!r}; it has {', '.join(self.schema.names)}")
         return pa.schema([self.schema.field(name) for name in columns])
 
+    def _expression(self, filter: Filter | None) -> pc.Expression | None:
+        if not isinstance(filter, list):
+            return filter
+        types = {field.name: field.type for field in self.schema}
+        typed = [  # an empty list of values has no type of its own
+            (name, how, pa.array(list(value), types.get(name)) if how in ("in", "not in") else value)
+            for name, how, value in filter
+        ]
+        return pq.filters_to_expression(typed)
+
     def _read(self, read: Callable[[], Rows]) -> Rows:
         try:
             return read()
@@ -129,10 +139,6 @@ def stored(uri: str, schema: pa.Schema | None = None, files: Sequence[storage.Fi
 def in_memory(place: str, table: pa.Table) -> TableView:
     """The view of a table that is there already; `place` is what errors call it."""
     return TableView(place, table.schema, ds.dataset(table))
-
-
-def _expression(filter: Filter | None) -> pc.Expression | None:
-    return pq.filters_to_expression(filter) if isinstance(filter, list) else filter
 
 
 def _optional(name: str) -> ModuleType:

@@ -6,6 +6,7 @@ of "to be", since the available lists were counted on news and hold words like "
 """
 
 import functools
+import warnings
 
 from dupq.text import arabic
 
@@ -29,7 +30,9 @@ def stop_words(language: str) -> frozenset[str]:
     """The stop words of a language; the Arabic ones in normalised spelling."""
     if language == "arabic":
         return frozenset(arabic.normalised(word) for word in _ARABIC.split())
-    from bm25s import stopwords
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of tqdm, which bm25s imports, in a notebook without widgets
+        from bm25s import stopwords
 
     name = "EN_PLUS" if language == "english" else language.upper()
     return frozenset(getattr(stopwords, f"STOPWORDS_{name}"))

@@ -64,6 +64,13 @@ def test_columns_and_rows_are_chosen(run: Run) -> None:
     assert run.pairs.arrow(names, [("probability", ">", 0.9)]).equals(expected)
 
 
+def test_rows_are_chosen_by_a_list_of_values_that_may_be_empty(run: Run) -> None:
+    sources = run.pairs.arrow(["source"])["source"].to_pylist()
+    assert len(run.pairs.arrow(filter=[("source", "in", ["exact", "known_link"])])) == 2
+    assert len(run.pairs.arrow(filter=[("source", "in", [])])) == 0
+    assert len(run.pairs.arrow(filter=[("source", "not in", {"encoder"})])) == len(sources) - sources.count("encoder")
+
+
 def test_files_of_other_columns_are_not_read(run: Run) -> None:
     table = run.questions.arrow(["question_id"], [("site", "=", TRAVEL)])
     assert table.num_columns == 1

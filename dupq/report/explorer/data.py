@@ -7,10 +7,11 @@ import json
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from dupq.report.explorer import choice, sample, thresholds
+from dupq.report.explorer import choice, thresholds
 from dupq.report.explorer.contents import Contents, Members, Text, telling
 from dupq.report.explorer.weighing import WORDS, Weighing, weighing
-from dupq.report.links import link
+from dupq.runs import sample
+from dupq.runs.links import link
 from dupq.runs.reader import Key, Run, TableRow, ends_of
 
 BUDGET = 6_000_000  # characters of the clusters, so that the page opens in a second or two

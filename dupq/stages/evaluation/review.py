@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from dupq import storage
 from dupq.evaluation import review
-from dupq.evaluation.verdict_files import read_verdicts
+from dupq.evaluation.verdict_files import read_rows, read_verdicts
 from dupq.evaluation.verdicts import Verdict, format_verdicts
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
@@ -86,11 +86,6 @@ def _draw(files: ReviewFiles, site_names: list[str], planned: review.Plan, name:
 
 def _write_rows(uri: str, rows: review.Rows) -> None:
     storage.write_table(uri, pa.table([pa.array(column) for column in rows], schema=REVIEW), REVIEW)
-
-
-def read_rows(uri: str) -> review.Rows:
-    """A sample as it was written."""
-    return review.Rows(*(column.to_numpy() for column in storage.read_table(uri, REVIEW).columns))
 
 
 def _sheet(rows: review.Rows, shards: list[Shard], sites: Sites, run_id: str) -> str:
