@@ -16,7 +16,7 @@ from dupq.serve import index
 from dupq.serve.answers import HEADERS, Answer, Answers, refused
 from dupq.serve.clusters import Clusters
 from dupq.serve.contents import Contents
-from dupq.serve.index import Meta, Told
+from dupq.serve.index import Told
 from dupq.serve.page import page_of
 from dupq.serve.queries import Queries
 
@@ -80,13 +80,14 @@ def serve(run: Run, port: int, kept: str | None, tell: Told, ready: Callable[[st
     The index is made in the file `kept`, or is there from before; None: in a temporary one that is removed at the end.
     `ready` gets the address. Raises DupqError for a port that is taken, and for what `index.build` does.
     """
-    with _ended_by_signal(), _bound(port) as server, _index(run, kept, tell) as (path, meta):
-        server.answers = _answers(run, Queries(path, meta), server.server_port)
+    with _ended_by_signal(), _bound(port) as server, opened(run, kept, tell) as index:
+        server.answers = answers_of(run, index, server.server_port)
         ready(f"http://{ADDRESS}:{server.server_port}/")
         server.serve_forever()
 
 
-def _answers(run: Run, queries: Queries, port: int) -> Answers:
+def answers_of(run: Run, queries: Queries, port: int) -> Answers:
+    """The answers at `port` of the server of a run with its index."""
     contents = Contents(queries, run)
     lists = {
         "clusters": Clusters(queries).page,
@@ -107,7 +108,8 @@ def _bound(port: int) -> _Server:
 
 
 @contextlib.contextmanager
-def _index(run: Run, kept: str | None, tell: Told) -> Iterator[tuple[str, Meta]]:
+def opened(run: Run, kept: str | None, tell: Told) -> Iterator[Queries]:
+    """The index of a run, which is made if it is not there; `kept` as in `serve`."""
     with contextlib.ExitStack() as stack:
         path = kept or os.path.join(stack.enter_context(tempfile.TemporaryDirectory(prefix="dupq-serve-")), "index")
         meta = index.read_meta(path, run)
@@ -116,7 +118,7 @@ def _index(run: Run, kept: str | None, tell: Told) -> Iterator[tuple[str, Meta]]
             meta = index.read_meta(path, run)
         if meta is None:
             raise DupqError(f"{run.uri}: has changed while its index was made; start again")
-        yield path, meta
+        yield Queries(path, meta)
 
 
 @contextlib.contextmanager

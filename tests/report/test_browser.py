@@ -1,7 +1,6 @@
 """The report in a real browser: it opens, and works by mouse and by keyboard. Needs Chromium and playwright."""
 
 import importlib
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,21 +20,6 @@ from dupq.stages.evaluation.review import estimated
 from dupq.text.keys import Sites
 
 WIDE, NARROW = {"width": 1400, "height": 1000}, {"width": 390, "height": 844}
-
-
-@pytest.fixture(scope="module")
-def browser(lacking: Callable[[str], NoReturn]) -> Iterator[Any]:
-    program = shutil.which("chromium") or shutil.which("chromium-browser")
-    if program is None:
-        lacking("chromium is not installed (apt-get install chromium)")
-    try:
-        playwright = importlib.import_module("playwright.sync_api")
-    except ImportError:
-        lacking("playwright is not installed (pip install playwright)")
-    with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,187 @@
+"""`dupq serve` as a process: in a browser, by hand, and how it ends."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from explored_run import ASKED, build_explored_run
+from fabricated_run import BAD_SITE, CS, LARGE, PAIR, TITLES, TRAVEL
+
+from dupq.evaluation.verdicts import parse_verdicts
+
+COMMAND = [sys.executable, "-c", "from dupq.cli.main import main; main()", "serve"]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
+    """A server of the explored run that makes its index in a folder of temporary files; its address."""
+    folder = tmp_path_factory.mktemp("served")
+    run, work = build_explored_run(str(folder)), folder / "work"
+    work.mkdir()
+    process = subprocess.Popen(
+        [*COMMAND, "--run", run, "--port", "0"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(work)},
+    )
+    assert process.stdout is not None
+    said = process.stdout.readline()
+    address = re.search(r"http://127\.0\.0\.1:(\d+)/", said)
+    assert address, said
+    yield SimpleNamespace(run=run, address=address.group(), port=int(address.group(1)), process=process, work=work)
+    process.kill()
+    process.wait()
+
+
+@pytest.fixture
+def opened(browser: Any, served: SimpleNamespace) -> Iterator[Any]:
+    """The page. At its end nothing was complained of, and nobody but the server was asked."""
+    context = browser.new_context(viewport={"width": 1400, "height": 1000})
+    page, wrong = context.new_page(), []
+    page.on("console", lambda message: wrong.append(message.text))
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("dialog", lambda dialog: wrong.append(f"dialog {dialog.message}"))
+    page.on("request", lambda request: request.url.startswith((served.address, "blob:")) or wrong.append(request.url))
+    page.goto(served.address)
+    page.wait_for_selector("#cluster h3", timeout=20_000)
+    yield page
+    context.close()
+    assert not wrong
+
+
+def say(opened: Any, found: str) -> None:
+    opened.locator("#found", has_text=found).wait_for(timeout=10_000)
+
+
+FILTERS = [
+    *(("size", "most", 1), ("certainty", "sure", 2), ("evidence", "exact", 1), ("evidence", "known", 1)),
+    *(("change", "any", 3), ("change", "merged", 1), ("change", "grown", 0)),
+]
+
+
+def test_the_explorer_searches_filters_opens_and_compares_by_asking_the_server(opened: Any) -> None:
+    say(opened, "4 clusters found")
+    for name, value, count in FILTERS:
+        opened.select_option(f"select[name={name}]", value)
+        say(opened, f"{count} cluster{'' if count == 1 else 's'} found")
+        opened.select_option(f"select[name={name}]", "")
+        say(opened, "4 clusters found")
+    opened.select_option("select[name=site]", label=TRAVEL)
+    say(opened, "2 clusters found")
+    opened.click("button[type=reset]")
+    say(opened, "4 clusters found")
+    opened.select_option("select[name=change]", "new")
+    say(opened, "1 cluster found")
+    shown = opened.locator("#cluster")
+    shown.locator("svg.waterfall").wait_for()
+    assert shown.locator("svg.waterfall .label").all_text_contents() == ["Vectors", "<b>bold</b>", "halt", "Score"]
+    assert shown.locator(f"ol a[href='https://{PAIR[0][0]}/questions/{PAIR[0][1]}']").count() == 1
+
+
+def test_hostile_titles_are_text_and_lead_nowhere(opened: Any) -> None:
+    opened.fill("input[name=search]", "<script>alert")
+    say(opened, "1 cluster found")
+    opened.locator("#cluster", has_text=TITLES[(CS, 1)]).wait_for()
+    assert opened.locator("#cluster .members li").count() == len(LARGE)
+    opened.fill("input[name=search]", "a copy")
+    opened.locator("#cluster", has_text=BAD_SITE).wait_for()
+    assert opened.locator("#cluster img, #cluster script, #cluster style, #cluster iframe").count() == 0
+    addresses = opened.eval_on_selector_all("#cluster a[href]", "links => links.map(link => link.href)")
+    assert not [address for address in addresses if not address.startswith("https://")]
+
+
+def test_an_open_cluster_stays_while_it_is_found(opened: Any) -> None:
+    opened.fill("input[name=search]", "مسألة")
+    say(opened, "1 cluster found")
+    opened.locator("#cluster button.pair").nth(2).click()
+    opened.click("button[type=reset]")
+    say(opened, "4 clusters found")
+    assert opened.locator("#cluster button.pair").nth(2).get_attribute("aria-pressed") == "true"
+
+
+def test_verdicts_are_exported_as_the_next_run_reads_them(opened: Any, tmp_path: Path) -> None:
+    opened.locator("#judge-panel").focus()
+    for key in "sds":
+        opened.keyboard.press(key)
+    assert "4 judged: 2 same, 1 different, 1 unsure" in opened.inner_text("#judge-progress")
+    with opened.expect_download() as download:
+        opened.click("#judge-export")
+    sheet = tmp_path / download.value.suggested_filename
+    download.value.save_as(sheet)
+    given = {((row[0], row[1]), (row[2], row[3])): row[4] for row in parse_verdicts(sheet.read_text(), str(sheet))}
+    assert given == dict(zip(ASKED[::-1], ["same", "different", "same", "unsure"], strict=True))
+
+
+def asked(port: int, request: bytes) -> bytes:
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        connection.sendall(request)
+        connection.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: connection.recv(1 << 16), b""))
+
+
+@pytest.mark.parametrize(
+    ("request_line", "status"),
+    [
+        ("GET /api/clusters HTTP/1.1", 200),
+        ("HEAD / HTTP/1.1", 200),
+        ("GET /../../../etc/passwd HTTP/1.1", 404),
+        ("GET http://evil.example/ HTTP/1.1", 404),
+        ("POST /api/clusters HTTP/1.1", 405),
+        ("BREW / HTTP/1.1", 501),
+        ("GET /" + "x" * 70_000 + " HTTP/1.1", 414),
+        ("\x00\x01 nonsense", 400),
+    ],
+)
+def test_requests_by_hand_are_answered_with_all_headers_and_without_an_echo(
+    served: SimpleNamespace, request_line: str, status: int
+) -> None:
+    host = f"Host: 127.0.0.1:{served.port}\r\nConnection: close\r\n\r\n"
+    head, _, body = asked(served.port, f"{request_line}\r\n{host}".encode()).partition(b"\r\n\r\n")
+    assert head.startswith(f"HTTP/1.1 {status}".encode())
+    for header in (
+        b"Content-Security-Policy: default-src 'none'",
+        b"X-Content-Type-Options: nosniff",
+        b"X-Frame-Options",
+    ):
+        assert header in head
+    assert b"evil" not in body
+    assert b"Python" not in head
+    assert (body == b"") == request_line.startswith("HEAD")
+
+
+def ended(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_errors_are_one_line(served: SimpleNamespace, tmp_path: Path) -> None:
+    taken = ended("--run", served.run, "--port", str(served.port))
+    assert (taken.returncode, taken.stdout) == (1, "")
+    assert taken.stderr == f"error: --port {served.port}: it is taken; give another one, or 0 for any that is free\n"
+    nothing = ended("--run", str(tmp_path))
+    assert (nothing.returncode, nothing.stderr.count("\n")) == (1, 1)
+    assert "no run is here" in nothing.stderr
+
+
+def test_it_ends_by_a_signal_and_leaves_nothing(served: SimpleNamespace) -> None:
+    """The last test, as it ends the server."""
+    assert (
+        json.loads(
+            asked(
+                served.port, f"GET /api/clusters HTTP/1.0\r\nHost: localhost:{served.port}\r\n\r\n".encode()
+            ).partition(b"\r\n\r\n")[2]
+        )["total"]
+        == 4
+    )
+    assert list(served.work.iterdir())
+    served.process.send_signal(signal.SIGTERM)
+    assert served.process.wait(timeout=20) == 0
+    assert not list(served.work.iterdir())
