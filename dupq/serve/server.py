@@ -39,7 +39,7 @@ class _Handler(BaseHTTPRequestHandler):
     """Sends what Answers says."""
 
     server: _Server
-    protocol_version = "HTTP/1.1"
+    protocol_version = default_request_version = "HTTP/1.1"  # what cannot be read is answered with headers too
     timeout = _IDLE_SECONDS
 
     def do_GET(self) -> None:

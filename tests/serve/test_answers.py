@@ -77,9 +77,10 @@ def test_a_request_without_a_host_is_refused(answers: Answers) -> None:
     assert answers.answer("GET", "/", {}).status == 403
 
 
-@pytest.mark.parametrize(
-    ("site", "status"), [("same-origin", 200), ("none", 200), ("cross-site", 403), ("same-site", 403)]
-)
+FROM = [("same-origin", 200), ("none", 200), ("cross-site", 403), ("same-site", 403)]
+
+
+@pytest.mark.parametrize(("site", "status"), FROM)
 def test_what_another_page_asks_for_is_refused(answers: Answers, site: str, status: int) -> None:
     assert answers.answer("GET", "/api/clusters", {**HOST, "Sec-Fetch-Site": site}).status == status
     assert answers.answer("GET", "/", {**HOST, "Sec-Fetch-Site": site}).status == 200  # a link to the page
@@ -101,7 +102,17 @@ def test_nothing_can_be_changed(answers: Answers, method: str) -> None:
             "/manifest.json",
             "/report.html",
         ),
-        *("http://127.0.0.1/", "*", "", "/api/", "/api/../", "/api/__init__", "/api/cluster/x", "/static/main.js"),
+        *(
+            "/report.html",
+            "http://127.0.0.1/",
+            "*",
+            "",
+            "/api/",
+            "/api/../",
+            "/api/__init__",
+            "/api/cluster/x",
+            "/static/main.js",
+        ),
     ],
 )
 def test_no_path_names_a_file(answers: Answers, target: str) -> None:
@@ -136,13 +147,13 @@ def test_a_wrong_request_is_said_in_one_line(answers: Answers, target: str, says
 
 
 @pytest.mark.parametrize(
-    "target", ["/api/clusters", f"/api/cluster?id={cluster_id(LARGE)}", "/api/pair?left=1.1&right=1.2"]
+    "target", ["clusters?search=alert", f"cluster?id={cluster_id(LARGE)}", "pair?left=1.1&right=1.2"]
 )
 def test_hostile_titles_leave_as_json_only(answers: Answers, target: str) -> None:
-    answer = answers.answer("GET", target, HOST)
+    answer = answers.answer("GET", f"/api/{target}", HOST)
     assert answer.kind == "application/json; charset=utf-8"
     assert answer.policy == "default-src 'none'; frame-ancestors 'none'"
-    assert "alert" in json.dumps(json.loads(answer.body)) or "Copy" in json.dumps(json.loads(answer.body))
+    assert "alert" in json.dumps(json.loads(answer.body))
     page = answers.answer("GET", "/", HOST).body
     assert b"<script>alert" not in page
 

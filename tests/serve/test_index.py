@@ -74,10 +74,10 @@ def all_pages(index: Queries, asked: dict[str, str]) -> list[dict]:
     return entries
 
 
-def rest(page: Callable[[str], list[dict]], start: int) -> list[dict]:
+def rest(page: Callable[[dict[str, str]], dict], cluster: str, name: str, start: int) -> list[dict]:
     """What is on all pages from `start` on."""
     found: list[dict] = []
-    while rows := page(str(start + len(found))):
+    while rows := page({"id": cluster, "from": str(start + len(found))})[name]:
         found += rows
     return found
 
@@ -168,8 +168,8 @@ def test_all_questions_and_pairs_of_a_cluster_come_page_by_page(
     for one in sorted(facts, key=lambda one: -one["size"])[:5]:
         shown = held.cluster({"id": one["cluster_id"]})
         questions, pairs = shown["questions"], shown["pairs"]
-        questions += rest(lambda start: held.questions({"id": one["cluster_id"], "from": start})["questions"], 7)
-        pairs += rest(lambda start: held.pairs({"id": one["cluster_id"], "from": start})["pairs"], 0)
+        questions += rest(held.questions, one["cluster_id"], "questions", 7)
+        pairs += rest(held.pairs, one["cluster_id"], "pairs", 0)
         keys = [(names[question["site"]], question["id"]) for question in questions]
         assert keys == [one["keys"][0], *sorted(one["keys"][1:])]
         ends = {tuple(sorted(keys[end] for end in pair["ends"])) for pair in pairs}
