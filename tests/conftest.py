@@ -62,6 +62,14 @@ def browser(lacking: Callable[[str], NoReturn]) -> Iterator[Any]:
 
 
 @pytest.fixture
+def axe(lacking: Callable[[str], NoReturn]) -> Any:
+    try:
+        return importlib.import_module("axe_playwright_python.sync_playwright").Axe()
+    except ImportError:
+        lacking("axe-playwright-python is not installed (pip install axe-playwright-python)")
+
+
+@pytest.fixture
 def dice(request: pytest.FixtureRequest) -> random.Random:
     """Chance for tests that kill at random moments: the same each time, unless a seed is set.
 

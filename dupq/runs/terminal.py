@@ -44,7 +44,7 @@ class _Line:
         row = Table.grid(padding=(0, 1))
         for name in ("label", "bar", "said"):
             row.add_column(no_wrap=True, overflow="ellipsis", ratio=1 if name == "said" else None)
-        bar = ProgressBar(total=1, completed=share, width=24) if share is not None else Text("")
+        bar = ProgressBar(total=1, completed=share, width=24, complete_style="green") if share is not None else Text("")
         row.add_row(Text(label, "bold"), bar, Text(said + (f", {duration(left)} left" if left is not None else "")))
         return row
 
@@ -61,6 +61,7 @@ def draw(drawn: Drawn) -> None:
     from rich.live import Live
 
     with _lock:
+        is_new = _live is None
         if _live is None:
             console = Console(file=sys.stderr, force_terminal=True, highlight=False)  # NO_COLOR is heeded by rich
             _live = Live(
@@ -71,7 +72,7 @@ def draw(drawn: Drawn) -> None:
                 refresh_per_second=_REFRESHES,
             )
             _live.start()
-        _live.update(_Line(drawn))
+        _live.update(_Line(drawn), refresh=is_new)
 
 
 def clear() -> None:

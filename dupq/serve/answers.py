@@ -6,6 +6,7 @@ rebinding), and so are those that another page makes.
 """
 
 import json
+import re
 import sqlite3
 import urllib.parse
 from collections.abc import Callable, Mapping
@@ -15,7 +16,7 @@ from dupq.errors import DupqError, StorageError
 from dupq.serve.asked import RequestError
 from dupq.serve.page import Page
 
-NAMES = ("localhost", "127.0.0.1", "[::1]")  # that a request may call this machine
+_HOST = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?", re.IGNORECASE)  # any port: a tunnel has its own
 _LONGEST = 20_000  # characters of a request's target
 HEADERS = {
     "Cache-Control": "no-store",
@@ -39,16 +40,15 @@ class Answer(NamedTuple):
 
 
 class Answers:
-    """The answers of a server at one port."""
+    """The answers of a server."""
 
-    def __init__(self, page: Page, lists: Mapping[str, Ask], port: int) -> None:
+    def __init__(self, page: Page, lists: Mapping[str, Ask]) -> None:
         """`lists` are what the scripts ask for, by the name behind `/api/`."""
         self._page, self._lists = page, lists
-        self._hosts = {f"{name}:{port}" for name in NAMES} | (set(NAMES) if port == 80 else set())
 
     def answer(self, method: str, target: str, headers: Mapping[str, str]) -> Answer:
         """The answer to a request; errors too are one line."""
-        if (headers.get("Host") or "").lower() not in self._hosts:
+        if not _HOST.fullmatch(headers.get("Host") or ""):
             return refused(403, "this server answers to loopback names only, such as localhost and 127.0.0.1")
         if method not in ("GET", "HEAD"):
             return refused(405, "only GET and HEAD are answered")

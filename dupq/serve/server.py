@@ -2,9 +2,11 @@
 
 import contextlib
 import errno
+import logging
 import os
 import signal
 import socketserver
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,11 +22,14 @@ from dupq.serve.index import Told
 from dupq.serve.page import page_of
 from dupq.serve.queries import Queries
 
+_log = logging.getLogger(__name__)
 ADDRESS = "127.0.0.1"
 _IDLE_SECONDS = 60.0  # until a connection that asks for nothing is closed
 
 
-class _Server(ThreadingHTTPServer):
+class Server(ThreadingHTTPServer):
+    """Listens, and has a thread for each connection."""
+
     daemon_threads = True
     allow_reuse_address = os.name == "posix"
     answers: Answers | None = None
@@ -34,11 +39,16 @@ class _Server(ThreadingHTTPServer):
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = ADDRESS, int(self.server_address[1])
 
+    def handle_error(self, *_: object) -> None:
+        """What is wrong in one connection: nothing where the browser has gone, else a fault, which is said."""
+        if not isinstance(sys.exception(), OSError):
+            _log.error("a request was not answered: this is a fault of dupq; please report it", exc_info=True)
+
 
 class _Handler(BaseHTTPRequestHandler):
     """Sends what Answers says."""
 
-    server: _Server
+    server: Server
     protocol_version = default_request_version = "HTTP/1.1"  # what cannot be read is answered with headers too
     timeout = _IDLE_SECONDS
 
@@ -80,14 +90,14 @@ def serve(run: Run, port: int, kept: str | None, tell: Told, ready: Callable[[st
     The index is made in the file `kept`, or is there from before; None: in a temporary one that is removed at the end.
     `ready` gets the address. Raises DupqError for a port that is taken, and for what `index.build` does.
     """
-    with _ended_by_signal(), _bound(port) as server, opened(run, kept, tell) as index:
-        server.answers = answers_of(run, index, server.server_port)
+    with _ended_by_signal(), bound(port) as server, opened(run, kept, tell) as index:
+        server.answers = answers_of(run, index)
         ready(f"http://{ADDRESS}:{server.server_port}/")
         server.serve_forever()
 
 
-def answers_of(run: Run, queries: Queries, port: int) -> Answers:
-    """The answers at `port` of the server of a run with its index."""
+def answers_of(run: Run, queries: Queries) -> Answers:
+    """The answers of the server of a run with its index."""
     contents = Contents(queries, run)
     lists = {
         "clusters": Clusters(queries).page,
@@ -96,12 +106,13 @@ def answers_of(run: Run, queries: Queries, port: int) -> Answers:
         "pairs": contents.pairs,
         "pair": contents.pair,
     }
-    return Answers(page_of(run, queries, contents), lists, port)
+    return Answers(page_of(run, queries, contents), lists)
 
 
-def _bound(port: int) -> _Server:
+def bound(port: int) -> Server:
+    """A server at `port` that is yet to get its answers. Raises DupqError if it is taken."""
     try:
-        return _Server((ADDRESS, port), _Handler)
+        return Server((ADDRESS, port), _Handler)
     except OSError as error:
         taken = "it is taken" if error.errno == errno.EADDRINUSE else os.strerror(error.errno or 0)
         raise DupqError(f"--port {port}: {taken}; give another one, or 0 for any that is free") from error

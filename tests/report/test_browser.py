@@ -1,10 +1,9 @@
 """The report in a real browser: it opens, and works by mouse and by keyboard. Needs Chromium and playwright."""
 
-import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pytest
@@ -247,14 +246,6 @@ def test_keys_do_nothing_outside_the_box(opened: Any) -> None:
     opened.fill("input[name=search]", "")
     opened.locator("input[name=search]").press("s")
     assert "1 judged" in opened.inner_text("#judge-progress")  # the one in review.tsv
-
-
-@pytest.fixture
-def axe(lacking: Callable[[str], NoReturn]) -> Any:
-    try:
-        return importlib.import_module("axe_playwright_python.sync_playwright").Axe()
-    except ImportError:
-        lacking("axe-playwright-python is not installed (pip install axe-playwright-python)")
 
 
 @pytest.mark.parametrize(("scheme", "size"), [("light", WIDE), ("dark", NARROW)], ids=["light-wide", "dark-narrow"])

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,10 +15,13 @@ from typing import Any
 import pytest
 from explored_run import ASKED, build_explored_run
 from fabricated_run import BAD_SITE, CS, LARGE, PAIR, TITLES, TRAVEL
+from made_clusters import build_many
 
 from dupq import storage
 from dupq.cli import main
 from dupq.evaluation.verdicts import parse_verdicts
+from dupq.runs.reader import open_run
+from dupq.serve import server
 
 COMMAND = [sys.executable, "-c", "from dupq.cli.main import main; main()", "serve"]
 
@@ -83,9 +87,9 @@ def test_the_explorer_searches_filters_opens_and_compares_by_asking_the_server(o
     opened.select_option("select[name=change]", "new")
     say(opened, "1 cluster found")
     shown = opened.locator("#cluster")
+    shown.locator(f"ol a[href='https://{PAIR[0][0]}/questions/{PAIR[0][1]}']").wait_for()
     shown.locator("svg.waterfall").wait_for()
     assert shown.locator("svg.waterfall .label").all_text_contents() == ["Vectors", "<b>bold</b>", "halt", "Score"]
-    assert shown.locator(f"ol a[href='https://{PAIR[0][0]}/questions/{PAIR[0][1]}']").count() == 1
 
 
 def test_hostile_titles_are_text_and_lead_nowhere(opened: Any) -> None:
@@ -120,6 +124,43 @@ def test_verdicts_are_exported_as_the_next_run_reads_them(opened: Any, tmp_path:
     download.value.save_as(sheet)
     given = {((row[0], row[1]), (row[2], row[3])): row[4] for row in parse_verdicts(sheet.read_text(), str(sheet))}
     assert given == dict(zip(ASKED[::-1], ["same", "different", "same", "unsure"], strict=True))
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a server, in this process, of a run with more than a page holds at once."""
+    folder = tmp_path_factory.mktemp("many")
+    run = open_run(build_many(str(folder)))
+    with server.bound(0) as many, server.opened(run, str(folder / "index"), lambda *_: None) as index:
+        many.answers = server.answers_of(run, index)
+        thread = threading.Thread(target=many.serve_forever)
+        thread.start()
+        yield f"http://localhost:{many.server_port}/"
+        many.shutdown()
+        thread.join()
+
+
+def test_the_rest_of_a_list_is_got_by_pressing_the_button(browser: Any, many: str, axe: Any) -> None:
+    page = browser.new_page(viewport={"width": 1400, "height": 1000})
+    page.goto(many)
+    say(page, "300 clusters found")
+    page.wait_for_selector("#cluster h3")
+    assert page.locator("#cluster .members li").count() == 40
+    page.click("#cluster .members button")
+    page.locator("#cluster .members li").nth(59).wait_for()
+    assert page.locator("#cluster .members button").count() == 0
+    shown = page.locator("#cluster button.pair").count()
+    page.click("#cluster .pairs-box > button")
+    page.locator("#cluster button.pair").nth(shown).wait_for()
+    page.locator("#cluster button.pair").last.click()
+    page.locator("#cluster .side .excerpt", has_text="Body").nth(1).wait_for()
+    for count in (200, 300):
+        page.click("#cluster-list .more")
+        page.locator("#cluster-list .cluster").nth(count - 1).wait_for()
+    assert page.locator("#cluster-list .more").count() == 0
+    faults = [fault for fault in axe.run(page).response["violations"] if fault["impact"] in ("serious", "critical")]
+    page.close()
+    assert not [(fault["id"], [node["html"] for node in fault["nodes"]]) for fault in faults]
 
 
 def asked(port: int, request: bytes) -> bytes:
