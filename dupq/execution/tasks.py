@@ -114,12 +114,12 @@ def run_tasks(
             counts, peak, written = result_of(ready[0])
             note(written)
             outcomes.append((counts, peak))
+            largest = max(largest, peak)
         except ray.exceptions.RayTaskError:
             raise  # an error of the code: it would be the same again
         except (ray.exceptions.RayError, MemoryError) as error:
             _widen(label, piece, waiting, gpus, error)
             waiting.append(piece)
-        largest = max(largest, *(peak for _, peak in outcomes[-1:]))
         shown.show(len(outcomes), largest)
     return summarise(outcomes)
 

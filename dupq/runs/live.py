@@ -8,6 +8,7 @@ from dupq.runs.terminal import Drawn
 
 _log = logging.getLogger(__name__)
 SECONDS_BETWEEN = 60.0  # plain lines
+_UNITS = (("s", 1), ("min", 60), ("h", 3_600))
 
 
 class Line:
@@ -45,8 +46,6 @@ class Line:
 
 def pace(rate: float) -> str:
     """A rate (per second) in numbers that can be read: 120/s, 3.5/s, 12/min, 4.0/h."""
-    for unit, seconds in (("s", 1), ("min", 60), ("h", 3_600)):
-        if rate * seconds >= 1 or unit == "h":
-            value = rate * seconds
-            return f"{value:,.0f}/{unit}" if value >= 10 else f"{value:.1f}/{unit}"
-    raise AssertionError
+    unit, seconds = next((each for each in _UNITS if rate * each[1] >= 1), _UNITS[-1])
+    value = rate * seconds
+    return f"{value:,.0f}/{unit}" if value >= 10 else f"{value:.1f}/{unit}"

@@ -17,7 +17,7 @@ from dupq.serve.asked import RequestError
 from dupq.serve.page import Page
 
 _HOST = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?", re.IGNORECASE)  # any port: a tunnel has its own
-_LONGEST = 20_000  # characters of a request's target
+_LONGEST, _FIELDS = 20_000, 30  # characters of a request's target, and what it asks for, at most
 HEADERS = {
     "Cache-Control": "no-store",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -69,9 +69,12 @@ class Answers:
 
 def _listed(ask: Ask, query: str) -> Answer:
     try:
-        asked = dict(urllib.parse.parse_qsl(query, max_num_fields=30, errors="strict"))
+        asked = dict(urllib.parse.parse_qsl(query, max_num_fields=_FIELDS, errors="strict"))
+    except ValueError as error:  # not UTF-8, or too many fields
+        return refused(400, str(error))
+    try:
         return _json(200, ask(asked))
-    except (RequestError, ValueError) as error:
+    except RequestError as error:
         return refused(400, str(error))
     except (DupqError, sqlite3.Error) as error:
         return refused(503 if isinstance(error, StorageError) else 500, str(error))
