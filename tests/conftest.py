@@ -1,5 +1,7 @@
+import importlib
 import os
 import random
+import shutil
 import socket
 import subprocess
 import sys
@@ -7,7 +9,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import hypothesis
 import pytest
@@ -41,6 +43,30 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Name what fails at once: a session that is cut off prints no summary."""
     if report.failed:
         print(f"\nFAILED {report.nodeid} ({report.when}): {str(report.longrepr).splitlines()[-1][:200]}")
+
+
+@pytest.fixture(scope="module")
+def browser(lacking: Callable[[str], NoReturn]) -> Iterator[Any]:
+    """Chromium, by playwright."""
+    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    if program is None:
+        lacking("chromium is not installed (apt-get install chromium)")
+    try:
+        playwright = importlib.import_module("playwright.sync_api")
+    except ImportError:
+        lacking("playwright is not installed (pip install playwright)")
+    with playwright.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def axe(lacking: Callable[[str], NoReturn]) -> Any:
+    try:
+        return importlib.import_module("axe_playwright_python.sync_playwright").Axe()
+    except ImportError:
+        lacking("axe-playwright-python is not installed (pip install axe-playwright-python)")
 
 
 @pytest.fixture

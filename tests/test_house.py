@@ -27,7 +27,7 @@ def test_importing_the_front_door_does_not_load_torch(module: str) -> None:
         *("dupq.settings.config", "dupq.tables", "dupq.encoders.networks.cnn", "dupq.near_duplicates.bands"),
         *("dupq.plan.table", "dupq.cli.plan"),
         *("dupq.api.runs", "dupq.api.decisions", "dupq.api.lookup", "dupq.api.explanation", "dupq.api.duplicates"),
-        *("dupq.cli.export", "dupq.export.formats"),
+        *("dupq.cli.export", "dupq.export.formats", "dupq.cli.serve", "dupq.serve.server"),
     ],
 )
 def test_importing_the_core_does_not_load_ray(module: str) -> None:

@@ -14,9 +14,10 @@ from dupq.cli import failure
 from dupq.cli.options import Parser
 from dupq.errors import FAULT, INTERRUPTED, ClusterError, DupqError
 from dupq.execution import head
-from dupq.runs import log, progress
+from dupq.runs import log, progress, terminal
 
-JOBS = ("ingest", "train", "dedup", "evaluate", "report", "export", "plan", "from_dump", "runs", "prune", "status")
+_SCRIPTS = ("ingest", "train", "dedup", "evaluate", "report", "export", "plan", "from_dump")
+JOBS = (*_SCRIPTS, "runs", "prune", "status", "serve")
 _log = logging.getLogger(__name__)
 
 
@@ -95,6 +96,7 @@ def _do(arguments: argparse.Namespace) -> None:
     try:
         arguments.do(arguments)
     finally:
+        terminal.clear()
         head.job_ended.set()
 
 

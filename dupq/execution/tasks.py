@@ -1,8 +1,6 @@
 """Running a function over many shards as Ray tasks, with counts, retries and progress."""
 
 import logging
-import sys
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +14,8 @@ from dupq.execution.gpus import hide_unless_given
 from dupq.execution.memory import measured
 from dupq.execution.units import Counts
 from dupq.recording import Written, note, recording
-from dupq.runs import log, progress
+from dupq.runs import progress
+from dupq.runs.live import Line
 from dupq.shards import Shard
 
 # Counts of a task are rows_in, rows_out, anything else by its name, and with CAP in front of the name how often a
@@ -101,7 +100,7 @@ def run_tasks(
     outcomes: list[tuple[Counts, float]] = []
     shown = Progress(label, len(calls))
     window = gpus or (len(calls) if cluster.may_grow() else _AHEAD * cluster.cpus())  # it grows by what waits at Ray
-    idle = 0  # seconds in which no task ended
+    idle, largest = 0, 0.0  # seconds in which no task ended; MB of a task
     while waiting or running:
         while waiting and len(running) < window:
             piece = waiting.popleft()
@@ -117,12 +116,13 @@ def run_tasks(
             counts, peak, written = result_of(ready[0])
             note(written)
             outcomes.append((counts, peak))
+            largest = max(largest, peak)
         except ray.exceptions.RayTaskError:
             raise  # an error of the code: it would be the same again
         except (ray.exceptions.RayError, MemoryError) as error:
             _widen(label, piece, waiting, each, error)
             waiting.append(piece)
-        shown.show(len(outcomes))
+        shown.show(len(outcomes), largest)
     return summarise(outcomes)
 
 
@@ -233,22 +233,13 @@ def result_of(reference: "ray.ObjectRef[Result]") -> Result:
 
 
 class Progress:
-    """Prints a stage's progress: a live line on a terminal, otherwise one a minute (the stage prints its end)."""
+    """Shows a stage's progress: a live line on a terminal, otherwise one a minute (the stage prints its end)."""
 
     def __init__(self, label: str, total: int) -> None:
         """`total` is the number of pieces of work."""
-        self._label, self._total, self._start = label, total, time.monotonic()
-        self._told = self._start
+        self._label, self._total, self._line = label, total, Line(label)
 
-    def show(self, done: int) -> None:
-        """Draw the line for `done` pieces, and tell it to progress.json."""
+    def show(self, done: int, memory_mb: float = 0.0) -> None:
+        """Show that `done` pieces are, and tell it to progress.json; `memory_mb` as in `Line.show`."""
         progress.tell(self._label, done, self._total)
-        now = time.monotonic()
-        left = (now - self._start) / max(1, done) * (self._total - done)
-        if not log.is_live():
-            if now - self._told >= _SECONDS_BETWEEN_LINES and done < self._total:
-                self._told = now
-                log.progress_line(_log, f"{self._label}: {done}/{self._total}, {left:.0f} s left")
-            return
-        end = "\r" if done < self._total else "\r\033[K"
-        print(f"\r\033[K{self._label}: {done}/{self._total}, {left:.0f} s left", end=end, file=sys.stderr, flush=True)
+        self._line.show(done, self._total, memory_mb)

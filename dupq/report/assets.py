@@ -3,14 +3,15 @@
 import base64
 import hashlib
 from importlib import resources
+from typing import Literal
 
-_SCRIPTS = ("dom", "texts", "graph", "waterfall", "cluster", "list", "judge", "threshold", "main")  # in this order
+_SCRIPTS = ("dom", "texts", "graph", "waterfall", "cluster", "list", "judge", "threshold")  # in this order
 _STYLES = ("page", "explorer")
 
 
-def script() -> str:
-    """All scripts as one module: no build step, and nothing global."""
-    return "\n".join(_read(f"{name}.js") for name in _SCRIPTS)
+def script(source: Literal["local", "served/remote"] = "local") -> str:
+    """All scripts as one module: no build step, and nothing global. `source` is where clusters come from."""
+    return "\n".join(_read(f"{name}.js") for name in (*_SCRIPTS, source, "main"))
 
 
 def styles() -> str:
@@ -18,9 +19,12 @@ def styles() -> str:
     return "\n".join(_read(f"{name}.css") for name in _STYLES)
 
 
-def policy(script: str, styles: str) -> str:
-    """The Content-Security-Policy of a page with this script and this sheet: no other runs, and nothing is loaded."""
-    allowed = f"script-src '{_hash(script)}'; style-src '{_hash(styles)}'"
+def policy(script: str, styles: str, also: str = "") -> str:
+    """The Content-Security-Policy of a page with this script and this sheet: no other runs, and nothing is loaded.
+
+    `also` are directives that allow more.
+    """
+    allowed = f"script-src '{_hash(script)}'; style-src '{_hash(styles)}'{also}"
     return f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
 
 

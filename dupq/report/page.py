@@ -82,7 +82,7 @@ def render(run_uri: str) -> str:
 
 
 def _render(run: Run) -> str:
-    return _environment().get_template("page.html.jinja").render(_context(run, *gathered(run)))
+    return environment().get_template("page.html.jinja").render(_context(run, *gathered(run)))
 
 
 def gathered(run: Run, budget: int = BUDGET) -> tuple[Findings, dict[str, object]]:
@@ -93,7 +93,8 @@ def gathered(run: Run, budget: int = BUDGET) -> tuple[Findings, dict[str, object
 
 
 @functools.cache
-def _environment() -> jinja2.Environment:
+def environment() -> jinja2.Environment:
+    """The templates: what is not marked safe is escaped, and what is not given is an error."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("dupq", "report"),
         autoescape=True,

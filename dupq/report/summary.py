@@ -1,5 +1,7 @@
 """The summary of a run in a few lines, for the terminal."""
 
+import shlex
+
 from dupq import storage
 from dupq.runs.reader import read_metrics
 from dupq.runs.records import Calibration, KnownMeasures, LinkQuality, Metrics, PlantedMeasures
@@ -22,6 +24,7 @@ def summary(run_uri: str) -> str:
         *_planted(metrics.get("planted")),
         f"run               {run_uri}",
         f"report            {storage.join(run_uri, 'report.html')}",
+        f"open next         the report in a browser; all clusters: dupq serve --run {shlex.quote(run_uri)}",
     ]
     return "\n".join(lines)
 

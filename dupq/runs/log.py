@@ -14,6 +14,7 @@ from typing import Literal
 
 from dupq import storage
 from dupq.errors import DupqError
+from dupq.runs import terminal
 
 NAME = "run.log"
 Kind = Literal["plain", "json"]
@@ -58,7 +59,11 @@ class _Shown(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         is_aside = record.levelno >= logging.ERROR or record.exc_info or getattr(record, "is_progress", False)
-        print(self.format(record), file=sys.stderr if is_aside else sys.stdout, flush=True)
+        stream, text = sys.stderr if is_aside else sys.stdout, self.format(record)
+        if isinstance(self.formatter, _Plain) and record.levelno >= logging.WARNING and not record.exc_info:
+            text = terminal.coloured(text, record.levelno >= logging.ERROR, stream)
+        terminal.clear()
+        print(text, file=stream, flush=True)
 
 
 class _Kept(logging.Handler):
@@ -96,12 +101,12 @@ def show_as(kind: Kind) -> None:
 
 def is_live() -> bool:
     """Whether a line that is drawn over and over is wanted: only on a terminal."""
-    return isinstance(_shown.formatter, _Plain) and sys.stderr.isatty()
+    return isinstance(_shown.formatter, _Plain) and terminal.is_one(sys.stderr)
 
 
-def progress_line(logger: logging.Logger, message: str) -> None:
-    """A line that says how far something is."""
-    logger.info(message, extra={"is_progress": True})
+def progress_line(logger: logging.Logger, message: str, told: Mapping[str, object] | None = None) -> None:
+    """A line that says how far something is; as JSON with `told` beside it."""
+    logger.info(message, extra={"is_progress": True, "told": told or {}})
 
 
 def keep(uri: str) -> None:

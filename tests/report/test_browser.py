@@ -1,11 +1,9 @@
 """The report in a real browser: it opens, and works by mouse and by keyboard. Needs Chromium and playwright."""
 
-import importlib
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,21 +19,6 @@ from dupq.stages.evaluation.review import estimated
 from dupq.text.keys import Sites
 
 WIDE, NARROW = {"width": 1400, "height": 1000}, {"width": 390, "height": 844}
-
-
-@pytest.fixture(scope="module")
-def browser(lacking: Callable[[str], NoReturn]) -> Iterator[Any]:
-    program = shutil.which("chromium") or shutil.which("chromium-browser")
-    if program is None:
-        lacking("chromium is not installed (apt-get install chromium)")
-    try:
-        playwright = importlib.import_module("playwright.sync_api")
-    except ImportError:
-        lacking("playwright is not installed (pip install playwright)")
-    with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")
@@ -263,14 +246,6 @@ def test_keys_do_nothing_outside_the_box(opened: Any) -> None:
     opened.fill("input[name=search]", "")
     opened.locator("input[name=search]").press("s")
     assert "1 judged" in opened.inner_text("#judge-progress")  # the one in review.tsv
-
-
-@pytest.fixture
-def axe(lacking: Callable[[str], NoReturn]) -> Any:
-    try:
-        return importlib.import_module("axe_playwright_python.sync_playwright").Axe()
-    except ImportError:
-        lacking("axe-playwright-python is not installed (pip install axe-playwright-python)")
 
 
 @pytest.mark.parametrize(("scheme", "size"), [("light", WIDE), ("dark", NARROW)], ids=["light-wide", "dark-narrow"])

@@ -16,8 +16,9 @@ from dupq.runs.reader import Key, Run, TableRow, ends_of
 
 BUDGET = 6_000_000  # characters of the clusters, so that the page opens in a second or two
 TITLE = 300  # characters that are shown
+TAGS = 8
 
-_FIGURES = ("jaccard", "similarity", "title_overlap", "text_overlap", "tag_overlap", "rank_left", "rank_right")
+FIGURES = ("jaccard", "similarity", "title_overlap", "text_overlap", "tag_overlap", "rank_left", "rank_right")
 
 
 class Chosen(NamedTuple):
@@ -87,6 +88,29 @@ def script_text(data: Mapping[str, object]) -> str:
     return json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
+def question_data(site: int, number: int, text: Text) -> dict[str, object]:
+    """What is shown of a question; `site` is the place of its site in the list of these."""
+    entry = {
+        "site": site,
+        "id": number,
+        "title": shown_title(text.title),
+        "text": text.excerpt,
+        "tags": text.tags[:TAGS],
+    }
+    return entry if text.score is None else {**entry, "score": text.score}
+
+
+def shown_title(title: str) -> str:
+    """A title on one line, of at most TITLE characters."""
+    line = " ".join(title.split())
+    return line if len(line) <= TITLE else line[:TITLE] + "…"
+
+
+def site_data(site: str) -> dict[str, object]:
+    """A site, and whether its questions can be linked to."""
+    return {"name": site, "linked": link((site, 0)) is not None}
+
+
 class _Questions:
     """The questions that are named so far, each once."""
 
@@ -107,42 +131,52 @@ class _Questions:
 
     def _entry(self, key: Key) -> dict[str, object]:
         site, number = key
-        entry: dict[str, object] = {"site": self._site(site), "id": number}
         text = self._said.get(key)
         if text is None:
-            return {**entry, "gone": True}
-        title = " ".join(text.title.split())
-        title = title if len(title) <= TITLE else title[:TITLE] + "…"
-        entry |= {"title": title, "text": text.excerpt, "tags": text.tags[:8]}
-        return entry if text.score is None else {**entry, "score": text.score}
+            return {"site": self._site(site), "id": number, "gone": True}
+        return question_data(self._site(site), number, text)
 
     def _site(self, site: str) -> int:
         if site not in self._site_places:
             self._site_places[site] = len(self.sites)
-            self.sites.append({"name": site, "linked": link((site, 0)) is not None})
+            self.sites.append(site_data(site))
         return self._site_places[site]
 
 
 def _cluster(row: TableRow, own: Members, edges: list[TableRow], parts: Weighing | None) -> dict[str, object]:
     places = {key: place for place, key in enumerate(own.keys)}
+    return {**cluster_data(row), "reason": own.reason, "pairs": [_weighed(pair, places, parts) for pair in edges]}
+
+
+def cluster_data(row: TableRow) -> dict[str, object]:
+    """The figures of a row of `cluster_stats`."""
     shown = {name: row[name] for name in ("size", "edges", "bridges")}
     shown |= {name: round(row[name], 4) for name in ("density", "weakest_link", "mean_probability")}
-    found = [_pair(pair, places, parts) for pair in edges]
-    return {"id": row["cluster_id"], **shown, "reason": own.reason, "pairs": found}
+    return {"id": row["cluster_id"], **shown}
 
 
-def _pair(row: TableRow, places: dict[Key, int], parts: Weighing | None) -> dict[str, object]:
+def _weighed(row: TableRow, places: dict[Key, int], parts: Weighing | None) -> dict[str, object]:
+    shown = pair_data(row, places)
+    made_of = parts_data(parts, *ends_of(row)) if parts is not None and row["source"] == "encoder" else None
+    return shown if made_of is None else {**shown, "parts": made_of}
+
+
+def pair_data(row: TableRow, places: dict[Key, int]) -> dict[str, object]:
     """A pair by the places of its questions in the cluster, the smaller one first."""
-    left, right = ends_of(row)
-    shown: dict[str, object] = {"ends": sorted((places[left], places[right])), "source": row["source"]}
+    shown: dict[str, object] = {"ends": sorted(places[end] for end in ends_of(row)), "source": row["source"]}
     shown["probability"] = round(row["probability"], 4)
-    shown |= {name: round(row[name], 4) for name in _FIGURES if row[name] is not None}
+    shown |= {name: round(row[name], 4) for name in FIGURES if row[name] is not None}
     if row["known_link"]:
         shown["known"] = True
-    weighed = parts.parts(left, right) if parts is not None and row["source"] == "encoder" else None
-    if parts is not None and weighed is not None:
-        words = [[parts.vocabulary.word(number), round(value, 4)] for number, value in weighed.words]
-        rest = round(sum(value for _, value in weighed.words[WORDS:]), 4)
-        dense, others = round(weighed.dense, 4), max(0, len(words) - WORDS)
-        shown["parts"] = {"dense": dense, "words": words[:WORDS], "rest": rest, "others": others}
     return shown
+
+
+def parts_data(weighing: Weighing, left: Key, right: Key) -> dict[str, object] | None:
+    """What a pair's score is made of; None where that is not known."""
+    weighed = weighing.parts(left, right)
+    if weighed is None:
+        return None
+    words = [[weighing.vocabulary.word(number), round(value, 4)] for number, value in weighed.words]
+    rest = round(sum(value for _, value in weighed.words[WORDS:]), 4)
+    others = max(0, len(words) - WORDS)
+    return {"dense": round(weighed.dense, 4), "words": words[:WORDS], "rest": rest, "others": others}

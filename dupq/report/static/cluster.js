@@ -7,21 +7,23 @@ const REASONS = {
   key: 'all else is equal, and it has the smaller id',
 };
 
-function opened(run, cluster, panel) {
-  const questions = cluster.questions.map((place) => run.questions[place]);
+function opened(run, source, cluster, panel) {
   const places = placesOf(cluster);
-  const parts = { graph: element('div', { class: 'graph-box' }), compared: element('div', { class: 'compared' }), rows: [] };
+  const parts = { graph: element('div', { class: 'graph-box' }), compared: element('div', { class: 'compared' }), rows: new Map() };
+  let chosen = null;
   const choose = (pair) => {
+    chosen = pair;
     parts.graph.replaceChildren(graphOf(cluster, places, pair, choose));
-    parts.rows.forEach((row, index) => row.setAttribute('aria-pressed', String(cluster.pairs[index] === pair)));
-    parts.compared.replaceChildren(...comparison(run, questions, pair));
+    parts.rows.forEach((row, one) => row.setAttribute('aria-pressed', String(one === pair)));
+    const compare = (...found) => chosen === pair && parts.compared.replaceChildren(...comparison(run, ...found));
+    if (pair) source.compared(cluster, pair, compare);
+    else parts.compared.replaceChildren(element('p', { class: 'note' }, 'None of its pairs is between the questions shown.'));
   };
-  const table = pairTable(cluster, choose, parts.rows);
   panel.replaceChildren(
-    element('h3', { id: 'cluster-title', dir: 'auto' }, titleOf(questions[0])),
+    element('h3', { id: 'cluster-title', dir: 'auto' }, titleOf(cluster.questions[0])),
     element('p', { class: 'note' }, figuresOf(cluster)),
-    element('div', { class: 'overview' }, parts.graph, questionList(run, cluster, questions)),
-    element('h4', { class: 'part' }, 'Pairs'), table, parts.compared);
+    element('div', { class: 'overview' }, parts.graph, questionList(run, source, cluster)),
+    element('h4', { class: 'part' }, 'Pairs'), pairTable(source, cluster, choose, parts.rows), parts.compared);
   choose(cluster.pairs[0] || null);
   reachable();
 }
@@ -33,38 +35,58 @@ function figuresOf(cluster) {
   return parts.join(' · ');
 }
 
-function questionList(run, cluster, questions) {
-  const items = questions.map((question, index) => element('li', {},
+function questionList(run, source, cluster) {
+  const item = (question, index) => element('li', {},
     titled(run, question), ' ',
     index === 0 ? element('b', { class: 'badge' }, 'canonical') : null,
     element('div', {}, origin(run, question)),
-    index === 0 && REASONS[cluster.reason] ? element('div', { class: 'note' }, `Canonical because ${REASONS[cluster.reason]}.`) : null));
-  const more = cluster.size - questions.length;
-  return element('div', { class: 'members' }, element('ol', {}, items),
-    more > 0 ? element('p', { class: 'note' }, `and ${counted(more, 'more question')}, in the table clusters/`) : null);
+    index === 0 && REASONS[cluster.reason] ? element('div', { class: 'note' }, `Canonical because ${REASONS[cluster.reason]}.`) : null);
+  const list = element('ol', {}, cluster.questions.map(item));
+  const left = cluster.size - cluster.questions.length;
+  const more = rest(left, 'more question', `and ${counted(left, 'more question')}, in the table clusters/`,
+    source.questions && ((from, then) => source.questions(cluster, cluster.questions.length + from, then)),
+    (questions) => list.append(...questions.map((question) => item(question, list.children.length))));
+  return element('div', { class: 'members' }, list, more);
 }
 
-function pairTable(cluster, choose, rows) {
-  const body = cluster.pairs.map((pair) => {
+// What is left out: said where the page has no more, else a button that asks for the next of them.
+function rest(left, noun, said, ask, append) {
+  if (left <= 0) return null;
+  if (!ask) return element('p', { class: 'note' }, said);
+  let shown = 0;
+  const add = (found) => {
+    append(found);
+    shown += found.length;
+    button.textContent = label();
+    if (shown >= left || !found.length) button.remove();
+    reachable();
+  };
+  const label = () => `Show some of ${counted(left - shown, noun)}`;
+  const button = element('button', { type: 'button', on: { click: () => ask(shown, add) } }, label());
+  return button;
+}
+
+function pairTable(source, cluster, choose, rows) {
+  const row = (pair) => {
     const button = element('button', { type: 'button', class: 'pair', 'aria-pressed': 'false', on: { click: () => choose(pair) } },
       `${pair.ends[0] + 1} – ${pair.ends[1] + 1}`);
-    rows.push(button);
+    rows.set(pair, button);
     return element('tr', {}, element('td', {}, button),
       element('td', {}, SOURCES[pair.source] || words(pair.source), pair.known ? element('b', { class: 'badge' }, 'known link') : null),
       ...[pair.probability, pair.similarity, pair.jaccard, pair.title_overlap, pair.text_overlap].map(
         (value) => element('td', { class: 'count' }, scoreOrDash(value))));
-  });
+  };
   const heads = ['Compare', 'Found by', 'Probability', 'Similarity', 'Jaccard', 'Titles share', 'Texts share'];
   const head = element('tr', {}, heads.map((name, index) => element('th', { scope: 'col', class: index > 1 ? 'count' : null }, name)));
-  const more = cluster.edges - cluster.pairs.length;
-  return element('div', { class: 'scroll pairs-box' },
-    element('table', {}, element('thead', {}, head), element('tbody', {}, body)),
-    more > 0 ? element('p', { class: 'note' }, `${counted(more, 'more pair')} in the table pairs/`) : null);
+  const body = element('tbody', {}, cluster.pairs.map(row));
+  const left = cluster.edges - cluster.pairs.length;
+  const more = rest(left, 'more pair', `${counted(left, 'more pair')} in the table pairs/`,
+    source.pairs && ((from, then) => source.pairs(cluster, from, then)),
+    (pairs) => body.append(...pairs.map(row)));
+  return element('div', { class: 'scroll pairs-box' }, element('table', {}, element('thead', {}, head), body), more);
 }
 
-function comparison(run, questions, pair) {
-  if (!pair) return [element('p', { class: 'note' }, 'None of its pairs is between the questions shown.')];
-  const [left, right] = pair.ends.map((end) => questions[end]);
+function comparison(run, left, right, pair) {
   return [
     element('h4', { class: 'part' }, `Questions ${pair.ends[0] + 1} and ${pair.ends[1] + 1}`),
     sideBySide(run, left, right),

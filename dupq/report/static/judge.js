@@ -28,7 +28,7 @@ function saved(run) {
   } catch { return given; }
 }
 
-function judge(run) {
+function judge(run, source) {
   const state = { verdicts: saved(run), place: 0, done: [] };
   const [panel, pair, bar, progress] = ['judge-panel', 'judge-pair', 'judge-bar', 'judge-progress'].map(byId);
   const firstOpen = (from) => {
@@ -43,7 +43,8 @@ function judge(run) {
       + ` ${count('same')} same, ${count('different')} different, ${count('unsure')} unsure.`
       + (judged === state.verdicts.length ? ' All are judged: export them.' : '');
     const [left, right] = run.review[state.place].slice(0, 2).map((question) => run.questions[question]);
-    pair.replaceChildren(sideBySide(run, left, right, false));
+    const { place } = state;
+    source.beside(left, right, (one, other) => place === state.place && pair.replaceChildren(sideBySide(run, one, other, false)));
     for (const button of panel.querySelectorAll('[data-verdict]')) {
       button.setAttribute('aria-pressed', String(button.dataset.verdict === state.verdicts[state.place]));
     }

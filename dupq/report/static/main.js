@@ -39,12 +39,13 @@ function nameIf(box, scrolls, heading) {
 function start() {
   theme();
   const run = JSON.parse(byId('run-data').textContent);
-  if (run.clusters.length) {
-    fillSites(run);
-    explorer(run);
+  const source = sourceOf(run);
+  if (source.count) {
+    fillSites(run, source.sites);
+    explorer(run, source);
   }
   if (run.steps) thresholds(run);
-  if (run.review.length) judge(run);
+  if (run.review.length) judge(run, source);
   reachable();
   addEventListener('resize', reachable);
   document.documentElement.dataset.ready = 'yes';

@@ -1,11 +1,11 @@
 """Printing the progress of ingest: one live line on a terminal, else a line every now and then."""
 
 import logging
-import sys
 import threading
 import time
 
-from dupq.runs import log
+from dupq.runs import log, terminal
+from dupq.runs.terminal import Drawn, duration
 
 _log = logging.getLogger(__name__)
 _LIVE_SECONDS = 0.2
@@ -36,13 +36,12 @@ class IngestProgress:
 
     def end(self) -> None:
         """Take the live line away."""
-        if self._is_live:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
+        terminal.clear()
 
     def line(self, seconds: float) -> str:
         """What there is to say after `seconds`."""
-        share = min(1.0, self._read / max(1, self._total))
-        left = f"{_duration(seconds / share - seconds)} left" if share else "time left unknown"
+        share = self._share()
+        left = f"{duration(seconds / share - seconds)} left" if share else "time left unknown"
         return (
             f"ingest: {_size(self._read)} of {_size(self._total)} ({share:.0%}), {self._rows:,} rows, "
             f"{self._rows / max(seconds, 1e-9):,.0f} rows/s, {self._rejects:,} rejects, {left}"
@@ -50,9 +49,20 @@ class IngestProgress:
 
     def _print(self, line: str) -> None:
         if self._is_live:
-            print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
+            label, _, said = line.partition(": ")
+            terminal.draw(Drawn(label, self._share(), said))
         else:
-            log.progress_line(_log, line)
+            told = {
+                "step": "ingest",
+                "done": self._read,
+                "total": self._total,
+                "rows": self._rows,
+                "rejects": self._rejects,
+            }
+            log.progress_line(_log, line, told)
+
+    def _share(self) -> float:
+        return min(1.0, self._read / max(1, self._total))
 
 
 def _size(count: float) -> str:
@@ -61,9 +71,3 @@ def _size(count: float) -> str:
             return f"{count:.0f} {unit}"
         count /= 1_000
     return f"{count:.1f} GB"
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

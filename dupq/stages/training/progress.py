@@ -2,14 +2,14 @@
 
 import contextlib
 import logging
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from dupq import storage
 from dupq.repeating import repeating
 from dupq.report import learning_curve
-from dupq.runs import log
+from dupq.runs import log, terminal
+from dupq.runs.terminal import Drawn
 
 if TYPE_CHECKING:
     from dupq.training.checkpoints import Epoch
@@ -37,6 +37,7 @@ def shown(curve: str, progress: str) -> Iterator[None]:
             yield
     finally:
         _print_epochs(curve, told)
+        terminal.clear()
         storage.delete(progress)
 
 
@@ -52,8 +53,6 @@ def _print_epochs(uri: str, told: int) -> int:
     """Print the epochs after the first `told`; returns how many were told by then."""
     curve = storage.read_json(uri) if storage.exists(uri) else []
     for row in curve[told:]:
-        if log.is_live():
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
         _log.info(f"  epoch {row['epoch']:3}  loss {row['loss']:.4f}{_measured(row, curve)}", extra={"told": row})
     return max(told, len(curve))  # it is shorter where workers begin again at a checkpoint
 
@@ -71,7 +70,9 @@ def _measured(row: "Epoch", curve: list["Epoch"]) -> str:
 
 def _print_progress(uri: str) -> None:
     if log.is_live() and storage.exists(uri):
-        print("\r\033[K" + progress_line(storage.read_json(uri)), end="\r", file=sys.stderr, flush=True)
+        told = storage.read_json(uri)
+        label, _, said = progress_line(told).partition(": ")
+        terminal.draw(Drawn(label, told["step"] / max(1, told["steps"]), said))
 
 
 def progress_line(progress: dict[str, float]) -> str:

@@ -1,0 +1,47 @@
+"""Show all of a run in a browser on this machine."""
+
+import argparse
+
+from dupq.cli.options import uri
+
+DESCRIPTION = "Show all clusters of a run in a browser, from a server on this machine that only it can reach."
+PORT = 8321
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.add_argument(
+        "--run", required=True, metavar="URI", type=uri, help="a run's folder, or a folder of runs for the latest"
+    )
+    parser.add_argument("--port", type=_port, default=PORT, metavar="N", help="the port on 127.0.0.1; 0: any free one")
+    parser.add_argument(
+        "--index",
+        metavar="FILE",
+        help="a local file to keep the index in, so that the next start is immediate; without it, it is made in a "
+        "temporary file (TMPDIR)",
+    )
+
+
+def _port(text: str) -> int:
+    """The type of an argument that is a port."""
+    if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) < 65_536):
+        raise argparse.ArgumentTypeError(f"'{text}': a whole number from 0 to 65535 expected")
+    return int(text)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Make the index, and serve until Ctrl-C. Needs no Ray."""
+    from dupq.runs.live import Line
+    from dupq.runs.reader import finished_run
+    from dupq.serve.server import serve
+
+    line = Line("index", seconds_between=10)
+
+    def tell(step: str, done: int, steps: int) -> None:
+        line.show(done, steps, step=step)
+
+    def ready(address: str) -> None:
+        line.end()
+        print(f"open {address} in a browser; Ctrl-C ends it", flush=True)
+
+    serve(finished_run(arguments.run), arguments.port, arguments.index, tell, ready)

@@ -1,0 +1,131 @@
+"""How far a step is: drawn over and over on a terminal, told in lines elsewhere."""
+
+import io
+import json
+import logging
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from dupq.runs import live, log, terminal
+from dupq.runs.live import Line, pace
+from dupq.runs.terminal import Drawn
+
+LOGGER = logging.getLogger("dupq.tests.live")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def no_line_left() -> Iterator[None]:
+    yield
+    terminal.clear()
+
+
+def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """What is written from now on; not in a fixture, as pytest takes the streams again after those."""
+    stream = Terminal()
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(sys, "stdout", stream)
+    return stream
+
+
+def ticking(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """A clock that goes on by `seconds` each time it is looked at."""
+    times = iter(range(1_000_000))
+    monkeypatch.setattr(live.time, "monotonic", lambda: seconds * next(times))
+
+
+def test_on_a_terminal_it_says_stage_done_rate_time_left_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_terminal(monkeypatch)
+    drawn: list[Drawn] = []
+    monkeypatch.setattr(terminal, "draw", drawn.append)
+    ticking(monkeypatch, 2.0)
+    Line("encode").show(10, 40, 704.4)
+    assert drawn == [Drawn("encode", 0.25, "10/40, 5.0/s, 704 MB", 6.0)]
+
+
+def test_the_line_is_gone_before_another_one_is_printed_and_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = on_terminal(monkeypatch)
+    line = Line("[bold]texts[/bold]")
+    line.show(1, 3)
+    before = shown.getvalue()
+    assert "[bold]texts[/bold]" in before  # no markup
+    assert "1/3" in before
+    LOGGER.info("signatures  6,118 in")
+    after = shown.getvalue()[len(before) :]
+    assert "\x1b[2K" in after.partition("signatures")[0]  # the line is cleared
+    assert after.endswith("signatures  6,118 in\n")
+    line.show(2, 3)
+    assert "2/3" in shown.getvalue()
+    line.show(3, 3)
+    assert terminal._live is None
+
+
+def test_no_colour_is_used_with_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = on_terminal(monkeypatch)
+    LOGGER.error("x: no such file")
+    assert shown.getvalue() == "\033[31merror: \033[0mx: no such file\n"
+    monkeypatch.setenv("NO_COLOR", "1")
+    begin = len(shown.getvalue())
+    LOGGER.warning("slow")
+    Line("texts").show(1, 3)
+    said = shown.getvalue()[begin:]
+    assert said.startswith("warning: slow\n")
+    assert "\033[3" not in said  # of a colour
+    assert "38;" not in said
+
+
+def test_a_dumb_terminal_and_json_get_no_live_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = on_terminal(monkeypatch)
+    monkeypatch.setenv("TERM", "dumb")
+    Line("texts").show(1, 3)
+    monkeypatch.setenv("TERM", "xterm")
+    log.show_as("json")
+    try:
+        Line("texts").show(1, 3)
+    finally:
+        log.show_as("plain")
+    assert shown.getvalue() == ""
+
+
+def test_elsewhere_it_is_a_plain_line_a_minute(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticking(monkeypatch, 25.0)
+    line = Line("texts")
+    for done in range(1, 7):
+        line.show(done, 6, 386.0)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.splitlines() == ["texts: 3/6, 2.4/min, 386 MB, 75 s left"]
+
+
+def test_as_json_it_tells_the_figures(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    ticking(monkeypatch, 100.0)
+    log.show_as("json")
+    try:
+        Line("index").show(1, 5, step="pairs")
+    finally:
+        log.show_as("plain")
+    told = json.loads(capsys.readouterr().err)
+    figures = {"step": "pairs", "done": 1, "total": 5, "per_second": 0.01, "seconds_left": 400, "memory_mb": None}
+    assert {name: told[name] for name in figures} == figures
+    assert told["message"] == "index: 1/5 pairs, 36/h, 400 s left"
+
+
+@pytest.mark.parametrize(("rate", "said"), [(1234, "1,234/s"), (3.46, "3.5/s"), (0.2, "12/min"), (0.001, "3.6/h")])
+def test_rates_are_given_in_a_unit_that_can_be_read(rate: float, said: str) -> None:
+    assert pace(rate) == said
+
+
+def test_times_are_given_in_minutes_and_hours() -> None:
+    assert [terminal.duration(seconds) for seconds in (7, 750, 3_723)] == ["0:07", "12:30", "1:02:03"]
