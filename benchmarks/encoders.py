@@ -3,6 +3,7 @@
     python benchmarks/encoders.py [--quick] [--json FILE] [--sets travel quora] [--presets NAME …] [--work FOLDER]
 
 - `travel`: Travel Stack Exchange, title and body, 4,919 questions, trained and measured on its duplicate links;
+- `cs`: Computer Science Stack Exchange, title and body, 6,118 questions, likewise;
 - `quora`: 103,765 questions of about 11 words, trained and measured on 63,831 labelled pairs, mostly positives.
 
 Every preset is trained by the jobs' own functions with its own settings, unless `--epochs` or `--set` change them,
@@ -90,7 +91,9 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="one epoch on a hundred pairs: does it run?")
     parser.add_argument("--json", metavar="FILE", help="where the figures go")
-    parser.add_argument("--sets", nargs="+", metavar="NAME", choices=("travel", "quora"), default=["travel", "quora"])
+    parser.add_argument(
+        "--sets", nargs="+", metavar="NAME", choices=("travel", "cs", "quora"), default=["travel", "cs", "quora"]
+    )
     names = [name for name in config.preset_names() if not needs_more(config.load(name))]
     parser.add_argument(
         "--presets",
@@ -120,6 +123,7 @@ def data_sets(data: Path) -> list[DataSet]:
     quora = data / "quora"
     return [
         DataSet("travel", data / "dumps" / "travel.stackexchange.com.7z", "travel.stackexchange.com"),
+        DataSet("cs", data / "dumps" / "cs.stackexchange.com.7z", "cs.stackexchange.com"),
         DataSet("quora", quora / "questions.tsv.xz", "quora", "id=id,title=question", quora / "pairs.tsv"),
     ]
 

@@ -53,7 +53,9 @@ def _save_encoder(questions: str, output: str) -> None:
     from dupq.text.questions import texts_table
     from dupq.training.unsupervised import learn
 
-    settings = config.load("dupq", ["title_body.epochs=1", "word_vectors.algorithm=random", "word_vectors.dimensions=20"])
+    settings = config.load(
+        "dupq", ["title_body.epochs=1", "word_vectors.algorithm=random", "word_vectors.dimensions=20"]
+    )
     rows = stored(questions, QUESTIONS).arrow()
     texts = texts_table(pa.array(np.arange(len(rows))), rows["title"], rows["body_html"], settings.text)
     reader = learn(texts, settings)

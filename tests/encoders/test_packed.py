@@ -40,7 +40,9 @@ def test_the_encoder_that_ships_is_small_and_fits_the_default_preset() -> None:
     assert base_fingerprint() == base_fingerprint()
     found, wanted = unpack(content), config.load("dupq")
     network = network_settings(wanted.encoder).network(found.tensors["words.weight"])
-    shapes = {name: tuple(value.shape) for name, value in network.state_dict().items() if name not in network.of_archive}
+    shapes = {
+        name: tuple(value.shape) for name, value in network.state_dict().items() if name not in network.of_archive
+    }
     assert {name: value.shape for name, value in found.tensors.items()} == shapes
     assert len(found.words) == len(set(found.words)) > 10_000
     assert all(np.isfinite(value).all() for value in found.tensors.values())
