@@ -88,7 +88,7 @@ class TableView:
 
     def pieces(self, columns: list[str], filter: Filter | None = None) -> Iterator[pa.Table]:
         """The same as `arrow`, at most PIECE rows at once, so that a reader needs the memory of a row group."""
-        wanted, rows = self._wanted(columns), _expression(filter)
+        wanted, rows = self._wanted(columns), self._expression(filter)
         for fragment in self.dataset.get_fragments():
             place = getattr(fragment, "path", self.place)
             batches = fragment.to_batches(
