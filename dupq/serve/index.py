@@ -25,7 +25,7 @@ from dupq.serve import staging
 
 FORMAT = 1
 _MARK = 0x64757071  # SQLite's application id of such a file: "dupq"
-_CACHE_KB = 64_000
+_CACHE_KB = 32_000  # of the file; each of the sorts, some side by side, takes as much
 Told = Callable[[str, int, int], None]  # a step, how much of it is done, and of how much
 
 
