@@ -30,6 +30,16 @@ class WordVectors(NamedTuple):
     caps: dict[str, int]
 
 
+class FrequentWords(NamedTuple):
+    """The words that get vectors, most frequent first, of equally frequent ones by the word."""
+
+    words: list[str]
+    counts: list[int]  # how often each occurs
+    frequent: int  # how many words are frequent enough, with those over `word_vectors.words`
+    sentences: int  # that word2vec reads
+    dropped: int = 0  # counts that were dropped, as there was no room for them
+
+
 def make_word_vectors(
     sentences: Iterable[list[str]],
     settings: WordVectorSettings,
@@ -46,15 +56,25 @@ def make_word_vectors(
     """
     counted = count_words(sentences, settings.counted_words)
     frequent = {word: count for word, count in counted.counts.items() if count >= settings.minimum_count}
-    if not frequent:
-        raise DupqError(
-            f"word vectors: no word occurs {settings.minimum_count} times in the questions; give more of them, "
-            "or lower word_vectors.minimum_count"
-        )
     words = sorted(frequent, key=lambda word: (-frequent[word], word))[: settings.words]
+    chosen = FrequentWords(words, [frequent[word] for word in words], len(frequent), counted.sentences, counted.dropped)
+    return vectors_of(chosen, sentences, settings, seed, taught, from_file)
+
+
+def vectors_of(
+    frequent: FrequentWords,
+    sentences: Iterable[list[str]],
+    settings: WordVectorSettings,
+    seed: int,
+    taught: Callable[[list[str]], np.ndarray] | None = None,
+    from_file: Callable[[list[str]], FoundVectors] | None = None,
+) -> WordVectors:
+    """As `make_word_vectors`, of words that were counted before; `sentences` are read by word2vec alone."""
+    words = frequent.words
+    check_words(words, settings)
     caps = {
-        "cap: rare words dropped at word_vectors.counted_words": counted.dropped,
-        "cap: words over word_vectors.words": len(frequent) - len(words),
+        "cap: rare words dropped at word_vectors.counted_words": frequent.dropped,
+        "cap: words over word_vectors.words": frequent.frequent - len(words),
     }
     if settings.file:
         found = from_file(words) if from_file else read_vectors(settings.file, words, settings.dimensions)
@@ -67,11 +87,21 @@ def make_word_vectors(
         assert taught is not None
         vectors = _spread(taught(words).astype(np.float32))
     else:
-        vectors = _trained(sentences, {word: frequent[word] for word in words}, counted.sentences, settings, seed)
+        counts = dict(zip(words, frequent.counts, strict=True))
+        vectors = _trained(sentences, counts, frequent.sentences, settings, seed)
     mean = vectors.mean(axis=0, keepdims=True, dtype=np.float64).astype(np.float32)
     shared = np.repeat(mean, settings.hashed, axis=0)
     table = np.concatenate([np.zeros((1, vectors.shape[1]), np.float32), mean, vectors, shared])
     return WordVectors(words, table, caps)
+
+
+def check_words(words: list[str], settings: WordVectorSettings) -> None:
+    """Raise DupqError if there are none."""
+    if not words:
+        raise DupqError(
+            f"word vectors: no word occurs {settings.minimum_count} times in the questions; give more of them, "
+            "or lower word_vectors.minimum_count"
+        )
 
 
 def _spread(vectors: np.ndarray) -> np.ndarray:
