@@ -15,6 +15,7 @@ from dupq.errors import DupqError
 from dupq.settings.training import WordVectorSettings
 from dupq.training.vector_files import FoundVectors, read_vectors
 
+_ROWS_AT_ONCE = 8_192
 SENTENCE_WORDS = 10_000  # gensim silently drops the rest of a longer sentence
 
 
@@ -81,8 +82,7 @@ def vectors_of(
         vectors, absent = _filled(found, words, settings, seed)
         caps["words absent from word_vectors.file"] = absent
     elif settings.algorithm == "random":
-        generator = np.random.default_rng(seed)
-        vectors = generator.normal(0, settings.dimensions**-0.5, (len(words), settings.dimensions)).astype(np.float32)
+        vectors = _drawn(len(words), settings.dimensions, seed)
     elif settings.algorithm == "teacher":
         assert taught is not None
         vectors = _spread(taught(words).astype(np.float32))
@@ -93,6 +93,15 @@ def vectors_of(
     shared = np.repeat(mean, settings.hashed, axis=0)
     table = np.concatenate([np.zeros((1, vectors.shape[1]), np.float32), mean, vectors, shared])
     return WordVectors(words, table, caps)
+
+
+def _drawn(words: int, dimensions: int, seed: int) -> np.ndarray:
+    """Normal vectors, of length 1 on average; drawn some rows at a time, as numpy draws in double precision."""
+    generator, vectors = np.random.default_rng(seed), np.empty((words, dimensions), np.float32)
+    for start in range(0, words, _ROWS_AT_ONCE):
+        some = vectors[start : start + _ROWS_AT_ONCE]
+        some[:] = generator.normal(0, dimensions**-0.5, some.shape)
+    return vectors
 
 
 def check_words(words: list[str], settings: WordVectorSettings) -> None:
