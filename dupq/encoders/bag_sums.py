@@ -46,7 +46,7 @@ class _WeightedSums(torch.autograd.Function):
         return torch.nn.functional.embedding_bag(ids, table, begins, mode="sum", per_sample_weights=weights)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None, None]:
         (table, weights), words = ctx.saved_tensors, ctx.words
         of_table = of_weights = None
