@@ -50,7 +50,7 @@ from dupq.training.distillation import targets, targets_in_order
 from dupq.training.epochs import as_training, falling, seed_dropout
 from dupq.training.loop import train_epoch
 from dupq.training.optimizers import optimizer_for
-from dupq.training.start import go_on_from, new_network, vectors_of
+from dupq.training.start import go_on_from, known_vectors, new_network
 from dupq.training.written_words import Spelling, means
 
 ROOT = Path(__file__).parents[1]
@@ -191,7 +191,7 @@ def measured(site: Site, start: Start, settings: Settings) -> dict[str, Any]:
     counts = Counter(word for text in questions.texts.to_pylist() for word in normaliser.all_words(text))
     words = [*start.words, *sorted(set(counts).difference(start.words))]
     vocabulary = Vocabulary(words, settings.text)
-    vectors = np.concatenate([np.zeros((FIRST_WORD, DIMENSIONS), np.float32), vectors_of(start, words)])
+    vectors = np.concatenate([np.zeros((FIRST_WORD, DIMENSIONS), np.float32), known_vectors(start, words)])
     network = new_network(vocabulary, vectors, token_ids(texts, vocabulary, settings)[0], [], settings)
     go_on_from(start, network, vocabulary)
     embedded = Embeddings(questions.keys, *Reader(network.eval(), vocabulary, settings).encode(texts)[0])

@@ -70,6 +70,14 @@ class Encoder(nn.Module, abc.ABC):
         """
         return None
 
+    def flat(self, texts: TokenIds) -> Embedding | None:
+        """The embeddings of `forward` of texts on the CPU without padding, up to rounding; differentiable.
+
+        Its dropout draws other numbers. A bag that no score reads may be left out. None where nothing is faster than
+        `forward` on batches.
+        """
+        return None
+
     def bag_of(self, ids: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The words and weights of `forward` alone, where there is a lexical part."""
         words, weights = self.forward(ids, lengths).bag

@@ -9,6 +9,7 @@ from torch import nn
 
 from dupq.encoders.batches import batches
 from dupq.encoders.words import inside
+from dupq.kernel_cache import numba
 from dupq.text.token_ids import TokenIds
 from dupq.text.vocabulary import PADDING, UNKNOWN
 
@@ -37,6 +38,26 @@ def count_ids(texts: Iterable[np.ndarray], size: int) -> np.ndarray:
     for some in _chunks(texts):
         counts += np.bincount(np.concatenate(some), minlength=size)
     return counts
+
+
+def count_texts(texts: Iterable[np.ndarray], size: int) -> tuple[int, np.ndarray]:
+    """How many `texts` there are, and how many hold each id of a vocabulary of `size` (int64)."""
+    number, counts, last = 0, np.zeros(size, np.int64), np.full(size, -1, np.int64)
+    for some in _chunks(texts):
+        flat = TokenIds.of(some)
+        _count_texts(flat.ids, flat.offsets, number, counts, last)
+        number += len(flat)
+    return number, counts
+
+
+@numba.njit(nogil=True, cache=True)
+def _count_texts(ids: np.ndarray, offsets: np.ndarray, first: int, counts: np.ndarray, last: np.ndarray) -> None:
+    """`last` is the number of the last text that held each id; the first text here has the number `first`."""
+    for text in range(len(offsets) - 1):
+        for place in range(offsets[text], offsets[text + 1]):
+            if last[ids[place]] != first + text:
+                last[ids[place]] = first + text
+                counts[ids[place]] += 1
 
 
 def vectors_of(

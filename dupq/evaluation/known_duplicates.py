@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import xxhash
 
 from dupq.clusters.components import components
 from dupq.evaluation.labels import unseen
@@ -18,6 +17,7 @@ from dupq.evaluation.tables import TABLES
 from dupq.links.split import Split, split_links
 from dupq.settings.config import Settings
 from dupq.settings.dedup import EvaluationSettings
+from dupq.text.keys import hash_limit, key_hashes
 from dupq.training.pairs import Pairs, with_random_negatives
 
 _NEGATIVES_SEED = 5
@@ -110,8 +110,9 @@ def chosen(keys: np.ndarray, most: int) -> np.ndarray:
     """At most `most` of the keys, by a hash of the key, sorted: the same ones whatever else there is."""
     if len(keys) <= most:
         return keys
-    hashes = [xxhash.xxh3_64_intdigest(int(key).to_bytes(8, "little")) for key in keys]
-    return np.sort(keys[np.argsort(np.array(hashes, np.uint64), kind="stable")[:most]])
+    if not most:
+        return keys[:0]
+    return np.sort(keys[key_hashes(keys) <= np.uint64(hash_limit(keys, most))])
 
 
 def pair_thresholds(

@@ -2,7 +2,7 @@
 
 questions     ──texts──▶      tokens; answers too, if they were ingested
 pair files    ──pairs──▶      labelled pairs, if there are any
-texts, links  ──prepare──▶    split by sets of known duplicates, word vectors
+texts, links  ──prepare──▶    split by sets of known duplicates, words and their vectors, token ids
 questions     ──teach──▶      a teacher's embeddings of some, if there is one
 pairs         ──fit──▶        the network, by Ray Train
 network       ──save──▶       the encoder, with measures on its own archive; published once it is whole
@@ -32,7 +32,8 @@ from dupq.shards import answer_shards, check_links, check_questions, pinned, que
 from dupq.stages.inputs import copy_inputs, input_files
 from dupq.stages.texts import make_answer_texts, make_distinct_texts
 from dupq.stages.training.fit import check_room_to_fit, fit
-from dupq.stages.training.prepare import PAIRS_TO_TRAIN_ON, SETS, gather_pairs, prepare
+from dupq.stages.training.known_pairs import gather_pairs
+from dupq.stages.training.prepare import PAIRS_TO_TRAIN_ON, SETS, prepare
 from dupq.stages.training.save_encoder import publish, save_encoder
 from dupq.stages.training.teacher import teach
 

@@ -1,10 +1,10 @@
-"""Some questions of an archive, as a table of their keys."""
+"""The keys of an archive's questions: of all, and tables of those of some."""
 
 import numpy as np
 import pyarrow as pa
 
 from dupq import storage
-from dupq.tables import KEYS
+from dupq.tables import KEYS, TEXTS
 
 
 def write_keys(uri: str, keys: np.ndarray) -> None:
@@ -15,3 +15,9 @@ def write_keys(uri: str, keys: np.ndarray) -> None:
 def read_keys(uri: str) -> np.ndarray:
     """The keys that `write_keys` wrote."""
     return storage.read_table(uri, KEYS)["key"].to_numpy()
+
+
+def all_keys(folder: str) -> np.ndarray:
+    """The keys of all questions, sorted: 8 bytes each."""
+    files = storage.list_files(folder, ".parquet")
+    return np.sort(np.concatenate([storage.read_table(file.uri, TEXTS, ["key"])["key"].to_numpy() for file in files]))

@@ -26,6 +26,46 @@ class TrainingFiles:
         return storage.join(self.work, "vocabulary.txt")
 
     @property
+    def words(self) -> str:
+        """The folder of the counts of words."""
+        return storage.join(self.work, "words")
+
+    @property
+    def written_words(self) -> str:
+        """Likewise of words as they are written, where vectors of those are read."""
+        return storage.join(self.work, "written_words")
+
+    @property
+    def sample(self) -> str:
+        """Which questions are read for what, as limits of a hash of their keys."""
+        return storage.join(self.work, "sample.json")
+
+    @property
+    def example_keys(self) -> str:
+        """The keys of the questions of `examples`."""
+        return storage.join(self.work, "example_keys.parquet")
+
+    @property
+    def measured_keys(self) -> str:
+        """The keys of the questions of `measured`."""
+        return storage.join(self.work, "measured_keys.parquet")
+
+    @property
+    def measured(self) -> str:
+        """The texts of the questions that the finished encoder is measured on."""
+        return storage.join(self.work, "measured.parquet")
+
+    @property
+    def token_ids(self) -> str:
+        """The folder of what was read of each file of texts."""
+        return storage.join(self.work, "token_ids")
+
+    @property
+    def titles(self) -> str:
+        """The folder of the token ids of titles and bodies."""
+        return storage.join(self.work, "titles")
+
+    @property
     def start(self) -> str:
         """The network before its first step, with the word vectors and all else that comes from the archive."""
         return storage.join(self.work, "start.safetensors")

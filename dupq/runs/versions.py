@@ -5,7 +5,7 @@ is no new answer. tests/golden/ fails where an answer changed and its number did
 """
 
 INGEST = {"ingest": 1}
-TRAINING = {"inputs": 1, "texts": 1, "answer_texts": 1, "pairs": 1, "prepare": 1, "teach": 1, "fit": 4, "save": 2}
+TRAINING = {"inputs": 1, "texts": 1, "answer_texts": 1, "pairs": 1, "prepare": 2, "teach": 1, "fit": 5, "save": 2}
 DEDUP = {
     "inputs": 1,
     "texts": 1,
@@ -23,5 +23,6 @@ DEDUP = {
     "evaluate": 3,
     "review": 1,
 }
-PAPERS = {"paper_parts": 2, **{name: TRAINING[name] for name in ("texts", "prepare", "fit")}}
+# what these share with `prepare` and `fit` is as it was with those numbers
+PAPERS = {"paper_parts": 2, "texts": TRAINING["texts"], "prepare": 1, "fit": 3}
 EVALUATION = {name: DEDUP[name] for name in ("inputs", "texts", "encode")}

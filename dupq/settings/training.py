@@ -50,7 +50,9 @@ class WordVectorSettings(Section):
     workers: Threads = Field(1, description="Threads; with more than one, gensim gives other vectors at each run.")
     answers: Literal["read", "ignored"] = Field("read", description="What becomes of answers, if they were ingested.")
     sentences: CountOrZero = Field(
-        0, description="Questions read at most, chosen by a hash of their key, and as many answers; 0: all."
+        1_000_000,
+        description="Questions that word2vec learns from at most, chosen by a hash of their key, and as many answers; "
+        "0: all. Words are counted in all of them.",
     )
     words: Count = Field(1_000_000, description="The most frequent words kept; the others are unknown, and counted.")
     hashed: Annotated[int, Field(ge=0, le=100_000_000)] = Field(
@@ -58,7 +60,8 @@ class WordVectorSettings(Section):
     )
     counted_words: Count = Field(
         10_000_000,
-        description="Words counted at a time; beyond that the rarest are dropped, 100 bytes each, and counted.",
+        description="Words counted at a time where one process reads all texts, as find_duplicates does; beyond that "
+        "the rarest are dropped, 100 bytes each, and counted. train counts all.",
     )
     file: Annotated[str, BY_CONTENT] = Field(
         "", description="URI of vectors to read instead: word2vec text or binary, or GloVe text, .gz too."
@@ -69,6 +72,11 @@ class WordVectorSettings(Section):
         "words of that form as they are in texts, weighted by how often, and the form where there is none.",
     )
     absent: Literal["random", "mean"] = Field("random", description="What a word gets that the file lacks.")
+
+    @property
+    def is_learned(self) -> bool:
+        """Whether word2vec learns them."""
+        return not self.file and self.algorithm in ("skip-gram", "cbow")
 
 
 class TitleBodySettings(Section):

@@ -14,8 +14,8 @@ from dupq.execution.units import Counts, skip_or
 from dupq.links.parts import Represent, represented_split
 from dupq.links.split import Split
 from dupq.links.tables import known_duplicates
+from dupq.runs.keys import all_keys
 from dupq.runs.layout import NearFiles
-from dupq.stages.training.prepare import all_keys
 from dupq.tables import KEY_PAIRS, KNOWN_SETS, REPRESENTATIVES
 from dupq.text.keys import Sites
 

@@ -8,6 +8,7 @@ from dupq import storage
 from dupq.errors import DupqError
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
+from dupq.runs.keys import all_keys
 from dupq.settings.text import TextSettings
 from dupq.shards import Shard, read_shard, read_shard_pieces
 from dupq.stages.earlier import LEFT_OUT, Earlier, Found, find_contents, read_texts
@@ -47,9 +48,7 @@ def make_distinct_texts(shards: list[Shard], sites: Sites, settings: TextSetting
 
 
 def _check_distinct(folder: str, sites: list[str]) -> Counts:
-    files = storage.list_files(folder, ".parquet")
-    keys = np.sort(np.concatenate([storage.read_table(file.uri, TEXTS, ["key"])["key"].to_numpy() for file in files]))
-    check_distinct(keys, Sites(sites))
+    check_distinct(all_keys(folder), Sites(sites))
     return {}
 
 
@@ -141,3 +140,9 @@ def _answer_texts_of_shard(shard: Shard, sites: list[str], settings: TextSetting
         return {"rows_in": len(texts), "rows_out": len(texts)}
 
     return skip_or(output, make)
+
+
+def texts_among(uri: str, keys: np.ndarray) -> pa.Table:
+    """The rows of one file of texts whose questions are among `keys`."""
+    table = storage.read_table(uri, TEXTS)
+    return table.filter(pa.array(np.isin(table["key"].to_numpy(), keys)))

@@ -14,6 +14,8 @@ ID_BITS = 48
 MAXIMUM_ID = (1 << ID_BITS) - 1
 _MAXIMUM_SITES = 1 << 15
 _MOST_DIGITS = len(str(MAXIMUM_ID))
+_FLIP = np.uint64(0x1CAD21F72C81017C ^ 0xDB979083E96DD4DE)  # bytes 8 to 23 of XXH3's secret
+_STEP = np.uint64(0x9FB21C651E98DF25)
 
 
 class Sites:
@@ -63,6 +65,32 @@ def places_among(keys: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.n
         return np.zeros(wanted.shape, np.int64), np.zeros(wanted.shape, bool)
     places = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
     return places, keys[places] == wanted
+
+
+def key_hashes(keys: np.ndarray) -> np.ndarray:
+    """XXH3 with 64 bits and seed 0 of the eight bytes of each key (uint64), by XXH3_len_4to8_64b and rrmxmx.
+
+    A bijection: two keys never share a hash.
+    """
+    values = keys.astype(np.uint64)
+    values = (values >> np.uint64(32)) + (values << np.uint64(32)) ^ _FLIP
+    values ^= _rotated(values, 49) ^ _rotated(values, 24)
+    values *= _STEP
+    values ^= (values >> np.uint64(35)) + np.uint64(8)
+    values *= _STEP
+    return values ^ (values >> np.uint64(28))
+
+
+def _rotated(values: np.ndarray, bits: int) -> np.ndarray:
+    return values << np.uint64(bits) | values >> np.uint64(64 - bits)
+
+
+def hash_limit(keys: np.ndarray, most: int) -> int:
+    """The highest hash that at most `most` of the keys, which are distinct, reach: that of the last one, if all do."""
+    if not most or not len(keys):
+        return 0
+    hashes = key_hashes(keys)
+    return int(hashes.max() if len(keys) <= most else np.partition(hashes, most - 1)[most - 1])
 
 
 def parse_id(text: str, where: str) -> int:

@@ -52,9 +52,12 @@ class Normaliser:
 
         The form of a word that its form leaves nothing of is None.
         """
-        tokens = mask_numbers(words, dates=False, digits=self._settings.digits == "num")
-        forms = [form if form or self._form is None else None for form in self._forms(tokens)]
-        return forms, self._kept(tokens)
+        tokens = self._with_digits_masked(words)
+        return self._left(tokens), self._kept(tokens)
+
+    def each_form(self, words: list[str]) -> list[str | None]:
+        """The forms of `each_word` alone, which hold for words beside others too, whatever is filtered."""
+        return self._left(self._with_digits_masked(words))
 
     def all_words(self, text: str) -> list[str]:
         """Every word of a text, in its form: what word vectors are learnt from."""
@@ -69,6 +72,12 @@ class Normaliser:
         if self._is_filtered:
             tokens = self._filtered(tokens) or tokens
         return self._in_form(tokens)
+
+    def _with_digits_masked(self, words: list[str]) -> list[str]:
+        return mask_numbers(words, dates=False, digits=self._settings.digits == "num")
+
+    def _left(self, tokens: list[str]) -> list[str | None]:
+        return [form if form or self._form is None else None for form in self._forms(tokens)]
 
     def _tokens(self, text: str) -> list[str]:
         tokens = text.split(" ") if text else []

@@ -23,6 +23,7 @@ import torch
 from typing_extensions import TypedDict
 
 from dupq import storage
+from dupq.encoders.tensor_files import write_tensors
 from dupq.errors import DupqError
 from dupq.json_files import read_as
 
@@ -115,13 +116,13 @@ class Checkpoints:
         if not is_last and time.monotonic() - self._saved_at < self._seconds:
             return
         if 0 < progress.best < epoch and not storage.exists(self._file(progress.best)):
-            storage.write_bytes(self._file(progress.best), safetensors.numpy.save(self._best))
+            write_tensors(self._file(progress.best), self._best)
         tensors = {f"network/{name}": tensor for name, tensor in learned(network).items()}
         if optimizer is not None:
             tensors |= {f"optimizer/{name}": value for name, value in _memory(optimizer).items()}
         if progress.mined is not None:
             tensors["mined"] = progress.mined
-        storage.write_bytes(self._file(epoch), safetensors.numpy.save(tensors))
+        write_tensors(self._file(epoch), tensors)
         storage.write_json(storage.join(self._folder, "latest.json"), {"epoch": epoch, "curve": progress.curve})
         for file in storage.list_files(self._folder, ".safetensors"):
             number = _FILE.fullmatch(file.relative)
@@ -147,7 +148,7 @@ class Checkpoints:
 
     def restore_best(self, network: torch.nn.Module, progress: Progress) -> None:
         """Bring the network to its best epoch."""
-        restore(network, _below("network/", self._read(progress.best)))
+        restore(network, _below("network/", self._best or self._read(progress.best)))
 
     def _file(self, epoch: int) -> str:
         return storage.join(self._folder, f"epoch-{epoch:05d}.safetensors")

@@ -67,16 +67,23 @@ class _RowOptimizer(torch.optim.Optimizer, abc.ABC):
         if not gradient.is_sparse:
             parameter.sub_(self._change(gradient, state["first"], state["second"], state["step"]), alpha=rate)
             return
-        gradient = gradient.coalesce()
-        rows = gradient.indices()[0]
+        rows, values = _rows_and_values(gradient)
         first, second = state["first"][rows], state["second"][rows]
-        parameter.index_add_(0, rows, self._change(gradient.values(), first, second, state["step"]), alpha=-rate)
+        parameter.index_add_(0, rows, self._change(values, first, second, state["step"]), alpha=-rate)
         state["first"][rows], state["second"][rows] = first, second
 
     @staticmethod
     @abc.abstractmethod
     def _change(gradient: torch.Tensor, first: torch.Tensor, second: torch.Tensor, step: int) -> torch.Tensor:
         """What is taken off the parameter, before the learning rate; the running means are brought up to date."""
+
+
+def _rows_and_values(gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Each row of a sparse gradient once; autograd forgets of one that it is so already, and to sum it takes time."""
+    rows = gradient._indices()[0]
+    if not (rows[1:] > rows[:-1]).all():
+        gradient = gradient.coalesce()
+    return gradient._indices()[0], gradient._values()
 
 
 class Adadelta(_RowOptimizer):

@@ -55,7 +55,7 @@ def _shape(settings: Settings) -> dict[str, Any]:
     return network_settings(settings.encoder).model_dump(exclude={"maximum_tokens", "dropout"})
 
 
-def vectors_of(start: Start, words: list[str]) -> np.ndarray:
+def known_vectors(start: Start, words: list[str]) -> np.ndarray:
     """The vectors of `words` (float32, one row each) by the encoder that training goes on from; zero for others."""
     table = start.tensors[_WORDS][FIRST_WORD:]
     rows = {word: row for row, word in enumerate(start.words)}

@@ -9,17 +9,18 @@ import numpy as np
 
 from dupq.settings.training import TitleBodySettings
 from dupq.text.keys import ID_BITS
+from dupq.text.token_ids import TokenIds
 from dupq.training.loop import Sequences
 from dupq.training.pairs import Rankings
 from dupq.training.site_batches import site_batches
 
 
 class TitlesAndBodies(NamedTuple):
-    """Questions that have both; token ids (int32)."""
+    """Questions that have both."""
 
     keys: np.ndarray  # int64, (n,)
-    titles: list[np.ndarray]
-    bodies: list[np.ndarray]
+    titles: TokenIds
+    bodies: TokenIds
 
     @property
     def sites(self) -> np.ndarray:
@@ -27,22 +28,25 @@ class TitlesAndBodies(NamedTuple):
         found: np.ndarray = self.keys >> ID_BITS
         return found
 
+    def take(self, rows: np.ndarray) -> "TitlesAndBodies":
+        """Some questions, by row number."""
+        return TitlesAndBodies(self.keys[rows], self.titles.take(rows), self.bodies.take(rows))
+
     def among(self, keys: np.ndarray) -> "TitlesAndBodies":
         """Those of the questions `keys`."""
-        rows = np.flatnonzero(np.isin(self.keys, keys)).tolist()
-        titles, bodies = ([texts[row] for row in rows] for texts in (self.titles, self.bodies))
-        return TitlesAndBodies(self.keys[rows], titles, bodies)
+        return self.take(np.flatnonzero(np.isin(self.keys, keys)))
 
 
 def title_body_examples(
-    texts: TitlesAndBodies, settings: TitleBodySettings, seed: int, epoch: int
+    texts: TitlesAndBodies, settings: TitleBodySettings, seed: int, epoch: int, bucket: int = 0
 ) -> tuple[Sequences, Rankings]:
     """The pairs of texts of one epoch, in batches, and their token ids by keys that hold for this epoch only.
 
     With even odds the title is paired with the body, or (if it has two spans of words) one half of the body's spans,
     with even odds behind the title, with the other half. Which side is the query alternates at random between batches.
+    `bucket` tells parts of an epoch apart that are trained on one after the other. Memory: twice the texts.
     """
-    generator = np.random.default_rng([seed, epoch])
+    generator = np.random.default_rng([seed, epoch, 0, bucket])  # zeros at the end of a seed count for nothing
     sequences: dict[int, np.ndarray] = {}
     left, right = [], []
     for batch in site_batches(texts.sites, settings.batch_size, generator):

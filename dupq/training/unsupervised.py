@@ -48,7 +48,7 @@ def titles_and_bodies(texts: pa.Table, vocabulary: Vocabulary, settings: Setting
     rows = zip(table["title"].to_pylist(), table["text"].to_pylist(), strict=True)
     bodies = pa.array([text[len(title) + 1 :] for title, text in rows], pa.string())
     most = settings.encoder.maximum_tokens
-    sides = (list(vocabulary.sequences(column, most)[0]) for column in (table["title"], bodies))
+    sides = (vocabulary.sequences(column, most)[0] for column in (table["title"], bodies))
     return TitlesAndBodies(np.arange(len(table)), *sides)  # as questions of one site
 
 

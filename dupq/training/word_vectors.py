@@ -13,9 +13,9 @@ import xxhash
 
 from dupq.errors import DupqError
 from dupq.settings.training import WordVectorSettings
-from dupq.training.start import read_start, vectors_of
 from dupq.training.vector_files import FoundVectors, read_vectors
 
+_ROWS_AT_ONCE = 8_192
 SENTENCE_WORDS = 10_000  # gensim silently drops the rest of a longer sentence
 
 
@@ -31,6 +31,16 @@ class WordVectors(NamedTuple):
     caps: dict[str, int]
 
 
+class FrequentWords(NamedTuple):
+    """The words that get vectors, most frequent first, of equally frequent ones by the word."""
+
+    words: list[str]
+    counts: list[int]  # how often each occurs
+    frequent: int  # how many words are frequent enough, with those over `word_vectors.words`
+    sentences: int  # that word2vec reads
+    dropped: int = 0  # counts that were dropped, as there was no room for them
+
+
 def make_word_vectors(
     sentences: Iterable[list[str]],
     settings: WordVectorSettings,
@@ -41,44 +51,92 @@ def make_word_vectors(
     """The words that are frequent enough, with their vectors, trained, random or read as `settings` say.
 
     Where training goes on from an encoder, all its words are kept. `sentences` can be iterated several times. With one
-    worker the same sentences and seed give the same vectors.
-    `taught` gives a teacher's vectors of words, one row each; `from_file` those of a file, if not by the words
-    themselves. Raises DupqError if no word is frequent enough, or for
+    worker the same sentences and seed give the same vectors. `taught` gives a teacher's vectors of words, one row each;
+    `from_file` those of a file, if not by the words themselves. Raises DupqError if no word is frequent enough, or for
     what is wrong with a file of vectors.
     """
     counted = count_words(sentences, settings.counted_words)
     frequent = {word: count for word, count in counted.counts.items() if count >= settings.minimum_count}
-    start = read_start(settings.start) if settings.algorithm == "start" else None
-    if start is not None:  # its words are known, also those that the questions of later nights bring
-        frequent |= {word: counted.counts.get(word, 0) for word in start.words}
-    if not frequent:
-        raise DupqError(
-            f"word vectors: no word occurs {settings.minimum_count} times in the questions; give more of them, "
-            "or lower word_vectors.minimum_count"
-        )
     words = sorted(frequent, key=lambda word: (-frequent[word], word))[: settings.words]
+    chosen = FrequentWords(words, [frequent[word] for word in words], len(frequent), counted.sentences, counted.dropped)
+    return vectors_of(with_start(chosen, settings), sentences, settings, seed, taught, from_file)
+
+
+def with_start(frequent: FrequentWords, settings: WordVectorSettings) -> FrequentWords:
+    """With the words of the encoder that training goes on from, if there is one, behind the frequent ones.
+
+    They are known also where they are rare: questions of later nights bring them.
+    """
+    if settings.algorithm != "start":
+        return frequent
+    from dupq.training.start import read_start
+
+    more = sorted(set(read_start(settings.start).words).difference(frequent.words))
+    kept = more[: max(0, settings.words - len(frequent.words))]
+    return frequent._replace(
+        words=frequent.words + kept,
+        counts=frequent.counts + [0] * len(kept),
+        frequent=frequent.frequent + len(more),
+    )
+
+
+def _known_vectors(words: list[str], settings: WordVectorSettings) -> np.ndarray:
+    from dupq.training.start import known_vectors, read_start
+
+    return known_vectors(read_start(settings.start), words)
+
+
+def vectors_of(
+    frequent: FrequentWords,
+    sentences: Iterable[list[str]],
+    settings: WordVectorSettings,
+    seed: int,
+    taught: Callable[[list[str]], np.ndarray] | None = None,
+    from_file: Callable[[list[str]], FoundVectors] | None = None,
+) -> WordVectors:
+    """As `make_word_vectors`, of words that were counted before; `sentences` are read by word2vec alone."""
+    words = frequent.words
+    check_words(words, settings)
     caps = {
-        "cap: rare words dropped at word_vectors.counted_words": counted.dropped,
-        "cap: words over word_vectors.words": len(frequent) - len(words),
+        "cap: rare words dropped at word_vectors.counted_words": frequent.dropped,
+        "cap: words over word_vectors.words": frequent.frequent - len(words),
     }
     if settings.file:
         found = from_file(words) if from_file else read_vectors(settings.file, words, settings.dimensions)
         vectors, absent = _filled(found, words, settings, seed)
         caps["words absent from word_vectors.file"] = absent
     elif settings.algorithm == "random":
-        generator = np.random.default_rng(seed)
-        vectors = generator.normal(0, settings.dimensions**-0.5, (len(words), settings.dimensions)).astype(np.float32)
-    elif start is not None:
-        vectors = vectors_of(start, words)
+        vectors = _drawn(len(words), settings.dimensions, seed)
+    elif settings.algorithm == "start":
+        vectors = _known_vectors(words, settings)
     elif settings.algorithm == "teacher":
         assert taught is not None
         vectors = _spread(taught(words).astype(np.float32))
     else:
-        vectors = _trained(sentences, {word: frequent[word] for word in words}, counted.sentences, settings, seed)
+        counts = dict(zip(words, frequent.counts, strict=True))
+        vectors = _trained(sentences, counts, frequent.sentences, settings, seed)
     mean = vectors.mean(axis=0, keepdims=True, dtype=np.float64).astype(np.float32)
     shared = np.repeat(mean, settings.hashed, axis=0)
     table = np.concatenate([np.zeros((1, vectors.shape[1]), np.float32), mean, vectors, shared])
     return WordVectors(words, table, caps)
+
+
+def _drawn(words: int, dimensions: int, seed: int) -> np.ndarray:
+    """Normal vectors, of length 1 on average; drawn some rows at a time, as numpy draws in double precision."""
+    generator, vectors = np.random.default_rng(seed), np.empty((words, dimensions), np.float32)
+    for start in range(0, words, _ROWS_AT_ONCE):
+        some = vectors[start : start + _ROWS_AT_ONCE]
+        some[:] = generator.normal(0, dimensions**-0.5, some.shape)
+    return vectors
+
+
+def check_words(words: list[str], settings: WordVectorSettings) -> None:
+    """Raise DupqError if there are none."""
+    if not words:
+        raise DupqError(
+            f"word vectors: no word occurs {settings.minimum_count} times in the questions; give more of them, "
+            "or lower word_vectors.minimum_count"
+        )
 
 
 def _spread(vectors: np.ndarray) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Which written words a form of the vocabulary comes from, for vectors of written words: a teacher's or a file's."""
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +9,6 @@ from scipy import sparse
 from dupq.settings.config import Settings
 from dupq.text.normalisation import Normaliser
 from dupq.training.vector_files import FoundVectors, read_vectors
-from dupq.training.word_vectors import count_words
 
 
 class Spelling(NamedTuple):
@@ -20,16 +19,15 @@ class Spelling(NamedTuple):
     times: int  # in the texts
 
 
-def spellings(words: list[str], sentences: Iterable[list[str]], settings: Settings) -> list[Spelling]:
-    """How `words`, which have their form, are written in `sentences`, which have words as they are written.
+def spellings(words: list[str], written: Mapping[str, int], settings: Settings) -> list[Spelling]:
+    """How `words`, which have their form, are written in texts; `written` says how often these have what as written.
 
     Ways that occur often enough, by `word_vectors.minimum_count`; a word that has none is its own.
     """
     if settings.text.word_form == "written":
         return [Spelling(row, word, 1) for row, word in enumerate(words)]
-    counted = count_words(sentences, settings.word_vectors.counted_words).counts
-    counts = {word: count for word, count in counted.items() if count >= settings.word_vectors.minimum_count}
-    forms, _ = Normaliser(settings.text).each_word(list(counts))
+    counts = {word: count for word, count in written.items() if count >= settings.word_vectors.minimum_count}
+    forms = Normaliser(settings.text).each_form(list(counts))
     rows = {word: row for row, word in enumerate(words)}
     found = [Spelling(rows[form], *each) for form, each in zip(forms, counts.items(), strict=True) if form in rows]
     with_any = {spelling.row for spelling in found}
@@ -47,9 +45,9 @@ def means(found: list[Spelling], vectors: np.ndarray, size: int) -> np.ndarray:
     return ((weights @ vectors.astype(np.float64)) / totals[:, None]).astype(np.float32)
 
 
-def file_of_written_words(words: list[str], sentences: Iterable[list[str]], settings: Settings) -> FoundVectors:
+def file_of_written_words(words: list[str], written: Mapping[str, int], settings: Settings) -> FoundVectors:
     """The vectors in `word_vectors.file` of words by the ways in which they are written, or else of their form."""
-    found = spellings(words, sentences, settings)
+    found = spellings(words, written, settings)
     wanted = sorted({*words, *(spelling.word for spelling in found)})
     there = read_vectors(settings.word_vectors.file, wanted, settings.word_vectors.dimensions)
     row_of = {word: row for row, word in enumerate(wanted)}

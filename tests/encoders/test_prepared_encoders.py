@@ -3,12 +3,10 @@
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from inline import without_ray
 
-from dupq import storage
 from dupq.encoders.kinds import counts_training_texts_only
 from dupq.encoders.networks.mappsent import MappSent
 from dupq.encoders.networks.sif import SIF
@@ -18,9 +16,6 @@ from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.pipelines.train import TrainingJob, train
 from dupq.settings import config
-from dupq.stages.training.prepare import Sentences, Sequences
-from dupq.tables import TEXTS
-from dupq.text.vocabulary import Vocabulary
 
 QUICK = ("word_vectors.dimensions=8", "word_vectors.epochs=1", "word_vectors.minimum_count=1")
 TOPICS = ("bread ovens", "train tickets", "graph theory", "bicycle chains", "visa rules", "coffee beans")
@@ -87,28 +82,7 @@ def test_a_file_of_vectors_that_is_not_there_is_said_before_any_work(archive: st
     assert not (tmp_path / "encoder").exists()
 
 
-def test_sentences_are_those_of_all_folders_or_of_some_texts_of_each(tmp_path: Path) -> None:
-    for folder, texts in (("questions", ["breads rise", "", "trains run"]), ("answers", ["ovens are hot"])):
-        columns = [pa.array(range(len(texts)), pa.int64()), pa.array([""] * len(texts)), pa.array(texts)]
-        storage.write_table(str(tmp_path / folder / "part-0.parquet"), pa.table(columns, schema=TEXTS), TEXTS)
-    folders = [str(tmp_path / "questions"), str(tmp_path / "answers")]
-    settings = config.load(assignments=["text.word_form=stems", "text.stop_words=removed"])
-    sentences = Sentences(folders, settings)
-    assert list(sentences) == list(sentences) == [["bread", "rise"], ["train", "run"], ["oven", "are", "hot"]]
-    some = Sentences(folders, config.load("bogdanova-sum", ["word_vectors.sentences=2"]))
-    assert len(list(some)) in (2, 3)
-    assert ["ovens", "are", "hot"] in list(some)
-
-
-def test_texts_that_are_held_out_are_left_out_of_what_is_summed(tmp_path: Path) -> None:
-    columns = [pa.array([1, 2, 3], pa.int64()), pa.array([""] * 3), pa.array(["bread", "oven bread", "oven"])]
-    storage.write_table(str(tmp_path / "part-0.parquet"), pa.table(columns, schema=TEXTS), TEXTS)
-    settings = config.load("dupq", ["text.word_form=written"])
-    vocabulary = Vocabulary(["bread", "oven"], settings.text)
-    whole = Sequences(str(tmp_path), vocabulary, settings)
-    some = Sequences(str(tmp_path), vocabulary, settings, np.array([2, 9]))
-    assert [ids.tolist() for ids in whole] == [[2], [3, 2], [3]]
-    assert [ids.tolist() for ids in some] == [ids.tolist() for ids in some] == [[2], [3]]
+def test_an_encoder_of_counts_can_leave_out_texts_that_are_kept_for_later() -> None:
     for name, is_alone in (("arora-sif", True), ("mappsent", True), ("dupq", False), ("bogdanova-sum", False)):
         assert counts_training_texts_only(config.load(name)) == is_alone
     assert not counts_training_texts_only(config.load("arora-sif", ["encoder.taken_from=archive"]))

@@ -15,7 +15,7 @@ from dupq.encoders.encode import encode
 from dupq.encoders.networks.mappsent import orthogonal_map
 from dupq.encoders.protocol import Encoder
 from dupq.encoders.saved import read_weights, weights
-from dupq.encoders.word_sums import count_ids, principal_components
+from dupq.encoders.word_sums import count_ids, count_texts, principal_components
 from dupq.settings import config
 from dupq.settings.encoder import EncoderSettings
 
@@ -187,3 +187,10 @@ def test_the_presets_have_the_papers_numbers(preset: str, components: int) -> No
         1e-3,
         15,
     )
+
+
+@given(st.lists(st.lists(st.integers(0, 9), max_size=5), max_size=8))
+def test_a_text_counts_once_for_each_word_that_it_holds(texts: list[list[int]]) -> None:
+    number, counts = count_texts((np.array(text, np.int32) for text in texts), 10)
+    assert number == len(texts)
+    assert counts.tolist() == [sum(word in text for text in texts) for word in range(10)]

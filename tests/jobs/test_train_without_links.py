@@ -21,6 +21,7 @@ from dupq.report.summary import summary
 from dupq.runs.writer import Run
 from dupq.sample.archive import write_sample
 from dupq.settings import config
+from dupq.stages.training import prepare
 from dupq.training.checkpoints import Checkpoints
 
 QUESTIONS = 600
@@ -149,10 +150,35 @@ def test_a_training_that_is_cut_off_goes_on_and_one_that_ended_is_not_done_again
     with pytest.raises(KeyboardInterrupt):
         trained(archive, tmp_path)
     whole = trained(archive, tmp_path)
-    assert len(saved) == 3
+    assert len(saved) == 2 + 2  # of the first attempt only epoch 1 was kept: the next came within checkpoint_seconds
     assert same(whole, read_description(archive.encoder))
     assert trained(archive, tmp_path) == whole
-    assert len(saved) == 3
+    assert len(saved) == 2 + 2
+
+
+@pytest.mark.usefixtures("quick")
+def test_titles_in_several_buckets_are_each_read_once_an_epoch_also_after_a_cut(
+    archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prepare, "QUESTIONS_PER_BUCKET", 150)
+    save, saved = Checkpoints.save, []
+
+    def cut_off(*arguments: object) -> None:
+        save(*arguments)
+        saved.append(0)
+        if len(saved) == 1:
+            raise KeyboardInterrupt
+
+    whole = trained(archive, tmp_path / "whole")
+    monkeypatch.setattr(Checkpoints, "save", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        trained(archive, tmp_path / "cut")
+    assert same(trained(archive, tmp_path / "cut"), whole)
+    assert whole["fingerprint"] != read_description(archive.encoder)["fingerprint"]
+    curve = whole["metrics"]["learning_curve"]
+    left_out = 4 * 63  # at most: a last batch of fewer than 64 pairs waits for the next epoch, in each bucket
+    assert all(539 - left_out <= row["examples"] <= 539 for row in curve)
+    assert curve[2]["loss"] < curve[0]["loss"]
 
 
 @pytest.mark.usefixtures("quick")

@@ -12,10 +12,10 @@ from dupq.encoders.description import encoder_at
 from dupq.encoders.saved import load
 from dupq.errors import DupqError, SettingError
 from dupq.pipelines.train import TrainingJob, train
+from dupq.runs.keys import all_keys
 from dupq.runs.training_layout import TrainingFiles
 from dupq.settings import config
 from dupq.settings.config import Settings
-from dupq.stages.training.prepare import all_keys
 from dupq.stages.training.teacher import read_targets, word_teacher
 from dupq.text.word_forms import stems
 
@@ -72,7 +72,7 @@ def test_a_teacher_may_read_the_texts_of_questions_that_are_kept_for_later(
 def test_single_words_have_the_teachers_embeddings(trained_sample: TrainedSample) -> None:
     teacher = load(trained_sample.encoder)
     words = teacher.vocabulary.words[:3]
-    found = word_teacher(trained_sample.encoder, [], Settings())([*words, "no-such-word-anywhere"])
+    found = word_teacher(trained_sample.encoder, {}, Settings())([*words, "no-such-word-anywhere"])
     assert found.shape == (4, teacher.network.dimensions)
     assert (found[:3].astype(float) ** 2).sum(axis=1) == pytest.approx(1, abs=1e-2)
 
@@ -85,9 +85,9 @@ def test_a_stem_has_the_mean_of_its_words_embeddings(trained_sample: TrainedSamp
         by_stem.setdefault(stems("english")(word), []).append(word)
     stem, (one, other) = next((stem, words[:2]) for stem, words in by_stem.items() if len(words) > 1)
     alone = next(stem for stem, words in by_stem.items() if words == [stem])
-    plain = word_teacher(trained_sample.encoder, [], Settings())([one, other, alone])
-    sentences = [[one, one, other], [one, other, f"{one}-unheard-of"]]
-    found = word_teacher(trained_sample.encoder, sentences, settings)([alone, stem])
+    plain = word_teacher(trained_sample.encoder, {}, Settings())([one, other, alone])
+    written = {one: 3, other: 2, f"{one}-unheard-of": 1}
+    found = word_teacher(trained_sample.encoder, written, settings)([alone, stem])
     expected = (3 * plain[0].astype(float) + 2 * plain[1].astype(float)) / 5
     assert found[0] == pytest.approx(plain[2], abs=1e-3)  # which is nowhere frequent enough
     assert found[1] == pytest.approx(expected, abs=1e-3)

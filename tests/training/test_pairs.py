@@ -11,7 +11,7 @@ from dupq.links.pair_files import read_lines, read_pairs
 from dupq.links.split import split_links
 from dupq.settings import config
 from dupq.settings.training import TrainingSettings
-from dupq.stages.training.prepare import negative_pool
+from dupq.stages.training.known_pairs import negative_pool
 from dupq.text.keys import Sites
 from dupq.training.loop import epoch_examples
 from dupq.training.mining import id_shingles, mine

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from dupq.settings.training import TitleBodySettings
 from dupq.text.keys import ID_BITS
+from dupq.text.token_ids import TokenIds
 from dupq.training.title_body import TitlesAndBodies, title_body_examples
 
 SIZE = 70
@@ -24,7 +25,7 @@ def texts(sites: list[int]) -> TitlesAndBodies:
         bodies.append(np.arange(word + 100, word + 100 + lengths[1], dtype=np.int32))
         word += 1_000
     keys = (np.array(sites, np.int64) << ID_BITS) + np.arange(len(sites))
-    return TitlesAndBodies(keys, titles, bodies)
+    return TitlesAndBodies(keys, TokenIds.of(titles), TokenIds.of(bodies))
 
 
 @given(st.lists(st.integers(0, 2), max_size=400), st.integers(1, 3))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dupq.settings import config
-from dupq.training.word_vectors import make_word_vectors
+from dupq.training.word_vectors import count_words, make_word_vectors
 from dupq.training.written_words import file_of_written_words, spellings
 
 WRITTEN = [["ovens", "baking", "oven", "ovens"], ["baked", "oven", "ovens", "breads"]]
@@ -19,7 +19,10 @@ def test_a_stem_has_the_mean_of_its_written_words_or_else_its_own_vector(tmp_pat
     assignments = ["text.word_form=stems", "word_vectors.minimum_count=1", "word_vectors.dimensions=2"]
     settings = config.load("dupq", [*assignments, f"word_vectors.file={tmp_path}/v.txt"])
     found = make_word_vectors(
-        FORMS, settings.word_vectors, 1, from_file=lambda words: file_of_written_words(words, WRITTEN, settings)
+        FORMS,
+        settings.word_vectors,
+        1,
+        from_file=lambda words: file_of_written_words(words, count_words(WRITTEN, 100).counts, settings),
     )
     rows = {word: found.table[row + 2].tolist() for row, word in enumerate(found.words)}
     assert rows["oven"] == pytest.approx([2 / 5, 3 / 5])  # written so twice, and "ovens" three times
@@ -33,5 +36,5 @@ def test_a_stem_has_the_mean_of_its_written_words_or_else_its_own_vector(tmp_pat
 
 def test_words_that_are_read_as_they_are_written_are_their_own_spellings() -> None:
     settings = config.load("dupq", ["text.word_form=written"])
-    assert [tuple(found) for found in spellings(["b", "a"], iter([]), settings)] == [(0, "b", 1), (1, "a", 1)]
-    assert np.array(spellings([], iter([]), settings)).size == 0
+    assert [tuple(found) for found in spellings(["b", "a"], {}, settings)] == [(0, "b", 1), (1, "a", 1)]
+    assert np.array(spellings([], {}, settings)).size == 0

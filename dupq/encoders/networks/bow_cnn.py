@@ -11,6 +11,7 @@ from torch import nn
 from dupq.encoders.network_settings import LearnedSettings, Window
 from dupq.encoders.protocol import Embedding, Encoder
 from dupq.encoders.unpadded import highest_windows
+from dupq.encoders.word_sums import count_texts
 from dupq.encoders.words import highest, inside, window_products
 from dupq.settings.section import Length
 from dupq.text.token_ids import TokenIds
@@ -129,10 +130,7 @@ def bags(ids: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.
 
 def inverse_document_frequencies(texts: Iterable[np.ndarray], ids: int) -> np.ndarray:
     """log(|Q| / |q in Q: w_i in q|) (float32, shape (ids,)), 0 for padding and for unknown words."""
-    questions, holding = 0, np.zeros(ids, np.int64)
-    for text in texts:
-        questions += 1
-        holding[np.unique(text)] += 1
+    questions, holding = count_texts(texts, ids)
     frequencies = np.log(max(1, questions) / np.maximum(1, holding))
     frequencies[:FIRST_WORD] = 0.0
     return frequencies.astype(np.float32)

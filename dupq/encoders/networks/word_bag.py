@@ -8,6 +8,7 @@ import torch
 from pydantic import Field
 from torch import nn
 
+from dupq.encoders.bag_sums import flat_bags, rows_of, weighted_sums
 from dupq.encoders.network_settings import Dropout, LearnedSettings
 from dupq.encoders.networks.bow_cnn import bags, inverse_document_frequencies
 from dupq.encoders.protocol import Embedding, Encoder
@@ -95,6 +96,17 @@ class WordBag(Encoder):
             self._sums(words[is_there], weights[is_there], is_there), words, self.rarities[words] * dampened
         )
 
+    def flat(self, texts: TokenIds) -> Embedding | None:
+        """See Encoder."""
+        if self.lexical.item():
+            return None
+        words, counts = flat_bags(texts)
+        if self.training and self.dropout:
+            words, counts = _kept(words, counts, torch.rand(len(words.ids)) >= self.dropout)
+        weights = rows_of(self.log_weights.weight, words)[:, 0].exp()
+        weights = weights * torch.from_numpy(counts).to(weights).pow(self.power)
+        return Embedding(weighted_sums(self.words.weight, words, weights))
+
     def bag_of(self, ids: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """See Encoder."""
         words, counts = bags(ids, lengths)
@@ -122,3 +134,10 @@ class WordBag(Encoder):
                 sparse=self.words.sparse,
                 per_sample_weights=weights.to(self.words.weight),
             )
+
+
+def _kept(words: TokenIds, counts: np.ndarray, is_kept: torch.Tensor) -> tuple[TokenIds, np.ndarray]:
+    """The words that are kept, and their counts."""
+    kept = is_kept.numpy()
+    before = np.concatenate([[0], np.cumsum(kept)])
+    return TokenIds(words.ids[kept], before[words.offsets]), counts[kept]

@@ -54,6 +54,9 @@ class WordBagCNN(WordBag):
         pooled = (local * self._weights(found.bag[0], ids, lengths)[:, :, None]).sum(dim=1)
         return found._replace(dense=found.dense + self.change(pooled))
 
+    def flat(self, texts: TokenIds) -> None:
+        """See Encoder."""
+
     def _weights(self, words: torch.Tensor, ids: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         """a_w n^(p - 1) (B, L) of each word at its position; 0 for padding and unknown words. `words`: see bags."""
         counts = torch.searchsorted(words, ids, right=True) - torch.searchsorted(words, ids)

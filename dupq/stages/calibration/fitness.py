@@ -15,10 +15,10 @@ from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import chosen
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
-from dupq.runs.keys import read_keys, write_keys
+from dupq.runs.keys import all_keys, read_keys, write_keys
 from dupq.runs.layout import CalibrationFiles
 from dupq.settings.dedup import CalibrationSettings
-from dupq.stages.training.prepare import all_keys, texts_among
+from dupq.stages.texts import texts_among
 from dupq.tables import TEXTS
 
 _log = logging.getLogger(__name__)

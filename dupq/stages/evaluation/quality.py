@@ -16,10 +16,10 @@ from dupq.evaluation import clusters as measures
 from dupq.links.parts import run_split
 from dupq.links.split import Split
 from dupq.links.tables import known_duplicates
+from dupq.runs.keys import all_keys
 from dupq.runs.layout import QualityFiles
 from dupq.runs.records import TITLE_WORDS
 from dupq.shards import Shard, read_shard
-from dupq.stages.training.prepare import all_keys
 from dupq.tables import MEMBERS, PAIRS, QUESTIONS
 from dupq.text.keys import ID_BITS, Sites, pair_codes
 

@@ -25,7 +25,7 @@ from dupq.execution.units import Counts, skip_or
 from dupq.neighbours.embeddings import Embeddings, gathered
 from dupq.neighbours.nearest import Nearest, empty_nearest, merge_rows
 from dupq.runs.embeddings import read_embeddings, write_embeddings
-from dupq.runs.keys import read_keys, write_keys
+from dupq.runs.keys import all_keys, read_keys, write_keys
 from dupq.runs.layout import RankingFiles
 from dupq.stages.evaluation.bag_files import (
     read_bags,
@@ -35,7 +35,6 @@ from dupq.stages.evaluation.bag_files import (
     write_statistics,
 )
 from dupq.stages.neighbours.tables import nearest_table, read_nearest
-from dupq.stages.training.prepare import all_keys
 from dupq.tables import ASKED_RANKINGS, NEAREST, TEXTS
 from dupq.text.keys import Sites
 

@@ -4,7 +4,7 @@ Both over the same pool: some questions of the archive by a hash of their keys, 
 there are too few of these, titles that training does not read must find their own bodies.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,6 +16,7 @@ from dupq.links.known import Known
 from dupq.links.split import Split
 from dupq.settings.config import Settings
 from dupq.settings.training import TrainingSettings
+from dupq.text.token_ids import TokenIds
 
 if TYPE_CHECKING:
     from dupq.encoders.protocol import Encoder
@@ -27,10 +28,10 @@ FEWEST_TITLES = 50  # as of dupq/encoders/fitness.py
 
 
 class TitlesApart(NamedTuple):
-    """Titles that training does not read, and the bodies among which each must find its own (token ids, int32)."""
+    """Titles that training does not read, and the bodies among which each must find its own."""
 
-    titles: list[np.ndarray]
-    bodies: list[np.ndarray]  # first those of the titles, in their order
+    titles: TokenIds
+    bodies: TokenIds  # first those of the titles, in their order
 
 
 @dataclass(frozen=True)
@@ -73,19 +74,33 @@ def has_questions(known: Known) -> bool:
     return len(known.split.questions_of("development")) >= FEWEST_QUESTIONS
 
 
-def set_apart(texts: "TitlesAndBodies", settings: Settings) -> tuple["TitlesAndBodies", TitlesApart | None]:
-    """What titles and bodies are trained on, and what epochs are measured by: the same for any shards and workers.
+class KeysApart(NamedTuple):
+    """The questions of TitlesApart (int64, sorted): those of the titles, and those that only bodies are of."""
+
+    own: np.ndarray
+    others: np.ndarray
+
+
+def keys_apart(keys: np.ndarray, settings: Settings) -> KeysApart | None:
+    """Which of the questions with titles and bodies epochs are measured by: the same for any shards and workers.
 
     Set apart is `title_body.development_share` of the questions, by a hash of their keys. Their titles look for their
     bodies among those of at most `training.development_pool` questions. Of too few questions none is set apart.
     """
     most = settings.training.development_pool
-    count = min(int(settings.title_body.development_share * len(texts.keys)), most)
+    count = min(int(settings.title_body.development_share * len(keys)), most)
     if count < FEWEST_TITLES:
-        return texts, None
-    keys = chosen(texts.keys, count)
-    own, others = texts.among(keys), texts.among(np.setdiff1d(chosen(texts.keys, most), keys))
-    return texts.among(np.setdiff1d(texts.keys, keys)), TitlesApart(own.titles, own.bodies + others.bodies)
+        return None
+    own = chosen(keys, count)
+    return KeysApart(np.sort(own), np.setdiff1d(chosen(keys, most), own))
+
+
+def set_apart(buckets: Iterable["TitlesAndBodies"], keys: KeysApart) -> TitlesApart:
+    """The titles and bodies of `keys`, in the order in which they are in `buckets`."""
+    some = [(bucket.among(keys.own), bucket.among(keys.others)) for bucket in buckets]
+    own = [texts for texts, _ in some]
+    bodies = [texts.bodies for texts in [*own, *(others for _, others in some)]]
+    return TitlesApart(TokenIds.joined(texts.titles for texts in own), TokenIds.joined(bodies))
 
 
 def body_map(network: "Encoder", apart: TitlesApart, settings: Settings) -> float:

@@ -27,20 +27,18 @@ from dupq.execution.units import Counts
 from dupq.links.known import Known
 from dupq.recording import note
 from dupq.runs import log
+from dupq.runs.keys import all_keys
 from dupq.runs.training_layout import TrainingFiles
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.settings.training import TrainingSettings
-from dupq.stages.training.development import Development, development_map, has_questions, set_apart
-from dupq.stages.training.prepare import (
-    all_keys,
-    negative_pool,
-    read_examples,
-    read_known,
-    read_titles_and_bodies,
-)
+from dupq.stages.training.development import Development, development_map, has_questions
+from dupq.stages.training.known_pairs import negative_pool, read_known
 from dupq.stages.training.progress import POLL_SECONDS, shown
+from dupq.stages.training.start import read_examples
 from dupq.stages.training.teacher import read_targets
+from dupq.stages.training.title_buckets import TitleBuckets
+from dupq.stages.training.token_files import read_vocabulary
 from dupq.text.keys import Sites
 from dupq.text.vocabulary import Vocabulary
 from dupq.training.pairs import positives
@@ -53,7 +51,6 @@ if TYPE_CHECKING:
     from dupq.training.distillation import DistillationTargets
     from dupq.training.loop import Losses, Sequences
     from dupq.training.pairs import Pairs, Rankings
-    from dupq.training.title_body import TitlesAndBodies
 
 _log = logging.getLogger(__name__)
 
@@ -134,7 +131,7 @@ class _Task:
     known: Known
     positives: np.ndarray
     pool: np.ndarray
-    titles: "TitlesAndBodies | None"  # where they are trained on
+    titles: TitleBuckets | None  # where they are trained on
     development: Development
     taught: "DistillationTargets | None"  # where there is a teacher
     worker: tuple[int, int]
@@ -198,15 +195,10 @@ def _train(loop_config: dict[str, Any], worker: tuple[int, int], device: "torch.
 def _task(loop_config: dict[str, Any], worker: tuple[int, int]) -> _Task:
     files, sites = TrainingFiles(**loop_config["files"]), Sites(loop_config["sites"])
     settings = config.from_dict(loop_config["settings"])
-    vocabulary = Vocabulary.from_bytes(
-        storage.read_bytes(files.vocabulary), settings.text, settings.word_vectors.hashed
-    )
+    vocabulary = read_vocabulary(files, settings)
     sequences = read_examples(files, vocabulary, settings)
-    titles = read_titles_and_bodies(files, vocabulary, settings) if settings.title_body.epochs else None
     known = read_known(files, sites, all_keys(files.texts), settings.training)
-    apart = None
-    if titles is not None and not has_questions(known):
-        titles, apart = set_apart(titles, settings)
+    titles = TitleBuckets(files, settings, not has_questions(known)) if settings.title_body.epochs else None
     return _Task(
         files,
         settings,
@@ -216,7 +208,7 @@ def _task(loop_config: dict[str, Any], worker: tuple[int, int]) -> _Task:
         positives(known.links, known.split, settings.training).pairs,
         negative_pool(np.array(list(sequences), np.int64), known.split, settings.training),
         titles,
-        Development(known, sequences, apart, settings),
+        Development(known, sequences, titles.apart if titles else None, settings),
         read_targets(files) if settings.teacher.encoder else None,
         worker,
         loop_config["is_watched"],
@@ -239,18 +231,15 @@ def _one_epoch(
     """Train the next epoch, and measure it: its row is added to the curve of all workers alike."""
     from dupq.training import collectives
     from dupq.training.epochs import seed_dropout
-    from dupq.training.loop import Losses, train_epoch
+    from dupq.training.loop import Losses
 
     settings, epoch, device = task.settings, len(progress.curve) + 1, network.words.weight.device
     development = task.development
-    phase = _phase(task, network, progress, epoch)
     seed_dropout(settings.training.seed, epoch, task.worker[0])
-    losses = Losses(np.zeros(0), np.zeros(0, np.int64))
-    if optimizer is not None:
-        for group in optimizer.param_groups:
-            group["lr"] = phase.settings.learning_rate
-        watch = _watch(task, epoch, -(-len(phase.examples.left) // phase.settings.batch_size))
-        losses = train_epoch(network, optimizer, *phase[:3], task.worker, watch, phase.rates)
+    trained = _Trained(0, Losses(np.zeros(0), np.zeros(0, np.int64)))
+    for piece in _pieces(task, network, progress, epoch):
+        trained = _train_piece(task, network, optimizer, epoch, piece, trained)
+    losses = trained.losses
     names, is_measured = development.names, development.can_tell
     found = np.zeros(len(names))
     if task.worker[0] == 0 and is_measured:
@@ -264,7 +253,7 @@ def _one_epoch(
         "epoch": epoch,
         "loss": losses.mean,
         "development_map": measured.get("development_map"),
-        "examples": len(phase.examples.left),
+        "examples": trained.examples,
     }
     if "development_accuracy" in measured:
         row["development_accuracy"] = measured["development_accuracy"]
@@ -273,13 +262,50 @@ def _one_epoch(
     progress.curve.append(row)
 
 
+class _Trained(NamedTuple):
+    """What of an epoch is done."""
+
+    examples: int
+    losses: "Losses"
+
+
 class _Phase(NamedTuple):
-    """What an epoch is trained on, and how; see train_epoch."""
+    """What an epoch or a piece of it is trained on, and how; see train_epoch."""
 
     sequences: "Sequences"
     examples: "Pairs | Rankings | DistillationTargets"
     settings: TrainingSettings
     rates: tuple[float, float]
+
+
+class _Piece(NamedTuple):
+    """A part of an epoch that is in memory alone, when it is made; and how many examples the epoch has about."""
+
+    make: Callable[[], _Phase]
+    all_examples: int | None  # None: those of this piece
+
+
+def _train_piece(
+    task: _Task,
+    network: "Encoder",
+    optimizer: "torch.optim.Optimizer | None",
+    epoch: int,
+    piece: _Piece,
+    done: _Trained,
+) -> _Trained:
+    from dupq.training.loop import Losses, train_epoch
+
+    phase = piece.make()
+    count = len(phase.examples.left)
+    if optimizer is None or not count:
+        return _Trained(done.examples + count, done.losses)
+    for group in optimizer.param_groups:
+        group["lr"] = phase.settings.learning_rate
+    steps = -(-(piece.all_examples or count) // phase.settings.batch_size)
+    watch = _watch(task, epoch, steps, len(done.losses.sums))
+    losses = train_epoch(network, optimizer, *phase[:3], task.worker, watch, phase.rates)
+    together = (np.concatenate(both) for both in zip(done.losses, losses, strict=True))
+    return _Trained(done.examples + count, Losses(*together))
 
 
 def _epochs_before(settings: Settings) -> int:
@@ -292,23 +318,29 @@ def _known_epochs(task: _Task) -> int:
     return task.settings.training.epochs if len(task.positives) else 0
 
 
-def _phase(task: _Task, network: "Encoder", progress: "Progress", epoch: int) -> _Phase:
+def _pieces(task: _Task, network: "Encoder", progress: "Progress", epoch: int) -> list[_Piece]:
     first, before = task.settings.title_body.epochs, _epochs_before(task.settings)
     if network.trainable and epoch <= first:
-        return _title_body_phase(task, epoch)
+        return _title_body_pieces(task, epoch)
     if network.trainable and epoch <= before:
-        return _teacher_phase(task, epoch - first)
-    return _known_phase(task, network, progress, epoch - (before if network.trainable else 0))
+        return [_Piece(lambda: _teacher_phase(task, epoch - first), None)]
+    return [_Piece(lambda: _known_phase(task, network, progress, epoch - (before if network.trainable else 0)), None)]
 
 
-def _title_body_phase(task: _Task, epoch: int) -> _Phase:
+def _title_body_pieces(task: _Task, epoch: int) -> list[_Piece]:
     from dupq.training.epochs import as_training, falling
     from dupq.training.title_body import title_body_examples
 
-    settings, training = task.settings.title_body, task.settings.training
-    assert task.titles is not None
-    sequences, examples = title_body_examples(task.titles, settings, training.seed, epoch)
-    return _Phase(sequences, examples, as_training(settings, training), falling(epoch, settings.epochs))
+    settings, training, titles = task.settings.title_body, task.settings.training, task.titles
+    assert titles is not None
+    rates = falling(epoch, settings.epochs)
+
+    def make(bucket: int, done: float, until: float) -> _Phase:
+        sequences, examples = title_body_examples(titles.read(bucket), settings, training.seed, epoch, bucket)
+        ends = np.interp((done, until), (0, 1), rates)
+        return _Phase(sequences, examples, as_training(settings, training), (float(ends[0]), float(ends[1])))
+
+    return [_Piece(functools.partial(make, *part), titles.questions) for part in titles.order(training.seed, epoch)]
 
 
 def _teacher_phase(task: _Task, epoch: int) -> _Phase:
@@ -347,8 +379,11 @@ def _mined(task: _Task, network: "Encoder", progress: "Progress", epoch: int) ->
     return collectives.from_first(found, network.words.weight.device)
 
 
-def _watch(task: _Task, epoch: int, steps: int) -> Callable[["Losses"], None]:
-    """What the first worker calls after each step: every now and then it tells how far it is, if anybody looks."""
+def _watch(task: _Task, epoch: int, steps: int, done: int) -> Callable[["Losses"], None]:
+    """What the first worker calls after each step: every now and then it tells how far it is, if anybody looks.
+
+    `done` are the steps of the epoch's pieces before this one.
+    """
     if not task.is_watched or task.worker[0]:
         return lambda losses: None
     epochs = _epochs_before(task.settings) + _known_epochs(task)
@@ -360,8 +395,9 @@ def _watch(task: _Task, epoch: int, steps: int) -> Callable[["Losses"], None]:
         if now - told < POLL_SECONDS:
             return
         told = now
-        row = {"epoch": epoch, "epochs": epochs, "step": step, "steps": steps, "loss": losses.mean}
-        storage.write_json(task.files.progress, {**row, "seconds_left": (now - start) / step * (steps - step)})
+        left = max(0, steps - done - step)
+        row = {"epoch": epoch, "epochs": epochs, "step": done + step, "steps": steps, "loss": losses.mean}
+        storage.write_json(task.files.progress, {**row, "seconds_left": (now - start) / step * left})
 
     return tell
 

@@ -18,10 +18,12 @@ from dupq.execution.units import Counts
 from dupq.links.known import Known
 from dupq.links.split import Split
 from dupq.report import learning_curve
+from dupq.runs.keys import all_keys
 from dupq.runs.training_layout import TrainingFiles
 from dupq.settings.config import Settings
 from dupq.stages.training.development import FEWEST_QUESTIONS, FEWEST_TITLES, scored_pairs
-from dupq.stages.training.prepare import all_keys, read_known, texts_among
+from dupq.stages.training.known_pairs import read_known
+from dupq.tables import TEXTS
 from dupq.text.keys import Sites
 
 if TYPE_CHECKING:
@@ -97,8 +99,8 @@ def not_measured(split: Split, best_epoch_by: str | None) -> dict[str, str]:
 
 
 def _texts(files: TrainingFiles, keys: np.ndarray) -> pa.Table:
-    tables = [texts_among(file.uri, keys) for file in storage.list_files(files.texts, ".parquet")]
-    return pa.concat_tables(tables).sort_by("key").combine_chunks()
+    table = storage.read_table(files.measured, TEXTS)
+    return table.filter(pa.array(np.isin(table["key"].to_numpy(), keys))).combine_chunks()
 
 
 def _pair_threshold(

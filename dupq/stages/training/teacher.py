@@ -5,7 +5,7 @@ not repeated. The questions are those of examples.parquet that `prepare` chose.
 """
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -61,17 +61,17 @@ def _teach(examples: str, keys: np.ndarray, settings: Settings, device: str, out
     return skip_or(output, make)
 
 
-def word_teacher(encoder: str, sentences: Iterable[list[str]], settings: Settings) -> WordTeacher:
+def word_teacher(encoder: str, written: Mapping[str, int], settings: Settings) -> WordTeacher:
     """The teacher's embeddings of single words (float32, one row each; zero for a word that it does not know).
 
-    It knows words as they are written, as they are in `sentences`: a stem gets the mean of the embeddings of its
-    words that occur often enough, weighted by how often they do, or else its own.
+    It knows words as they are written, `written` being how often texts have which: a stem gets the mean of the
+    embeddings of its words that occur often enough, weighted by how often they do, or else its own.
     """
 
     def vectors(words: list[str]) -> np.ndarray:
         if settings.text.word_form == "written":
             return _of_words(encoder, words)
-        found = spellings(words, sentences, settings)
+        found = spellings(words, written, settings)
         return means(found, _of_words(encoder, [spelling.word for spelling in found]), len(words))
 
     return vectors

@@ -1,0 +1,110 @@
+"""Training a weighted sum of word vectors on a CPU: bags without padding, and a gradient of the words that are there.
+
+torch's own gradient has a row for each word of each text, and adds those of groups of texts by copying: at 512 pairs of
+titles and bodies that is most of a step (`benchmarks/results/scale.md`). Here it has a row for each distinct word. T
+entries of all bags, B texts, U distinct words, d dimensions.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch.autograd.function import once_differentiable
+
+from dupq.kernel_cache import numba
+from dupq.text.token_ids import TokenIds
+from dupq.text.vocabulary import FIRST_WORD
+
+
+def flat_bags(texts: TokenIds) -> tuple[TokenIds, np.ndarray]:
+    """The distinct known words of each text, ascending, and how often each occurs there (float32, (T,))."""
+    words, counts, offsets = _bags(texts.ids, texts.offsets, np.int32(FIRST_WORD))
+    return TokenIds(words, offsets), counts
+
+
+def weighted_sums(table: torch.Tensor, words: TokenIds, weights: torch.Tensor) -> torch.Tensor:
+    """The sum (B, d) of the rows of `table` that are the words of each text, times `weights` (T,); differentiable.
+
+    The gradient of the table is sparse and coalesced.
+    """
+    found: torch.Tensor = _WeightedSums.apply(table, weights, words)  # type: ignore[no-untyped-call]
+    return found
+
+
+def rows_of(table: torch.Tensor, words: TokenIds) -> torch.Tensor:
+    """The rows (T, d) of `table` that are the words of all texts; differentiable, with a gradient as above."""
+    each = TokenIds(words.ids, np.arange(len(words.ids) + 1))
+    return weighted_sums(table, each, table.new_ones(len(words.ids)))
+
+
+class _WeightedSums(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, table: torch.Tensor, weights: torch.Tensor, words: TokenIds) -> torch.Tensor:
+        ctx.save_for_backward(table, weights)
+        ctx.words = words
+        ids, begins = torch.from_numpy(words.ids), torch.from_numpy(words.offsets[:-1].astype(np.int32))
+        return torch.nn.functional.embedding_bag(ids, table, begins, mode="sum", per_sample_weights=weights)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None, None]:
+        (table, weights), words = ctx.saved_tensors, ctx.words
+        of_table = of_weights = None
+        sums = gradient.contiguous().numpy()
+        if ctx.needs_input_grad[0]:
+            distinct, places = np.unique(words.ids, return_inverse=True)
+            values = np.zeros((len(distinct), table.shape[1]), sums.dtype)
+            _add_weighted(sums, weights.detach().numpy(), words.offsets, places, values)
+            rows = torch.from_numpy(distinct.astype(np.int64))[None]
+            of_table = torch.sparse_coo_tensor(
+                rows, torch.from_numpy(values), table.shape, is_coalesced=True, check_invariants=False
+            )
+        if ctx.needs_input_grad[1]:
+            products = np.empty(len(words.ids), sums.dtype)
+            _multiply(sums, table.detach().numpy(), words.ids, words.offsets, products)
+            of_weights = torch.from_numpy(products)
+        return of_table, of_weights, None
+
+
+@numba.njit(nogil=True, cache=True)
+def _bags(ids: np.ndarray, offsets: np.ndarray, first: np.int32) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    words, counts, begins = np.empty_like(ids), np.empty(len(ids), np.float32), np.zeros_like(offsets)
+    end = np.int64(0)
+    for text in range(len(offsets) - 1):
+        own = np.sort(ids[offsets[text] : offsets[text + 1]])
+        before = first - np.int32(1)
+        for word in own:
+            if word < first:
+                continue
+            if word == before:
+                counts[end - 1] += np.float32(1)
+            else:
+                words[end], counts[end], before = word, np.float32(1), word
+                end += 1
+        begins[text + 1] = end
+    return words[:end].copy(), counts[:end].copy(), begins
+
+
+@numba.njit(nogil=True, cache=True)
+def _add_weighted(
+    sums: np.ndarray, weights: np.ndarray, offsets: np.ndarray, places: np.ndarray, values: np.ndarray
+) -> None:
+    """Add the gradient (B, d) of each text to the row of each of its words, times the word's weight."""
+    for text in range(len(offsets) - 1):
+        for entry in range(offsets[text], offsets[text + 1]):
+            row, weight = values[places[entry]], weights[entry]
+            for dimension in range(values.shape[1]):
+                row[dimension] += weight * sums[text, dimension]
+
+
+@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"})
+def _multiply(
+    sums: np.ndarray, table: np.ndarray, words: np.ndarray, offsets: np.ndarray, products: np.ndarray
+) -> None:
+    """The product of the gradient of each text with the row of each of its words."""
+    for text in range(len(offsets) - 1):
+        for entry in range(offsets[text], offsets[text + 1]):
+            row, total = table[words[entry]], sums.dtype.type(0)
+            for dimension in range(table.shape[1]):
+                total += row[dimension] * sums[text, dimension]
+            products[entry] = total
