@@ -101,6 +101,7 @@ def run_tasks(
     shown = Progress(label, len(calls))
     window = gpus or (len(calls) if cluster.may_grow() else _AHEAD * cluster.cpus())  # it grows by what waits at Ray
     idle, largest = 0, 0.0  # seconds in which no task ended; MB of a task
+    shown.show(0)
     while waiting or running:
         while waiting and len(running) < window:
             piece = waiting.popleft()

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _RED, _YELLOW, _PLAIN = "\033[31m", "\033[33m", "\033[0m"
 _REFRESHES = 4  # a second
+_SAID = 0.5  # seconds that are left
 _lock = threading.RLock()
 _live: "Live | None" = None
 
@@ -40,12 +41,12 @@ class _Line:
         from rich.text import Text
 
         label, share, said, left = self._drawn
-        left = left and max(0.0, left - (time.monotonic() - self._since))
+        left = (left or 0.0) - (time.monotonic() - self._since)  # none is said where it took longer than was thought
         row = Table.grid(padding=(0, 1))
         for name in ("label", "bar", "said"):
             row.add_column(no_wrap=True, overflow="ellipsis", ratio=1 if name == "said" else None)
         bar = ProgressBar(total=1, completed=share, width=24, complete_style="green") if share is not None else Text("")
-        row.add_row(Text(label, "bold"), bar, Text(said + (f", {duration(left)} left" if left is not None else "")))
+        row.add_row(Text(label, "bold"), bar, Text(said + (f", {duration(left)} left" if left >= _SAID else "")))
         return row
 
 

@@ -111,6 +111,7 @@ def _shown(places: list[Place]) -> Iterator[None]:
     def look() -> None:  # fails as long as no file is written
         shown.show(len(marks.intersection(storage.names_in(folder))))
 
+    shown.show(0)
     with repeating(look, _SECONDS_BETWEEN):
         yield
     shown.show(len(places))
