@@ -5,11 +5,9 @@ titles and bodies that is most of a step (`benchmarks/results/scale.md`). Here i
 entries of all bags, B texts, U distinct words, d dimensions.
 """
 
-from typing import Any
-
 import numpy as np
 import torch
-from torch.autograd.function import once_differentiable
+from torch.autograd.function import BackwardCFunction, FunctionCtx, once_differentiable
 
 from dupq.kernel_cache import numba
 from dupq.text.token_ids import TokenIds
@@ -27,7 +25,8 @@ def weighted_sums(table: torch.Tensor, words: TokenIds, weights: torch.Tensor) -
 
     The gradient of the table is sparse and coalesced.
     """
-    found: torch.Tensor = _WeightedSums.apply(table, weights, words)  # type: ignore[no-untyped-call]
+    ids, offsets = torch.from_numpy(words.ids), torch.from_numpy(words.offsets)
+    found: torch.Tensor = _WeightedSums.apply(table, weights, ids, offsets)  # type: ignore[no-untyped-call]
     return found
 
 
@@ -39,31 +38,35 @@ def rows_of(table: torch.Tensor, words: TokenIds) -> torch.Tensor:
 
 class _WeightedSums(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, table: torch.Tensor, weights: torch.Tensor, words: TokenIds) -> torch.Tensor:
-        ctx.save_for_backward(table, weights)
-        ctx.words = words
-        ids, begins = torch.from_numpy(words.ids), torch.from_numpy(words.offsets[:-1].astype(np.int32))
+    def forward(
+        ctx: FunctionCtx, table: torch.Tensor, weights: torch.Tensor, ids: torch.Tensor, offsets: torch.Tensor
+    ) -> torch.Tensor:
+        ctx.save_for_backward(table, weights, ids, offsets)
+        begins = offsets[:-1].to(ids.dtype)
         return torch.nn.functional.embedding_bag(ids, table, begins, mode="sum", per_sample_weights=weights)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None, None]:
-        (table, weights), words = ctx.saved_tensors, ctx.words
+    def backward(
+        ctx: BackwardCFunction, gradient: torch.Tensor
+    ) -> tuple[torch.Tensor | None, torch.Tensor | None, None, None]:
+        table, weights, *others = list(ctx.saved_tensors)
+        (ids, offsets), wanted = (tensor.numpy() for tensor in others), list(ctx.needs_input_grad)
         of_table = of_weights = None
         sums = gradient.contiguous().numpy()
-        if ctx.needs_input_grad[0]:
-            distinct, places = np.unique(words.ids, return_inverse=True)
+        if wanted[0]:
+            distinct, places = np.unique(ids, return_inverse=True)
             values = np.zeros((len(distinct), table.shape[1]), sums.dtype)
-            _add_weighted(sums, weights.detach().numpy(), words.offsets, places, values)
+            _add_weighted(sums, weights.detach().numpy(), offsets, places, values)
             rows = torch.from_numpy(distinct.astype(np.int64))[None]
             of_table = torch.sparse_coo_tensor(
                 rows, torch.from_numpy(values), table.shape, is_coalesced=True, check_invariants=False
             )
-        if ctx.needs_input_grad[1]:
-            products = np.empty(len(words.ids), sums.dtype)
-            _multiply(sums, table.detach().numpy(), words.ids, words.offsets, products)
+        if wanted[1]:
+            products = np.empty(len(ids), sums.dtype)
+            _multiply(sums, table.detach().numpy(), ids, offsets, products)
             of_weights = torch.from_numpy(products)
-        return of_table, of_weights, None
+        return of_table, of_weights, None, None
 
 
 @numba.njit(nogil=True, cache=True)

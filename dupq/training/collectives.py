@@ -67,20 +67,25 @@ def whole_batch(own: Embedding, places: np.ndarray, size: int) -> Embedding:
     own = own.rows(0, len(places))
     if not is_shared():
         return _scattered_alone(own, rows)
-    dense = _Scattered.apply(own.dense, rows, size)  # type: ignore[no-untyped-call]
+    dense = _scattered(own.dense, rows, size)
     if own.words is None:
         return Embedding(dense)
     own_words, own_weights = own.bag
     width = torch.tensor([own_words.shape[1]], device=rows.device)
     distributed.all_reduce(width, op=distributed.ReduceOp.MAX)
     front = (int(width) - own_words.shape[1], 0)  # padding comes first in a bag
-    words = _Scattered.apply(torch.nn.functional.pad(own_words, front, value=PADDING), rows, size)  # type: ignore[no-untyped-call]
-    weights = _Scattered.apply(torch.nn.functional.pad(own_weights, front), rows, size)  # type: ignore[no-untyped-call]
+    words = _scattered(torch.nn.functional.pad(own_words, front, value=PADDING), rows, size)
+    weights = _scattered(torch.nn.functional.pad(own_weights, front), rows, size)
     return Embedding(dense, words, weights)
 
 
 def _scattered_alone(own: Embedding, rows: torch.Tensor) -> Embedding:
     return own.take(torch.argsort(rows))
+
+
+def _scattered(own: torch.Tensor, rows: torch.Tensor, size: int) -> torch.Tensor:
+    found: torch.Tensor = _Scattered.apply(own, rows, size)  # type: ignore[no-untyped-call]
+    return found
 
 
 class _Scattered(torch.autograd.Function):
