@@ -1,4 +1,4 @@
-"""How good each preset's encoder is on real archives, beside BM25 and shingle-Jaccard.
+"""How good each preset's encoder is on real archives, beside BM25.
 
     python benchmarks/encoders.py [--quick] [--json FILE] [--sets travel quora] [--presets NAME …] [--work FOLDER]
 
@@ -10,7 +10,7 @@ Every preset is trained by the jobs' own functions with its own settings, unless
 and measured as `jobs/evaluate.py` does: test questions, of sets of duplicates that no training saw,
 against the whole archive. All systems of a data set are asked the same questions. `training_s` are the seconds of all
 stages of training, with one worker; on quora reading and word vectors are most of it for the presets that learn
-nothing else. Shingle-Jaccard is that of single words (`shingle_jaccard_1`) and of two in a row.
+nothing else.
 
 What is measured stays in the work folder, one file a system, and is not measured again unless its settings are other
 ones: a benchmark that was cut off goes on. Remove the folder after a change of code. With --json the figures go to FILE
@@ -36,7 +36,7 @@ from dupq.report import charts
 from dupq.settings import config
 from dupq.settings.config import Settings
 
-BASELINES = ("bm25", "shingle_jaccard_1", "shingle_jaccard_2")
+BASELINES = ("bm25",)
 MEASURES = ("accuracy_at_1", "accuracy_at_5", "accuracy_at_10", "map")
 QUICK = ("training.epochs=1", "word_vectors.epochs=1", "training.pairs=100")
 STYLE = (
