@@ -6,7 +6,7 @@ PRESET ?= dupq
 JOB = .venv/bin/python
 PARALLEL = -n 2 --dist loadfile --no-loadscope-reorder # two processes of 4 GiB at most, each with a Ray of its own; a file stays in one
 
-.PHONY: help setup kernels dedup check test test-fast chaos audit lint docs pictures lock clean
+.PHONY: benchmark help setup kernels dedup check test test-fast chaos audit lint docs pictures lock clean
 
 help:
 	@echo "make dedup [DUMP=path-to.7z-or-folder] [OUT=folder]   ingest, train, dedup and report"
@@ -15,6 +15,7 @@ help:
 	@echo "make test-fast                                        without real data and without the cluster test"
 	@echo "make chaos                                            disturb jobs at every moment, for hours; goes on where it was"
 	@echo "make audit                                            licences of what is installed, and known vulnerabilities"
+	@echo "make benchmark                                        small benchmarks beside their peers: out/benchmarks/README.md"
 	@echo "make lint                                             ruff and mypy"
 	@echo "make docs                                             the pages made from the code, and the site in out/site"
 	@echo "make pictures                                         the pictures of the report in docs/ (needs chromium)"
@@ -74,6 +75,9 @@ audit: .venv/ready
 
 lint: .venv/ready
 	.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy && .venv/bin/lint-imports --no-logo
+
+benchmark: .venv/ready
+	$(JOB) benchmarks/all.py
 
 docs: .venv/ready
 	$(JOB) docs/make_settings.py

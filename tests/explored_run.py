@@ -6,6 +6,7 @@ from fabricated_run import COPIES, CS, PAIR, QUESTIONS, TRAVEL, TRIPLE, Key, bui
 from scipy import sparse
 
 from dupq import storage, tables
+from dupq.encoders.description import FORMAT
 from dupq.evaluation import review
 from dupq.evaluation.verdicts import Verdict, format_verdicts
 from dupq.neighbours.embeddings import Embeddings
@@ -72,7 +73,7 @@ def _write_changes(run: str) -> None:
 def _write_encoder(run: str, encoder: str, sites: Sites) -> None:
     """No network: what the report reads of an encoder, and the same vectors and bags, but for one bag."""
     description = {
-        "format": 3,
+        "format": FORMAT,
         "settings": config.to_dict(config.load()),
         "measure": {"kind": "cosine", "dense": 0.75, "lexical": 0.5},
         "pair_threshold": None,

