@@ -11,7 +11,7 @@ from dupq.evaluation.measures import average_precision
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.exact import pair_scores
 
-QUICK = ["title_body.epochs=1", "training.epochs=1", "word_vectors.dimensions=20"]
+QUICK = ["title_body.epochs=1", "training.epochs=1", "word_vectors.algorithm=random", "word_vectors.dimensions=20"]
 
 
 @pytest.fixture(scope="module")

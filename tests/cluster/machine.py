@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import os
 import pwd
+import re
 import secrets
 import shutil
 import subprocess
@@ -96,8 +97,10 @@ class Launcher:
             shutil.copy(kernel, place)
 
     def submit(self, script: str | Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-        """`ray submit` a script with its arguments."""
-        return self.ray("submit", CLUSTER_FILE, script, "--", *arguments)
+        """`ray submit` a script with its arguments; what it prints on ray's terminal without its colours."""
+        done = self.ray("submit", CLUSTER_FILE, script, "--", *arguments)
+        done.stdout = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)
+        return done
 
     def python(self, code: str, *arguments: str) -> str:
         """What `code` prints that is run on the head, as its jobs are."""
