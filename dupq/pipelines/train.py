@@ -93,7 +93,7 @@ def training_settings(preset: str, assignments: tuple[str, ...], has_others: boo
         teacher = encoder_at(settings.teacher.encoder)
         read_settings(teacher)
         settings = settings.changed(teacher=settings.teacher.changed(encoder=teacher))
-    if settings.word_vectors.algorithm == "start":
+    if settings.word_vectors.goes_on:
         settings = _with_start(settings)
     vectors = settings.word_vectors.file
     if not vectors:
@@ -137,14 +137,14 @@ def _tell_what_is_left_out(prepared: dict[str, int], settings: Settings) -> None
 def _encoders_read(settings: Settings) -> list[str]:
     """The saved encoders that training reads."""
     vectors = settings.word_vectors
-    starts = [vectors.start] if vectors.algorithm == "start" and vectors.start != "base" else []
+    starts = [vectors.start] if vectors.goes_on and vectors.start != "base" else []
     return starts + ([settings.teacher.encoder] if settings.teacher.encoder else [])
 
 
 def _start_fingerprint(settings: Settings) -> str | None:
     """Names what the encoder that training goes on from holds, if there is one."""
     vectors = settings.word_vectors
-    if vectors.algorithm != "start":
+    if not vectors.goes_on:
         return None
     return base_fingerprint() if vectors.start == "base" else read_description(vectors.start)["fingerprint"]
 

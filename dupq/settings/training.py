@@ -78,6 +78,11 @@ class WordVectorSettings(Section):
         """Whether word2vec learns them."""
         return not self.file and self.algorithm in ("skip-gram", "cbow")
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether training goes on from an encoder; a file of vectors takes its place."""
+        return not self.file and self.algorithm == "start"
+
 
 class TitleBodySettings(Section):
     """A first training phase: which body belongs to which title. Every archive has such pairs."""

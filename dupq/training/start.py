@@ -80,7 +80,7 @@ def new_network(
     network = build(settings.encoder, word_vectors, settings.training.seed)
     network.set_vocabulary(vocabulary.words)
     network.prepare(texts, pairs)
-    if settings.word_vectors.algorithm == "start":
+    if settings.word_vectors.goes_on:
         go_on_from(read_start(settings.word_vectors.start), network, vocabulary)
     return network
 

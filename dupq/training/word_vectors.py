@@ -67,7 +67,7 @@ def with_start(frequent: FrequentWords, settings: WordVectorSettings) -> Frequen
 
     They are known also where they are rare: questions of later nights bring them.
     """
-    if settings.algorithm != "start":
+    if not settings.goes_on:
         return frequent
     from dupq.training.start import read_start
 
@@ -107,7 +107,7 @@ def vectors_of(
         caps["words absent from word_vectors.file"] = absent
     elif settings.algorithm == "random":
         vectors = _drawn(len(words), settings.dimensions, seed)
-    elif settings.algorithm == "start":
+    elif settings.goes_on:
         vectors = _known_vectors(words, settings)
     elif settings.algorithm == "teacher":
         assert taught is not None
