@@ -150,7 +150,7 @@ def _start_fingerprint(settings: Settings) -> str | None:
 
 
 def _unchanged(settings: Settings) -> Callable[[Report], Report]:
-    """Passes a stage's report on; raises DupqError if a file of word vectors or the teacher has changed until then."""
+    """Passes a stage's report on; raises DupqError if a file of word vectors or an encoder that is read has changed."""
     uris = [settings.word_vectors.file] if settings.word_vectors.file else []
     for encoder in _encoders_read(settings):
         uris += [storage.join(encoder_at(encoder), name) for name in FILES]

@@ -5,8 +5,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from dupq.report import assets
-from dupq.report.explorer import choice
-from dupq.report.explorer.data import script_text, site_data
+from dupq.report.explorer.data import run_data, script_text, site_data
 from dupq.report.page import environment
 from dupq.runs import sample
 from dupq.runs.reader import Run
@@ -49,11 +48,7 @@ def _held(run: Run, index: Queries, contents: Contents) -> dict[str, object]:
     keys = list(dict.fromkeys(side for pair in asked for side in pair[:2]))
     places = {key: place for place, key in enumerate(keys)}
     return {
-        "run": run.manifest["run_id"],
-        "threshold": run.metrics.get("threshold"),
-        "shingle": (run.config.get("near_duplicates") or {}).get("shingle_size", 3),
-        "meaning": [choice.TITLE_OVERLAP, choice.TEXT_OVERLAP],
-        "compared": choice.is_compared(run),
+        **run_data(run),
         "words": contents.bodies.has_words,
         "count": index.meta["clusters"],
         "sites": [site_data(site) for site in index.sites.names],

@@ -17,7 +17,7 @@ from dupq.settings.config import Settings
 from dupq.text.vocabulary import FIRST_WORD, Vocabulary
 
 _WORDS = "words.weight"
-_READING = ("code", "tokens", "word_form", "language", "title_times")  # of texts, alike in start and training
+_READING = ("tokens", "word_form", "language")  # what a word is: alike in start and training
 
 
 @functools.lru_cache(maxsize=1)
@@ -75,8 +75,11 @@ def new_network(
     """The network over `word_vectors` (one row an id), initialised from the archive's `texts` and `pairs`.
 
     See Encoder.prepare for these. With word_vectors.algorithm=start its weights are those of the encoder that training
-    goes on from; those of words that it lacks, and what only holds for one archive, are as in a fresh one.
+    goes on from; those of words that it lacks, and what only holds for one archive, are as in a fresh one. Raises
+    SettingError as `check_start` does.
     """
+    if settings.word_vectors.goes_on:
+        check_start(settings)
     network = build(settings.encoder, word_vectors, settings.training.seed)
     network.set_vocabulary(vocabulary.words)
     network.prepare(texts, pairs)

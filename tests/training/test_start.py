@@ -117,3 +117,8 @@ def test_a_file_of_vectors_takes_the_place_of_the_encoder_to_go_on_from(tmp_path
     reader = learn(table(TITLES), settings)
     assert set(reader.vocabulary.words) == {"bread", "oven", "chain", "zzyzx"}
     assert reader.network.power.item() == 0.5
+
+
+def test_an_archive_of_another_language_is_refused_wherever_a_training_begins() -> None:
+    with pytest.raises(SettingError, match=r"text\.language' is 'german'"):
+        learn(table(["Brot backen", "Brot"]), settings_from("base", "text.language=german"))

@@ -41,6 +41,8 @@ def settings_of(part: Part, data: Source) -> Settings:
     if part.system.startswith(PRESET):
         preset = part.system.removeprefix(PRESET)
     settings = config.load(preset, [*part.text, *part.changes, *_read_as(data)])
+    if settings.word_vectors.goes_on and data.language != "english":  # the encoder that ships has English words only
+        settings = config.assign(settings, ["word_vectors.algorithm=random", "title_body.epochs=12"])
     return _quickened(settings) if part.is_quick else settings
 
 

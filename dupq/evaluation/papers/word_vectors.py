@@ -23,10 +23,11 @@ def lent(questions: Collection, settings: Settings, other: WordVectors) -> WordV
 
     A word that it lacks has a random vector, normal, with the standard deviation of the others' values.
     """
-    random = settings.changed(word_vectors=settings.word_vectors.changed(algorithm="random"))
+    dimensions = other.table.shape[1]
+    random = settings.changed(word_vectors=settings.word_vectors.changed(algorithm="random", dimensions=dimensions))
     words, table, caps = learned(questions, random)
     known = other.table[FIRST_WORD : FIRST_WORD + len(other.words)]
-    table *= known.std() * settings.word_vectors.dimensions**0.5
+    table *= known.std() * dimensions**0.5
     rows = {word: row for row, word in enumerate(other.words)}
     for place, word in enumerate(words, FIRST_WORD):
         if word in rows:

@@ -68,11 +68,7 @@ def explorer_data(run: Run, show: Chosen, held: Contents, budget: int) -> dict[s
         questions += len(own[cluster_id].keys)
         clusters.append(shown)
     return {
-        "run": run.manifest["run_id"],
-        "threshold": run.metrics.get("threshold"),
-        "shingle": (run.config.get("near_duplicates") or {}).get("shingle_size", 3),
-        "meaning": [choice.TITLE_OVERLAP, choice.TEXT_OVERLAP],
-        "compared": choice.is_compared(run),
+        **run_data(run),
         "words": parts is not None and parts.has_words,
         "sites": listed.sites,
         "questions": listed.questions,
@@ -80,6 +76,17 @@ def explorer_data(run: Run, show: Chosen, held: Contents, budget: int) -> dict[s
         "held": questions,
         "review": review,
         "steps": thresholds.at_thresholds(run),
+    }
+
+
+def run_data(run: Run) -> dict[str, object]:
+    """What the scripts read of a run, whatever of it is shown."""
+    return {
+        "run": run.manifest["run_id"],
+        "threshold": run.metrics.get("threshold"),
+        "shingle": (run.config.get("near_duplicates") or {}).get("shingle_size", 3),
+        "meaning": [choice.TITLE_OVERLAP, choice.TEXT_OVERLAP],
+        "compared": choice.is_compared(run),
     }
 
 

@@ -42,7 +42,9 @@ def test_every_system_exists_with_its_settings(table: Table, row: Row) -> None:
         if part is not None:
             settings = settings_of(part, source())
             assert settings.text.title_times == 1
-            assert settings_of(part, source("arabic", "pairs")).text.fields == "title"
+            arabic = settings_of(part, source("arabic", "pairs"))
+            assert arabic.text.fields == "title"
+            assert not arabic.word_vectors.goes_on  # from an encoder of English words
 
 
 def test_a_quick_part_is_smaller_in_every_way() -> None:

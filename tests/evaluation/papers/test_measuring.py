@@ -158,7 +158,7 @@ def test_systems_that_read_differently_rank_the_same_candidates(
 
 
 def test_lent_vectors_are_the_others_where_it_has_the_word(source: Source) -> None:
-    one = part(source, "pairs", f"{PRESET}bogdanova-sum", "word_vectors.dimensions=8", "word_vectors.epochs=1")
+    one = part(source, "pairs", f"{PRESET}bogdanova-sum", "word_vectors.dimensions=5", "word_vectors.epochs=1")
     settings = settings_of(one, source)
     questions = data_sets.read(source, settings.text).collection
     own = word_vectors.learned(questions, settings)
