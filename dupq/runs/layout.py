@@ -272,6 +272,14 @@ class ClusterFiles:
         """The candidate pairs."""
         return self.partition.pairs
 
+    def edges(self, part: int) -> str:
+        """The pairs of a part that are inside clusters, a batch a slice of these."""
+        return self.partition.step("edges", part)
+
+    def statistics(self, number: int) -> str:
+        """The figures of a slice of the clusters."""
+        return storage.join(self.partition.folder, "statistics", f"part-{number:05d}.parquet")
+
 
 @dataclass(frozen=True)
 class RankingFiles:
