@@ -296,23 +296,27 @@ class RankingFiles:
         return storage.join(self.folder, "asked.parquet")
 
     @property
-    def wanted(self) -> str:
-        """The keys of these and of questions in pairs that are scored."""
-        return storage.join(self.folder, "wanted.parquet")
-
-    @property
-    def wanted_texts(self) -> str:
+    def asked_texts(self) -> str:
         """Their texts."""
-        return storage.join(self.folder, "wanted_texts.parquet")
+        return storage.join(self.folder, "asked_texts.parquet")
 
     @property
-    def wanted_embeddings(self) -> str:
+    def asked_embeddings(self) -> str:
         """Their embeddings."""
-        return storage.join(self.folder, "wanted_embeddings.parquet")
+        return storage.join(self.folder, "asked_embeddings.parquet")
+
+    @property
+    def pairs(self) -> str:
+        """The pairs of questions that are scored."""
+        return storage.join(self.folder, "pairs.parquet")
+
+    def scores(self, number: int) -> str:
+        """The scores of some of them."""
+        return storage.join(self.folder, "scores", f"part-{number:05d}.parquet")
 
     @property
     def statistics(self) -> str:
-        """How many questions have their terms."""
+        """How many questions have the terms of all these questions."""
         return storage.join(self.folder, "statistics.parquet")
 
     @property

@@ -31,8 +31,9 @@ from dupq.runs.reader import read_metrics
 from dupq.settings.config import Settings
 from dupq.stages.clusters.clusters import previous_clusters
 from dupq.stages.encoding.device import gpus_to_go_on
+from dupq.stages.evaluation.compared import Ranking
 from dupq.stages.evaluation.quality import Decided, link_quality, partners_changed
-from dupq.stages.evaluation.ranking import Ranking, measure_ranked
+from dupq.stages.evaluation.ranking import measure_ranked
 from dupq.stages.evaluation.review import estimated
 from dupq.tables import CLUSTER_STATS, CLUSTERS, MEMBERS, PAIRS
 from dupq.text.keys import Sites
