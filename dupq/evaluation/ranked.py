@@ -11,7 +11,7 @@ import numpy as np
 
 from dupq.evaluation.protocol import Ranker
 from dupq.near_duplicates.pairing import distinct_pairs
-from dupq.text.keys import distinct
+from dupq.text.keys import distinct, pair_numbers
 
 
 @dataclass(frozen=True)
@@ -52,17 +52,13 @@ class Scored:
     def __init__(self, pairs: np.ndarray, scores: np.ndarray) -> None:
         """`pairs` (int64, (m, 2), sorted, each once) have `scores` (float64, (m,))."""
         self._keys, self._scores = distinct(pairs), scores
-        self._codes = self._coded(*pairs.T)
+        self._numbers = pair_numbers(self._keys, pairs)
 
     def __call__(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """The scores of pairs, all of which were recorded."""
-        found: np.ndarray = self._scores[np.searchsorted(self._codes, self._coded(left, right))]
+        numbers = pair_numbers(self._keys, np.stack([left, right], axis=1))
+        found: np.ndarray = self._scores[np.searchsorted(self._numbers, numbers)]
         return found
-
-    def _coded(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """A number a pair, in the order of the pairs."""
-        one, other = (np.searchsorted(self._keys, side) for side in (left, right))
-        return one * len(self._keys) + other
 
 
 class Ranked:

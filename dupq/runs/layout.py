@@ -358,6 +358,13 @@ class EvaluationFiles:
         return RankingFiles(self.texts, self.embeddings, self.encoder, self.work)
 
     @property
+    def quality(self) -> "QualityFiles":
+        """Of the comparison with known duplicates; only with links."""
+        work = storage.join(self.work, "links")
+        given = self.shards, self.encoder, str(self.links), self.pairs, self.members, self.texts
+        return QualityFiles(*given, work)
+
+    @property
     def runs(self) -> str:
         """The folder of runs."""
         return storage.parent(storage.parent(self.output))
@@ -365,7 +372,7 @@ class EvaluationFiles:
 
 @dataclass(frozen=True)
 class QualityFiles:
-    """What is read."""
+    """What is read, and where what has to do with linked questions goes."""
 
     shards: tuple[Shard, ...]
     encoder: str
@@ -373,6 +380,21 @@ class QualityFiles:
     pairs: str
     members: str
     texts: str
+    work: str  # a folder
+
+    @property
+    def tested(self) -> str:
+        """The links of the test part."""
+        return storage.join(self.work, "tested.parquet")
+
+    @property
+    def sets(self) -> str:
+        """The sets that all links of the archive form, and their parts."""
+        return storage.join(self.work, "sets.parquet")
+
+    def step(self, kind: str, *file: str) -> str:
+        """What is made of a file of pairs, or of a shard; the folder of all without one."""
+        return storage.join(self.work, kind, *file)
 
 
 @dataclass(frozen=True)

@@ -138,6 +138,13 @@ def parse_id(text: str, where: str) -> int:
     return int(digits)
 
 
+def pair_numbers(keys: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+    """A number (int64) for each pair (shape (m, 2)) of some of up to 3 * 10^9 `keys` (ascending), in the pairs' order."""
+    places = np.searchsorted(keys, pairs)
+    numbers: np.ndarray = places[:, 0] * len(keys) + places[:, 1]
+    return numbers
+
+
 def pair_codes(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """One comparable value a pair of keys."""
     return np.rec.fromarrays([left.astype(np.int64), right.astype(np.int64)])
