@@ -19,6 +19,19 @@ def read_keys(uri: str) -> np.ndarray:
     return storage.read_table(uri, KEYS)["key"].to_numpy()
 
 
+def key_span(uri: str) -> tuple[int, int] | None:
+    """The smallest and the largest key of a table, whose first column they are; None if it has no rows.
+
+    Only the footer is read.
+    """
+    with storage.open_input(uri) as stream, storage.readable(uri, "Parquet"):
+        footer = pq.read_metadata(stream)
+    columns = [footer.row_group(number).column(0).statistics for number in range(footer.num_row_groups)]
+    if not footer.num_rows:
+        return None
+    return min(column.min for column in columns), max(column.max for column in columns)
+
+
 def read_around(uri: str, schema: pa.Schema, keys: np.ndarray) -> pa.Table:
     """Rows of a table that is sorted by its first column, `key`: at least those with keys from the first to the last
     of `keys`. Row groups beyond are not read, so that of many files with few keys each all is not read once a file.

@@ -139,7 +139,7 @@ def parse_id(text: str, where: str) -> int:
 
 
 def pair_numbers(keys: np.ndarray, pairs: np.ndarray) -> np.ndarray:
-    """A number (int64) for each pair (shape (m, 2)) of some of up to 3 * 10^9 `keys` (ascending), in the pairs' order."""
+    """A number (int64) for each pair (shape (m, 2)) of some of up to 3 * 10^9 `keys` (ascending), in pairs' order."""
     places = np.searchsorted(keys, pairs)
     numbers: np.ndarray = places[:, 0] * len(keys) + places[:, 1]
     return numbers
