@@ -65,7 +65,7 @@ def with_represented(
 
     Both arguments are sorted keys with a key for each: its representative, and the first of a representative's cluster.
     """
-    keys = np.union1d(representatives[0], solved[0])
+    keys = distinct(np.concatenate([representatives[0], solved[0]]))
     labelled = represented(represented(keys, *representatives), *solved)
     _, first, indices, sizes = np.unique(labelled, return_index=True, return_inverse=True, return_counts=True)
     kept = sizes[indices] > 1

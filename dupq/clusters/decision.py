@@ -10,6 +10,7 @@ from scipy.special import logit
 
 from dupq.clusters.components import components
 from dupq.clusters.partition import partition
+from dupq.text.keys import are_among
 
 _LEAST_PROBABILITY, _MOST_PROBABILITY = 1e-3, 1 - 1e-6
 
@@ -32,7 +33,7 @@ def decide(
     keys, owners = components(np.concatenate([links, pairs[sure]]))
     _, indices, sizes = np.unique(owners, return_inverse=True, return_counts=True)
     is_scored = (sizes[indices] > 2) & (sizes[indices] <= scored_size)
-    rows = np.flatnonzero(np.isin(pairs, keys).all(axis=1))
+    rows = np.flatnonzero(are_among(keys, pairs).all(axis=1))
     ends = np.searchsorted(keys, pairs[rows])
     inside = owners[ends[:, 0]] == owners[ends[:, 1]] if len(keys) else np.zeros(len(rows), bool)
     listed, p = ends[inside], probabilities[rows[inside]]
@@ -69,12 +70,12 @@ def missing_pairs(owners: np.ndarray, is_scored: np.ndarray, pairs: np.ndarray) 
     every = np.concatenate(found)
     count = np.int64(len(owners))
     known = np.sort(pairs[:, 0] * count + pairs[:, 1])
-    return every[~np.isin(every[:, 0] * count + every[:, 1], known)]
+    return every[~are_among(known, every[:, 0] * count + every[:, 1])]
 
 
 def linked_sets(links: np.ndarray, keys: np.ndarray) -> np.ndarray:
     """For each of the sorted `keys` the index of the first one that `links` connect it with, its own without any."""
-    within = np.searchsorted(keys, links[np.isin(links, keys).all(axis=1)])
+    within = np.searchsorted(keys, links[are_among(keys, links).all(axis=1)])
     members, smallest = components(within)
     firsts = np.arange(len(keys))
     firsts[members] = smallest

@@ -37,7 +37,6 @@ from dupq.execution.gpus import Gpus, gpus_for
 from dupq.execution.tasks import Report, run_tasks
 from dupq.near_duplicates.band_choice import with_bands
 from dupq.pipelines.gates import NO_GATES, Gates, check_gates, check_rows
-from dupq.report import page
 from dupq.runs import progress, tidying, versions, writer
 from dupq.runs.layout import NeighbourFiles, RunLayout
 from dupq.runs.reader import check_earlier, read_metrics
@@ -60,6 +59,7 @@ from dupq.stages.neighbours.beyond_lists import find_beyond_lists
 from dupq.stages.neighbours.increment import find_neighbours_since
 from dupq.stages.neighbours.search import find_neighbours
 from dupq.stages.neighbours.tables import SearchRequest
+from dupq.stages.report import write_report
 from dupq.stages.represented_links import write_links
 from dupq.stages.terms import make_terms
 from dupq.stages.texts import make_texts
@@ -142,7 +142,7 @@ def _end_again(run: writer.Run, job: DedupJob, settings: Settings) -> None:
     """What a finished run lacks of its end, as its job was killed there; where there is nothing, no lease is taken."""
     if not storage.exists(run.path("report.html")):
         with run.held():
-            page.write(run.uri)
+            write_report(run.uri)
     check_gates(job.gates, read_metrics(run.uri), run.uri, has_succeeded=True)
     if run.is_to_be_latest:
         with run.held():
@@ -230,7 +230,7 @@ def _make(
     run.stage("evaluate", lambda: evaluate_run(files.evaluation, sites, settings, gpus), dropped=files.evaluation.work)
     run.stage("review", lambda: make_review(files.review, shards, sites, settings.calibration.review, run.run_id))
     run.describe()
-    page.write(run.uri)
+    write_report(run.uri)
     check_gates(job.gates, read_metrics(run.uri), run.uri)
     run.succeed()
     if not settings.run.keep_work:

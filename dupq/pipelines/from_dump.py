@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from dupq import storage
 from dupq.clusters.prior import read_prior
-from dupq.evaluation.truth_files import read_truth
+from dupq.evaluation.truth_files import check_truth
 from dupq.near_duplicates.band_choice import with_bands
 from dupq.pipelines.dedup import FREE_SECTIONS, DedupJob, dedup
 from dupq.pipelines.ingest import Checked, IngestJob, ingest
@@ -31,7 +31,7 @@ class FromDumpJob:
         with_bands(settings.near_duplicates)
         read_prior(settings.calibration.prior)
         if self.truth is not None:
-            read_truth(self.truth)
+            check_truth(self.truth)
         return self.ingest_job().check()
 
     def ingest_job(self) -> IngestJob:

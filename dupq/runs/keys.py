@@ -26,24 +26,26 @@ def key_span(uri: str) -> tuple[int, int] | None:
     """
     with storage.open_input(uri) as stream, storage.readable(uri, "Parquet"):
         footer = pq.read_metadata(stream)
-    columns = [footer.row_group(number).column(0).statistics for number in range(footer.num_row_groups)]
-    if not footer.num_rows:
-        return None
-    return min(column.min for column in columns), max(column.max for column in columns)
+    spans = _spans(footer).values()
+    return (min(low for low, _ in spans), max(high for _, high in spans)) if spans else None
+
+
+def _spans(footer: pq.FileMetaData) -> dict[int, tuple[int, int]]:
+    """The smallest and the largest value of the first column in each row group that has rows."""
+    groups = [(number, footer.row_group(number)) for number in range(footer.num_row_groups)]
+    found = {number: group.column(0).statistics for number, group in groups if group.num_rows}
+    return {number: (values.min, values.max) for number, values in found.items()}
 
 
 def read_around(uri: str, schema: pa.Schema, keys: np.ndarray) -> pa.Table:
-    """Rows of a table that is sorted by its first column, `key`: at least those with keys from the first to the last
-    of `keys`. Row groups beyond are not read, so that of many files with few keys each all is not read once a file.
+    """Rows of a table that is sorted by its first column: at least those from the smallest to the largest of `keys`.
+
+    Row groups beyond are not read, so that many readers with a shard's keys each do not each read all.
     """
     with storage.open_input(uri) as stream, storage.readable(uri, "Parquet"):
         file = pq.ParquetFile(stream)
-        spans = [file.metadata.row_group(number).column(0).statistics for number in range(file.num_row_groups)]
-        wanted = [
-            number
-            for number, span in enumerate(spans)
-            if len(keys) and span.min <= int(keys.max()) and int(keys.min()) <= span.max
-        ]
+        low, high = (int(keys.min()), int(keys.max())) if len(keys) else (1, 0)
+        wanted = [number for number, (first, last) in _spans(file.metadata).items() if first <= high and low <= last]
         return conform(file.read_row_groups(wanted), schema, uri)
 
 

@@ -406,6 +406,10 @@ class ReviewFiles:
     output: str  # review.parquet
     sheet: str  # review.tsv
 
+    def titles(self, file: str) -> str:
+        """The titles of the sample's questions that are in a shard."""
+        return storage.join(self.folder, "titles", file)
+
 
 @dataclass(frozen=True)
 class Encoding:

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dupq.clusters.canonical import REASONS, CanonicalCriteria, canonical_questions
-from dupq.clusters.components import components
+from dupq.clusters.components import components, forest, forest_of
 from dupq.clusters.statistics import ClusterStatistics, cluster_statistics
 
 EDGES = st.lists(st.tuples(st.integers(0, 30), st.integers(31, 60)), max_size=40, unique=True)
@@ -18,6 +18,18 @@ def test_components_equal_networkxs_whatever_the_order(edges: list[tuple[int, in
     members, smallest = components(np.array(shuffled, np.int64).reshape(-1, 2))
     expected = {member: min(group) for group in nx.connected_components(nx.Graph(edges)) for member in group}
     assert dict(zip(members.tolist(), smallest.tolist(), strict=True)) == expected
+
+
+@given(st.lists(EDGES, max_size=5), st.integers(0, 20))
+def test_a_forest_of_parts_has_the_components_of_all_edges(parts: list[list[tuple[int, int]]], held: int) -> None:
+    arrays = [np.array(part, np.int64).reshape(-1, 2) for part in parts]
+    expected = components(np.concatenate([np.zeros((0, 2), np.int64), *arrays]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dupq.clusters.components._EDGES_HELD", held)
+        found = forest_of(arrays)
+    assert [column.tolist() for column in components(found)] == [column.tolist() for column in expected]
+    assert len(forest(found)) == len(expected[0]) - len(set(expected[1].tolist()))
+    assert len(found) <= max(held, 2 * len(forest(found)))
 
 
 @given(EDGES, st.randoms())

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from dupq.text.keys import hash_limit, key_hashes, places_among
+from dupq.text.keys import Sites, are_among, distinct, hash_limit, key_hashes, pair_numbers, places_among, without
 
 KEYS = st.integers(-3, 12) | st.integers(0, (1 << 63) - 1)
 
@@ -18,6 +18,30 @@ def test_keys_are_found_where_a_dictionary_finds_them(found: set[int], wanted: n
     for key, place, is_there in zip(wanted.ravel().tolist(), places.ravel(), are_there.ravel(), strict=True):
         assert is_there == (key in expected)
         assert not is_there or place == expected[key]
+
+
+@given(st.lists(KEYS), st.lists(KEYS))
+def test_keys_are_each_there_once_and_without_others_as_of_sets(found: list[int], others: list[int]) -> None:
+    keys = distinct(np.array(found, np.int64))
+    assert keys.tolist() == sorted(set(found))
+    assert distinct(np.array([found, found], np.int64)).tolist() == keys.tolist()
+    assert without(keys, np.array(others, np.int64)).tolist() == sorted(set(found) - set(others))
+    assert are_among(keys, np.array(others, np.int64)).tolist() == [other in found for other in others]
+
+
+@given(st.lists(st.tuples(KEYS, KEYS), min_size=1))
+def test_numbers_of_pairs_are_in_their_order(pairs: list[tuple[int, int]]) -> None:
+    keys = distinct(np.array(pairs, np.int64))
+    numbers = pair_numbers(keys, np.array(pairs, np.int64)).tolist()
+    assert [pair for _, pair in sorted(zip(numbers, pairs, strict=True))] == sorted(pairs)
+    assert len(set(numbers)) == len(set(pairs))
+
+
+def test_labels_of_many_keys_are_those_of_each() -> None:
+    sites = Sites(["b.example.com", "a.example.com"])
+    keys = np.concatenate([sites.pack(site, np.array([0, 7, 1 << 40]), "") for site in sites.names])
+    assert sites.labels(keys).to_pylist() == [sites.label(key) for key in keys.tolist()]
+    assert sites.labels(keys[:0]).to_pylist() == []
 
 
 @given(st.lists(KEYS | st.integers(-(1 << 63), -1)))

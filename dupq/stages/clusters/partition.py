@@ -26,7 +26,7 @@ from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
 from dupq.neighbours.measure import Measure
 from dupq.runs.embeddings import embeddings_of
-from dupq.runs.keys import pairs_in
+from dupq.runs.keys import pairs_in, read_around
 from dupq.runs.layout import PartitionFiles
 from dupq.settings.dedup import ClusterSettings
 from dupq.shards import Shard
@@ -124,7 +124,7 @@ def _inside_of_part(files: PartitionFiles, groups: int, part: int) -> Counts:
 
 def _wanted(files: PartitionFiles, keys: np.ndarray, groups: int) -> list[np.ndarray]:
     """For each group the rows of `keys` that are in it, and in a component of three and more that is scored."""
-    nodes = storage.read_table(files.nodes, NODES)
+    nodes = read_around(files.nodes, NODES, keys)
     rows, known = places_among(nodes["key"].to_numpy(), keys)
     known[known] = nodes["is_scored"].to_numpy()[rows[known]]
     mine = np.where(known, nodes["group"].to_numpy()[rows] if len(nodes) else -1, -1)

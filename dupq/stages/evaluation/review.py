@@ -2,6 +2,7 @@
 
 count   a task a file   how many pairs there are of each probability, joined and not
 draw    a task a file   the pairs that belong to the sample
+titles  a task a shard  the titles of their questions
 write   here            review.parquet with the strata, and review.tsv to be filled in
 """
 
@@ -17,11 +18,12 @@ from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
 from dupq.runs.layout import ReviewFiles
 from dupq.shards import Shard, read_shard
-from dupq.tables import PAIRS, QUESTIONS, REVIEW, REVIEW_COUNTS
-from dupq.text.keys import Sites
+from dupq.tables import PAIRS, QUESTIONS, REVIEW, REVIEW_COUNTS, TEXTS
+from dupq.text.keys import Sites, are_among, distinct
 
 _COLUMNS = ["site_left", "question_id_left", "site_right", "question_id_right", "source", "probability", "joined"]
 _SEED = 1
+_TITLES = pa.schema([TEXTS.field("key"), TEXTS.field("title")])
 
 
 def make_review(files: ReviewFiles, shards: list[Shard], sites: Sites, size: int, run_id: str) -> Report:
@@ -40,7 +42,8 @@ def make_review(files: ReviewFiles, shards: list[Shard], sites: Sites, size: int
     rows = review.merge([read_rows(storage.join(files.folder, "drawn", name)) for name in names])
     _write_rows(files.output, rows)
     if not storage.exists(files.sheet):
-        storage.write_bytes(files.sheet, _sheet(rows, shards, sites, run_id).encode())
+        run_tasks("review", _titles_of_shard, [(files, sites.names, shard) for shard in shards])
+        storage.write_bytes(files.sheet, _sheet(rows, _titles(files, shards), sites, run_id).encode())
     report.rows_out = len(rows.left)
     return report
 
@@ -88,8 +91,7 @@ def _write_rows(uri: str, rows: review.Rows) -> None:
     storage.write_table(uri, pa.table([pa.array(column) for column in rows], schema=REVIEW), REVIEW)
 
 
-def _sheet(rows: review.Rows, shards: list[Shard], sites: Sites, run_id: str) -> str:
-    titles = _titles(np.unique(np.concatenate([rows.left, rows.right])), shards, sites)
+def _sheet(rows: review.Rows, titles: dict[int, str], sites: Sites, run_id: str) -> str:
     ends = [sites.unpack(side) for side in (rows.left, rows.right)]
     asked = [
         Verdict(*row, "") for row in zip(ends[0][0], ends[0][1].tolist(), ends[1][0], ends[1][1].tolist(), strict=True)
@@ -104,14 +106,24 @@ def _sheet(rows: review.Rows, shards: list[Shard], sites: Sites, run_id: str) ->
     return format_verdicts([asked[place] for place in order], shuffled)
 
 
-def _titles(keys: np.ndarray, shards: list[Shard], sites: Sites) -> dict[int, str]:
-    found: dict[int, str] = {}
-    for shard in shards:
-        ids = read_shard(shard, QUESTIONS, ["question_id", "title"])
-        mine = sites.pack(shard.site, ids["question_id"].to_numpy(), shard.uri)
-        rows = np.flatnonzero(np.isin(mine, keys))
-        found |= dict(zip(mine[rows].tolist(), ids["title"].take(pa.array(rows)).to_pylist(), strict=True))
-    return found
+def _titles_of_shard(files: ReviewFiles, site_names: list[str], shard: Shard) -> Counts:
+    output = files.titles(shard.file)
+
+    def make() -> Counts:
+        rows = read_rows(files.output)
+        wanted = distinct(np.concatenate([rows.left, rows.right]))
+        table = read_shard(shard, QUESTIONS, ["question_id", "title"])
+        keys = Sites(site_names).pack(shard.site, table["question_id"].to_numpy(), shard.uri)
+        found = pa.table([pa.array(keys), table["title"]], schema=_TITLES).filter(pa.array(are_among(wanted, keys)))
+        storage.write_table(output, found, _TITLES)
+        return {}
+
+    return skip_or(output, make)
+
+
+def _titles(files: ReviewFiles, shards: list[Shard]) -> dict[int, str]:
+    tables = [storage.read_table(files.titles(shard.file), _TITLES) for shard in shards]
+    return {key: title for table in tables for key, title in zip(*(c.to_pylist() for c in table.columns), strict=True)}
 
 
 def estimated(uri: str, runs: str, sites: Sites) -> dict[str, object] | None:
