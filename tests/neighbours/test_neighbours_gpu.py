@@ -310,6 +310,8 @@ def compiled(kernel: Any, types: dict[str, str], tiles: Tiles, numbers: dict[str
     types = types | dict.fromkeys(("row_bounds", "column_bounds", "found_values"), "*fp32")
     types |= {"count": "*i64", "found_rows": "*i32", "found_columns": "*i32"}
     types |= dict.fromkeys(("m", "n", "diagonal", "room"), "i32")
+    if "steps" not in numbers:
+        types["steps"] = "i32"
     numbers = numbers | dict(zip(("height", "width", "depth", "group"), tiles, strict=False))
     source = triton.compiler.ASTSource(
         kernel,
@@ -344,7 +346,7 @@ def test_the_kernel_of_distances_compiles_too(
 ) -> None:
     pytest.importorskip("triton")
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    numbers = {"steps": 300, "is_manhattan": is_manhattan}
+    numbers = {"is_manhattan": is_manhattan}
     types = {"left": "*fp32", "right": "*fp32", "left_width": "i32", "right_width": "i32"}
     made = compiled(kernels._find_distances, types, kernels._DISTANCE_TILES, numbers, chip)
     assert made.metadata.shared <= 48 << 10

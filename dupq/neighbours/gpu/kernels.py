@@ -153,12 +153,12 @@ if triton is not None:
             *(top, start, m, n, diagonal, room, height, width),
         )
 
-    @triton.jit(do_not_specialize=_NUMBERS)  # type: ignore[untyped-decorator]
+    @triton.jit(do_not_specialize=[*_NUMBERS, "steps"])  # type: ignore[untyped-decorator]
     def _find_distances(
         left: tl.tensor, right: tl.tensor, row_bounds: tl.tensor, column_bounds: tl.tensor,
         count: tl.tensor, found_rows: tl.tensor, found_columns: tl.tensor, found_values: tl.tensor,
         m: tl.tensor, n: tl.tensor, diagonal: tl.tensor, room: tl.tensor,
-        left_width: tl.tensor, right_width: tl.tensor, steps: tl.constexpr, is_manhattan: tl.constexpr,
+        left_width: tl.tensor, right_width: tl.tensor, steps: tl.tensor, is_manhattan: tl.constexpr,
         height: tl.constexpr, width: tl.constexpr, depth: tl.constexpr, group: tl.constexpr,
     ) -> None:  # fmt: skip
         """The same for minus the distances of vectors: columns of `left` (steps, left_width), and of `right`."""
