@@ -88,10 +88,10 @@ def is_right(
     find: Find, shape: tuple[int, int, int], diagonal: int, kind: torch.dtype, device: str, by: int = COSINE
 ) -> bool:
     """Whether exactly the scores at or above their bounds are found, but for those that rounding may move over them."""
-    left, right, of_rows, of_columns = made(shape, kind, by)
+    (left, right, of_rows, of_columns), scores = with_scores(shape, kind, by)
     there = find(*(part.to(device) for part in (left, right, of_rows, of_columns)), diagonal, by)
     found_rows, found_columns, values = (column.cpu().numpy() for column in there)
-    scores, close = slow_scores(left, right, by), _CLOSE if by == COSINE else _CLOSE_DISTANCE
+    close = _CLOSE if by == COSINE else _CLOSE_DISTANCE
     rows, columns = np.indices(scores.shape, sparse=True)
     bounds = np.minimum(of_rows.numpy()[:, None], of_columns.numpy()[None, :])
     times = np.zeros(scores.shape, np.int64)
@@ -105,12 +105,13 @@ def is_right(
     )
 
 
-@functools.lru_cache(maxsize=1)
-def slow_scores(left: torch.Tensor, right: torch.Tensor, by: int) -> np.ndarray:
-    """All scores, in float64 on the CPU."""
-    if by == COSINE:
-        return (left.double() @ right.double().T).numpy()
-    return -torch.cdist(left.double(), right.double(), 1.0 if by == MANHATTAN else 2.0).numpy()
+@functools.cache  # as float64 takes the CPU longer than all else
+def with_scores(shape: tuple[int, int, int], kind: torch.dtype, by: int) -> tuple[list[torch.Tensor], np.ndarray]:
+    """What is made, and all scores in float64 on the CPU."""
+    parts = made(shape, kind, by)
+    left, right = (side.double() for side in parts[:2])
+    scores = left @ right.T if by == COSINE else -torch.cdist(left, right, 1.0 if by == MANHATTAN else 2.0)
+    return parts, scores.numpy()
 
 
 def are_bounds_right(shape: tuple[int, int, int], device: str) -> bool:
