@@ -11,13 +11,10 @@ import numpy as np
 from scipy import sparse
 
 from dupq.neighbours.exact import COSINE, Rule, Side
-from dupq.neighbours.nearest import Nearest, empty_nearest, merge_rows
-from dupq.neighbours.tiles import Block, Search, search_tile
 
 _LENGTH = 2048.0  # of the longest vectors, once scaled: their squares are 2^22, and rounding adds little
 _ROUNDS = 10  # of k-means, which ends earlier if nothing moves
 _ROWS = 1_024  # questions that are compared with all centroids at once
-_QUERIES = 8_192  # questions that are searched for in a list at once
 _MOST_LISTS = 1 << 20
 
 
@@ -26,17 +23,6 @@ class Centroids(NamedTuple):
 
     points: np.ndarray
     longest: float
-
-
-class Listed(NamedTuple):
-    """Questions and the lists that each probes (int32, (n, probes)), nearest first; a question is in its first list."""
-
-    block: Block
-    lists: np.ndarray
-
-    def take(self, rows: np.ndarray) -> "Listed":
-        """Some of the questions, by their row numbers in ascending order."""
-        return Listed(_taken(self.block, rows), self.lists[rows])
 
 
 def unit_hashes(keys: np.ndarray) -> np.ndarray:
@@ -114,39 +100,3 @@ def nearest_lists(side: Side, middle: Centroids, probes: int) -> np.ndarray:
         by_order = np.argsort(np.take_along_axis(order, chosen, axis=1), axis=1)
         result[rows] = np.take_along_axis(chosen, by_order, axis=1)
     return result
-
-
-def search_lists(queries: Listed, members: Listed, span: tuple[int, int], search: Search) -> tuple[np.ndarray, Nearest]:
-    """Search for questions in those of the lists span[0] to span[1] - 1 that they probe; `members` are all in these.
-
-    Returns the rows of the questions that probe them, and the nearest of these, with exact scores and in exact order.
-    """
-    nearest = empty_nearest(len(queries.block.keys), search.k)
-    is_inside = (queries.lists >= span[0]) & (queries.lists < span[1])
-    rows = np.nonzero(is_inside)[0]
-    by_list = (_places_by_list(lists, span) for lists in (queries.lists[is_inside], members.lists[:, 0]))
-    for places, of_list in zip(*by_list, strict=True):
-        theirs, mine = members.take(of_list), rows[places]
-        for start in range(0, len(mine), _QUERIES):
-            part = mine[start : start + _QUERIES]
-            of_some, _, _ = search_tile(queries.take(part).block, theirs.block, search, both=False)
-            merge_rows(nearest, part, of_some)
-    inside = np.unique(rows)
-    return inside, Nearest(*(column[inside] for column in nearest))
-
-
-def _places_by_list(lists: np.ndarray, span: tuple[int, int]) -> list[np.ndarray]:
-    """The rows of `lists` that name each list of a span, in ascending order."""
-    order = np.argsort(lists, kind="stable")
-    bounds = np.searchsorted(lists[order], np.arange(span[0], span[1] + 1))
-    return np.split(order, bounds)[1:-1]
-
-
-def _taken(block: Block, rows: np.ndarray) -> Block:
-    """Some of a block's questions, in ascending order."""
-    side = block.side
-    counts = np.diff(side.starts)[rows]
-    starts = np.concatenate([[0], np.cumsum(counts)])
-    words = np.repeat(side.starts[rows] - starts[:-1], counts) + np.arange(starts[-1])
-    bags = starts, side.words[words], side.weights[words], side.bag_squares[rows]
-    return Block(block.keys[rows], Side(side.vectors[rows], side.squares[rows], *bags))

@@ -27,6 +27,7 @@ from dupq.neighbours.lexical import (
     Lexical,
     lexical_parts,
 )
+from dupq.neighbours.postings import Bags, bags_of, rest_between
 from dupq.neighbours.scan import GROUP, NO_REST, Rest
 
 _FLOAT32_ERROR = 2.0**-24
@@ -36,19 +37,22 @@ _TINY = 1e-30
 _SLACK = 1e-4
 
 
+Part = slice | np.ndarray  # some of a side's questions: a range, or row numbers in ascending order
+
+
 class Quick(Protocol):
     """Quick scores of the questions of two sides."""
 
     margin: float  # the largest difference of a quick score from the exact one
 
-    def scores(self, rows: slice, columns: slice, width: int) -> np.ndarray:
+    def scores(self, rows: Part, columns: Part, width: int) -> np.ndarray:
         """The scores of a block: uint16, the bits of bfloat16 numbers, or float32; (rows, width).
 
         Columns beyond those of `columns` pad the last group with -inf. The next call overwrites the result.
         """
         ...
 
-    def rest(self, rows: slice, columns: slice) -> Rest:
+    def rest(self, rows: Part, columns: Part) -> Rest:
         """What `scan` adds to them."""
         ...
 
@@ -88,9 +92,9 @@ class Products:
         result = _BFLOAT16_ERROR if kind == torch.bfloat16 else _FLOAT32_ERROR
         self.margin = margin(self._left, self._right, _FLOAT32_ERROR, result) + self._lists.margin
 
-    def scores(self, rows: slice, columns: slice, width: int) -> np.ndarray:
+    def scores(self, rows: Part, columns: Part, width: int) -> np.ndarray:
         """See Quick."""
-        left, right = self._left.rows[rows], self._right.rows[columns]
+        left, right = _chosen(self._left.rows, rows), _chosen(self._right.rows, columns)
         if self._signs is not None:
             left = left * self._signs
         if self._buffer.numel() < len(left) * width:
@@ -100,7 +104,7 @@ class Products:
         scores[:, len(right) :] = -torch.inf
         return scores.view(torch.uint16).numpy() if scores.dtype == torch.bfloat16 else scores.numpy()
 
-    def rest(self, rows: slice, columns: slice) -> Rest:
+    def rest(self, rows: Part, columns: Part) -> Rest:
         """See Quick."""
         return self._lists.between(rows, columns)
 
@@ -119,7 +123,7 @@ class Distances:
         off = off if rule.is_distance else abs(rule.dense) * (off + 8 * _FLOAT32_ERROR)
         self.margin = 2.0 * off + self._lists.margin + _TINY
 
-    def scores(self, rows: slice, columns: slice, width: int) -> np.ndarray:
+    def scores(self, rows: Part, columns: Part, width: int) -> np.ndarray:
         """See Quick."""
         left, right = (np.ascontiguousarray(part) for part in (self._left[:, rows], self._right[:, columns]))
         scores = np.full((left.shape[1], width), np.inf, np.float32)
@@ -130,7 +134,7 @@ class Distances:
             inside[:] = np.float32(self._rule.dense) * np.exp(inside)
         return scores
 
-    def rest(self, rows: slice, columns: slice) -> Rest:
+    def rest(self, rows: Part, columns: Part) -> Rest:
         """See Quick."""
         return self._lists.between(rows, columns)
 
@@ -147,13 +151,17 @@ class Lists:
         self._left, self._right = sparse.csr_array(left.rest), sparse.csr_array(right.rest)
         self._sign = -1.0 if rule.lexical < 0 else 1.0
         self._postings: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
+        self._bags: tuple[Bags, Bags] | None = None
+        self._numbers = np.zeros(self._left.shape[1], np.int32)
         longest = int(np.diff(self._left.indptr).max(initial=0))
         self.margin = (longest + 8) * _FLOAT32_ERROR * 2.0 * (abs(rule.lexical) + abs(rule.dense))
 
-    def between(self, rows: slice, columns: slice) -> Rest:
-        """The lists of a block; the right side's are kept, as every block of rows needs them."""
+    def between(self, rows: Part, columns: Part) -> Rest:
+        """The lists of a block; those of a range of columns are kept, as every block of rows needs them."""
         if self._left is None or self._right is None:
             return NO_REST
+        if isinstance(rows, np.ndarray) or isinstance(columns, np.ndarray):
+            return self._between_some(np.r_[rows], np.r_[columns])
         if columns.start not in self._postings:
             right = self._right[columns].tocsc()
             self._postings[columns.start] = (
@@ -166,6 +174,11 @@ class Lists:
         words = self._left.indices[mine].astype(np.int32)
         weights = (self._sign * self._left.data[mine]).astype(np.float32)
         return Rest(starts - starts[0], words, weights, *self._postings[columns.start])
+
+    def _between_some(self, rows: np.ndarray, columns: np.ndarray) -> Rest:
+        if self._bags is None:
+            self._bags = bags_of(self._left, self._sign), bags_of(self._right)
+        return rest_between(*self._bags, rows, columns, self._numbers)
 
 
 def margin(left: Matrix, right: Matrix, summed: float, result: float) -> float:
@@ -196,6 +209,10 @@ def matrix(side: Side, bags: Lexical | None, rule: Rule, kind: torch.dtype) -> M
     # `near` itself is within three roundings of the exact row, and norms are taken in float32
     length *= 1.0 + _SLACK
     return Matrix(rows, error * (1.0 + _SLACK) + 4.0 * _FLOAT32_ERROR * length, length)
+
+
+def _chosen(rows: torch.Tensor, part: Part) -> torch.Tensor:
+    return rows.index_select(0, torch.from_numpy(part)) if isinstance(part, np.ndarray) else rows[part]
 
 
 def _lexical(left: Side, right: Side, rule: Rule, least_share: float) -> tuple[Lexical | None, Lexical | None]:

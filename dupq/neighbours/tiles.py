@@ -15,7 +15,7 @@ from dupq.devices import CPU
 from dupq.neighbours.bounds import Finder, finder
 from dupq.neighbours.candidates import Candidates, finish, no_candidates, push
 from dupq.neighbours.embeddings import Embeddings
-from dupq.neighbours.exact import Rule, Side, exact_scores, rule_of, side_of
+from dupq.neighbours.exact import Rule, Side, exact_scores, rule_of, scoring, side_of
 from dupq.neighbours.measure import Measure
 from dupq.neighbours.nearest import Nearest
 
@@ -91,6 +91,7 @@ class _Tile:
     def __init__(self, left: Block, right: Block, search: Search, both: bool, known: Known) -> None:
         self._left, self._right, self._search = left, right, search
         self._rule: Rule = rule_of(search.measure)
+        self._scorings = scoring(left.side, right.side, self._rule), scoring(right.side, left.side, self._rule)
         self._is_diagonal = left is right
         self._lowest = self._rule.lowest_score(float(np.float32(search.threshold)))
         self._of_left = no_candidates(len(left.keys), search.k)
@@ -123,14 +124,14 @@ class _Tile:
         """What was found."""
         k, left, right = self._search.k, self._left, self._right
         if k:
-            finish(self._of_left, k, self._margin, left.side, right.side, self._rule)
+            finish(self._of_left, k, self._margin, self._scorings[0])
             if self._serves_right and not self._is_diagonal:
-                finish(self._of_right, k, self._margin, right.side, left.side, self._rule)
+                finish(self._of_right, k, self._margin, self._scorings[1])
         above = (self._above[0] + self._above[1],) * 2 if self._is_diagonal else self._above
         pairs = Pairs(*(np.concatenate(column) for column in zip(NO_PAIRS, *self._pairs, strict=True)))
         return (
-            _nearest(self._of_left, k, right.keys, above[0]),
-            _nearest(self._of_right, k, left.keys, above[1]),
+            as_nearest(self._of_left, k, right.keys, above[0]),
+            as_nearest(self._of_right, k, left.keys, above[1]),
             pairs,
         )
 
@@ -165,19 +166,18 @@ class _Tile:
 
     def _bounds(self, best: Candidates, part: slice) -> np.ndarray:
         """The bounds of candidates, rounded down to float32."""
-        bounds = np.minimum(best.bounds[part], self._lowest - self._margin)
-        return np.nextafter(np.maximum(bounds, _LOWEST).astype(np.float32), np.float32(-np.inf))
+        return rounded_down(np.minimum(best.bounds[part], self._lowest - self._margin))
 
     def _take(self, rows: np.ndarray, columns: np.ndarray, values: np.ndarray) -> None:
         left, right = self._left, self._right
         if not self._is_diagonal:
             others = left.keys[rows] != right.keys[columns]
             rows, columns, values = rows[others], columns[others], values[others]
-        k, margin, rule = self._search.k, self._margin, self._rule
+        k, margin = self._search.k, self._margin
         if k:
-            push(self._of_left, rows, columns, values, k, margin, left.side, right.side, rule)
+            push(self._of_left, rows, columns, values, k, margin, self._scorings[0])
             if self._serves_right:
-                push(self._of_right, columns, rows, values, k, margin, right.side, left.side, rule)
+                push(self._of_right, columns, rows, values, k, margin, self._scorings[1])
         near = values >= self._lowest - margin
         if near.any():
             self._count(rows[near], columns[near])
@@ -196,7 +196,13 @@ class _Tile:
             self._kept += len(rows)
 
 
-def _nearest(best: Candidates, k: int, keys: np.ndarray, above: np.ndarray) -> Nearest:
+def rounded_down(bounds: np.ndarray) -> np.ndarray:
+    """Bounds as a finder takes them (float32), no higher than they are."""
+    return np.nextafter(np.maximum(bounds, _LOWEST).astype(np.float32), np.float32(-np.inf))
+
+
+def as_nearest(best: Candidates, k: int, keys: np.ndarray, above: np.ndarray) -> Nearest:
+    """The k best candidates of each row, once finished; `keys` are those of the other side's rows."""
     inside = np.arange(best.values.shape[1] if k else 0)[:k] < best.sizes[:, None]
     others = np.full((len(best.sizes), k), -1)
     scores = np.full((len(best.sizes), k), -np.inf)

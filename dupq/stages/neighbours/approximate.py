@@ -1,7 +1,8 @@
 """embeddings → neighbours, approximately: a question is compared only with those in its nearest inverted lists (IVF).
 
-    sample      a task a block    some of its questions: for the centroids, and to measure the recall (recall.py)
+    sample      a task a block    some of its questions: for the centroids, and for the recall
     centroids   a task a group    one per list, for blocks that are compared with each other: all, or those of a site
+    probes      see recall.py     how many lists a question probes
     lists       a task a block    the lists that its questions are in and probe, and the members of each list
     tiles       a task a tile     a block's questions against some consecutive lists
     nearest     a task a block    its tiles merged, in the tables that the exact search writes
@@ -11,7 +12,6 @@ Scores are exact, and so is the order of the neighbours found; only lists that a
 question's neighbours are what its own search found.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -22,24 +22,23 @@ from dupq import storage, tables
 from dupq.execution import exchange
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
-from dupq.neighbours.embeddings import Embeddings, gathered
+from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.nearest import empty_nearest
-from dupq.runs.embeddings import embeddings_of, embeddings_table, read_embeddings, write_embeddings
+from dupq.runs.embeddings import embeddings_of, embeddings_table, write_embeddings
 from dupq.runs.layout import NeighbourFiles
 from dupq.shards import Shard
 from dupq.stages.neighbours.blocks import block_name, forget_blocks, read_block, ready_block
+from dupq.stages.neighbours.centres import group_name, make_centroids, read_centroids, share_for_centroids
 from dupq.stages.neighbours.exact import device_of_tile, finish, gpus_of_tiles, planned
 from dupq.stages.neighbours.plan import Plan
-from dupq.stages.neighbours.recall import group_name, measure_recall
+from dupq.stages.neighbours.recall import choose_probes, is_sampled, measure_recall, probes_of
 from dupq.stages.neighbours.tables import SearchRequest, nearest_table, read_nearest, write_lists
 from dupq.tables import NEAREST
 from dupq.text.keys import Sites
 
 if TYPE_CHECKING:
-    from dupq.neighbours.ivf import Centroids, Listed
+    from dupq.neighbours.listed import Listed
 
-# questions that the centroids are made from; more than the second number only where there are more lists
-_SAMPLE_A_LIST, _MOST_SAMPLED = 64, 1 << 18
 _members: dict[tuple[str, str], "Listed"] = {}  # those that this worker used last, by run and name
 
 
@@ -48,7 +47,8 @@ def find_approximately(files: NeighbourFiles, shards: Sequence[Shard], request: 
     plan = planned(files, shards, request)
     of_blocks = [(files, request, plan, group, number) for group in plan.groups for number in group]
     report = run_tasks("sample", _sample, of_blocks)
-    report.add(run_tasks("centroids", _centroids, [(files, request, plan, group) for group in plan.groups]))
+    report.add(run_tasks("centroids", make_centroids, [(files, request, plan, group) for group in plan.groups]))
+    choose_probes(files, request, plan)
     report.add(run_tasks("lists", _lists, of_blocks))
     tiles = [
         (files, request, plan, group, number, place)
@@ -63,12 +63,8 @@ def find_approximately(files: NeighbourFiles, shards: Sequence[Shard], request: 
     return report
 
 
-def _lists_wanted(plan: Plan, request: SearchRequest, group: Sequence[int]) -> int:
-    return request.settings.ivf_lists or max(1, round(math.sqrt(sum(map(plan.rows, group)))))
-
-
 def _sample(files: NeighbourFiles, request: SearchRequest, plan: Plan, group: list[int], number: int) -> Counts:
-    """Two samples by a hash of the key: its lowest values for the centroids, its highest to measure the recall."""
+    """Two samples by a hash of the key: its lowest values for the centroids, its highest for the recall."""
     name = block_name(number)
     output = files.step("measured", name)
 
@@ -76,12 +72,9 @@ def _sample(files: NeighbourFiles, request: SearchRequest, plan: Plan, group: li
         from dupq.neighbours.ivf import unit_hashes
 
         block = _without_empty(read_block(files, request, plan, name))
-        lists = _lists_wanted(plan, request, group)
-        places = unit_hashes(block.keys)
-        is_low = places < max(lists, min(_MOST_SAMPLED, _SAMPLE_A_LIST * lists)) / sum(map(plan.rows, group))
-        is_high = places >= 1 - request.settings.ivf_sample / plan.questions
+        is_low = unit_hashes(block.keys) < share_for_centroids(plan, request, group)
         write_embeddings(files.step("sample", name), block.take(is_low), Sites(request.sites))
-        write_embeddings(output, block.take(is_high), Sites(request.sites))
+        write_embeddings(output, block.take(is_sampled(block, request, plan)), Sites(request.sites))
         return {}
 
     return skip_or(output, make)
@@ -89,37 +82,6 @@ def _sample(files: NeighbourFiles, request: SearchRequest, plan: Plan, group: li
 
 def _without_empty(block: Embeddings) -> Embeddings:
     return block.take(~block.is_empty)
-
-
-def _centroids(files: NeighbourFiles, request: SearchRequest, plan: Plan, group: list[int]) -> Counts:
-    """Memory: see ivf.centroids, for 262,144 questions (or as many as lists), and 6 bytes a dimension of these."""
-    output = files.step("centres", group_name(group))
-
-    def make() -> Counts:
-        from dupq.neighbours.exact import rule_of, side_of
-        from dupq.neighbours.ivf import centroids, unit_hashes
-
-        uris = [files.step("sample", block_name(number)) for number in group]
-        sample = gathered([read_embeddings(uri, Sites(request.sites))._replace(words=None) for uri in uris])
-        sample = sample.take(np.argsort(unit_hashes(sample.keys), kind="stable"))
-        rule = rule_of(request.measure)
-        made = centroids(side_of(sample, rule), rule, _lists_wanted(plan, request, group))
-        dimensions = made.points.shape[1]
-        points = pa.FixedSizeListArray.from_arrays(pa.array(made.points.ravel()), dimensions)
-        schema = tables.centroids(dimensions)
-        table = pa.table([points, pa.array(np.full(len(points), made.longest))], schema=schema)
-        storage.write_table(output, table, schema)
-        return {}
-
-    return skip_or(output, make)
-
-
-def _read_centroids(files: NeighbourFiles, group: list[int]) -> "Centroids":
-    from dupq.neighbours.ivf import Centroids
-
-    table = storage.read_table(files.step("centres", group_name(group))).combine_chunks()
-    points = table["centre"].combine_chunks()
-    return Centroids(points.flatten().to_numpy().reshape(len(points), -1), table["longest"][0].as_py())
 
 
 def _spans(files: NeighbourFiles, group: list[int]) -> list[tuple[int, int]]:
@@ -139,7 +101,7 @@ def _lists(files: NeighbourFiles, request: SearchRequest, plan: Plan, group: lis
 
         block = _without_empty(read_block(files, request, plan, name))
         side = side_of(block, rule_of(request.measure))
-        lists = nearest_lists(side, _read_centroids(files, group), request.settings.ivf_probes)
+        lists = nearest_lists(side, read_centroids(files, group), probes_of(files, group))
         schema = tables.listed(lists.shape[1])
         columns = [pa.array(block.keys), _list_column(lists)]
         storage.write_table(files.step("lists", name), pa.table(columns, schema=schema), schema)
@@ -173,8 +135,8 @@ def _lists_in(table: pa.Table) -> np.ndarray:
 
 
 def _ready_members(files: NeighbourFiles, request: SearchRequest, group: list[int], place: int) -> "Listed":
-    """The members (ivf.Listed) of a span of a group's lists. Those used last are kept."""
-    from dupq.neighbours.ivf import Listed
+    """The members (listed.Listed) of a span of a group's lists. Those used last are kept."""
+    from dupq.neighbours.listed import Listed
     from dupq.neighbours.tiles import block
 
     key = files.run, _span_name(group, place)
@@ -200,7 +162,7 @@ def _search_tile(
     def make() -> Counts:
         import torch
 
-        from dupq.neighbours.ivf import Listed, search_lists
+        from dupq.neighbours.listed import Listed, search_lists
         from dupq.neighbours.tiles import Search
 
         torch.set_num_threads(1)
