@@ -5,6 +5,8 @@ in integers: vectors are scaled and rounded so that no sum of products reaches 2
 exactly. The lists therefore depend on the questions alone: not on blocks, threads, order or machine.
 """
 
+import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -19,10 +21,14 @@ _MOST_LISTS = 1 << 20
 
 
 class Centroids(NamedTuple):
-    """The centroid of each list (float32, (lists, d), integers), and what vectors are scaled by (see `points`)."""
+    """The centroid of each list (float32, (lists, d), integers), and what vectors are scaled by (see `points`).
+
+    Lists near each other have numbers near each other; `sizes` (int64) is how many of the sample are in each.
+    """
 
     points: np.ndarray
     longest: float
+    sizes: np.ndarray
 
 
 def unit_hashes(keys: np.ndarray) -> np.ndarray:
@@ -55,21 +61,24 @@ def centroids(sample: Side, rule: Rule, lists: int) -> Centroids:
         longest = 2.0 * float(np.median(lengths)) if len(lengths) else 1.0
     made = points(sample, longest)
     if not len(made):
-        return Centroids(np.zeros((1, made.shape[1]), np.float32), longest)
-    return Centroids(_k_means(made, min(lists, len(made), _MOST_LISTS)), longest)
+        return Centroids(np.zeros((1, made.shape[1]), np.float32), longest, np.zeros(1, np.int64))
+    middle = _k_means(made, min(lists, len(made), _MOST_LISTS))
+    regions = _nearest(middle, _k_means(middle, math.isqrt(len(middle))))
+    middle = middle[np.argsort(regions, kind="stable")]
+    return Centroids(middle, longest, np.bincount(_nearest(made, middle), minlength=len(middle)))
 
 
 def _k_means(sample: np.ndarray, lists: int) -> np.ndarray:
     """The mean of the vectors nearest to each centroid, rounded. A centroid that is nearest to none does not move."""
     middle = sample[:lists].copy()
     for _ in range(_ROUNDS):
-        sums, counts = np.zeros(middle.shape), np.zeros(lists, np.int64)
+        nearest = _nearest(sample, middle)
+        ones, ends = np.ones(len(sample), np.float32), np.arange(len(sample) + 1)
+        members = sparse.csr_array((ones, nearest, ends), shape=(len(sample), lists))
+        sums, counts = np.zeros(middle.shape), np.bincount(nearest, minlength=lists)
         for start in range(0, len(sample), _ROWS):
-            piece = sample[start : start + _ROWS]
-            nearest = _closeness(piece, middle).argmax(axis=1)
-            ones, ends = np.ones(len(piece)), np.arange(len(piece) + 1)
-            sums += sparse.csr_array((ones, nearest, ends), shape=(len(piece), lists)).T @ piece.astype(np.float64)
-            counts += np.bincount(nearest, minlength=lists)
+            rows = slice(start, start + _ROWS)
+            sums += members[rows].T @ sample[rows].astype(np.float64)
         moved = np.where(counts[:, None] > 0, np.rint(sums / np.maximum(counts, 1)[:, None]), middle)
         moved = moved.astype(np.float32)
         if np.array_equal(moved, middle):
@@ -78,9 +87,23 @@ def _k_means(sample: np.ndarray, lists: int) -> np.ndarray:
     return middle
 
 
+def _nearest(some: np.ndarray, middle: np.ndarray) -> np.ndarray:
+    """The number (int64, (n,)) of the nearest centroid of each point."""
+    pieces = [_closeness(some[start : start + _ROWS], middle).argmax(axis=1) for start in range(0, len(some), _ROWS)]
+    return np.concatenate(pieces)
+
+
 def _closeness(some: np.ndarray, middle: np.ndarray) -> np.ndarray:
     """Exact numbers (float32, (n, lists)) that are higher the nearer a centroid is: x y - y y / 2."""
     return some @ middle.T - (middle * middle).sum(axis=1) / np.float32(2)
+
+
+def spans(sizes: np.ndarray, count: int) -> list[tuple[int, int]]:
+    """Cut the lists into at most `count` ranges of about as many questions, each of one list at least."""
+    ends = np.cumsum(np.maximum(sizes, 1))
+    inner = np.searchsorted(ends, ends[-1] * np.arange(1, count) / count) + 1
+    cuts = np.unique([0, *inner[inner < len(sizes)], len(sizes)])
+    return list(zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True))
 
 
 def nearest_lists(side: Side, middle: Centroids, probes: int) -> np.ndarray:
@@ -88,15 +111,30 @@ def nearest_lists(side: Side, middle: Centroids, probes: int) -> np.ndarray:
 
     Memory: 12 bytes a centroid for each of 1,024 questions.
     """
-    count = len(middle.points)
-    probes = min(probes, count)
+    probes = min(probes, len(middle.points))
     result = np.empty((len(side.squares), probes), np.int32)
-    for start in range(0, len(result), _ROWS):
-        rows = slice(start, start + _ROWS)
-        piece = points(side._replace(vectors=side.vectors[rows], squares=side.squares[rows]), middle.longest)
-        # a multiple of 1/2, and the list's number to break ties: no two are equal, and float64 holds them exactly
-        order = np.arange(count) - _closeness(piece, middle.points).astype(np.float64) * (2 * _MOST_LISTS)
+    for rows, order in _orders(side, middle):
         chosen = np.argpartition(order, probes - 1, axis=1)[:, :probes]
         by_order = np.argsort(np.take_along_axis(order, chosen, axis=1), axis=1)
         result[rows] = np.take_along_axis(chosen, by_order, axis=1)
     return result
+
+
+def nearer_lists(side: Side, middle: Centroids, lists: np.ndarray) -> np.ndarray:
+    """How many lists (int64, (n,)) come before a given one of each question, in the order of `nearest_lists`."""
+    result = np.empty(len(lists), np.int64)
+    for rows, order in _orders(side, middle):
+        result[rows] = (order < np.take_along_axis(order, lists[rows, None], axis=1)).sum(axis=1)
+    return result
+
+
+def _orders(side: Side, middle: Centroids) -> Iterator[tuple[slice, np.ndarray]]:
+    """Some questions at a time, and numbers (float64, (rows, lists)) that are lower the nearer a centroid is.
+
+    They are multiples of 1/2 and have the list's number to break ties: no two are equal, and float64 holds them.
+    """
+    for start in range(0, len(side.squares), _ROWS):
+        rows = slice(start, start + _ROWS)
+        piece = points(side._replace(vectors=side.vectors[rows], squares=side.squares[rows]), middle.longest)
+        closeness = _closeness(piece, middle.points).astype(np.float64)
+        yield rows, np.arange(len(middle.points)) - closeness * (2 * _MOST_LISTS)

@@ -1,7 +1,7 @@
-"""The search of inverted lists: each question against the members of the lists that it probes, exactly.
+"""The search of inverted lists: the exact search (tiles.py) of the pairs of which one question probes the other's list.
 
-Lists are searched as the tiles of the exact search are: quick scores of a whole list's questions and members in one
-product (products.py), of which only those that may be among the k best are scored exactly, once, at the end.
+A pair serves both of its questions, whichever of the two probes: on real titles that finds with 8 lists a question as
+much as with 32 where it serves only the question that probes.
 """
 
 from collections.abc import Iterator
@@ -9,65 +9,87 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dupq.neighbours.bounds import Finder, finder
-from dupq.neighbours.candidates import finish, no_candidates, push
-from dupq.neighbours.exact import rule_of, scoring, taken
 from dupq.neighbours.nearest import Nearest
-from dupq.neighbours.tiles import Block, Search, as_nearest, rounded_down
+from dupq.neighbours.tiles import Block, Known, Search, Tile, Wanted
 
-_MEMBERS = 256  # that questions without a bound are compared with at once: all of them become candidates
+_MEMBERS = 256  # of a list, that its questions are first compared with: without bounds all of them become candidates
+_MOST = 1 << 30
 
 
 class Listed(NamedTuple):
-    """Questions and the lists that each probes (int32, (n, probes)), nearest first; a question is in its first list."""
+    """The questions of the lists from `first` to `stop` - 1, and those that each probes, its own first (int32)."""
 
     block: Block
-    lists: np.ndarray
+    lists: np.ndarray  # (n, probes)
+    first: int
+    stop: int
 
-    def take(self, rows: np.ndarray) -> "Listed":
-        """Some of the questions, by their row numbers in ascending order."""
-        return Listed(Block(self.block.keys[rows], taken(self.block.side, rows)), self.lists[rows])
+    @property
+    def places(self) -> np.ndarray:
+        """Which of these lists each question is in, counted from `first`."""
+        return self.lists[:, 0] - self.first
+
+    def members(self) -> list[np.ndarray]:
+        """The rows of each list, in ascending order."""
+        order = np.argsort(self.places, kind="stable")
+        return np.split(order, np.searchsorted(self.places[order], np.arange(1, self.stop - self.first)))
+
+    def probed_by(self, other: "Listed") -> np.ndarray:
+        """Which of these lists each of another's questions probes (bool, (lists, n))."""
+        probed = np.zeros((self.stop - self.first, len(other.lists)), bool)
+        rows, columns = np.nonzero((other.lists >= self.first) & (other.lists < self.stop))
+        probed[other.lists[rows, columns] - self.first, rows] = True
+        return probed
 
 
-def search_lists(queries: Listed, members: Listed, span: tuple[int, int], search: Search) -> tuple[np.ndarray, Nearest]:
-    """Search for questions in those of the lists span[0] to span[1] - 1 that they probe; `members` are all in these.
+def search_listed(left: Listed, right: Listed, search: Search, known: Known = (None, None)) -> tuple[Nearest, Nearest]:
+    """The nearest of `left` in `right`, and of `right` in `left`, among the pairs of which one probes the other's list.
 
-    Returns the rows of the questions that probe them, and the nearest of these, with exact scores and in exact order.
-    Memory: as a tile of these questions and the members (tiles.search_tile).
+    If `left is right` both are the same; else they have no list in common. `known`, memory: see tiles.search_tile.
     """
-    inside = np.flatnonzero(((queries.lists >= span[0]) & (queries.lists < span[1])).any(axis=1))
-    asked, k, rule = queries.take(inside), search.k, rule_of(search.measure)
-    mine, theirs = asked.block.side, members.block.side
-    best, margin, pairs = no_candidates(len(inside), k), 0.0, scoring(mine, theirs, rule)
-    if len(inside) and len(members.block.keys):
-        found = finder(mine, theirs, rule, search.device)
-        margin = found.margin
-        for rows, columns in _pieces(asked.lists, members.lists[:, 0], span, found):
-            bounds = rounded_down(best.bounds[rows]), np.full(len(columns), np.inf, np.float32)
-            for places in found.places(rows, columns, bounds, -found.rows - 1):
-                ours, others = rows[places.rows], columns[places.columns]
-                is_other = asked.block.keys[ours] != members.block.keys[others]
-                chosen = ours[is_other], others[is_other], places.values[is_other]
-                push(best, *chosen, k, margin, pairs)
-    finish(best, k, margin, pairs)
-    return inside, as_nearest(best, k, members.block.keys, np.zeros(len(inside), np.int64))
+    tile = Tile(left.block, right.block, search, known=known)
+    by_left, by_right = right.probed_by(left), left.probed_by(right)
+    if by_left.any() or by_right.any():
+        found = tile.begin()
+        for rows, columns, is_wanted, width in _pieces(left, right, by_left, by_right):
+            for column in range(0, len(columns), min(width, found.columns)):
+                some = columns[column : column + min(width, found.columns)]
+                for row in range(0, len(rows), found.rows):
+                    tile.search_some(found, rows[row : row + found.rows], some, is_wanted)
+    of_left, of_right, _ = tile.finish()
+    return of_left, of_right
 
 
 def _pieces(
-    lists: np.ndarray, of_members: np.ndarray, span: tuple[int, int], found: Finder
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Rows of questions that probe a list, and of its members, of every list of a span, in pieces for the finder."""
-    width = min(_MEMBERS, found.columns)
-    probing, places = np.nonzero((lists >= span[0]) & (lists < span[1]))
-    asking = _rows_by_list(probing, lists[probing, places], span)
-    for rows, columns in zip(asking, _rows_by_list(np.arange(len(of_members)), of_members, span), strict=True):
-        for column in range(0, len(columns), width):
-            for row in range(0, len(rows), found.rows):
-                yield rows[row : row + found.rows], columns[column : column + width]
+    left: Listed, right: Listed, by_left: np.ndarray, by_right: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray, Wanted, int]]:
+    """Rows, columns, which of their pairs are searched, and how many columns at once; no pair comes twice."""
+    if left is right:
+        yield from _pieces_of_diagonal(left, by_left)
+        return
+    for members, asking in zip(right.members(), by_left, strict=True):
+        yield np.flatnonzero(asking), members, _all, _MOST
+    places = right.places
+
+    def is_new(rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        return ~by_left[places[columns], rows]
+
+    for members, asking in zip(left.members(), by_right, strict=True):
+        yield members, np.flatnonzero(asking), is_new, _MOST
 
 
-def _rows_by_list(rows: np.ndarray, lists: np.ndarray, span: tuple[int, int]) -> list[np.ndarray]:
-    """The rows of each list of a span, in ascending order; `lists` are theirs."""
-    order = np.argsort(lists, kind="stable")
-    ends = np.searchsorted(lists[order], np.arange(span[0], span[1] + 1))
-    return np.split(rows[order], ends)[1:-1]
+def _pieces_of_diagonal(mine: Listed, probed: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, Wanted, int]]:
+    """First each list with itself, which gives its questions bounds."""
+    places, members = mine.places, mine.members()
+    for rows in members:
+        yield rows, rows, np.less, _MEMBERS
+
+    def is_new(rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        return (rows < columns) | ~probed[places[rows], columns]
+
+    for number, asking in enumerate(probed):
+        yield np.flatnonzero(asking & (places != number)), members[number], is_new, _MOST
+
+
+def _all(rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    return np.ones(len(rows), bool)

@@ -32,6 +32,7 @@ from dupq.neighbours.scan import GROUP, NO_REST, Rest
 
 _FLOAT32_ERROR = 2.0**-24
 _BFLOAT16_ERROR = 2.0**-9
+_ROWS = 128  # row numbers are repeated up to a multiple: each new shape of a product has to be compiled
 _PIECE = 4_096  # rows that are rounded at a time
 _TINY = 1e-30
 _SLACK = 1e-4
@@ -94,14 +95,17 @@ class Products:
 
     def scores(self, rows: Part, columns: Part, width: int) -> np.ndarray:
         """See Quick."""
-        left, right = _chosen(self._left.rows, rows), _chosen(self._right.rows, columns)
+        count = _count(rows)
+        left = _chosen(self._left.rows, rows, -(-count // _ROWS) * _ROWS)
+        right = _chosen(self._right.rows, columns, width)
         if self._signs is not None:
             left = left * self._signs
         if self._buffer.numel() < len(left) * width:
             self._buffer = torch.empty(len(left) * width, dtype=left.dtype)
         scores = self._buffer[: len(left) * width].view(len(left), width)
-        torch.mm(left, right.T, out=scores[:, : len(right)])
-        scores[:, len(right) :] = -torch.inf
+        torch.mm(left, right.T, out=scores[:, : len(right)])  # much slower where these are not all columns
+        scores[:, _count(columns) :] = -torch.inf
+        scores = scores[:count]
         return scores.view(torch.uint16).numpy() if scores.dtype == torch.bfloat16 else scores.numpy()
 
     def rest(self, rows: Part, columns: Part) -> Rest:
@@ -211,8 +215,15 @@ def matrix(side: Side, bags: Lexical | None, rule: Rule, kind: torch.dtype) -> M
     return Matrix(rows, error * (1.0 + _SLACK) + 4.0 * _FLOAT32_ERROR * length, length)
 
 
-def _chosen(rows: torch.Tensor, part: Part) -> torch.Tensor:
-    return rows.index_select(0, torch.from_numpy(part)) if isinstance(part, np.ndarray) else rows[part]
+def _chosen(rows: torch.Tensor, part: Part, count: int = 0) -> torch.Tensor:
+    """Some rows; of row numbers the last is repeated up to `count`."""
+    if isinstance(part, slice):
+        return rows[part]
+    return rows.index_select(0, torch.from_numpy(np.pad(part, (0, max(0, count - len(part))), mode="edge")))
+
+
+def _count(part: Part) -> int:
+    return part.stop - part.start if isinstance(part, slice) else len(part)
 
 
 def _lexical(left: Side, right: Side, rule: Rule, least_share: float) -> tuple[Lexical | None, Lexical | None]:

@@ -56,7 +56,8 @@ def make_centroids(files: NeighbourFiles, request: SearchRequest, plan: Plan, gr
         dimensions = made.points.shape[1]
         points = pa.FixedSizeListArray.from_arrays(pa.array(made.points.ravel()), dimensions)
         schema = tables.centroids(dimensions)
-        table = pa.table([points, pa.array(np.full(len(points), made.longest))], schema=schema)
+        columns = [points, pa.array(np.full(len(points), made.longest)), pa.array(made.sizes)]
+        table = pa.table(columns, schema=schema)
         storage.write_table(output, table, schema)
         return {}
 
@@ -69,4 +70,18 @@ def read_centroids(files: NeighbourFiles, group: Sequence[int]) -> "Centroids":
 
     table = storage.read_table(files.step("centres", group_name(group))).combine_chunks()
     points = table["centre"].combine_chunks()
-    return Centroids(points.flatten().to_numpy().reshape(len(points), -1), table["longest"][0].as_py())
+    flat = points.flatten().to_numpy().reshape(len(points), -1)
+    return Centroids(flat, table["longest"][0].as_py(), table["size"].to_numpy())
+
+
+def read_spans(files: NeighbourFiles, group: Sequence[int]) -> list[tuple[int, int]]:
+    """Ranges of a group's lists, as many as it has blocks, each of about as many questions as a block."""
+    from dupq.neighbours.ivf import spans
+
+    table = storage.read_table(files.step("centres", group_name(group)), columns=["size"])
+    return spans(table["size"].to_numpy(), len(group))
+
+
+def span_name(group: Sequence[int], place: int) -> str:
+    """The name of a range of a group's lists, as blocks have one."""
+    return f"{group_name(group)}-{place:05d}"

@@ -1,8 +1,10 @@
 """The recall of an approximate search: the share of exact neighbours that it finds, asked for and measured in each run.
 
-    exact     a task a block    the sampled questions against all of the block, and the lists of these neighbours
-    probes    a task a group    how many lists a question probes, so that half of the sample finds the share asked for
-    recall    a task a group    the exact lists of the other half, compared with those found
+    exact     a task a block    the sampled questions against all of the block
+    merged    a task a group    their exact neighbours
+    ranks     a task a block    how many lists a question would have to probe to find each of those in the block
+    probes    a task a group    how many it probes, so that half of the sample finds the share asked for
+    recall    a task a group    the exact neighbours of the other half, compared with those found
 
 The sample is the questions with the highest hashes of their keys, so it does not depend on the machines.
 """
@@ -15,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import TypedDict
 
-from dupq import storage, tables
+from dupq import storage
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
 from dupq.json_files import read_as
@@ -24,10 +26,10 @@ from dupq.neighbours.nearest import Nearest, merge
 from dupq.runs.embeddings import read_embeddings
 from dupq.runs.layout import NeighbourFiles
 from dupq.stages.neighbours.blocks import block_name, forget_blocks, ready_block
-from dupq.stages.neighbours.centres import group_name, read_centroids
+from dupq.stages.neighbours.centres import group_name, read_centroids, read_spans, span_name
 from dupq.stages.neighbours.plan import Plan
 from dupq.stages.neighbours.tables import SearchRequest, nearest_table, read_nearest
-from dupq.tables import NEAREST
+from dupq.tables import NEAREST, RANKS
 from dupq.text.keys import Sites
 
 if TYPE_CHECKING:
@@ -56,9 +58,13 @@ def is_sampled(block: Embeddings, request: SearchRequest, plan: Plan) -> np.ndar
 
 def choose_probes(files: NeighbourFiles, request: SearchRequest, plan: Plan) -> None:
     """Find the exact neighbours of the sample, and how many lists each group's questions probe."""
-    calls = [(files, request, plan, group, number) for group in plan.groups for number in group]
-    run_tasks("exact neighbours of a sample", _exact_in_block, calls)
-    run_tasks("probes", _choose_probes, [(files, request, plan, group) for group in plan.groups])
+    of_groups = [(files, request, plan, group) for group in plan.groups]
+    of_blocks = [(*call, number) for call in of_groups for number in call[-1]]
+    run_tasks("exact neighbours of a sample", _exact_in_block, of_blocks)
+    run_tasks("exact neighbours of a sample", _merge, of_groups)
+    if not request.settings.ivf_probes:
+        run_tasks("ranks", _ranks_in_block, of_blocks)
+    run_tasks("probes", _choose_probes, of_groups)
     largest = max(plan.groups, key=lambda group: sum(map(plan.rows, group)), default=None)
     if largest is not None:
         _say(_read_probes(files, largest))
@@ -99,19 +105,11 @@ def _exact_in_block(files: NeighbourFiles, request: SearchRequest, plan: Plan, g
     def make() -> Counts:
         import torch
 
-        from dupq.neighbours.exact import taken
-        from dupq.neighbours.ivf import nearest_lists
         from dupq.neighbours.tiles import Search, search_tile
 
         torch.set_num_threads(1)
         queries, others = _sampled(files, request, group), ready_block(files, request, plan, block_name(number))
         found = search_tile(queries, others, Search(request.measure, request.settings.k), both=False)[0]
-        keys = np.unique(found.others[found.others >= 0])
-        side = taken(others.side, np.searchsorted(others.keys, keys))
-        lists = nearest_lists(side, read_centroids(files, group), 1)
-        schema = tables.listed(1)
-        columns = [pa.array(keys), pa.FixedSizeListArray.from_arrays(pa.array(lists.ravel()), 1)]
-        storage.write_table(_lists_of_found(files, number), pa.table(columns, schema=schema), schema)
         storage.write_table(output, nearest_table(queries.keys, found), NEAREST)
         return {}
 
@@ -125,8 +123,18 @@ def _sampled(files: NeighbourFiles, request: SearchRequest, group: Sequence[int]
     return block(gathered([read_embeddings(uri, Sites(request.sites)) for uri in uris]), request.measure)
 
 
-def _lists_of_found(files: NeighbourFiles, number: int) -> str:
-    return files.step("found", block_name(number))
+def _merge(files: NeighbourFiles, request: SearchRequest, plan: Plan, group: list[int]) -> Counts:
+    output = files.step("exact", group_name(group))
+
+    def make() -> Counts:
+        k = request.settings.k
+        keys, exact = read_nearest(files.step("exact", block_name(group[0])), k)
+        for number in group[1:]:
+            merge(exact, read_nearest(files.step("exact", block_name(number)), k)[1])
+        storage.write_table(output, nearest_table(keys, exact), NEAREST)
+        return {}
+
+    return skip_or(output, make)
 
 
 def _exact(
@@ -135,23 +143,42 @@ def _exact(
     """The keys and exact neighbours of a group's sample, and which of it recall is measured on."""
     from dupq.neighbours.ivf import unit_hashes
 
-    k = request.settings.k
-    keys, exact = read_nearest(files.step("exact", block_name(group[0])), k)
-    for number in group[1:]:
-        merge(exact, read_nearest(files.step("exact", block_name(number)), k)[1])
+    keys, exact = read_nearest(files.step("exact", group_name(group)), request.settings.k)
     return keys, exact, unit_hashes(keys) >= 1 - request.settings.ivf_sample / plan.questions
 
 
+def _ranks_in_block(files: NeighbourFiles, request: SearchRequest, plan: Plan, group: list[int], number: int) -> Counts:
+    """A pair is found where either question probes the other's list: the fewer lists of the two are what it takes."""
+    output = files.step("ranks", block_name(number))
+
+    def make() -> Counts:
+        from dupq.neighbours.exact import taken
+        from dupq.neighbours.ivf import nearer_lists, nearest_lists
+
+        _, exact, is_measured = _exact(files, request, plan, group)
+        block, asking = ready_block(files, request, plan, block_name(number)), _sampled(files, request, group)
+        rows, places = np.nonzero(np.isin(exact.others, block.keys) & ~is_measured[:, None])
+        centroids = read_centroids(files, group)
+        one = taken(asking.side, rows)
+        other = taken(block.side, np.searchsorted(block.keys, exact.others[rows, places]))
+        ranks = np.minimum(
+            nearer_lists(one, centroids, nearest_lists(other, centroids, 1)[:, 0]),
+            nearer_lists(other, centroids, nearest_lists(one, centroids, 1)[:, 0]),
+        )
+        storage.write_table(output, pa.table([pa.array(ranks)], schema=RANKS), RANKS)
+        return {}
+
+    return skip_or(output, make)
+
+
 def _choose_probes(files: NeighbourFiles, request: SearchRequest, plan: Plan, group: list[int]) -> Counts:
-    """Memory: 12 bytes for each list and each question of the sample."""
     output = _place_of_probes(files, group)
 
     def make() -> Counts:
-        centroids = read_centroids(files, group)
-        lists = len(centroids.points)
-        probes = request.settings.ivf_probes
+        lists, probes = len(read_centroids(files, group).points), request.settings.ivf_probes
         if not probes:
-            ranks = _ranks_of_lists(files, request, plan, group)
+            tables = [storage.read_table(files.step("ranks", block_name(number)), RANKS) for number in group]
+            ranks = pa.concat_tables(tables)["rank"].to_numpy()
             probes = 1 + int(np.quantile(ranks, request.settings.ivf_recall, method="higher")) if len(ranks) else lists
         storage.write_json(output, {"probes": min(probes, lists), "lists": lists})
         return {}
@@ -159,32 +186,15 @@ def _choose_probes(files: NeighbourFiles, request: SearchRequest, plan: Plan, gr
     return skip_or(output, make)
 
 
-def _ranks_of_lists(files: NeighbourFiles, request: SearchRequest, plan: Plan, group: list[int]) -> np.ndarray:
-    """For each exact neighbour of the first half of the sample: how many lists are nearer to the question than its."""
-    from dupq.neighbours.exact import taken
-    from dupq.neighbours.ivf import nearest_lists
-
-    _, exact, is_measured = _exact(files, request, plan, group)
-    asking = np.flatnonzero(~is_measured)
-    centroids, side = read_centroids(files, group), _sampled(files, request, group).side
-    order = nearest_lists(taken(side, asking), centroids, len(centroids.points))
-    found = pa.concat_tables([storage.read_table(_lists_of_found(files, number)) for number in group])
-    others, places = found["key"].to_numpy(), found["lists"].combine_chunks().flatten().to_numpy()
-    by_key = np.argsort(others)
-    rows, ranks = np.nonzero(exact.others[asking] >= 0)
-    wanted = places[by_key[np.searchsorted(others, exact.others[asking][rows, ranks], sorter=by_key)]]
-    return (order[rows] == wanted[:, None]).argmax(axis=1)
-
-
 def _recall_of_group(files: NeighbourFiles, request: SearchRequest, plan: Plan, group: list[int]) -> Counts:
-    """Memory: the lists of one block."""
+    """Memory: the lists of one span."""
     forget_blocks()
     keys, exact, is_measured = _exact(files, request, plan, group)
     keys, wanted_lists = keys[is_measured], exact.others[is_measured]
     found = 0
-    for number in group:
-        of_block, lists = read_nearest(files.list_of(block_name(number)), request.settings.k)
-        _, ours, theirs = np.intersect1d(keys, of_block, assume_unique=True, return_indices=True)
+    for place in range(len(read_spans(files, group))):
+        of_span, lists = read_nearest(files.list_of(span_name(group, place)), request.settings.k)
+        _, ours, theirs = np.intersect1d(keys, of_span, assume_unique=True, return_indices=True)
         for wanted, listed in zip(wanted_lists[ours], lists.others[theirs], strict=True):
             found += len(np.intersect1d(wanted[wanted >= 0], listed))
     return {SAMPLED: len(keys), EXACT: int((wanted_lists >= 0).sum()), FOUND: found}
