@@ -9,7 +9,7 @@ import torch
 from dupq.devices import CPU
 from dupq.neighbours.exact import COSINE, Rule, Side
 from dupq.neighbours.gpu.finder import OnGpu
-from dupq.neighbours.products import padded, quick_scores
+from dupq.neighbours.products import Part, padded, quick_scores
 from dupq.neighbours.scan import Places, bounds_of_columns, bounds_of_rows, complete, scan
 
 _ROWS, _COLUMNS = 1_024, 2_048
@@ -28,7 +28,7 @@ class Finder(Protocol):
         ...
 
     def places(
-        self, rows: slice, columns: slice, bounds: tuple[np.ndarray, np.ndarray], diagonal: int
+        self, rows: Part, columns: Part, bounds: tuple[np.ndarray, np.ndarray], diagonal: int
     ) -> Iterator[Places]:
         """The positions (relative to the piece) of scores that reach the bound of their row or of their column.
 
@@ -72,10 +72,10 @@ class OnCpu:
         return bounds_of_rows(scores, rank), bounds_of_columns(scores, rank)[:count]
 
     def places(
-        self, rows: slice, columns: slice, bounds: tuple[np.ndarray, np.ndarray], diagonal: int
+        self, rows: Part, columns: Part, bounds: tuple[np.ndarray, np.ndarray], diagonal: int
     ) -> Iterator[Places]:
         """See Finder."""
-        width = padded(columns.stop - columns.start)
+        width = padded(len(bounds[1]))
         scores, rest = self._quick.scores(rows, columns, width), self._quick.rest(rows, columns)
         of_columns = np.full(width, np.inf, np.float32)
         of_columns[: len(bounds[1])] = bounds[1]

@@ -25,9 +25,14 @@ from dupq.neighbours.lexical import (
     lexical_parts,
 )
 from dupq.neighbours.matrices import FLOAT32_ERROR, NO_WORDS, Matrix, Words, margin, matrix, signs
+from dupq.neighbours.postings import Bags, bags_of, rest_between
 from dupq.neighbours.scan import GROUP, NO_REST, Rest
 
 _BFLOAT16_ERROR = 2.0**-9
+_ROWS = 128  # row numbers are repeated up to a multiple: each new shape of a product has to be compiled
+
+
+Part = slice | np.ndarray  # some of a side's questions: a range, or row numbers in ascending order
 
 
 class Quick(Protocol):
@@ -35,14 +40,14 @@ class Quick(Protocol):
 
     margin: float  # the largest difference of a quick score from the exact one
 
-    def scores(self, rows: slice, columns: slice, width: int) -> np.ndarray:
+    def scores(self, rows: Part, columns: Part, width: int) -> np.ndarray:
         """The scores of a block: uint16, the bits of bfloat16 numbers, or float32; (rows, width).
 
         Columns beyond those of `columns` pad the last group with -inf. The next call overwrites the result.
         """
         ...
 
-    def rest(self, rows: slice, columns: slice) -> Rest:
+    def rest(self, rows: Part, columns: Part) -> Rest:
         """What `scan` adds to them."""
         ...
 
@@ -74,19 +79,22 @@ class Products:
         result = _BFLOAT16_ERROR if kind == torch.bfloat16 else FLOAT32_ERROR
         self.margin = margin(self._left, self._right, FLOAT32_ERROR, result) + self._lists.margin
 
-    def scores(self, rows: slice, columns: slice, width: int) -> np.ndarray:
+    def scores(self, rows: Part, columns: Part, width: int) -> np.ndarray:
         """See Quick."""
-        left, right = self._left.rows[rows], self._right.rows[columns]
+        count = _count(rows)
+        left = _chosen(self._left.rows, rows, -(-count // _ROWS) * _ROWS)
+        right = _chosen(self._right.rows, columns, width)
         if self._signs is not None:
             left = left * self._signs
         if self._buffer.numel() < len(left) * width:
             self._buffer = torch.empty(len(left) * width, dtype=left.dtype)
         scores = self._buffer[: len(left) * width].view(len(left), width)
-        torch.mm(left, right.T, out=scores[:, : len(right)])
-        scores[:, len(right) :] = -torch.inf
+        torch.mm(left, right.T, out=scores[:, : len(right)])  # much slower where these are not all columns
+        scores[:, _count(columns) :] = -torch.inf
+        scores = scores[:count]
         return scores.view(torch.uint16).numpy() if scores.dtype == torch.bfloat16 else scores.numpy()
 
-    def rest(self, rows: slice, columns: slice) -> Rest:
+    def rest(self, rows: Part, columns: Part) -> Rest:
         """See Quick."""
         return self._lists.between(rows, columns)
 
@@ -105,7 +113,7 @@ class Distances:
         off = off if rule.is_distance else abs(rule.dense) * (off + 16 * FLOAT32_ERROR)
         self.margin = off + self._lists.margin
 
-    def scores(self, rows: slice, columns: slice, width: int) -> np.ndarray:
+    def scores(self, rows: Part, columns: Part, width: int) -> np.ndarray:
         """See Quick."""
         left, right = (np.ascontiguousarray(part) for part in (self._left[:, rows], self._right[:, columns]))
         scores = np.full((left.shape[1], width), np.inf, np.float32)
@@ -116,7 +124,7 @@ class Distances:
             inside[:] = np.float32(self._rule.dense) * np.exp(inside)
         return scores
 
-    def rest(self, rows: slice, columns: slice) -> Rest:
+    def rest(self, rows: Part, columns: Part) -> Rest:
         """See Quick."""
         return self._lists.between(rows, columns)
 
@@ -133,13 +141,17 @@ class Lists:
         self._left, self._right = sparse.csr_array(left.rest), sparse.csr_array(right.rest)
         self._sign = -1.0 if rule.lexical < 0 else 1.0
         self._postings: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
+        self._bags: tuple[Bags, Bags] | None = None
+        self._numbers = np.zeros(self._left.shape[1], np.int32)
         longest = int(np.diff(self._left.indptr).max(initial=0))
         self.margin = (longest + 8) * FLOAT32_ERROR * 2.0 * (abs(rule.lexical) + abs(rule.dense))
 
-    def between(self, rows: slice, columns: slice) -> Rest:
-        """The lists of a block; the right side's are kept, as every block of rows needs them."""
+    def between(self, rows: Part, columns: Part) -> Rest:
+        """The lists of a block; those of a range of columns are kept, as every block of rows needs them."""
         if self._left is None or self._right is None:
             return NO_REST
+        if isinstance(rows, np.ndarray) or isinstance(columns, np.ndarray):
+            return self._between_some(np.r_[rows], np.r_[columns])
         if columns.start not in self._postings:
             right = self._right[columns].tocsc()
             self._postings[columns.start] = (
@@ -152,6 +164,22 @@ class Lists:
         words = self._left.indices[mine].astype(np.int32)
         weights = (self._sign * self._left.data[mine]).astype(np.float32)
         return Rest(starts - starts[0], words, weights, *self._postings[columns.start])
+
+    def _between_some(self, rows: np.ndarray, columns: np.ndarray) -> Rest:
+        if self._bags is None:
+            self._bags = bags_of(self._left, self._sign), bags_of(self._right)
+        return rest_between(*self._bags, rows, columns, self._numbers)
+
+
+def _chosen(rows: torch.Tensor, part: Part, count: int = 0) -> torch.Tensor:
+    """Some rows; of row numbers the last is repeated up to `count`."""
+    if isinstance(part, slice):
+        return rows[part]
+    return rows.index_select(0, torch.from_numpy(np.pad(part, (0, max(0, count - len(part))), mode="edge")))
+
+
+def _count(part: Part) -> int:
+    return part.stop - part.start if isinstance(part, slice) else len(part)
 
 
 def _lexical(left: Side, right: Side, rule: Rule, least_share: float) -> tuple[Lexical | None, Lexical | None]:

@@ -152,7 +152,7 @@ def as_on_a_gpu() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("as_on_a_gpu")
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(st.data(), st.sampled_from(MEASURES), st.integers(0, 12), st.integers(1, 70), st.floats(-0.5, 1.5))
 def test_the_way_of_gpus_finds_what_a_full_sort_finds(
     data: st.DataObject, measure: Measure, k: int, rows: int, threshold: float
@@ -185,6 +185,22 @@ def test_a_lower_bound_is_an_exact_score_that_enough_pairs_reach() -> None:
         fifth = -np.sort(-mine, axis=1)[:, 4]
         assert (found <= fifth + on_gpu.margin).all()
         assert np.median((mine >= found[:, None]).sum(axis=1)) <= 7
+
+
+@pytest.mark.parametrize("measure", [HYBRID, Measure("euclidean")])
+def test_some_rows_and_columns_are_searched_like_a_range(measure: Measure) -> None:
+    rule, generator = rule_of(measure), np.random.default_rng(6)
+    left, right = two_sides(units(150, 2), 70, rule)
+    scores = exact_scores(*all_pairs_of(left, right), left, right, rule).reshape(70, 80)
+    on_gpu = OnGpu(left, right, rule, HOST)
+    rows, columns = np.flatnonzero(generator.random(70) < 0.5), np.flatnonzero(generator.random(80) < 0.3)
+    for some, others in [(rows, columns), (rows, columns[:0]), (rows[:0], columns)]:
+        bounds = tuple(np.quantile(scores, 0.8) + generator.normal(0, 0.1, len(part)) for part in (some, others))
+        of_rows, of_columns = (bound.astype(np.float32) for bound in bounds)
+        (*found,) = on_gpu.places(some, others, (of_rows, of_columns), -1000)
+        pairs = {(int(i), int(j)) for places in found for i, j in zip(places.rows, places.columns, strict=True)}
+        wanted = scores[np.ix_(some, others)] >= np.minimum(of_rows[:, None], of_columns[None, :])
+        assert pairs == set(map(tuple, np.argwhere(wanted).tolist()))
 
 
 def test_few_pairs_reach_a_bound_by_their_product_alone() -> None:

@@ -14,6 +14,7 @@ from dupq.neighbours.gpu.rows import product_rows
 from dupq.neighbours.gpu.scores import ExactScores
 from dupq.neighbours.gpu.sides import DeviceSide, on_device
 from dupq.neighbours.matrices import FLOAT32_ERROR, margin
+from dupq.neighbours.products import Part
 from dupq.neighbours.scan import Places
 
 _ROWS = 32_768
@@ -64,17 +65,26 @@ class OnGpu:
         return lowest
 
     def places(
-        self, rows: slice, columns: slice, bounds: tuple[np.ndarray, np.ndarray], diagonal: int
+        self, rows: Part, columns: Part, bounds: tuple[np.ndarray, np.ndarray], diagonal: int
     ) -> Iterator[Places]:
         """See Finder."""
+        ours, theirs = (self._there(part) for part in (rows, columns))
         quick = [torch.from_numpy(_below(part, self._slack)).to(self._device) for part in bounds]
         of_rows, of_columns = (torch.from_numpy(part).to(self._device) for part in bounds)
-        found = self._find(self._left[rows], self._right[columns], *quick, diagonal)
+        found = self._find(self._left[ours], self._right[theirs], *quick, diagonal)
         for start in range(0, len(found.rows), _PAIRS):
             i, j = found.rows[start : start + _PAIRS].long(), found.columns[start : start + _PAIRS].long()
-            values = self._exact.of(i + rows.start, j + columns.start).float()
+            values = self._exact.of(_numbers(i, ours), _numbers(j, theirs)).float()
             reached = torch.nonzero(values >= torch.minimum(of_rows[i], of_columns[j]))[:, 0]
             yield Places(*(column[reached].cpu().numpy() for column in (i.int(), j.int(), values)))
+
+    def _there(self, part: Part) -> slice | torch.Tensor:
+        return part if isinstance(part, slice) else torch.from_numpy(part).to(self._device)
+
+
+def _numbers(places: torch.Tensor, part: slice | torch.Tensor) -> torch.Tensor:
+    """The row numbers of places in a part of a side."""
+    return places + part.start if isinstance(part, slice) else part[places]
 
 
 def _below(bounds: np.ndarray, slack: float) -> np.ndarray:
