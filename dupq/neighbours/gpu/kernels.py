@@ -63,15 +63,14 @@ def found_by_triton(
     count = torch.zeros(1, dtype=torch.int64, device=left.device)
     room = max(1, room if room is not None else 4 * (rows + columns))
     grid = (triton.cdiv(rows, tiles.rows) * triton.cdiv(columns, tiles.columns),)
-    options: Any = {"num_warps": tiles.warps, "num_stages": tiles.stages}
-    kernel, operands, constants = (
-        _product(left, right, tiles) if kind == COSINE else _differences(left, right, kind, tiles)
-    )
+    options = {"num_warps": tiles.warps, "num_stages": tiles.stages}
+    kernel = _find_products if kind == COSINE else _find_distances
+    one, other, constants = _multiplied(left, right, tiles) if kind == COSINE else _subtracted(left, right, kind, tiles)
     while True:
         found = room_for(room, left.device)
         with torch.cuda.device_of(left):  # Triton starts kernels on the current device
             kernel[grid](
-                *(*operands, *bounds, count, *found, rows, columns, max(diagonal, -rows), room),
+                *(one, other, *bounds, count, *found, rows, columns, max(diagonal, -rows), room),
                 *(*constants, tiles.rows, tiles.columns, tiles.depth, tiles.group),
                 **options,
             )
@@ -92,23 +91,24 @@ def _tiles_for(left: torch.Tensor, kind: int) -> Tiles:
     return _SMALL_TILES if chip and chip.shared_memory_per_block_optin < _SHARED_MEMORY else Tiles()
 
 
-def _product(left: torch.Tensor, right: torch.Tensor, tiles: Tiles) -> tuple[Any, tuple[Any, Any], tuple[int]]:
-    """The kernel, what it reads, and how many steps it takes."""
+def _multiplied(
+    left: torch.Tensor, right: torch.Tensor, tiles: Tiles
+) -> tuple["TensorDescriptor", "TensorDescriptor", tuple[int]]:
+    """What the kernel of products reads, and how many steps it takes."""
     wide = [_widened(side, tiles.depth) for side in (left, right)]
     one, other = (
         TensorDescriptor.from_tensor(side, [rows, tiles.depth])
         for side, rows in zip(wide, (tiles.rows, tiles.columns), strict=True)
     )
-    return _find_products, (one, other), (wide[0].shape[1] // tiles.depth,)
+    return one, other, (wide[0].shape[1] // tiles.depth,)
 
 
-def _differences(
+def _subtracted(
     left: torch.Tensor, right: torch.Tensor, kind: int, tiles: Tiles
-) -> tuple[Any, tuple[torch.Tensor, torch.Tensor], tuple[int, int, int, bool]]:
-    """The kernel, what it reads, how far columns of it are apart, how many steps it takes, and by which distance."""
+) -> tuple[torch.Tensor, torch.Tensor, tuple[int, int, int, bool]]:
+    """What the kernel of distances reads; how far its columns are apart, how many steps, and by which distance."""
     one, other = _as_columns(left, tiles.rows), _as_columns(right, tiles.columns)
-    constants = one.shape[1], other.shape[1], left.shape[1], kind == MANHATTAN
-    return _find_distances, (one, other), constants
+    return one, other, (one.shape[1], other.shape[1], left.shape[1], kind == MANHATTAN)
 
 
 def _as_columns(vectors: torch.Tensor, size: int) -> torch.Tensor:
@@ -132,7 +132,7 @@ def _widened(embeddings: torch.Tensor, depth: int) -> torch.Tensor:
 if triton is not None:
     _NUMBERS = ["m", "n", "diagonal", "room"]
 
-    @triton.jit(do_not_specialize=_NUMBERS)  # type: ignore[untyped-decorator]
+    @triton.jit(do_not_specialize=_NUMBERS)
     def _find_products(
         left: tl.tensor, right: tl.tensor, row_bounds: tl.tensor, column_bounds: tl.tensor,
         count: tl.tensor, found_rows: tl.tensor, found_columns: tl.tensor, found_values: tl.tensor,
@@ -153,7 +153,7 @@ if triton is not None:
             *(top, start, m, n, diagonal, room, height, width),
         )
 
-    @triton.jit(do_not_specialize=[*_NUMBERS, "steps"])  # type: ignore[untyped-decorator]
+    @triton.jit(do_not_specialize=[*_NUMBERS, "steps"])
     def _find_distances(
         left: tl.tensor, right: tl.tensor, row_bounds: tl.tensor, column_bounds: tl.tensor,
         count: tl.tensor, found_rows: tl.tensor, found_columns: tl.tensor, found_values: tl.tensor,
@@ -183,7 +183,7 @@ if triton is not None:
             *(top, start, m, n, diagonal, room, height, width),
         )
 
-    @triton.jit  # type: ignore[untyped-decorator]
+    @triton.jit
     def _corner(
         m: tl.tensor, n: tl.tensor, height: tl.constexpr, width: tl.constexpr, group: tl.constexpr
     ) -> tuple[tl.tensor, tl.tensor]:
@@ -194,7 +194,7 @@ if triton is not None:
         tiles_down = tl.minimum(tl.cdiv(m, height) - first, group)
         return (first + program % in_group % tiles_down) * height, program % in_group // tiles_down * width
 
-    @triton.jit  # type: ignore[untyped-decorator]
+    @triton.jit
     def _bounds(
         row_bounds: tl.tensor, column_bounds: tl.tensor, top: tl.tensor, start: tl.tensor,
         m: tl.tensor, n: tl.tensor, height: tl.constexpr, width: tl.constexpr,
@@ -206,7 +206,7 @@ if triton is not None:
             tl.load(column_bounds + columns, columns < n, float("inf")),
         )
 
-    @triton.jit  # type: ignore[untyped-decorator]
+    @triton.jit
     def _keep(
         scores: tl.tensor, row_bound: tl.tensor, column_bound: tl.tensor,
         count: tl.tensor, found_rows: tl.tensor, found_columns: tl.tensor, found_values: tl.tensor,
