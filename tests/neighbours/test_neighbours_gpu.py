@@ -14,12 +14,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.slow_neighbours import assert_all_are_found, random_bags
 
+from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.exact import COSINE, EUCLIDEAN, MANHATTAN
 from dupq.neighbours.gpu import found as found_module
 from dupq.neighbours.gpu import kernels
 from dupq.neighbours.gpu.found import Found, best_by_torch, found_by_torch
 from dupq.neighbours.gpu.kernels import Tiles, found_by_triton
+from dupq.neighbours.measure import Measure
+from dupq.neighbours.tiles import Search as Searched
 
 # sums in another order of d products that together are 1 at most, or of differences that are 32: d + 1 roundings
 CLOSE = {COSINE: 2e-5, MANHATTAN: 6e-4, EUCLIDEAN: 6e-4}
@@ -279,6 +283,17 @@ def test_kernel_reads_rows_as_they_lie(kernel_device: str) -> None:
     left, right, rows, columns = on(kernel_device, searched(40, 40, 64, torch.float16))
     search = (left[3:, 1:], right[:, :-1].T.contiguous().T, rows[3:], columns)
     assert_right(found_by_triton(*search, 0, tiles=SMALL), search, 0)
+
+
+@pytest.mark.parametrize("measure", [Measure("cosine", 0.7, 1.3), Measure("manhattan"), Measure("euclidean")])
+def test_kernel_serves_the_whole_search(kernel_device: str, measure: Measure, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "is_available", lambda: True)
+    generator = np.random.default_rng(7)
+    vectors = generator.normal(size=(50, 24))
+    vectors[30:40] = vectors[:10]
+    words = random_bags(generator, 50) if measure.lexical else None
+    archive = Embeddings(np.arange(50), (vectors / 5).astype(np.float16), words)
+    assert_all_are_found(archive, 30, Searched(measure, 4, 0.9, device=f"{kernel_device}:0"))
 
 
 def test_the_kernel_needs_a_cuda_device() -> None:
