@@ -1,10 +1,14 @@
 """Connected components of a graph of questions, on verified edges only."""
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from dupq.kernel_cache import numba
+from dupq.text.keys import distinct
 
 _EDGES_AT_ONCE = 1 << 20
+_EDGES_HELD = 1 << 22  # before those of some parts become a forest
 
 
 def components(edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -14,13 +18,36 @@ def components(edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     order of the edges. Union-find over the numbered questions; memory: 24 bytes a question beside the edges, and 16 an
     edge while the questions are numbered.
     """
-    members = np.unique(edges)
+    members = distinct(edges)
     parents = np.arange(len(members))
     for start in range(0, len(edges), _EDGES_AT_ONCE):
         ends = np.searchsorted(members, edges[start : start + _EDGES_AT_ONCE])
         _unite(parents, ends)
     _flatten(parents)
     return members, members[parents]
+
+
+def forest(edges: np.ndarray) -> np.ndarray:
+    """The fewest edges (int64, shape (m, 2)) with the same components: each question with the smallest of its own."""
+    members, smallest = components(edges)
+    is_joined = members != smallest
+    return np.stack([smallest[is_joined], members[is_joined]], axis=1)
+
+
+def forest_of(parts: Iterable[np.ndarray]) -> np.ndarray:
+    """A forest with the components of the edges of all parts, or some more edges.
+
+    Memory: some parts, or three times the forest: 48 bytes a question in it, however many edges there are.
+    """
+    held, count, most = [np.zeros((0, 2), np.int64)], 0, _EDGES_HELD
+    for part in parts:
+        held.append(part)
+        count += len(part)
+        if count > most:
+            held = [forest(np.concatenate(held))]
+            count = len(held[0])
+            most = max(_EDGES_HELD, 2 * count)
+    return np.concatenate(held)
 
 
 def represented(keys: np.ndarray, members: np.ndarray, representatives: np.ndarray) -> np.ndarray:

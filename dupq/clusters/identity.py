@@ -12,7 +12,7 @@ that is gone. The rules, in order:
 3. If rule 1 gave them all away, it takes a key that is no cluster's id: the smallest among the questions of all
    clusters, for the first such cluster by smallest key; the next one for the second. There are enough: every cluster
    has two questions and one id.
-4. A question in no cluster has its own key, and a suffix (see `written_id`) if that is a cluster's id. It is
+4. A question in no cluster has its own key, and a suffix (see `written_ids`) if that is a cluster's id. It is
    not carried on.
 
 Only the previous run matters: an id that no cluster has now may be used again.
@@ -24,6 +24,10 @@ sites of both: an id may outlive its question's site.
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dupq.text.keys import are_among, without
 
 NONE = -1  # no id
 ALONE = "~alone"
@@ -49,7 +53,7 @@ class ClusterIds(NamedTuple):
         return self.ids[np.searchsorted(self.clusters, clusters)]
 
     def is_alone(self, singletons: np.ndarray) -> np.ndarray:
-        """For keys of questions that are in no cluster, whether a cluster has the key as its id; see `written_id`."""
+        """For keys of questions that are in no cluster, whether a cluster has the key as its id; see `written_ids`."""
         return np.isin(singletons, self.ids)
 
 
@@ -76,23 +80,23 @@ def cluster_ids(now: Grouping, then: Grouping) -> ClusterIds:
     partners_now, partners_then = _partners(overlaps)
     ids[partners_now], is_named[partners_now] = overlaps.then.names[partners_then], True
 
-    rows = np.flatnonzero(~is_named[of_questions] & ~np.isin(now.keys, ids[is_named], assume_unique=True))
+    rows = np.flatnonzero(~is_named[of_questions] & ~are_among(np.sort(ids[is_named]), now.keys))
     rows = rows[np.argsort(now.keys[rows])]
     new, smallest = np.unique(of_questions[rows], return_index=True)
     ids[new], is_named[new] = now.keys[rows[smallest]], True
 
     nameless = np.flatnonzero(~is_named)
     if len(nameless):
-        ids[nameless] = np.setdiff1d(now.keys, ids[is_named])[: len(nameless)]
+        ids[nameless] = without(np.sort(now.keys), ids[is_named])[: len(nameless)]
     return ClusterIds(clusters, ids)
 
 
-def written_id(label: str, is_alone: bool) -> str:
-    """How an id is stored, from its key as `site/question_id`.
+def written_ids(labels: pa.StringArray, is_alone: np.ndarray) -> pa.StringArray:
+    """How ids are stored, from their keys as `site/question_id`.
 
-    `is_alone` is for a question in no cluster whose key is the id of a cluster: `site/12~alone`.
+    `is_alone` (bool) is for a question in no cluster whose key is the id of a cluster: `site/12~alone`.
     """
-    return label + ALONE if is_alone else label
+    return pc.if_else(pa.array(is_alone), pc.binary_join_element_wise(labels, ALONE, ""), labels)
 
 
 def changes(now: Grouping, then: Grouping) -> Changes:

@@ -17,7 +17,7 @@ from dupq.evaluation.tables import TABLES
 from dupq.links.split import Split, split_links
 from dupq.settings.config import Settings
 from dupq.settings.dedup import EvaluationSettings
-from dupq.text.keys import hash_limit, key_hashes
+from dupq.text.keys import are_among, hash_limit, key_hashes
 from dupq.training.pairs import Pairs, with_random_negatives
 
 _NEGATIVES_SEED = 5
@@ -45,10 +45,10 @@ def measure_known(
 ) -> Known | None:
     """The measures of `tables` for all systems on duplicate links (int64, shape (m, 2)); None without links.
 
-    `keys` (int64) are those of the archive that `rankers` know. Measured are the links that the encoder never saw.
-    Without one (`seen` is None) they are the test part of the split that one trained with these settings would have.
-    `others` (int64, shape (m, 2)) are pairs that people said to be no duplicates, of questions of the archive. What
-    only tables left out need is not computed.
+    `keys` (int64, ascending) are those of the archive that `rankers` know. Measured are the links that the encoder
+    never saw. Without one (`seen` is None) they are the test part of the split that one trained with these settings
+    would have. `others` (int64, shape (m, 2)) are pairs that people said to be no duplicates, of questions of the
+    archive. What only tables left out need is not computed.
     """
     links = _within(links, keys)
     if not len(links):
@@ -190,7 +190,7 @@ def _questions(seen: Seen | None) -> np.ndarray:
 
 def _within(links: np.ndarray, keys: np.ndarray) -> np.ndarray:
     """The links whose questions are both in the archive."""
-    return links[np.isin(links, keys).all(axis=1)]
+    return links[are_among(keys, links).all(axis=1)]
 
 
 def _balanced(split: Split, part: str, links: np.ndarray, keys: np.ndarray) -> Pairs:

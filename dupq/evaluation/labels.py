@@ -6,6 +6,7 @@ import numpy as np
 
 from dupq.clusters.components import components
 from dupq.links.split import Split
+from dupq.text.keys import are_among
 from dupq.training.pairs import Pairs
 
 
@@ -19,12 +20,12 @@ class Labels:
 
 
 def usable(pairs: np.ndarray, is_duplicate: np.ndarray, keys: np.ndarray) -> Labels:
-    """What is left of labelled `pairs` (int64, shape (m, 2), left < right) in an archive of `keys`.
+    """What is left of labelled `pairs` (int64, shape (m, 2), left < right) in an archive of `keys` (ascending).
 
     A pair counts once however often it is repeated. A pair labelled 0 whose questions are connected by pairs
     labelled 1 contradicts them; they outweigh it, as in training.
     """
-    is_there = np.isin(pairs, keys).all(axis=1)
+    is_there = are_among(keys, pairs).all(axis=1)
     duplicates, others = (np.unique(pairs[is_there & (is_duplicate == label)], axis=0) for label in (True, False))
     questions, sets = components(duplicates)
     split = Split(questions, sets, np.full(len(questions), ""))

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dupq.evaluation.protocol import Ranker
+from dupq.near_duplicates.pairing import distinct_pairs
+from dupq.text.keys import distinct, pair_numbers
 
 
 @dataclass(frozen=True)
@@ -31,17 +33,32 @@ class Noted:
         """No query is recorded yet."""
         self.queries = np.zeros(0, np.int64)  # keys of the questions to be ranked for, sorted
         self.k = 0  # how far
-        self.scored = np.zeros(0, np.int64)  # keys of the questions in pairs to be scored, sorted
+        self.pairs = np.zeros((0, 2), np.int64)  # keys of the questions of pairs to be scored, sorted, each pair once
 
     def rank(self, queries: np.ndarray, k: int) -> list[list[int]]:
         """Nothing is found."""
-        self.queries, self.k = np.union1d(self.queries, queries), max(self.k, k)
+        self.queries, self.k = distinct(np.concatenate([self.queries, queries])), max(self.k, k)
         return [[] for _ in queries]
 
     def score(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """All pairs have the score 0."""
-        self.scored = np.union1d(self.scored, np.concatenate([left, right]))
+        self.pairs = distinct_pairs(np.concatenate([self.pairs, np.stack([left, right], axis=1)]))
         return np.zeros(len(left))
+
+
+class Scored:
+    """The scores of recorded pairs."""
+
+    def __init__(self, pairs: np.ndarray, scores: np.ndarray) -> None:
+        """`pairs` (int64, (m, 2), sorted, each once) have `scores` (float64, (m,))."""
+        self._keys, self._scores = distinct(pairs), scores
+        self._numbers = pair_numbers(self._keys, pairs)
+
+    def __call__(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """The scores of pairs, all of which were recorded."""
+        numbers = pair_numbers(self._keys, np.stack([left, right], axis=1))
+        found: np.ndarray = self._scores[np.searchsorted(self._numbers, numbers)]
+        return found
 
 
 class Ranked:

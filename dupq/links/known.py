@@ -7,6 +7,7 @@ import numpy as np
 
 from dupq.links.split import Split, split_links
 from dupq.settings.training import TrainingSettings
+from dupq.text.keys import are_among
 
 
 class LabelledPairs(NamedTuple):
@@ -27,7 +28,7 @@ class Known:
 
 
 def known_pairs(linked: np.ndarray, labelled: LabelledPairs, keys: np.ndarray, settings: TrainingSettings) -> Known:
-    """The `linked` (int64, shape (m, 2)) and labelled pairs of the questions among `keys`, and their split.
+    """The `linked` (int64, shape (m, 2)) and labelled pairs of the questions among `keys` (ascending), and their split.
 
     A pair labelled 0 whose questions are in one set of duplicates is left out, and counted.
     """
@@ -45,4 +46,4 @@ def known_pairs(linked: np.ndarray, labelled: LabelledPairs, keys: np.ndarray, s
 
 
 def _among(keys: np.ndarray, pairs: np.ndarray) -> np.ndarray:
-    return pairs[np.isin(pairs, keys).all(axis=1)]
+    return pairs[are_among(keys, pairs).all(axis=1)]

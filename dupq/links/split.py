@@ -11,6 +11,7 @@ import xxhash
 from dupq.clusters.components import components
 from dupq.encoders.description import PARTS
 from dupq.settings.training import TrainingSettings
+from dupq.text.keys import are_among, distinct
 
 FEWEST_SETS = 3  # of known duplicates, for one of each part
 
@@ -36,7 +37,7 @@ class Split:
 
     def links_of(self, part: str, links: np.ndarray) -> np.ndarray:
         """The rows of `links` (int64, shape (m, 2)) whose questions are in one part."""
-        return links[np.isin(links[:, 0], self.questions_of(part))]
+        return links[are_among(self.questions_of(part), links[:, 0])]
 
 
 def split_links(links: np.ndarray, settings: TrainingSettings) -> Split:
@@ -46,14 +47,14 @@ def split_links(links: np.ndarray, settings: TrainingSettings) -> Split:
     order. With fewer than three sets all are development: too few to learn from, but a run can calibrate on them.
     """
     questions, sets = components(links)
-    distinct = np.unique(sets)
-    if len(distinct) < FEWEST_SETS:
+    found = distinct(sets)
+    if len(found) < FEWEST_SETS:
         return Split(questions, sets, np.full(len(questions), "development"))
-    hashes = [xxhash.xxh3_64_intdigest(int(key).to_bytes(8, "little"), seed=settings.seed) for key in distinct]
-    shuffled = distinct[np.argsort(np.array(hashes, np.uint64), kind="stable")]
-    test = _count(settings.test_share, len(distinct))
-    development = _count(settings.development_share, len(distinct))
-    part_of = np.array(PARTS)[np.repeat([2, 1, 0], [test, development, len(distinct) - test - development])]
+    hashes = [xxhash.xxh3_64_intdigest(int(key).to_bytes(8, "little"), seed=settings.seed) for key in found]
+    shuffled = found[np.argsort(np.array(hashes, np.uint64), kind="stable")]
+    test = _count(settings.test_share, len(found))
+    development = _count(settings.development_share, len(found))
+    part_of = np.array(PARTS)[np.repeat([2, 1, 0], [test, development, len(found) - test - development])]
     order = np.argsort(shuffled)
     parts = part_of[order][np.searchsorted(shuffled[order], sets)]
     return Split(questions, sets, parts)

@@ -23,8 +23,9 @@ from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.shards import check_links, check_questions, pinned, question_shards
 from dupq.stages.encode import check_encoder, check_room_to_encode, encode_texts
+from dupq.stages.evaluation.compared import Ranking
 from dupq.stages.evaluation.evaluate import read_seen
-from dupq.stages.evaluation.ranking import Ranking, measure_ranked
+from dupq.stages.evaluation.ranking import measure_ranked
 from dupq.stages.inputs import copy_inputs, encoder_content, input_files
 from dupq.stages.texts import make_distinct_texts
 from dupq.text.keys import Sites

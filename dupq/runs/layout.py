@@ -272,6 +272,14 @@ class ClusterFiles:
         """The candidate pairs."""
         return self.partition.pairs
 
+    def edges(self, part: int) -> str:
+        """The pairs of a part that are inside clusters, a batch a slice of these."""
+        return self.partition.step("edges", part)
+
+    def statistics(self, number: int) -> str:
+        """The figures of a slice of the clusters."""
+        return storage.join(self.partition.folder, "statistics", f"part-{number:05d}.parquet")
+
 
 @dataclass(frozen=True)
 class RankingFiles:
@@ -288,23 +296,27 @@ class RankingFiles:
         return storage.join(self.folder, "asked.parquet")
 
     @property
-    def wanted(self) -> str:
-        """The keys of these and of questions in pairs that are scored."""
-        return storage.join(self.folder, "wanted.parquet")
-
-    @property
-    def wanted_texts(self) -> str:
+    def asked_texts(self) -> str:
         """Their texts."""
-        return storage.join(self.folder, "wanted_texts.parquet")
+        return storage.join(self.folder, "asked_texts.parquet")
 
     @property
-    def wanted_embeddings(self) -> str:
+    def asked_embeddings(self) -> str:
         """Their embeddings."""
-        return storage.join(self.folder, "wanted_embeddings.parquet")
+        return storage.join(self.folder, "asked_embeddings.parquet")
+
+    @property
+    def pairs(self) -> str:
+        """The pairs of questions that are scored."""
+        return storage.join(self.folder, "pairs.parquet")
+
+    def scores(self, number: int) -> str:
+        """The scores of some of them."""
+        return storage.join(self.folder, "scores", f"part-{number:05d}.parquet")
 
     @property
     def statistics(self) -> str:
-        """How many questions have their terms."""
+        """How many questions have the terms of all these questions."""
         return storage.join(self.folder, "statistics.parquet")
 
     @property
@@ -346,6 +358,13 @@ class EvaluationFiles:
         return RankingFiles(self.texts, self.embeddings, self.encoder, self.work)
 
     @property
+    def quality(self) -> "QualityFiles":
+        """Of the comparison with known duplicates; only with links."""
+        work = storage.join(self.work, "links")
+        given = self.shards, self.encoder, str(self.links), self.pairs, self.members, self.texts
+        return QualityFiles(*given, work)
+
+    @property
     def runs(self) -> str:
         """The folder of runs."""
         return storage.parent(storage.parent(self.output))
@@ -353,7 +372,7 @@ class EvaluationFiles:
 
 @dataclass(frozen=True)
 class QualityFiles:
-    """What is read."""
+    """What is read, and where what has to do with linked questions goes."""
 
     shards: tuple[Shard, ...]
     encoder: str
@@ -361,6 +380,21 @@ class QualityFiles:
     pairs: str
     members: str
     texts: str
+    work: str  # a folder
+
+    @property
+    def tested(self) -> str:
+        """The links of the test part."""
+        return storage.join(self.work, "tested.parquet")
+
+    @property
+    def sets(self) -> str:
+        """The sets that all links of the archive form, and their parts."""
+        return storage.join(self.work, "sets.parquet")
+
+    def step(self, kind: str, *file: str) -> str:
+        """What is made of a file of pairs, or of a shard; the folder of all without one."""
+        return storage.join(self.work, kind, *file)
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ class TrainingFiles:
 
     @property
     def example_keys(self) -> str:
-        """The keys of the questions of `examples`."""
+        """The keys of the questions that training reads."""
         return storage.join(self.work, "example_keys.parquet")
 
     @property
@@ -84,11 +84,6 @@ class TrainingFiles:
     def taught_keys(self) -> str:
         """The keys of those questions."""
         return storage.join(self.work, "taught_keys.parquet")
-
-    @property
-    def examples(self) -> str:
-        """The texts of the questions that training reads."""
-        return storage.join(self.work, "examples.parquet")
 
     @property
     def weights(self) -> str:

@@ -15,13 +15,13 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from typing_extensions import TypedDict
 
 from dupq import storage
 from dupq.execution.tasks import CAP
 from dupq.json_files import read_whole
 from dupq.runs import versions
+from dupq.runs.keys import key_span
 from dupq.runs.layout import RunLayout
 from dupq.runs.stage_records import is_intact
 from dupq.settings.text import TextSettings
@@ -139,22 +139,12 @@ def _why_not(
 def _spans(folder: str, sites: Sequence[str]) -> list[Span]:
     """The spans of the files of contents that are not empty."""
     with ThreadPoolExecutor(_AT_A_TIME) as pool:
-        found = pool.map(lambda file: (file.relative, _ends(file.uri)), storage.list_files(folder, ".parquet"))
+        found = pool.map(lambda file: (file.relative, key_span(file.uri)), storage.list_files(folder, ".parquet"))
         return [
             Span(name, sites[ends[0] >> ID_BITS], ends[0] & MAXIMUM_ID, ends[1] & MAXIMUM_ID)
             for name, ends in found
             if ends is not None
         ]
-
-
-def _ends(uri: str) -> tuple[int, int] | None:
-    """The smallest and the largest key of a file; None if it is empty."""
-    with storage.open_input(uri) as stream, storage.readable(uri, "Parquet"):
-        footer = pq.read_metadata(stream)
-    columns = [footer.row_group(number).column(0).statistics for number in range(footer.num_row_groups)]
-    if not footer.num_rows:
-        return None
-    return min(column.min for column in columns), max(column.max for column in columns)
 
 
 class Found(NamedTuple):

@@ -17,14 +17,14 @@ from dupq.links.tables import known_duplicates
 from dupq.runs.keys import all_keys
 from dupq.runs.layout import NearFiles
 from dupq.tables import KEY_PAIRS, KNOWN_SETS, REPRESENTATIVES
-from dupq.text.keys import Sites
+from dupq.text.keys import Sites, are_among
 
 
 def known_sets(links: str | None, representatives: str, encoder: str, keys: np.ndarray, sites: Sites) -> Split:
-    """The known duplicates among the questions `keys` that are searched, and those that these represent."""
+    """The known duplicates among the questions `keys` (ascending) that are searched, and those that these represent."""
     pairs = np.zeros((0, 2), np.int64) if links is None else known_duplicates(links, sites)
     represent = _represented_by(representatives)
-    pairs = pairs[np.isin(represent(pairs), keys).all(axis=1)]
+    pairs = pairs[are_among(keys, represent(pairs)).all(axis=1)]
     return represented_split(pairs, read_split(encoder, sites), represent)
 
 
@@ -46,7 +46,7 @@ def write_links(uri: str, links: str | None, near: NearFiles, sites: list[str]) 
 
     def make() -> Counts:
         pairs = _representative_links(links, near.representatives, Sites(sites))
-        pairs = pairs[np.isin(pairs, all_keys(near.texts)).all(axis=1)]
+        pairs = pairs[are_among(all_keys(near.texts), pairs).all(axis=1)]
         table = pa.table([pa.array(pairs[:, 0]), pa.array(pairs[:, 1])], schema=KEY_PAIRS)
         storage.write_table(uri, table, KEY_PAIRS)
         return {"rows_out": len(pairs)}

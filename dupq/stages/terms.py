@@ -19,7 +19,7 @@ from dupq.execution.units import Counts, skip_or
 from dupq.runs.layout import TermFiles
 from dupq.shards import Shard, partition_of, read_shard
 from dupq.tables import QUESTIONS, RARITIES, TERM_COUNTS, TERMS, TEXTS
-from dupq.text.keys import Sites
+from dupq.text.keys import Sites, are_among
 from dupq.text.terms import BUCKETS, Terms, document_counts, numbers_of, rarities, tags_of, terms_of
 
 
@@ -102,7 +102,7 @@ def read_terms(files: TermFiles, part: int, wanted: np.ndarray | None = None) ->
     for shard in files.shards:
         batch = exchange.read_part([files.terms(shard)], part)[0].replace_schema_metadata(None)
         if wanted is not None:
-            batch = batch.filter(pa.array(np.isin(batch["key"].to_numpy(), wanted)))
+            batch = batch.filter(pa.array(are_among(wanted, batch["key"].to_numpy())))
         batches.append(batch)
     return pa.Table.from_batches(batches, TERMS)
 

@@ -14,7 +14,7 @@ from dupq.shards import Shard, read_shard, read_shard_pieces
 from dupq.stages.earlier import LEFT_OUT, Earlier, Found, find_contents, read_texts
 from dupq.tables import ANSWERS, CONTENTS, QUESTIONS, TEXTS
 from dupq.text.contents import content_hashes
-from dupq.text.keys import MAXIMUM_ID, Sites
+from dupq.text.keys import MAXIMUM_ID, Sites, are_among
 from dupq.text.questions import answer_texts_table, texts_table
 
 _ROWS_AT_ONCE = 1_024
@@ -143,6 +143,6 @@ def _answer_texts_of_shard(shard: Shard, sites: list[str], settings: TextSetting
 
 
 def texts_among(uri: str, keys: np.ndarray) -> pa.Table:
-    """The rows of one file of texts whose questions are among `keys`."""
+    """The rows of one file of texts whose questions are among `keys` (ascending)."""
     table = storage.read_table(uri, TEXTS)
-    return table.filter(pa.array(np.isin(table["key"].to_numpy(), keys)))
+    return table.filter(pa.array(are_among(keys, table["key"].to_numpy())))

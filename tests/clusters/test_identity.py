@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dupq.clusters.identity import KINDS, NONE, ClusterIds, Grouping, changes, cluster_ids, written_id
+from dupq.clusters.identity import KINDS, NONE, ClusterIds, Grouping, changes, cluster_ids, written_ids
 from dupq.text.keys import ID_BITS, Sites
 
 Night = list[frozenset[int]]  # the clusters of two and more of a run
@@ -289,9 +289,9 @@ class TestTheQuestionThatNamesACluster:
     def test_may_come_back_alone(self) -> None:
         found = self.ids_now([frozenset({2, 3})])
         assert found.is_alone(np.array([1, 9])).tolist() == [True, False]
-        label = Sites(["cs.stackexchange.com"]).label(1)
-        assert written_id(label, True) == "cs.stackexchange.com/1~alone"
-        assert written_id(label, False) == "cs.stackexchange.com/1"
+        labels = Sites(["cs.stackexchange.com"]).labels(np.array([1, 1]))
+        written = written_ids(labels, np.array([True, False])).to_pylist()
+        assert written == ["cs.stackexchange.com/1~alone", "cs.stackexchange.com/1"]
 
     def test_may_come_back_in_another_cluster(self) -> None:
         found = self.ids_now([frozenset({2, 3}), frozenset({1, 9})])

@@ -1,3 +1,5 @@
+import random
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -21,7 +23,7 @@ from dupq.evaluation.measures import (
     roc_auc,
 )
 from dupq.evaluation.planted import Planted, found_at_10
-from dupq.evaluation.ranked import Noted, Ranked
+from dupq.evaluation.ranked import Noted, Ranked, Scored
 from dupq.evaluation.rankers import EncoderRanker
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.measure import Measure
@@ -171,10 +173,20 @@ def test_queries_are_recorded_and_answered_as_they_were_found() -> None:
     assert noted.rank(np.array([3, 1]), 2) == [[], []]
     assert noted.rank(np.array([3, 7]), 5) == [[], []]
     assert noted.score(np.array([4, 2]), np.array([2, 9])).tolist() == [0, 0]
-    assert (noted.queries.tolist(), noted.k, noted.scored.tolist()) == ([1, 3, 7], 5, [2, 4, 9])
+    assert noted.score(np.array([2, 4]), np.array([9, 1])).tolist() == [0, 0]
+    assert (noted.queries.tolist(), noted.k, noted.pairs.tolist()) == ([1, 3, 7], 5, [[2, 9], [4, 1], [4, 2]])
     ranked = Ranked(noted.queries, np.array([[8, 9, -1], [-1, -1, -1], [1, 2, 3]]), lambda left, right: left - right)
     assert ranked.rank(np.array([7, 3, 1]), 2) == [[1, 2], [], [8, 9]]
     assert ranked.score(np.array([4]), np.array([2])).tolist() == [2]
+
+
+@given(st.lists(st.tuples(st.integers(-9, 9), st.integers(1 << 47, (1 << 47) + 9)), max_size=20), st.randoms())
+def test_scores_of_recorded_pairs_are_found_in_any_order(rows: list[tuple[int, int]], random: random.Random) -> None:
+    either = [row if random.random() < 0.5 else row[::-1] for row in rows]
+    pairs = np.array(sorted({*either}), np.int64).reshape(-1, 2)
+    asked = np.array(either, np.int64).reshape(-1, 2)
+    found = Scored(pairs, np.arange(len(pairs)) / 7)(*asked.T)
+    assert found.tolist() == [pairs.tolist().index([*row]) / 7 for row in either]
 
 
 def test_labelled_pairs_are_measured_with_and_without_a_threshold() -> None:

@@ -14,6 +14,7 @@ from dupq import storage
 from dupq.clusters import identity
 from dupq.runs.layout import ClusterFiles, NearFiles, PairFiles, PartitionFiles, TermFiles
 from dupq.shards import Shard
+from dupq.stages.clusters import cluster_stats
 from dupq.stages.clusters.clusters import make_clusters, previous_clusters
 from dupq.stages.near_duplicates.verify import verified_part
 from dupq.stages.represented_links import write_links
@@ -62,7 +63,7 @@ class Tables(NamedTuple):
         return {name: group for name, group in self.groups().items() if len(group) > 1}
 
 
-def make(night: Night, folder: Path, previous: Path | None = None) -> Tables:
+def make(night: Night, folder: Path, previous: Path | None = None, parts: int = PARTS) -> Tables:
     """Write what the stage reads, and read what it writes."""
     sites, run = Sites([site for site, _ in night.questions]), str(folder)
     shards = []
@@ -70,7 +71,7 @@ def make(night: Night, folder: Path, previous: Path | None = None) -> Tables:
         own = [number for name, number in night.questions if name == site]
         for half in (own[::2], own[1::2]):
             shards.append(write_shard(run, len(shards), site, sorted(half), sites))
-    terms = TermFiles(f"{run}/texts", f"{run}/terms", tuple(shards), PARTS)
+    terms = TermFiles(f"{run}/texts", f"{run}/terms", tuple(shards), parts)
     pairs = PairFiles(f"{run}/scored", "", terms, "")
     partition = PartitionFiles(f"{run}/partition", pairs, "", f"{run}/used.parquet")
     names = ("members", "alone", "pairs", "clusters", "stats", "changes")
@@ -81,7 +82,7 @@ def make(night: Night, folder: Path, previous: Path | None = None) -> Tables:
         made["members"], made["alone"], made["pairs"], made["clusters"], made["stats"], made["changes"],
     )  # fmt: skip
     write_work(files, night, sites)
-    make_clusters(files, shards, sites, THRESHOLD, PARTS)
+    make_clusters(files, shards, sites, THRESHOLD, parts)
     changed = storage.read_table(files.changes, CHANGED_CLUSTERS).to_pylist() if previous else []
     stats = storage.read_table(files.cluster_stats, CLUSTER_STATS).to_pylist()
     return Tables(
@@ -107,6 +108,7 @@ def write_shard(run: str, number: int, site: str, ids: list[int], sites: Sites) 
 
 def write_work(files: ClusterFiles, night: Night, sites: Sites) -> None:
     """Every two questions of a group are a scored pair; every copy is a verified one."""
+    parts = files.scored.terms.parts
     groups = [sorted(key_of(sites, one) for one in group) for group in night.groups]
     copies = {key_of(sites, one): key_of(sites, other) for one, other in night.copies.items()}
     labels = sorted((key, group[0]) for group in groups for key in group)
@@ -117,9 +119,10 @@ def write_work(files: ClusterFiles, night: Night, sites: Sites) -> None:
     write_rows(files.partition.links, [], KEY_PAIRS)
     pairs = [pair for group in groups for pair in combinations(group, 2)]
     verified = [{"left": min(p), "right": max(p), "source": "exact", "jaccard": 1.0} for p in copies.items()]
-    for part in range(PARTS):
-        write_scored(files.scored.scored(part), {pair: 0.9 for pair in pairs if home_of(pair[0], PARTS) == part})
-        own = [row for row in verified if home_of(row["left"], PARTS) == part]
+    for part in range(parts):
+        own_pairs = [pair for pair in pairs if home_of(pair[0], parts) == part]
+        write_scored(files.scored.scored(part), {(a, b): 0.7 + (a * 7 + b) % 13 / 50 for a, b in own_pairs})
+        own = [row for row in verified if home_of(row["left"], parts) == part]
         write_rows(f"{verified_part(files.verified, part)}/slice-0.parquet", own, VERIFIED)
 
 
@@ -152,6 +155,30 @@ def test_every_question_is_in_one_cluster_that_its_smallest_key_names(tmp_path: 
     assert found.stats[f"{A}/9"]["edges"] == 2  # the copy is joined through the question that represents it
     assert all(row["joined"] for row in found.pairs)
     assert found.changes == []
+
+
+@pytest.mark.parametrize("slices", [1, 3])
+def test_the_tables_do_not_depend_on_how_the_pairs_are_spread(
+    slices: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everyone, random = questions(A, B, count=40), np.random.default_rng(slices)
+    places = random.integers(0, 25, len(everyone))
+    groups = [[one for one, at in zip(everyone, places, strict=True) if at == place] for place in range(25)]
+    night = Night(everyone, [group for group in groups if len(group) > 1])
+    whole = make(night, tmp_path / "one", parts=1)
+    monkeypatch.setattr(cluster_stats, "partitions", lambda questions: slices)
+    spread = make(night, tmp_path / "five", parts=5)
+    assert list(spread.stats.items()) == list(whole.stats.items())
+    assert spread.clusters == whole.clusters
+    assert sorted(map(str, spread.pairs)) == sorted(map(str, whole.pairs))
+    for name, group in whole.ids().items():
+        found, n = whole.stats[name], len(group)
+        keys = sorted(key_of(Sites([A, B]), one) for one in group)
+        expected = [np.float32(0.7 + (a * 7 + b) % 13 / 50) for a, b in combinations(keys, 2)]
+        assert (found["size"], found["edges"], found["density"]) == (n, n * (n - 1) / 2, 1)
+        assert found["bridges"] == (n == 2)
+        assert found["weakest_link"] == min(expected)
+        assert found["mean_probability"] == pytest.approx(float(np.mean(expected)))
 
 
 class TestTheSecondNight:

@@ -22,7 +22,9 @@ from dupq.runs.embeddings import read_embeddings
 from dupq.runs.layout import RankingFiles
 from dupq.settings import config
 from dupq.stages.encoding.shard import Place, Work, encode_shard
-from dupq.stages.evaluation.ranking import Ranking, measure_ranked
+from dupq.stages.evaluation import compared
+from dupq.stages.evaluation.compared import Ranking
+from dupq.stages.evaluation.ranking import measure_ranked
 from dupq.tables import TEXTS
 from dupq.text.keys import Sites
 from dupq.text.vocabulary import Vocabulary
@@ -124,10 +126,11 @@ def test_the_baselines_rank_as_a_sort_of_all_scores_does(tmp_path: Path) -> None
         assert found["shingle_jaccard_2"]["scores"][place] == slow_jaccard(whole, left, 2)[right]
 
 
-def test_what_is_measured_depends_neither_on_shards_nor_on_which_questions_have_embeddings(
-    tmp_path: Path, encoder: str
+def test_what_is_measured_depends_neither_on_shards_nor_pieces_nor_on_which_questions_have_embeddings(
+    tmp_path: Path, encoder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = measured(ranking_of(tmp_path / "one", encoder, []))
+    monkeypatch.setattr(compared, "_PAIRS_AT_ONCE", 3)
     for place, (cuts, kept) in enumerate((([13], slice(None)), ([1, 2, 39], slice(0, 5)), ([], slice(12)))):
         assert measured(ranking_of(tmp_path / str(place), encoder, cuts, kept)) == whole
 

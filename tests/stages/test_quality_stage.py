@@ -14,7 +14,7 @@ from run_tables import Question, key_of, on, question_row, write_rows
 from dupq.encoders.description import SPLIT
 from dupq.runs.layout import QualityFiles
 from dupq.shards import question_shards
-from dupq.stages.evaluation.quality import link_quality, partners_changed
+from dupq.stages.evaluation.quality import link_quality, partners_changed, read_linked
 from dupq.tables import LINKS, MEMBERS, PAIRS, QUESTIONS, TEXTS
 from dupq.text.keys import Sites
 
@@ -86,7 +86,9 @@ def measure(run: Run, folder: Path) -> dict[str, Any] | None:
         f"{folder}/pairs",
         f"{folder}/members.parquet",
         f"{folder}/texts",
+        f"{folder}/work",
     )
+    read_linked(files, SITES)
     return link_quality(files, SITES, DECIDED)
 
 

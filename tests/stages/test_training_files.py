@@ -9,13 +9,23 @@ import pytest
 from inline import without_ray
 
 from dupq import storage
+from dupq.execution.gpus import NO_GPUS
 from dupq.runs.keys import write_keys
 from dupq.runs.training_layout import TrainingFiles
 from dupq.settings import config
 from dupq.settings.config import Settings
-from dupq.stages.training import words
+from dupq.stages.training import teacher, words
+from dupq.stages.training.teacher import read_targets
 from dupq.stages.training.title_buckets import TitleBuckets
-from dupq.stages.training.token_files import Sequences, Titles, picked_texts, read_bucket, write_token_ids
+from dupq.stages.training.token_files import (
+    Sequences,
+    Titles,
+    picked_files,
+    picked_texts,
+    read_bucket,
+    read_examples,
+    write_token_ids,
+)
 from dupq.stages.training.words import Corpus, count_words, frequent_words, word_files, written_counts
 from dupq.tables import TEXTS
 from dupq.text.keys import hash_limit
@@ -40,6 +50,7 @@ def written(folder: Path, shards: dict[str, list[tuple[str, str]]]) -> TrainingF
     files = TrainingFiles(str(folder / "texts"), None, str(folder / "work"), answers)
     write_keys(files.example_keys, np.array([1, 3]))
     write_keys(files.measured_keys, np.array([2, 3]))
+    write_keys(files.taught_keys, np.array([0, 3]))
     return files
 
 
@@ -115,12 +126,42 @@ def test_token_ids_are_those_of_the_texts_and_some_are_left_out(tmp_path: Path) 
     whole, some = Sequences(files, names), Sequences(files, names, np.array([2, 9]))
     assert [ids.tolist() for ids in whole] == [ids.tolist() for ids in whole] == expected
     assert [ids.tolist() for ids in some] == [*expected[:2], *expected[3:]]
-    assert picked_texts(files, names, np.array([3, 1]))["key"].to_pylist() == [1, 3]
-    assert picked_texts(files, names, np.array([2, 3]))["text"].to_pylist()[0] == "bread oven"
+    found = read_examples(files)
+    assert {key: ids.tolist() for key, ids in found.items()} == {key: expected[key] for key in (1, 3)}
+    assert picked_texts(picked_files(files), np.array([0, 1, 3]))["key"].to_pylist() == [0, 3]
+    assert picked_texts(picked_files(files)[:1], np.array([2, 3]))["text"].to_pylist() == ["bread oven"]
     found = read_bucket(files, 0)
     assert found.keys.tolist() == [0, 2, 3]  # those with a title and a body
     assert [ids.tolist() for ids in found.titles] == [vocabulary.ids(title, 9).tolist() for title in TITLES]
     assert [ids.tolist() for ids in found.bodies][1] == vocabulary.ids("oven", 9).tolist()
+
+
+@without_ray()
+def test_a_task_of_the_teacher_reads_the_files_that_have_its_questions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, picked = [], teacher.picked_texts
+    monkeypatch.setattr(teacher, "_QUESTIONS_PER_TASK", 3)
+    monkeypatch.setattr(teacher, "picked_texts", lambda uris, keys: read.append(uris) or picked(uris, keys))
+    monkeypatch.setattr(
+        teacher, "_embeddings", lambda uri, table, *_: np.array([[key, 1] for key in table["key"].to_pylist()], "f2")
+    )
+    found = []
+    for name, sizes in (("one", [40]), ("five", [7, 13, 0, 1, 19])):
+        archive = {f"texts/part-{place}.parquet": [("a", "b")] * size for place, size in enumerate(sizes)}
+        files = written(tmp_path / name, archive)
+        write_keys(files.taught_keys, np.arange(0, 40, 4))
+        read_all(files, STEMS)
+        teacher.teach(files, STEMS, NO_GPUS)
+        found.append([storage.read_bytes(file.uri) for file in storage.list_files(files.taught)])
+    assert found[0] == found[1]
+    assert read_targets(files).left.tolist() == list(range(0, 40, 4))
+    places = [[uri[-len("0.parquet") :][0] for uri in uris] for uris in read]
+    assert places == [["0"]] * 4 + [["0", "1"], ["1", "3"], ["4"], ["4"]]
+
+
+def read_all(files: TrainingFiles, settings: Settings) -> None:
+    read(files, settings, [file.relative for file in storage.list_files(files.texts, ".parquet")], Titles(0, 0))
 
 
 TITLES = ["breads rise", "bread", "trains run"]

@@ -33,7 +33,7 @@ from dupq.stages.neighbours.tables import SearchRequest, nearest_table, read_nea
 from dupq.stages.represented_links import known_sets, write_known_sets
 from dupq.stages.terms import read_rarities, read_terms, titles_only, words_of
 from dupq.tables import CALIBRATION_PAIRS, NEAREST, SAMPLE, TERMS
-from dupq.text.keys import Sites
+from dupq.text.keys import Sites, are_among, distinct, without
 
 _log = logging.getLogger(__name__)
 _FLOOR_PRECISION = 0.5  # of pairs that are kept although neither question lists the other
@@ -62,13 +62,14 @@ def _sample(files: CalibrationFiles, request: SearchRequest, plan: Plan, setting
         split = known_sets(files.links, files.representatives, files.encoder, keys, sites)
         write_known_sets(files.known, split)
         linked = chosen(split.questions_of("development"), settings.links)
-        others = chosen(np.setdiff1d(keys, split.questions, assume_unique=True), settings.sample)
+        others = chosen(without(keys, split.questions), settings.sample)
         columns = [
             pa.array(np.concatenate([linked, others])),
             pa.array(np.arange(len(linked) + len(others)) < len(linked)),
         ]
         judged = read_verdicts(files.verdicts, sites)
-        judged_keys = np.intersect1d(np.concatenate([judged.left, judged.right]), keys)
+        judged_keys = distinct(np.concatenate([judged.left, judged.right]))
+        judged_keys = judged_keys[are_among(keys, judged_keys)]
         counts = {
             "rows_in": len(keys),
             "linked questions sampled": len(linked),
@@ -88,7 +89,9 @@ def _embedded(files: NeighbourFiles, plan: Plan, sites: Sites) -> np.ndarray:
         uri = storage.join(files.embeddings, file)
         table = storage.read_table(uri, columns=["site", "question_id"])
         found.append(sites.pack_columns(table["site"], table["question_id"], uri))
-    return np.sort(np.concatenate(found))
+    keys = np.concatenate(found)
+    keys.sort()
+    return keys
 
 
 def _lists_of_file(files: CalibrationFiles, request: SearchRequest, step: int, name: str) -> Counts:
@@ -97,7 +100,7 @@ def _lists_of_file(files: CalibrationFiles, request: SearchRequest, step: int, n
     def make() -> Counts:
         wanted = read_keys(files.wanted(step))
         keys, lists = read_nearest(storage.join(files.neighbours.nearest, name), request.settings.k)
-        mine = np.isin(keys, wanted)
+        mine = are_among(wanted, keys)
         storage.write_table(output, nearest_table(keys[mine], Nearest(*(column[mine] for column in lists))), NEAREST)
         return {}
 
@@ -123,8 +126,8 @@ def _words_of_part(files: CalibrationFiles, request: SearchRequest, part: int) -
 
     def make() -> Counts:
         lists = read_lists(files, request)
-        table = read_terms(files.terms, part, np.union1d(lists.keys, lists.others[lists.others >= 0]))
-        has_list = pa.array(np.isin(table["key"].to_numpy(), lists.keys))
+        table = read_terms(files.terms, part, distinct(np.concatenate([lists.keys, lists.others[lists.others >= 0]])))
+        has_list = pa.array(are_among(lists.keys, table["key"].to_numpy()))
         tables = [table.filter(has_list), titles_only(table.filter(pc.invert(has_list)))]
         storage.write_table(files.words(part), pa.concat_tables(tables), TERMS)
         return {}

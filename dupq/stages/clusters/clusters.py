@@ -1,8 +1,9 @@
 """scored pairs, the partition, near duplicates → pairs, clusters, cluster_stats, changes.
 
-    members   one task         the questions of clusters, with ids, canonical questions and statistics; changes
-    clusters  a task a shard   every question, singletons too
+    members   one task         the questions of clusters, with ids and canonical questions; changes
     pairs     a task a part    every candidate pair, near duplicate and used link, with its evidence
+    ...                        cluster_stats (cluster_stats.py)
+    clusters  a task a shard   every question, singletons too
 
 Near duplicates are joined through the question that represents them.
 """
@@ -17,16 +18,16 @@ from dupq import storage
 from dupq.clusters import identity
 from dupq.clusters.canonical import REASONS, CanonicalCriteria, canonical_questions
 from dupq.clusters.components import represented, with_represented
-from dupq.clusters.statistics import cluster_statistics
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
 from dupq.links.tables import known_duplicates, link_targets
+from dupq.runs.keys import read_around
 from dupq.runs.layout import ClusterFiles
-from dupq.shards import Shard, read_shard
+from dupq.shards import Shard, partition_of, read_shard
+from dupq.stages.clusters.cluster_stats import make_cluster_stats
 from dupq.stages.near_duplicates.verify import verified_part
 from dupq.tables import (
     CHANGED_CLUSTERS,
-    CLUSTER_STATS,
     CLUSTERS,
     KEY_PAIRS,
     LABELS,
@@ -38,24 +39,26 @@ from dupq.tables import (
     TEXTS,
     VERIFIED,
 )
-from dupq.text.keys import Sites, pair_codes, places_among
+from dupq.text.keys import Sites, are_among, pair_codes, places_among, without
 
 _LOWEST = np.iinfo(np.int64).min
 
 
 def make_clusters(files: ClusterFiles, shards: list[Shard], sites: Sites, threshold: float, parts: int) -> Report:
     """Write the pairs, clusters and cluster_stats tables; `threshold` is a probability."""
-    report = run_tasks("members", _members, [(files, shards, sites.names, threshold)])
+    report = run_tasks("members", _members, [(files, shards, sites.names)])
+    members = report.rows_in
     pairs = run_tasks("pairs", _pairs_of_part, [(files, sites.names, part) for part in range(parts)])
     report.add(pairs)
+    report.add(make_cluster_stats(files, sites, threshold, members))
     written = run_tasks("clusters", _clusters_of_shard, [(files, shard, sites.names, threshold) for shard in shards])
     report.add(written)
     report.rows_in, report.rows_out = pairs.rows_out, written.rows_out
     return report
 
 
-def _members(files: ClusterFiles, shards: list[Shard], site_names: list[str], threshold: float) -> Counts:
-    """Memory: about 150 bytes a question in clusters, and 40 a pair above the threshold."""
+def _members(files: ClusterFiles, shards: list[Shard], site_names: list[str]) -> Counts:
+    """Memory: about 150 bytes a question in clusters."""
 
     def make() -> Counts:
         sites = Sites(site_names)
@@ -64,10 +67,9 @@ def _members(files: ClusterFiles, shards: list[Shard], site_names: list[str], th
         now, then = identity.Grouping(keys, clusters), previous_clusters(files.previous, sites)
         ids = identity.cluster_ids(now, then)
         _, indices, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
-        _write_statistics(files, (keys, clusters), ids, sites, threshold)
         if files.previous is not None:
             _write_changes(files, identity.changes(identity.Grouping(keys, ids.of(clusters)), then), sites)
-        alone = np.setdiff1d(ids.ids, keys)
+        alone = without(np.sort(ids.ids), keys)
         storage.write_table(files.alone, pa.table([pa.array(alone)], names=["key"]), pa.schema([("key", pa.int64())]))
         columns = [keys, clusters, ids.of(clusters), canonical, reasons.astype(np.int8), sizes[indices]]
         storage.write_table(files.members, pa.table([pa.array(c) for c in columns], schema=MEMBERS), MEMBERS)
@@ -95,16 +97,16 @@ def _criteria(files: ClusterFiles, members: np.ndarray, shards: list[Shard], sit
         names = ["question_id", "score", "answer_count", "view_count", "accepted_answer_id", "creation_date"]
         table = read_shard(shard, QUESTIONS, names)
         keys = sites.pack(shard.site, table["question_id"].to_numpy(), shard.uri)
-        rows = np.flatnonzero(np.isin(keys, members))
+        rows = np.flatnonzero(are_among(members, keys))
         indices, found = np.searchsorted(members, keys[rows]), table.take(pa.array(rows))
         accepted[indices] = found["accepted_answer_id"].is_valid().to_numpy()
         for column, name in ((scores, "score"), (answers, "answer_count"), (views, "view_count")):
             column[indices] = found[name].cast(pa.int64()).fill_null(_LOWEST).to_numpy()
         ages[indices] = pc.negate(found["creation_date"].cast(pa.int64())).fill_null(_LOWEST).to_numpy()
     targets = np.zeros(0, np.int64) if files.links is None else link_targets(files.links, sites)
-    indices = np.searchsorted(members, targets[np.isin(targets, members)])
+    places, are_there = places_among(members, targets)
     return CanonicalCriteria(
-        members, np.bincount(indices, minlength=len(members)), accepted, scores, answers, views, ages
+        members, np.bincount(places[are_there], minlength=len(members)), accepted, scores, answers, views, ages
     )
 
 
@@ -119,60 +121,19 @@ def previous_clusters(uri: str | None, sites: Sites) -> identity.Grouping:
         table = storage.read_table(file.uri, CLUSTERS, ["site", "question_id", "cluster_id", "cluster_size"])
         is_here = pc.is_in(table["site"], pa.array(sites.names))
         table = table.filter(pc.and_(pc.greater(table["cluster_size"], 1), is_here))
-        named = [text.rpartition("/") for text in table["cluster_id"].to_pylist()]
-        known = [site in sites.names for site, _, _ in named]
-        table = table.filter(pa.array(known, pa.bool_()))
-        named = [name for name, is_known in zip(named, known, strict=True) if is_known]
-        names = pa.chunked_array([[site for site, _, _ in named]], pa.string())
-        numbers = pa.chunked_array([[int(number) for _, _, number in named]], pa.int64())
+        named = pc.extract_regex(table["cluster_id"], "^(?P<site>.*)/(?P<number>[0-9]+)$")
+        is_known = pc.is_in(pc.struct_field(named, "site"), pa.array(sites.names))
+        table, named = table.filter(is_known), named.filter(is_known)
+        numbers = pc.struct_field(named, "number").cast(pa.int64())
         keys.append(sites.pack_columns(table["site"], table["question_id"], file.uri))
-        ids.append(sites.pack_columns(names, numbers, file.uri))
+        ids.append(sites.pack_columns(pc.struct_field(named, "site"), numbers, file.uri))
     return identity.Grouping(np.concatenate(keys), np.concatenate(ids))
 
 
-def _edges(files: ClusterFiles, threshold: float) -> tuple[np.ndarray, np.ndarray]:
-    """Every pair that may join (int64, shape (m, 2), left < right), each once, and its probability."""
-    pairs, probabilities = [np.zeros((0, 2), np.int64)], [np.zeros(0)]
-
-    def add(table: pa.Table, p: np.ndarray) -> None:
-        pairs.append(np.stack([table[side].to_numpy() for side in ("left", "right")], axis=1))
-        probabilities.append(p)
-
-    links = storage.read_table(files.partition.links, KEY_PAIRS)
-    add(links, np.ones(len(links)))
-    for file in storage.list_files(files.verified, ".parquet"):
-        table = storage.read_table(file.uri, VERIFIED)
-        add(table, table["jaccard"].to_numpy())
-    for part in range(files.scored.terms.parts):
-        table = storage.read_table(files.scored.scored(part), SCORED, ["left", "right", "probability"])
-        table = table.filter(pc.greater_equal(table["probability"], pa.scalar(threshold, pa.float32())))
-        add(table, table["probability"].to_numpy())
-    edges, first = np.unique(np.concatenate(pairs), axis=0, return_index=True)
-    return edges, np.concatenate(probabilities)[first]
-
-
-def _write_statistics(
-    files: ClusterFiles,
-    grouped: tuple[np.ndarray, np.ndarray],
-    ids: identity.ClusterIds,
-    sites: Sites,
-    threshold: float,
-) -> None:
-    keys, clusters = grouped
-    edges, p = _edges(files, threshold)
-    ends = [represented(edges[:, side], keys, clusters) for side in (0, 1)]
-    inside = (ends[0] == ends[1]) & np.isin(edges[:, 0], keys)
-    found = cluster_statistics(ends[0][inside], edges[inside], p[inside])
-    mean = np.bincount(np.searchsorted(found.clusters, ends[0][inside]), p[inside], len(found.clusters)) / found.edges
-    labels = [sites.label(key) for key in ids.of(found.clusters).tolist()]
-    columns = [labels, *found[1:], mean]
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, CLUSTER_STATS, strict=True)]
-    storage.write_table(files.cluster_stats, pa.table(arrays, schema=CLUSTER_STATS), CLUSTER_STATS)
-
-
 def _write_changes(files: ClusterFiles, found: identity.Changes, sites: Sites) -> None:
+    none = pa.scalar(None, pa.string())
     ids = [
-        pa.array([sites.label(key) if key >= 0 else None for key in side.tolist()], pa.string())
+        pc.if_else(pa.array(side >= 0), sites.labels(np.maximum(side, 0)), none)
         for side in (found.ids_now, found.ids_then)
     ]
     rest = [pa.array(column) for column in (found.sizes_now, found.sizes_then, found.shared)]
@@ -186,7 +147,7 @@ def _clusters_of_shard(files: ClusterFiles, shard: Shard, site_names: list[str],
     def make() -> Counts:
         sites = Sites(site_names)
         keys = storage.read_table(storage.join(files.texts, shard.file), TEXTS, ["key"])["key"].to_numpy()
-        members = storage.read_table(files.members, MEMBERS)
+        members = read_around(files.members, MEMBERS, keys)
         alone = storage.read_table(files.alone)["key"].to_numpy()
         columns = _cluster_columns(keys, members, alone, sites)
         threshold_column = pa.array(np.full(len(keys), threshold, np.float32))
@@ -205,16 +166,13 @@ def _cluster_columns(keys: np.ndarray, members: pa.Table, alone: np.ndarray, sit
         return np.where(inside, values[indices], otherwise) if len(values) else otherwise
 
     ids, canonical = of_members("id", keys), of_members("canonical", keys)
-    is_alone = ~inside & np.isin(keys, alone)
+    is_alone = ~inside & are_among(alone, keys)
     site_names, question_ids = sites.unpack(keys)
     canonical_sites, canonical_ids = sites.unpack(canonical)
-    written = (
-        identity.written_id(sites.label(key), lone) for key, lone in zip(ids.tolist(), is_alone.tolist(), strict=True)
-    )
     reasons = of_members("reason", np.zeros(len(keys), np.int8))
     yield pa.array(site_names, pa.string())
     yield pa.array(question_ids)
-    yield pa.array(written, pa.string())
+    yield identity.written_ids(sites.labels(ids), is_alone)
     yield pa.array(canonical_sites, pa.string())
     yield pa.array(canonical_ids)
     yield pa.array(canonical == keys)
@@ -266,8 +224,6 @@ def _link_pairs(links: pa.Table) -> pa.Table:
 
 def _links_beside(files: ClusterFiles, part: int, scored: pa.Table) -> pa.Table:
     """The used links of a part that are no candidate pairs."""
-    from dupq.shards import partition_of
-
     links = storage.read_table(files.partition.links, KEY_PAIRS)
     left, right = links["left"].to_numpy(), links["right"].to_numpy()
     mine = partition_of(left, files.scored.terms.parts) == part
@@ -285,7 +241,7 @@ def _pairs_table(table: pa.Table, files: ClusterFiles, sites: Sites) -> pa.Table
     if files.links is not None:
         listed = np.isin(pair_codes(left, right), pair_codes(*known_duplicates(files.links, sites).T))
         known = pc.or_(pa.array(listed), pc.equal(table["source"], "known_link").combine_chunks())
-    members = storage.read_table(files.members, MEMBERS)
+    members = storage.read_table(files.members, MEMBERS, ["key", "cluster"])
     keys, clusters = members["key"].to_numpy(), members["cluster"].to_numpy()
     joined = represented(left, keys, clusters) == represented(right, keys, clusters)
     evidence = [table[field.name] for field in _EVIDENCE]

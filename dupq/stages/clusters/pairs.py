@@ -25,6 +25,7 @@ from dupq.shards import partition_of
 from dupq.stages.neighbours.tables import directed_rows
 from dupq.stages.terms import read_rarities, read_terms, words_of
 from dupq.tables import AROUND, CANDIDATES, COMPARED, HISTOGRAM, KEYS, SCORED, TERMS
+from dupq.text.keys import distinct
 
 _PRECISIONS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # their thresholds are stored beside the chosen one
 
@@ -49,7 +50,7 @@ def _candidates(files: PairFiles, part: int) -> Counts:
     def make() -> Counts:
         directed = pa.concat_tables(directed_rows(files.neighbours, part)).combine_chunks()
         table = undirected(directed)
-        keys = np.unique(np.concatenate([table["left"].to_numpy(), table["right"].to_numpy()]))
+        keys = distinct(np.concatenate([table["left"].to_numpy(), table["right"].to_numpy()]))
         homes = partition_of(keys, files.terms.parts)
         batches = exchange.split([keys], KEYS, homes, files.terms.parts)
         exchange.write_parts(files.wanted(part), batches, KEYS)

@@ -10,13 +10,14 @@ In a component of more than `clusters.scored_size` questions not every pair is s
 neither side listing the other, counts as the least likely candidate.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from dupq import storage
-from dupq.clusters.components import components
+from dupq.clusters.components import components, forest_of
 from dupq.clusters.decision import best_partition, linked_sets, missing_pairs
 from dupq.clusters.evidence import shared
 from dupq.clusters.scoring import arounds, read_scale, scored_table, unlisted
@@ -25,6 +26,7 @@ from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
 from dupq.neighbours.measure import Measure
 from dupq.runs.embeddings import embeddings_of
+from dupq.runs.keys import pairs_in
 from dupq.runs.layout import PartitionFiles
 from dupq.settings.dedup import ClusterSettings
 from dupq.shards import Shard
@@ -62,19 +64,14 @@ def partition_pairs(files: PartitionFiles, shards: list[Shard], sites: Sites, cu
 
 
 def _components(files: PartitionFiles, cut: Cut) -> Counts:
-    """Memory: 24 bytes a pair above the threshold."""
+    """Memory: about 100 bytes a question in a pair above the threshold, and the pairs of one part."""
 
     def make() -> Counts:
-        found = [_links(files)]
-        for part in range(files.pairs.terms.parts):
-            table = storage.read_table(files.pairs.scored(part), SCORED, ["left", "right", "probability"])
-            sure = table["probability"].to_numpy() >= np.float32(cut.threshold)
-            found.append(np.stack([table[side].to_numpy()[sure] for side in ("left", "right")], axis=1))
-        edges = np.concatenate(found)
-        members, smallest = components(edges)
+        counted: list[int] = []
+        members, smallest = components(forest_of(_joining(files, cut.threshold, counted)))
         groups, sizes = _groups(smallest, cut.settings.scored_size)
         columns = [members, smallest, (sizes > 2) & (sizes <= cut.settings.scored_size), groups]
-        counts = {"rows_in": len(edges), "groups": int(groups.max(initial=-1)) + 1}
+        counts = {"rows_in": sum(counted), "groups": int(groups.max(initial=-1)) + 1}
         counts["cap: questions in components over clusters.scored_size"] = int((sizes > cut.settings.scored_size).sum())
         storage.write_table(files.nodes, pa.table([pa.array(c) for c in columns], schema=NODES), NODES)
         return counts
@@ -83,8 +80,20 @@ def _components(files: PartitionFiles, cut: Cut) -> Counts:
 
 
 def _links(files: PartitionFiles) -> np.ndarray:
-    table = storage.read_table(files.links, KEY_PAIRS)
-    return np.stack([table[side].to_numpy() for side in ("left", "right")], axis=1)
+    return pairs_in(storage.read_table(files.links, KEY_PAIRS))
+
+
+def _joining(files: PartitionFiles, threshold: float, counted: list[int]) -> Iterator[np.ndarray]:
+    """The links, and the pairs above the threshold part by part; how many they are is added to `counted`."""
+    for part in range(-1, files.pairs.terms.parts):
+        pairs = _links(files) if part < 0 else _sure_pairs(files, threshold, part)
+        counted.append(len(pairs))
+        yield pairs
+
+
+def _sure_pairs(files: PartitionFiles, threshold: float, part: int) -> np.ndarray:
+    table = storage.read_table(files.pairs.scored(part), SCORED, ["left", "right", "probability"])
+    return pairs_in(table.filter(pa.array(table["probability"].to_numpy() >= np.float32(threshold))))
 
 
 def _groups(smallest: np.ndarray, scored_size: int) -> tuple[np.ndarray, np.ndarray]:

@@ -19,7 +19,7 @@ from dupq.runs.embeddings import embeddings_table
 from dupq.settings.config import Settings
 from dupq.stages.earlier import LEFT_OUT, Earlier, find_contents, find_embeddings, hashes_in, read_embeddings
 from dupq.tables import REPRESENTATIVES, TEXTS
-from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites
+from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites, are_among
 from dupq.text.questions import token_ids
 from dupq.text.token_ids import TokenIds
 from dupq.text.vocabulary import Vocabulary
@@ -73,7 +73,7 @@ def _encode(work: Work, place: Place) -> Counts:
 def read_texts(work: Work, place: Place) -> pa.Table:
     """The texts of the shard's questions that get an embedding."""
     table = storage.read_table(place.texts, TEXTS)
-    return table.filter(pa.array(~np.isin(table["key"].to_numpy(), _represented(work.representatives))))
+    return table.filter(pa.array(~are_among(_represented(work.representatives), table["key"].to_numpy())))
 
 
 def tokenise(work: Work, place: Place, table: pa.Table) -> Tokens:
@@ -145,7 +145,7 @@ def _vocabulary(encoder: str, fingerprint: str) -> tuple[Vocabulary, Settings]:
 
 
 def _represented(representatives: str | None) -> np.ndarray:
-    """The keys that need no embedding, because another question represents them."""
+    """The keys, ascending, that need no embedding, because another question represents them."""
     if representatives is None:
         return np.zeros(0, np.int64)
     return _represented_in(representatives, storage.version(representatives))

@@ -1,13 +1,15 @@
 """A run's tables → metrics.json: what was found, and how good it is on known duplicates.
 
     ranking     many tasks    known and planted duplicates looked up in the whole archive (ranking.py)
-    evaluate    one task      counts, and what is measured on links (quality.py)
+    count       many tasks    how many pairs and clusters there are (counts.py)
+    links       many tasks    what the tables say of linked questions (quality.py)
+    evaluate    one task      all of it together, and what changed since an earlier run
 
-Neither holds more than a shard and what it is measured on.
+Memory: a shard or a file of the tables, and what is measured on. The last task: 50 bytes a question in clusters, of
+either run if there is an earlier one; a byte and a word each a cluster.
 """
 
 import functools
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,16 +28,18 @@ from dupq.execution.gpus import Gpus
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts
 from dupq.links.tables import known_duplicates
-from dupq.runs.layout import EvaluationFiles, QualityFiles
+from dupq.runs.layout import EvaluationFiles
 from dupq.runs.reader import read_metrics
 from dupq.settings.config import Settings
 from dupq.stages.clusters.clusters import previous_clusters
 from dupq.stages.encoding.device import gpus_to_go_on
-from dupq.stages.evaluation.quality import Decided, link_quality, partners_changed
-from dupq.stages.evaluation.ranking import Ranking, measure_ranked
+from dupq.stages.evaluation.compared import Ranking
+from dupq.stages.evaluation.counts import count_tables, read_counts
+from dupq.stages.evaluation.quality import Decided, link_quality, partners_changed, read_linked
+from dupq.stages.evaluation.ranking import measure_ranked
 from dupq.stages.evaluation.review import estimated
-from dupq.tables import CLUSTER_STATS, CLUSTERS, MEMBERS, PAIRS
-from dupq.text.keys import Sites
+from dupq.tables import CLUSTER_STATS, CLUSTERS, MEMBERS
+from dupq.text.keys import Sites, are_among, distinct
 
 
 def evaluate_run(files: EvaluationFiles, sites: Sites, settings: Settings, gpus: Gpus) -> Report:
@@ -45,6 +49,9 @@ def evaluate_run(files: EvaluationFiles, sites: Sites, settings: Settings, gpus:
         measure = functools.partial(_compared, files, sites.names, settings)
         taken = gpus_to_go_on(files.encoded_as, gpus)
         compared = measure_ranked(Ranking(files.ranking, sites.names, settings.text.language, taken), measure)
+    compared.add(count_tables(files))
+    if files.links:
+        compared.add(read_linked(files.quality, sites))
     report = run_tasks("evaluate", _evaluate, [(files, sites.names)])
     report.add(compared)
     return report
@@ -72,8 +79,7 @@ def _evaluate(files: EvaluationFiles, site_names: list[str]) -> Counts:
     if files.links:
         linked_share = metrics["calibration"]["model"]["linked_share"]
         decided = Decided(thresholds=metrics["thresholds"], linked_share=linked_share)
-        quality = QualityFiles(files.shards, files.encoder, files.links, files.pairs, files.members, files.texts)
-        metrics["links"] = link_quality(quality, sites, decided)
+        metrics["links"] = link_quality(files.quality, sites, decided)
     metrics["not_measured"] = not_measured(metrics, files.links is not None)
     metrics["drift"] = _drift(files, sites, metrics)
     storage.write_json(files.output, metrics)
@@ -88,7 +94,7 @@ def _drift(files: EvaluationFiles, sites: Sites, metrics: dict[str, Any]) -> dic
     if files.previous is None:
         return None
     then = read_metrics(files.previous)
-    members = storage.read_table(files.members, MEMBERS)
+    members = storage.read_table(files.members, MEMBERS, ["key", "id"])
     earlier = previous_clusters(storage.join(files.previous, "clusters"), sites)
     order = np.argsort(earlier.keys)
     return {
@@ -108,19 +114,7 @@ def _recall(links: Mapping[str, Any] | None) -> float | None:
 def _counted(files: EvaluationFiles) -> dict[str, Any]:
     decided, calibration = storage.read_json(files.threshold), storage.read_json(files.calibration)
     threshold = decided["chosen"]["threshold"]
-    by_site: Counter[str] = Counter()
-    in_clusters = 0
-    for file in storage.list_files(files.clusters, ".parquet"):
-        table = storage.read_table(file.uri, CLUSTERS, ["site", "cluster_size"])
-        by_site.update({row["values"]: row["counts"] for row in pc.value_counts(table["site"]).to_pylist()})
-        in_clusters += pc.sum(pc.greater(table["cluster_size"], 1)).as_py() or 0
-    sources: Counter[str] = Counter()
-    over = 0
-    for file in storage.list_files(files.pairs, ".parquet"):
-        table = storage.read_table(file.uri, PAIRS, ["source", "probability"])
-        table_of_encoder = table.filter(pc.equal(table["source"], "encoder"))
-        sources.update({row["values"]: row["counts"] for row in pc.value_counts(table["source"]).to_pylist()})
-        over += pc.sum(pc.greater_equal(table_of_encoder["probability"], np.float32(threshold))).as_py() or 0
+    counted = read_counts(files)
     sizes = [
         storage.read_table(file.uri, CLUSTER_STATS, ["size"])["size"]
         for file in storage.list_files(files.cluster_stats, ".parquet")
@@ -129,19 +123,19 @@ def _counted(files: EvaluationFiles) -> dict[str, Any]:
         storage.read_counts(file.uri)["rows_out"] for file in storage.list_files(files.embeddings, ".parquet")
     )
     return {
-        "questions": sum(by_site.values()),
-        "sites": dict(by_site),
-        "exact_copies": sources["exact"],
-        "near_duplicate_pairs": sources["near_duplicate"],
+        "questions": sum(counted.sites.values()),
+        "sites": counted.sites,
+        "exact_copies": counted.sources["exact"],
+        "near_duplicate_pairs": counted.sources["near_duplicate"],
         "representatives": representatives,
-        "encoder_pairs": sources["encoder"],
-        "encoder_pairs_above_threshold": over,
+        "encoder_pairs": counted.sources["encoder"],
+        "encoder_pairs_above_threshold": counted.above,
         "threshold": threshold,
         "expected_precision": decided["chosen"]["expected_precision"],
         "thresholds": [decided["chosen"], *decided["others"]],
         "calibration": {name: value for name, value in calibration.items() if name != "reference"},
         "clusters": sum(len(column) for column in sizes),
-        "questions_in_clusters": in_clusters,
+        "questions_in_clusters": counted.in_clusters,
         "largest_cluster": max((pc.max(column).as_py() or 0 for column in sizes), default=0),
     }
 
@@ -160,7 +154,7 @@ def _measure_planted(archive: Archive, files: EvaluationFiles, sites: Sites, mos
     seen = np.concatenate([parts["train"], parts["development"]])
     truth = _planted_by_kind(str(files.truth), sites, seen, archive.keys)
     ends = [np.concatenate([planted.questions, planted.originals]) for planted in truth.values()]
-    keys = np.unique(np.concatenate([np.zeros(0, np.int64), *ends]))
+    keys = distinct(np.concatenate([np.zeros(0, np.int64), *ends]))
     clusters = _clusters_of(keys, files.clusters, sites)
     measured: dict[str, dict[str, float]] = {}
     for kind, planted in truth.items():
@@ -178,7 +172,7 @@ def _clusters_of(keys: np.ndarray, folder: str, sites: Sites) -> np.ndarray:
     for file in storage.list_files(folder, ".parquet"):
         table = storage.read_table(file.uri, CLUSTERS, ["site", "question_id", "cluster_id"])
         mine = sites.pack_columns(table["site"], table["question_id"], file.uri)
-        inside = np.isin(mine, keys)
+        inside = are_among(keys, mine)
         found.append(mine[inside])
         names += table.filter(pa.array(inside))["cluster_id"].chunks
     return pc.dictionary_encode(pa.concat_arrays(names)).indices.to_numpy()[np.argsort(np.concatenate(found))]
@@ -186,7 +180,7 @@ def _clusters_of(keys: np.ndarray, folder: str, sites: Sites) -> np.ndarray:
 
 def _planted_by_kind(uri: str, sites: Sites, seen: np.ndarray, keys: np.ndarray) -> dict[str, Planted]:
     """The planted pairs by their kind, of questions that are in the archive."""
-    there = {kind: pairs[np.isin(pairs, keys).all(axis=1)] for kind, pairs in planted_keys(uri, sites).items()}
+    there = {kind: pairs[are_among(keys, pairs).all(axis=1)] for kind, pairs in planted_keys(uri, sites).items()}
     return {kind: _planted(pairs, seen) for kind, pairs in there.items() if len(pairs)}
 
 

@@ -1,7 +1,13 @@
 """A run's clusters beside the known duplicates that nothing was fitted on, at any size of the archive.
 
-One task. Links are far fewer than questions: it holds them, the questions of clusters, and of the pairs those with a
-linked question. Links are incomplete, so every precision here is a lower bound.
+    linked    one task                 the links of the test part, and the sets that they form
+    pairs     a task a file of pairs   the encoder's pairs with a linked question
+    said      a task a shard           the length of the title and the year of linked questions
+    evaluate  one task                 what is measured (link_quality)
+
+Links are far fewer than questions. Memory: the links, and in the first task 8 bytes a question, twice that while they
+are read; a shard or a file of pairs; in the last task 24 bytes a pair with a linked question and about 50 a question in
+clusters. Links are incomplete, so every precision here is a lower bound.
 """
 
 from typing import TypedDict
@@ -13,17 +19,22 @@ import pyarrow.compute as pc
 from dupq import storage
 from dupq.encoders.description import read_split
 from dupq.evaluation import clusters as measures
+from dupq.execution.tasks import Report, run_tasks
+from dupq.execution.units import Counts, skip_or
 from dupq.links.parts import run_split
 from dupq.links.split import Split
 from dupq.links.tables import known_duplicates
-from dupq.runs.keys import all_keys
+from dupq.runs.keys import all_keys, pairs_in
 from dupq.runs.layout import QualityFiles
 from dupq.runs.records import TITLE_WORDS
 from dupq.shards import Shard, read_shard
-from dupq.tables import MEMBERS, PAIRS, QUESTIONS
-from dupq.text.keys import ID_BITS, Sites, pair_codes
+from dupq.stages.represented_links import read_known_sets, write_known_sets
+from dupq.tables import KEY_PAIRS, MEMBERS, PAIRS, QUESTIONS
+from dupq.text.keys import ID_BITS, Sites, are_among, distinct, pair_numbers, places_among
 
 _EDGES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+_FOUND = pa.schema([*KEY_PAIRS, pa.field("probability", pa.float32(), False)])
+_SAID = pa.schema([pa.field(name, pa.int64(), False) for name in ("key", "words", "year")])
 
 
 class Decided(TypedDict):
@@ -33,53 +44,115 @@ class Decided(TypedDict):
     linked_share: float  # of the duplicates, the share that is linked
 
 
+def read_linked(files: QualityFiles, sites: Sites) -> Report:
+    """Read of the run's tables what has to do with linked questions."""
+    report = run_tasks("links", _write_linked, [(files, sites.names)])
+    if report.rows_out:
+        names = [file.relative for file in storage.list_files(files.pairs, ".parquet")]
+        report.add(run_tasks("links", _pairs_of_file, [(files, sites.names, name) for name in names]))
+        report.add(run_tasks("links", _said_in_shard, [(files, sites.names, shard) for shard in files.shards]))
+    return report
+
+
+def _write_linked(files: QualityFiles, site_names: list[str]) -> Counts:
+    def make() -> Counts:
+        sites = Sites(site_names)
+        links = known_duplicates(files.links, sites)
+        links = links[are_among(all_keys(files.texts), links).all(axis=1)]  # dumps name questions that are deleted
+        split = run_split(links, read_split(files.encoder, sites))
+        tested = split.links_of("test", links)
+        write_known_sets(files.sets, split)
+        table = pa.table([*map(pa.array, tested.T)], schema=KEY_PAIRS)
+        storage.write_table(files.tested, table, KEY_PAIRS)  # last: it marks the rest
+        return {"rows_out": len(tested)}
+
+    return skip_or(files.tested, make)
+
+
+def _pairs_of_file(files: QualityFiles, site_names: list[str], name: str) -> Counts:
+    output = files.step("pairs", name)
+
+    def make() -> Counts:
+        sites, linked = Sites(site_names), read_known_sets(files.sets).questions_of("test")
+        columns = ["site_left", "question_id_left", "site_right", "question_id_right", "source", "probability"]
+        table = storage.read_table(storage.join(files.pairs, name), PAIRS, columns)
+        table = table.filter(pc.equal(table["source"], "encoder"))
+        ends = [
+            sites.pack_columns(table[f"site_{side}"], table[f"question_id_{side}"], name) for side in ("left", "right")
+        ]
+        mine = np.logical_or(*(are_among(linked, side) for side in ends))
+        found = [*(side[mine] for side in ends), table["probability"].to_numpy()[mine]]
+        storage.write_table(output, pa.table([*map(pa.array, found)], schema=_FOUND), _FOUND)
+        return {}
+
+    return skip_or(output, make)
+
+
+def _said_in_shard(files: QualityFiles, site_names: list[str], shard: Shard) -> Counts:
+    output = files.step("said", shard.file)
+
+    def make() -> Counts:
+        wanted = distinct(pairs_in(storage.read_table(files.tested, KEY_PAIRS))[:, 0])
+        table = read_shard(shard, QUESTIONS, ["question_id", "title", "creation_date"])
+        keys = Sites(site_names).pack(shard.site, table["question_id"].to_numpy(), shard.uri)
+        mine = pa.array(are_among(wanted, keys))
+        table = table.filter(mine)
+        words = pc.add(pc.count_substring(table["title"], " ").cast(pa.int64()), 1)
+        years = pc.fill_null(pc.year(table["creation_date"]), 0)
+        columns = [column.to_numpy() for column in (words, years)]
+        storage.write_table(
+            output, pa.table([pa.array(keys).filter(mine), *map(pa.array, columns)], schema=_SAID), _SAID
+        )
+        return {}
+
+    return skip_or(output, make)
+
+
 def link_quality(files: QualityFiles, sites: Sites, decided: Decided) -> dict[str, object] | None:
-    """Recall, lower-bound precision and calibration on the links of the test part; None without any."""
-    links = known_duplicates(files.links, sites)
-    links = links[np.isin(links, all_keys(files.texts)).all(axis=1)]  # dumps name questions that are deleted
-    split = run_split(links, read_split(files.encoder, sites))
-    tested = split.links_of("test", links)
-    linked = split.questions_of("test")
+    """Recall, lower-bound precision and calibration on the links of the test part; None without any.
+
+    Of what `read_linked` wrote.
+    """
+    tested = pairs_in(storage.read_table(files.tested, KEY_PAIRS))
     if not len(tested):
         return None
-    members = storage.read_table(files.members, MEMBERS)
+    split = read_known_sets(files.sets)
+    linked = split.questions_of("test")
+    members = storage.read_table(files.members, MEMBERS, ["key", "cluster"])
     keys, clusters = members["key"].to_numpy(), members["cluster"].to_numpy()
-    pairs = _pairs_of(files.pairs, linked, sites)
+    tables = [storage.read_table(file.uri, _FOUND) for file in storage.list_files(files.step("pairs"), ".parquet")]
+    pairs = pa.concat_tables([_FOUND.empty_table(), *tables])
+    ends, p = pairs_in(pairs), pairs["probability"].to_numpy().astype(np.float64)
     together = measures.joined(tested, keys, clusters)
-    is_known = _same_set(split, pairs["left"], pairs["right"])
-    bins = measures.calibration(pairs["probability"], is_known, edges=_EDGES)
+    is_known = _same_set(split, *ends.T)
+    bins = measures.calibration(p, is_known, edges=_EDGES)
+    found = _found_as(tested, linked, ends, p)
     return {
         "test_links": len(tested),
-        "in_pairs": float(np.isin(pair_codes(*tested.T), pair_codes(pairs["left"], pairs["right"])).mean()),
+        "in_pairs": float((found >= 0).mean()),
         "in_one_cluster": float(together.mean()),
         "lower_bound_precision": _lower_bound(split, linked, keys, clusters),
         "b_cubed": measures.b_cubed(linked, split.set_of(linked), keys, clusters)._asdict(),
         "pairwise": measures.pairwise(linked, split.set_of(linked), keys, clusters)._asdict(),
-        "thresholds": [_at_threshold(row, tested, pairs, is_known) for row in decided["thresholds"]],
+        "thresholds": [_at_threshold(row, found, p, is_known) for row in decided["thresholds"]],
         "calibration": {
             **{name: column.tolist() for name, column in bins._asdict().items()},
             "share_of_duplicates_linked": decided["linked_share"],
             "error_on_links": measures.calibration_error(bins),
         },
-        **_by_kind(files.shards, sites, tested, together),
+        **_by_kind(files, sites, tested, together),
     }
 
 
-def _pairs_of(folder: str, questions: np.ndarray, sites: Sites) -> dict[str, np.ndarray]:
-    """The encoder's pairs with one of `questions`, read file by file."""
-    found: dict[str, list[np.ndarray]] = {"left": [], "right": [], "probability": []}
-    names = ["site_left", "question_id_left", "site_right", "question_id_right", "source", "probability"]
-    for file in storage.list_files(folder, ".parquet"):
-        table = storage.read_table(file.uri, PAIRS, names)
-        table = table.filter(pc.equal(table["source"], "encoder"))
-        left, right = (
-            sites.pack_columns(table[f"site_{side}"], table[f"question_id_{side}"], file.uri)
-            for side in ("left", "right")
-        )
-        mine = np.isin(left, questions) | np.isin(right, questions)
-        for name, column in (("left", left), ("right", right), ("probability", table["probability"].to_numpy())):
-            found[name].append(column[mine])
-    return {name: np.concatenate([np.zeros(0, np.int64), *columns]) for name, columns in found.items()}
+def _found_as(tested: np.ndarray, linked: np.ndarray, pairs: np.ndarray, p: np.ndarray) -> np.ndarray:
+    """The probability (float64) of each of the links `tested` among `pairs`; -1 of one that is not among them."""
+    inside = are_among(linked, pairs).all(axis=1)
+    numbers = pair_numbers(linked, pairs[inside])
+    order = np.argsort(numbers, kind="stable")
+    places, are_there = places_among(numbers[order], pair_numbers(linked, tested))
+    found = np.full(len(tested), -1.0)
+    found[are_there] = p[inside][order][places[are_there]]
+    return found
 
 
 def _same_set(split: Split, left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -89,9 +162,9 @@ def _same_set(split: Split, left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 def _lower_bound(split: Split, linked: np.ndarray, keys: np.ndarray, clusters: np.ndarray) -> float | None:
     """Of the partners in clusters of the questions `linked`, the share that is a known duplicate; None without any."""
-    queries = linked[np.isin(linked, keys)]
+    queries = linked[are_among(keys, linked)]
     own = clusters[np.searchsorted(keys, queries)]
-    inside = np.flatnonzero(np.isin(clusters, own))
+    inside = np.flatnonzero(are_among(distinct(own), clusters))
     order = inside[np.argsort(clusters[inside], kind="stable")]
     starts = np.searchsorted(clusters[order], own)
     sizes = np.searchsorted(clusters[order], own, "right") - starts
@@ -103,31 +176,23 @@ def _lower_bound(split: Split, linked: np.ndarray, keys: np.ndarray, clusters: n
 
 
 def _at_threshold(
-    row: dict[str, float], links: np.ndarray, pairs: dict[str, np.ndarray], known: np.ndarray
+    row: dict[str, float], found: np.ndarray, p: np.ndarray, known: np.ndarray
 ) -> dict[str, float | None]:
-    """What pairs of that probability would find and be worth, before any partition."""
-    above = pairs["probability"] >= np.float32(row["threshold"])
-    found = np.isin(pair_codes(*links.T), pair_codes(pairs["left"][above], pairs["right"][above]))
+    """What pairs of that probability would find and be worth, before any partition; `found` is that of each link."""
+    above, threshold = p >= np.float32(row["threshold"]), np.float32(row["threshold"])
     return {
         **row,
-        "links_found": float(found.mean()),
+        "links_found": float(((found >= 0) & (found >= threshold)).mean()),
         "lower_bound_precision": float(known[above].mean()) if above.any() else None,
     }
 
 
 def _by_kind(
-    shards: tuple[Shard, ...], sites: Sites, links: np.ndarray, together: np.ndarray
+    files: QualityFiles, sites: Sites, links: np.ndarray, together: np.ndarray
 ) -> dict[str, dict[str, dict[str, float]]]:
     """The recall of links by their left question's site, length of title and year."""
-    keys = np.unique(links[:, 0])
-    words, years = np.zeros(len(keys), np.int64), np.zeros(len(keys), np.int64)
-    for shard in shards:
-        table = read_shard(shard, QUESTIONS, ["question_id", "title", "creation_date"])
-        mine = sites.pack(shard.site, table["question_id"].to_numpy(), shard.uri)
-        rows = np.flatnonzero(np.isin(mine, keys))
-        places, found = np.searchsorted(keys, mine[rows]), table.take(pa.array(rows))
-        words[places] = pc.count_substring(found["title"], " ").to_numpy() + 1
-        years[places] = pc.fill_null(pc.year(found["creation_date"]), 0).to_numpy()
+    said = pa.concat_tables([storage.read_table(files.step("said", shard.file), _SAID) for shard in files.shards])
+    keys, words, years = (column.to_numpy() for column in said.sort_by("key").columns)
     rows = np.searchsorted(keys, links[:, 0])
     begins = np.array(TITLE_WORDS)
     groups = {
@@ -151,7 +216,7 @@ def partners_changed(now: tuple[np.ndarray, np.ndarray], then: tuple[np.ndarray,
 
     Each run is its sorted keys and the ids of their clusters; 0 if neither has any.
     """
-    every = np.union1d(now[0], then[0])
+    every = distinct(np.concatenate([now[0], then[0]]))
     ids = []
     for keys, names in (now, then):
         column = np.full(len(every), -1)

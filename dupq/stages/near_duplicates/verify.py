@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from dupq import storage
-from dupq.clusters.components import components
+from dupq.clusters.components import components, forest
 from dupq.execution import exchange
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
@@ -24,6 +24,7 @@ from dupq.settings.near_duplicates import NearDuplicateSettings
 from dupq.shards import partition_of
 from dupq.stages.near_duplicates.bundles import Bundle, Cuts, band_tasks, bundles_of, chunks, cuts_of
 from dupq.tables import BAND_KEYS, KEY_PAIRS, REPRESENTATIVES, SHINGLE_SETS, TEXTS, VERIFIED, WANTED
+from dupq.text.keys import are_among, distinct
 from dupq.text.terms import numbers_of
 
 _TEXTS_AT_ONCE = 8_192
@@ -108,7 +109,7 @@ def _sets_of_bundle(
     def make() -> Counts:
         batches = exchange.read_part(files.steps("wanted", tasks), bundle.number)
         by_slice, wanted = distinct_pairs(np.stack(exchange.columns_of(batches, WANTED), axis=1)).T
-        keys, titles, texts = _texts_of(bundle, np.unique(wanted))
+        keys, titles, texts = _texts_of(bundle, distinct(wanted))
         found = shingle_sets(texts, settings.shingle_size), shingle_sets(numbers_of(titles), 1)
         lists = [pa.LargeListArray.from_arrays(sets.offsets, sets.hashes) for sets in found]
         bounds = np.searchsorted(by_slice, np.arange(cuts.slices + 1))
@@ -128,7 +129,7 @@ def _texts_of(bundle: Bundle, wanted: np.ndarray) -> tuple[np.ndarray, pa.String
     found = [TEXTS.empty_table()]
     for uri in bundle.texts:
         for batch in storage.read_pieces(uri, TEXTS, TEXTS.names, _TEXTS_AT_ONCE):
-            inside = np.isin(batch["key"].to_numpy(), wanted)
+            inside = are_among(wanted, batch["key"].to_numpy())
             found.append(pa.Table.from_batches([batch.filter(pa.array(inside))]).select(TEXTS.names).cast(TEXTS))
     table = pa.concat_tables(found).sort_by("key").combine_chunks()
     titles, texts = (pa.concat_arrays([pa.array([], pa.string()), *table[name].chunks]) for name in ("title", "text"))
@@ -175,7 +176,7 @@ def _compared(uris: list[str], number: int, candidates: np.ndarray) -> tuple[np.
     result, are_siblings = np.zeros(len(candidates)), np.zeros(len(candidates), bool)
     for rows in chunks(len(candidates), _PAIRS_AT_ONCE):
         some = slice(rows.start, rows.stop)
-        keys, sets, numbers = _sets(uris, number, np.unique(candidates[some]))
+        keys, sets, numbers = _sets(uris, number, distinct(candidates[some]))
         left, right = np.searchsorted(keys, candidates[some]).T
         result[some] = jaccard(sets, left, right)
         are_siblings[some] = have_other_numbers(numbers, left, right)
@@ -187,7 +188,7 @@ def _sets(uris: list[str], number: int, wanted: np.ndarray) -> tuple[np.ndarray,
     pieces = [SHINGLE_SETS.empty_table()]
     for some in chunks(len(uris), _FILES_AT_ONCE):
         for batch in exchange.read_part(uris[some.start : some.stop], number):
-            inside = np.isin(batch["key"].to_numpy(), wanted)
+            inside = are_among(wanted, batch["key"].to_numpy())
             found = batch if inside.all() else batch.filter(pa.array(inside))
             pieces.append(pa.Table.from_batches([found.replace_schema_metadata(None)]))
     found = pa.concat_tables(pieces)
@@ -203,10 +204,7 @@ def _verified(pairs: np.ndarray, source: str, coefficients: np.ndarray) -> pa.Ta
 
 
 def _write_forest(uri: str, edges: np.ndarray) -> None:
-    """The fewest edges with the same components: each question with the smallest of its component."""
-    members, smallest = components(edges)
-    joined = members != smallest
-    columns = [pa.array(smallest[joined]), pa.array(members[joined])]
+    columns = [pa.array(column) for column in forest(edges).T]
     exchange.write_parts(uri, iter([pa.record_batch(columns, schema=KEY_PAIRS)]), KEY_PAIRS)
 
 

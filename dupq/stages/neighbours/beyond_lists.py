@@ -85,7 +85,7 @@ def _full_of_file(files: NeighbourFiles, request: SearchRequest, floor: float, n
 def _chosen_of_block(
     files: NeighbourFiles, request: SearchRequest, plan: Plan, names: list[str], number: int
 ) -> Counts:
-    wanted = np.concatenate([read_keys(files.step("full-keys", name)) for name in names])
+    wanted = np.sort(np.concatenate([read_keys(files.step("full-keys", name)) for name in names]))
     return write_chosen(files, request, plan, number, "full", wanted)
 
 

@@ -17,7 +17,7 @@ from dupq.runs.layout import NeighbourFiles
 from dupq.stages.neighbours.plan import Plan
 from dupq.stages.neighbours.tables import SearchRequest, read_nearest
 from dupq.tables import CHANGES
-from dupq.text.keys import Sites
+from dupq.text.keys import Sites, are_among
 
 if TYPE_CHECKING:
     from dupq.neighbours.tiles import Block
@@ -69,7 +69,7 @@ def read_block(files: NeighbourFiles, request: SearchRequest, plan: Plan, name: 
         whole = read_embeddings(storage.join(files.embeddings, span.file), Sites(request.sites))
         pieces.append(whole.take(slice(span.start, span.stop)))
     block = gathered(pieces)
-    return block.take(~np.isin(block.keys, searched_again(files))) if kind == "rest" else block
+    return block.take(~are_among(searched_again(files), block.keys)) if kind == "rest" else block
 
 
 def rest_name(number: int) -> str:
@@ -78,6 +78,6 @@ def rest_name(number: int) -> str:
 
 
 def searched_again(files: NeighbourFiles) -> np.ndarray:
-    """The keys of the questions that are searched again."""
+    """The keys of the questions that are searched again, ascending."""
     changes = storage.read_table(files.step("changes", "changes"), CHANGES)
     return changes.filter(changes["is_asked"])["key"].to_numpy()

@@ -13,22 +13,22 @@ from dupq.stages.neighbours.blocks import block_name, read_block
 from dupq.stages.neighbours.changes import keys_of
 from dupq.stages.neighbours.plan import Plan
 from dupq.stages.neighbours.tables import SearchRequest
-from dupq.text.keys import Sites
+from dupq.text.keys import Sites, are_among
 
 
 def write_chosen(
     files: NeighbourFiles, request: SearchRequest, plan: Plan, number: int, kind: str, wanted: np.ndarray
 ) -> Counts:
-    """Write the embeddings of a block's questions that are among the keys `wanted`, to be grouped by `groups`."""
+    """Write the embeddings of a block's questions that are among `wanted` (keys, ascending), for `groups`."""
     output = files.step(kind, block_name(number))
 
     def make() -> Counts:
-        if not np.isin(keys_of(files, plan.blocks[number], request.sites)[0], wanted).any():
+        if not are_among(wanted, keys_of(files, plan.blocks[number], request.sites)[0]).any():
             schema = storage.read_schema(storage.join(files.embeddings, plan.blocks[number][0].file)).remove_metadata()
             storage.write_table(output, schema.empty_table(), schema)
             return {}
         block = read_block(files, request, plan, block_name(number))
-        chosen = block.take(np.isin(block.keys, wanted))
+        chosen = block.take(are_among(wanted, block.keys))
         write_embeddings(output, chosen, Sites(request.sites))
         return {"rows_out": len(chosen.keys)}
 

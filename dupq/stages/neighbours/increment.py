@@ -33,6 +33,7 @@ from dupq.stages.neighbours.plan import Plan, read_plan
 from dupq.stages.neighbours.search import find_neighbours
 from dupq.stages.neighbours.tables import SearchRequest, nearest_table, read_answered, read_nearest, write_lists
 from dupq.tables import NEAREST
+from dupq.text.keys import are_among
 
 _log = logging.getLogger(__name__)
 _LARGEST_SHARE = 0.3  # of the questions: if more are searched again, searching everything is as fast
@@ -162,12 +163,12 @@ def _earlier_lists(
 
     def make() -> Counts:
         keys = keys_of(files, plan.blocks[number], request.sites)[0]
-        keys = keys[~np.isin(keys, searched_again(files))]
+        keys = keys[~are_among(searched_again(files), keys)]
         sites = read_answered(previous.request)["sites_of_keys"]
         result, is_found = empty_nearest(len(keys), request.settings.k), np.zeros(len(keys), bool)
         for file in storage.list_files(previous.nearest, ".parquet"):
             then = to_sites(storage.read_table(file.uri, columns=["key"])["key"].to_numpy(), sites, request.sites)
-            rows = np.flatnonzero(np.isin(then, keys))
+            rows = np.flatnonzero(are_among(keys, then))
             if len(rows):
                 lists = read_nearest(file.uri, request.settings.k)[1]
                 places = np.searchsorted(keys, then[rows])

@@ -35,10 +35,9 @@ from dupq.settings.training import TrainingSettings
 from dupq.stages.training.development import Development, development_map, has_questions
 from dupq.stages.training.known_pairs import negative_pool, read_known
 from dupq.stages.training.progress import POLL_SECONDS, shown
-from dupq.stages.training.start import read_examples
 from dupq.stages.training.teacher import read_targets
 from dupq.stages.training.title_buckets import TitleBuckets
-from dupq.stages.training.token_files import read_vocabulary
+from dupq.stages.training.token_files import read_examples, read_vocabulary
 from dupq.text.keys import Sites
 from dupq.text.vocabulary import Vocabulary
 from dupq.training.pairs import positives
@@ -196,7 +195,7 @@ def _task(loop_config: dict[str, Any], worker: tuple[int, int]) -> _Task:
     files, sites = TrainingFiles(**loop_config["files"]), Sites(loop_config["sites"])
     settings = config.from_dict(loop_config["settings"])
     vocabulary = read_vocabulary(files, settings)
-    sequences = read_examples(files, vocabulary, settings)
+    sequences = read_examples(files)
     known = read_known(files, sites, all_keys(files.texts), settings.training)
     titles = TitleBuckets(files, settings, not has_questions(known)) if settings.title_body.epochs else None
     return _Task(

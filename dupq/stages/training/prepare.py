@@ -30,7 +30,7 @@ from dupq.stages.training.known_pairs import negative_pool, read_known
 from dupq.stages.training.start import make_start
 from dupq.stages.training.token_files import QUESTIONS_PER_BUCKET, Titles, write_token_ids
 from dupq.stages.training.words import count_words, frequent_words, word_files
-from dupq.text.keys import Sites, hash_limit
+from dupq.text.keys import Sites, distinct, hash_limit, without
 from dupq.text.vocabulary import Vocabulary
 from dupq.training.pairs import positives
 from dupq.training.word_vectors import check_words, with_start
@@ -41,8 +41,8 @@ SETS, PAIRS_TO_TRAIN_ON = "sets of known duplicates", "pairs of known duplicates
 def prepare(files: TrainingFiles, sites: Sites, settings: Settings) -> Report:
     """Read the archive, shard by shard, choose words and their vectors, and initialise the network.
 
-    Memory: of a task a shard's texts; of the single ones 8 bytes a question, the word vectors, and the texts that pairs
-    are made of.
+    Memory: of a task a shard's texts; of the single ones 8 bytes a question, twice that while they are read, the word
+    vectors, the texts that are measured on, and the token ids of known pairs and negatives.
     """
     names = [file.relative for file in storage.list_files(files.texts, ".parquet")]
     report = run_tasks("prepare", _choose, [(files, sites.names, settings)])
@@ -59,13 +59,13 @@ def prepare(files: TrainingFiles, sites: Sites, settings: Settings) -> Report:
 
 
 def _choose(files: TrainingFiles, site_names: list[str], settings: Settings) -> Counts:
-    """Which questions are read for what. Memory: all keys, 8 bytes each, twice."""
+    """Which questions are read for what. Memory: all keys, 8 bytes each, three times while some are chosen."""
     from dupq.encoders.kinds import learns_without_links
 
     keys = all_keys(files.texts)
     known = read_known(files, Sites(site_names), keys, settings.training)
     trained_on = positives(known.links, known.split, settings.training)
-    sets = len(np.unique(known.split.sets))
+    sets = len(distinct(known.split.sets))
     if not len(trained_on.pairs) and not learns_without_links(settings):
         raise DupqError(
             f"links: {sets} sets of known duplicates with their questions in the archive; "
@@ -98,13 +98,14 @@ def _write_chosen(files: TrainingFiles, keys: np.ndarray, known: Known, settings
     """The keys of the questions that training reads, that the encoder is measured on, and that a teacher reads."""
     taught = chosen(keys, settings.teacher.questions if settings.teacher.encoder else 0)
     if not settings.teacher.held_out:
-        taught = np.setdiff1d(taught, known.split.questions_of("development", "test"))
-    wanted = np.union1d(known.split.questions, negative_pool(keys, known.split, settings.training))
-    wanted = np.setdiff1d(np.union1d(wanted, known.wrong), known.split.questions_of("test"))
-    write_keys(files.example_keys, np.union1d(wanted, taught))
+        taught = without(taught, known.split.questions_of("development", "test"))
+    pool = negative_pool(keys, known.split, settings.training)
+    wanted = distinct(np.concatenate([known.split.questions, pool, known.wrong.ravel()]))
+    wanted = without(wanted, known.split.questions_of("test"))
+    write_keys(files.example_keys, np.concatenate([wanted, taught]))
     write_keys(files.taught_keys, taught)
-    pool = np.union1d(chosen(keys, settings.training.development_pool), known.split.questions_of("development"))
-    write_keys(files.measured_keys, np.union1d(pool, chosen(keys, FITNESS_QUESTIONS)))
+    measured = [chosen(keys, most) for most in (settings.training.development_pool, FITNESS_QUESTIONS)]
+    write_keys(files.measured_keys, np.concatenate([*measured, known.split.questions_of("development")]))
 
 
 def _choose_words(files: TrainingFiles, settings: Settings) -> Counts:

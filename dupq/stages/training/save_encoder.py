@@ -24,7 +24,7 @@ from dupq.settings.config import Settings
 from dupq.stages.training.development import FEWEST_QUESTIONS, FEWEST_TITLES, scored_pairs
 from dupq.stages.training.known_pairs import read_known
 from dupq.tables import TEXTS
-from dupq.text.keys import Sites
+from dupq.text.keys import Sites, are_among
 
 if TYPE_CHECKING:
     from dupq.encoders.reader import Reader
@@ -100,7 +100,7 @@ def not_measured(split: Split, best_epoch_by: str | None) -> dict[str, str]:
 
 def _texts(files: TrainingFiles, keys: np.ndarray) -> pa.Table:
     table = storage.read_table(files.measured, TEXTS)
-    return table.filter(pa.array(np.isin(table["key"].to_numpy(), keys))).combine_chunks()
+    return table.filter(pa.array(are_among(keys, table["key"].to_numpy()))).combine_chunks()
 
 
 def _pair_threshold(

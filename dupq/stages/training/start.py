@@ -2,20 +2,16 @@
 
 from functools import partial
 
-import numpy as np
-
 from dupq import storage
 from dupq.execution.units import Counts
 from dupq.runs.keys import all_keys, read_keys
 from dupq.runs.training_layout import TrainingFiles
 from dupq.settings.config import Settings
 from dupq.stages.training.known_pairs import read_known
-from dupq.stages.training.token_files import Sequences, picked_texts, read_vocabulary
+from dupq.stages.training.token_files import Sequences, picked_files, picked_texts, read_examples, read_vocabulary
 from dupq.stages.training.words import Corpus, frequent_words, word_files, written_counts
 from dupq.tables import TEXTS
 from dupq.text.keys import Sites
-from dupq.text.questions import token_ids
-from dupq.text.vocabulary import Vocabulary
 from dupq.training.pairs import positives
 
 
@@ -28,8 +24,7 @@ def make_start(files: TrainingFiles, site_names: list[str], names: list[str], se
     from dupq.training.word_vectors import vectors_of, with_start
     from dupq.training.written_words import file_of_written_words
 
-    storage.write_table(files.examples, picked_texts(files, names, read_keys(files.example_keys)), TEXTS)
-    storage.write_table(files.measured, picked_texts(files, names, read_keys(files.measured_keys)), TEXTS)
+    storage.write_table(files.measured, picked_texts(picked_files(files), read_keys(files.measured_keys)), TEXTS)
     known = read_known(files, Sites(site_names), all_keys(files.texts), settings.training)
     counted, written = word_files(files), written_counts(files, settings)
     taught = word_teacher(settings.teacher.encoder, written, settings)
@@ -39,17 +34,10 @@ def make_start(files: TrainingFiles, site_names: list[str], names: list[str], se
     frequent = with_start(frequent_words(counted, settings.word_vectors.words), settings.word_vectors)
     vectors = vectors_of(frequent, Corpus(counted), settings.word_vectors, settings.training.seed, taught, from_file)
     vocabulary = read_vocabulary(files, settings)
-    sequences = read_examples(files, vocabulary, settings)
+    sequences = read_examples(files)
     links = positives(known.links, known.split, settings.training).pairs
     pairs = [(sequences[left], sequences[right]) for left, right in links.tolist()]
     held_out = known.split.questions_of("development", "test") if counts_training_texts_only(settings) else None
     network = new_network(vocabulary, vectors.table, Sequences(files, names, held_out), pairs, settings)
     storage.write_bytes(files.start, weights(network))
     return {"rows_out": len(vectors.words), **vectors.caps}
-
-
-def read_examples(files: TrainingFiles, vocabulary: Vocabulary, settings: Settings) -> dict[int, np.ndarray]:
-    """The token ids of the questions that training reads, by key, in the order of the keys."""
-    examples = storage.read_table(files.examples)
-    sequences, _ = token_ids(examples, vocabulary, settings)
-    return dict(zip(examples["key"].to_pylist(), sequences, strict=True))

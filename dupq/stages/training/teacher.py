@@ -1,11 +1,13 @@
 """The teacher's embeddings of some questions of the archive and of single words; a teacher is a saved encoder.
 
 Many tasks of a few hundred questions each, as a teacher may well take a tenth of a second for one; a finished task is
-not repeated. The questions are those of examples.parquet that `prepare` chose.
+not repeated. The questions are those that `prepare` chose and picked out; a task reads the files that may have its own.
 """
 
 import functools
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from itertools import compress
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,11 +18,12 @@ from dupq.errors import DupqError
 from dupq.execution.gpus import Gpus
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
+from dupq.runs.keys import key_span, read_keys
 from dupq.runs.training_layout import TrainingFiles
 from dupq.settings.config import Settings
 from dupq.settings.text import TextSettings
 from dupq.stages.encoding.device import gpus_to_make
-from dupq.tables import TEXTS
+from dupq.stages.training.token_files import picked_files, picked_texts
 from dupq.training.distillation import DistillationTargets, targets
 from dupq.training.written_words import means, spellings
 
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 
 _QUESTIONS_PER_TASK = 500
 _ROWS = 32  # of a batch
+_AT_A_TIME = 16  # footers that are read; on S3 each waits for the network
 WordTeacher = Callable[[list[str]], np.ndarray]  # words → vectors, one row each
 
 
@@ -36,11 +40,14 @@ def teach(files: TrainingFiles, settings: Settings, gpus: Gpus) -> Report:
     """Write the teacher's embeddings of the questions that it reads."""
     taken = gpus_to_make(files.taught_as, files.taught, gpus, {})
     device = devices.GPU if taken else devices.CPU
-    keys = storage.read_table(files.taught_keys)["key"].to_numpy()
-    calls = [
-        (files.examples, keys[start : start + _QUESTIONS_PER_TASK], settings, device, _part(files, start))
-        for start in range(0, len(keys), _QUESTIONS_PER_TASK)
-    ]
+    keys, uris = read_keys(files.taught_keys), picked_files(files)
+    with ThreadPoolExecutor(_AT_A_TIME) as pool:
+        spans = list(pool.map(key_span, uris))
+    calls = []
+    for start in range(0, len(keys), _QUESTIONS_PER_TASK):
+        some = keys[start : start + _QUESTIONS_PER_TASK]
+        meets = [span is not None and span[0] <= some[-1] and some[0] <= span[1] for span in spans]
+        calls.append((list(compress(uris, meets)), some, settings, device, _part(files, start)))
     return run_tasks("teach", _teach, calls, gpus=taken)
 
 
@@ -48,10 +55,9 @@ def _part(files: TrainingFiles, start: int) -> str:
     return storage.join(files.taught, f"part-{start // _QUESTIONS_PER_TASK:05d}.parquet")
 
 
-def _teach(examples: str, keys: np.ndarray, settings: Settings, device: str, output: str) -> Counts:
+def _teach(texts: list[str], keys: np.ndarray, settings: Settings, device: str, output: str) -> Counts:
     def make() -> Counts:
-        table = storage.read_table(examples, TEXTS)
-        table = table.filter(pa.array(np.isin(table["key"].to_numpy(), keys)))
+        table = picked_texts(texts, keys)
         vectors = _embeddings(settings.teacher.encoder, table, settings.text, device)
         flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
         found = pa.table({"key": table["key"].combine_chunks(), "vector": flat})

@@ -1,13 +1,14 @@
 """The texts of an archive as token ids, shard by shard, which all later steps of training read.
 
-    ids       a task a file of texts    token ids; titles and bodies, spread over buckets; texts that are picked out
+    ids       a task a file of texts    token ids, also of known pairs and negatives alone; titles and bodies, spread
+                                        over buckets; texts that are picked out
     titles    a task a bucket           titles and bodies of all files
 
 A bucket is a random part of the titles and bodies, small enough for the memory of each worker; while there are no more
 of them than `QUESTIONS_PER_BUCKET`, there is one.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +23,7 @@ from dupq.runs.keys import read_keys
 from dupq.runs.training_layout import TrainingFiles
 from dupq.settings.config import Settings
 from dupq.tables import TEXTS
-from dupq.text.keys import key_hashes
+from dupq.text.keys import are_among, key_hashes
 from dupq.text.questions import token_ids
 from dupq.text.token_ids import TokenIds
 from dupq.text.vocabulary import Vocabulary
@@ -64,8 +65,10 @@ def _read(files: TrainingFiles, name: str, titles: Titles, settings: Settings) -
         table = storage.read_table(storage.join(files.texts, name), TEXTS)
         keys = table["key"].to_numpy()
         ids, cut = token_ids(table, vocabulary, settings)
-        picked = np.union1d(read_keys(files.example_keys), read_keys(files.measured_keys))
-        storage.write_table(_place(files, "picked", name), table.filter(pa.array(np.isin(keys, picked))), TEXTS)
+        trained = np.flatnonzero(are_among(read_keys(files.example_keys), keys))
+        storage.write_table(_place(files, "examples", name), _ids_table(keys[trained], ids.take(trained)), _IDS)
+        is_picked = are_among(read_keys(files.measured_keys), keys) | are_among(read_keys(files.taught_keys), keys)
+        storage.write_table(_place(files, "picked", name), table.filter(pa.array(is_picked)), TEXTS)
         if titles.buckets:
             some = table.filter(pa.array(key_hashes(keys) <= np.uint64(titles.limit)))
             found = titles_and_bodies(some, vocabulary, settings)
@@ -73,10 +76,14 @@ def _read(files: TrainingFiles, name: str, titles: Titles, settings: Settings) -
             rows = (np.flatnonzero(parts == part) for part in range(titles.buckets))
             batches = (exchange.one_batch(_table(found.take(row))) for row in rows)
             exchange.write_parts(_spread(files, name), batches, _TITLES)
-        storage.write_table(output, pa.table([pa.array(keys), ids.lists()], schema=_IDS), _IDS)  # last: it marks all
+        storage.write_table(output, _ids_table(keys, ids), _IDS)  # last: it marks all
         return {"rows_in": len(table), "rows_out": len(table), f"{CAP}texts cut at encoder.maximum_tokens": cut}
 
     return skip_or(output, make)
+
+
+def _ids_table(keys: np.ndarray, ids: TokenIds) -> pa.Table:
+    return pa.table([pa.array(keys), ids.lists()], schema=_IDS)
 
 
 def _place(files: TrainingFiles, kind: str, name: str) -> str:
@@ -136,10 +143,30 @@ def read_bucket_keys(files: TrainingFiles, bucket: int) -> np.ndarray:
     return storage.read_table(_bucket(files, bucket), _TITLES, ["key"])["key"].to_numpy()
 
 
-def picked_texts(files: TrainingFiles, names: list[str], keys: np.ndarray) -> pa.Table:
-    """The texts of the questions `keys`, which were picked out, sorted by key."""
-    tables = (storage.read_table(_place(files, "picked", name), TEXTS) for name in names)
-    found = [table.filter(pa.array(np.isin(table["key"].to_numpy(), keys))) for table in tables]
+def read_examples(files: TrainingFiles) -> dict[int, np.ndarray]:
+    """The token ids of the questions that training reads, by key, in the order of the keys.
+
+    Memory: 4 bytes an id, and 250 a question.
+    """
+    tables = [storage.read_table(uri, _IDS) for uri in _below(files, "examples")]
+    keys = np.concatenate([table["key"].to_numpy() for table in tables])
+    texts = [ids for table in tables for ids in TokenIds.from_lists(table["ids"])]
+    return {int(keys[place]): texts[place] for place in np.argsort(keys, kind="stable").tolist()}
+
+
+def picked_files(files: TrainingFiles) -> list[str]:
+    """The files of the texts that were picked out: of questions to be measured on or to be taught."""
+    return _below(files, "picked")
+
+
+def _below(files: TrainingFiles, kind: str) -> list[str]:
+    return [file.uri for file in storage.list_files(storage.join(files.token_ids, kind), ".parquet")]
+
+
+def picked_texts(uris: Sequence[str], keys: np.ndarray) -> pa.Table:
+    """The texts of those of the questions `keys` (ascending) that are in these files, sorted by key."""
+    tables = (storage.read_table(uri, TEXTS) for uri in uris)
+    found = [table.filter(pa.array(are_among(keys, table["key"].to_numpy()))) for table in tables]
     return pa.concat_tables(found).sort_by("key").combine_chunks()
 
 
@@ -147,7 +174,7 @@ class Sequences:
     """The token ids of the questions of an archive, file by file; can be iterated again and again."""
 
     def __init__(self, files: TrainingFiles, names: list[str], left_out: np.ndarray | None = None) -> None:
-        """What was read of the files of texts that have these `names`, without questions with keys `left_out`."""
+        """Of the files of texts that have these `names`, without the questions `left_out` (keys, ascending)."""
         self._places = [_place(files, "questions", name) for name in names]
         self._left_out = left_out
 
@@ -156,5 +183,5 @@ class Sequences:
         for place in self._places:
             table = storage.read_table(place, _IDS)
             if self._left_out is not None:
-                table = table.filter(pa.array(~np.isin(table["key"].to_numpy(), self._left_out)))
+                table = table.filter(pa.array(~are_among(self._left_out, table["key"].to_numpy())))
             yield from TokenIds.from_lists(table["ids"])
