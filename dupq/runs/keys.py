@@ -38,7 +38,8 @@ def read_around(uri: str, schema: pa.Schema, keys: np.ndarray) -> pa.Table:
     """
     with storage.open_input(uri) as stream, storage.readable(uri, "Parquet"):
         file = pq.ParquetFile(stream)
-        spans = [file.metadata.row_group(number).column(0).statistics for number in range(file.num_row_groups)]
+        groups = range(file.num_row_groups if file.metadata.num_rows else 0)  # one without rows has no statistics
+        spans = [file.metadata.row_group(number).column(0).statistics for number in groups]
         wanted = [
             number
             for number, span in enumerate(spans)
