@@ -34,12 +34,16 @@ _WHOLE_ARCHIVE = 24_000_000
 
 
 def figures(scale: Scale) -> Iterator[Figures]:
-    """Every measure at the smallest size, then cosines at all; the sizes of measures that CPUs score are smaller."""
+    """Every measure at the smallest size, then plain cosines at all; what CPUs score has a smaller size."""
     peak = gemm_peak(scale, torch.float16)
     yield {"gemm_peak_tflops_float16": peak / 1e12}
+    spent = {}
     for name, measure in MEASURES.items():
         questions = scale.size(SIZES[0] if gpu_can_score(rule_of(measure)) else 10_000, 300)
-        yield {f"{name}_{questions}": searched(scale, measure, questions, peak)}
+        found = searched(scale, measure, questions, peak)
+        spent[name] = found["seconds"]
+        yield {f"{name}_{questions}": found}
+    yield {"hybrid_vs_dense": spent["hybrid"] / spent["dense"]}
     for questions in () if scale.is_rehearsal else SIZES[1:]:
         found = searched(scale, MEASURES["dense"], questions, peak)
         minutes = found["seconds"] * (_WHOLE_ARCHIVE / questions) ** 2 / 60

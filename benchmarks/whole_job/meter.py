@@ -117,8 +117,8 @@ def _hook() -> None:
         if not total:
             _listening[0].step_ended(label, 0)
 
-    def shown(self: tasks.Progress, done: int) -> None:
-        show(self, done)
+    def shown(self: tasks.Progress, done: int, memory_mb: float = 0.0) -> None:
+        show(self, done, memory_mb)
         if done == self._total:
             _listening[0].step_ended(self._label, done)
 

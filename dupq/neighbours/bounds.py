@@ -7,15 +7,13 @@ import numpy as np
 import torch
 
 from dupq.devices import CPU
-from dupq.neighbours import gpu
 from dupq.neighbours.exact import COSINE, Rule, Side
-from dupq.neighbours.products import margin, matrix, padded, quick_scores
+from dupq.neighbours.gpu.finder import OnGpu
+from dupq.neighbours.products import Part, padded, quick_scores
 from dupq.neighbours.scan import Places, bounds_of_columns, bounds_of_rows, complete, scan
 
 _ROWS, _COLUMNS = 1_024, 2_048
 _ROOM = 1 << 18
-_GPU_ROWS = 32_768
-_TENSOR_CORE_ERROR = 2.0**-22  # of each step of a sum, which they may truncate instead of rounding
 
 
 class Finder(Protocol):
@@ -30,7 +28,7 @@ class Finder(Protocol):
         ...
 
     def places(
-        self, rows: slice, columns: slice, bounds: tuple[np.ndarray, np.ndarray], diagonal: int
+        self, rows: Part, columns: Part, bounds: tuple[np.ndarray, np.ndarray], diagonal: int
     ) -> Iterator[Places]:
         """The positions (relative to the piece) of scores that reach the bound of their row or of their column.
 
@@ -47,8 +45,10 @@ def finder(left: Side, right: Side, rule: Rule, device: str) -> Finder:
 
 
 def gpu_can_score(rule: Rule) -> bool:
-    """Whether a GPU can find candidates: for plain cosines only. Distances and bags of words are left to CPUs."""
-    return rule.kind == COSINE and not rule.lexical
+    """Whether a GPU can find candidates: a distance with a weight or beside bags of words is left to CPUs, and so are
+    bags whose weight is negative.
+    """
+    return rule.is_distance or (rule.kind == COSINE and rule.lexical >= 0)
 
 
 class OnCpu:
@@ -72,10 +72,10 @@ class OnCpu:
         return bounds_of_rows(scores, rank), bounds_of_columns(scores, rank)[:count]
 
     def places(
-        self, rows: slice, columns: slice, bounds: tuple[np.ndarray, np.ndarray], diagonal: int
+        self, rows: Part, columns: Part, bounds: tuple[np.ndarray, np.ndarray], diagonal: int
     ) -> Iterator[Places]:
         """See Finder."""
-        width = padded(columns.stop - columns.start)
+        width = padded(len(bounds[1]))
         scores, rest = self._quick.scores(rows, columns, width), self._quick.rest(rows, columns)
         of_columns = np.full(width, np.inf, np.float32)
         of_columns[: len(bounds[1])] = bounds[1]
@@ -83,34 +83,3 @@ class OnCpu:
         while start < len(scores):
             found, start = scan(scores, rest, bounds[0], of_columns, diagonal, start, self._room)
             yield Places(*(column[:found] for column in self._room))
-
-
-class OnGpu:
-    """Scores that never leave the chip unless they reach their bounds (gpu.py).
-
-    In float16, which rounds unit vectors eight times as finely as bfloat16, at the same speed.
-    """
-
-    rows = columns = _GPU_ROWS
-
-    def __init__(self, left: Side, right: Side, rule: Rule, device: torch.device) -> None:
-        """Memory of the device: 2 bytes a dimension, of the vectors of both sides."""
-        one, other = (matrix(side, None, rule, torch.float16) for side in (left, right))
-        self._left, self._right = one.rows.to(device), other.rows.to(device)
-        if rule.dense < 0:
-            self._left = -self._left
-        self.margin = margin(one, other, _TENSOR_CORE_ERROR, _TENSOR_CORE_ERROR)
-        self._device = device
-        self._find = gpu.found_by_triton if gpu.is_available() else gpu.found_by_torch
-
-    def bounds(self, rows: slice, columns: slice, rank: int, diagonal: int) -> tuple[np.ndarray, np.ndarray]:
-        """See Finder."""
-        of_rows, of_columns = gpu.group_bounds_by_torch(self._left[rows], self._right[columns], rank, diagonal)
-        return of_rows.cpu().numpy(), of_columns.cpu().numpy()
-
-    def places(
-        self, rows: slice, columns: slice, bounds: tuple[np.ndarray, np.ndarray], diagonal: int
-    ) -> Iterator[Places]:
-        """See Finder."""
-        of_rows, of_columns = (torch.from_numpy(part).to(self._device) for part in bounds)
-        yield Places(*self._find(self._left[rows], self._right[columns], of_rows, of_columns, diagonal))

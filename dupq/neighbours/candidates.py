@@ -7,14 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dupq.kernel_cache import numba as nb
-from dupq.neighbours.exact import (
-    Rule,
-    Side,
-    clear_bag,
-    exact_score_of_spread,
-    room_for_bags,
-    spread_bag,
-)
+from dupq.neighbours.exact import Scoring, score_row
 
 _SPARE = 3  # room for candidates of a question beyond its k best, in units of k
 _LEAST_SPARE = 24
@@ -49,24 +42,14 @@ def _pages(shape: tuple[int, int], kind: npt.DTypeLike) -> np.ndarray:
 
 @nb.njit(nogil=True, cache=True)
 def push(
-    best: Candidates,
-    rows: np.ndarray,
-    others: np.ndarray,
-    values: np.ndarray,
-    k: int,
-    margin: float,
-    mine: Side,
-    theirs: Side,
-    rule: Rule,
+    best: Candidates, rows: np.ndarray, others: np.ndarray, values: np.ndarray, k: int, margin: float, pairs: Scoring
 ) -> None:
     """Add candidates to those of their rows; where there is no room, keep those that may be among the k best.
 
     A value is within `margin` of the exact score, so none of the k best is more than 2 `margin` below the k-th value.
-    Where too many are that close to each other, their exact scores decide: `mine` and `theirs` are the sides that rows
-    and others belong to.
+    Where too many are that close to each other, their exact scores decide.
     """
     room = best.values.shape[1]
-    spread = np.zeros(0)  # made where it is needed, which is seldom
     for index in range(len(rows)):
         row = rows[index]
         if values[index] < best.bounds[row]:
@@ -74,9 +57,7 @@ def push(
         if best.sizes[row] == room:
             _shrink(best, row, k, margin)
             if best.sizes[row] > room - room // 4:
-                if not len(spread):
-                    spread = room_for_bags(mine, theirs, rule)
-                _keep_exact(best, row, k, mine, theirs, rule, spread)
+                _keep_exact(best, row, k, pairs)
                 best.bounds[row] = max(best.bounds[row], best.values[row, k - 1] - margin)
             if values[index] < best.bounds[row]:
                 continue
@@ -87,12 +68,11 @@ def push(
 
 
 @nb.njit(nogil=True, cache=True)
-def finish(best: Candidates, k: int, margin: float, mine: Side, theirs: Side, rule: Rule) -> None:
+def finish(best: Candidates, k: int, margin: float, pairs: Scoring) -> None:
     """Keep the k best of each row with their exact scores, the best first, ties by `others`."""
-    spread = room_for_bags(mine, theirs, rule)
     for row in range(len(best.sizes)):
         _shrink(best, row, k, margin)
-        _keep_exact(best, row, k, mine, theirs, rule, spread)
+        _keep_exact(best, row, k, pairs)
 
 
 @nb.njit(nogil=True, cache=True)
@@ -114,15 +94,14 @@ def _shrink(best: Candidates, row: int, k: int, margin: float) -> None:
 
 
 @nb.njit(nogil=True, cache=True)
-def _keep_exact(best: Candidates, row: int, k: int, mine: Side, theirs: Side, rule: Rule, spread: np.ndarray) -> None:
-    """Score the candidates of a row exactly; keep the k best in order. `spread` is `room_for_bags`, all zeros again."""
-    if rule.lexical != 0.0:
-        spread_bag(mine, row, spread)
+def _keep_exact(best: Candidates, row: int, k: int, pairs: Scoring) -> None:
+    """Score the candidates of a row exactly; keep the k best in order."""
+    size = best.sizes[row]
     values, others = best.values[row], best.others[row]
+    score_row(pairs, row, others[:size], values[:size])
     kept = 0
-    for candidate in range(best.sizes[row]):
-        other = others[candidate]
-        value = exact_score_of_spread(spread, mine, theirs, row, other, rule)
+    for candidate in range(size):
+        value, other = values[candidate], others[candidate]
         if kept == k and not _is_before(value, other, values[k - 1], others[k - 1]):
             continue
         index = min(kept, k - 1)
@@ -132,8 +111,6 @@ def _keep_exact(best: Candidates, row: int, k: int, mine: Side, theirs: Side, ru
             index -= 1
         values[index], others[index] = value, other
     best.sizes[row] = kept
-    if rule.lexical != 0.0:
-        clear_bag(mine, row, spread)
 
 
 @nb.njit(inline="always")

@@ -37,3 +37,13 @@ def distances(left: np.ndarray, right: np.ndarray, is_manhattan: bool, result: n
         if not is_manhattan:
             for column in range(count):
                 sums[column] = np.sqrt(sums[column])
+
+
+def longest_distance(left: np.ndarray, right: np.ndarray) -> float:
+    """At least the distance of any two rows, Manhattan or Euclidean."""
+    return sum(float(np.abs(side).sum(axis=1).max(initial=0.0)) for side in (left, right))
+
+
+def distance_margin(dimensions: int, longest: float) -> float:
+    """The largest difference of a distance from the exact one, if differences are summed in float32 in any order."""
+    return 2.0 * (dimensions + 8) * 2.0**-24 * longest + 1e-30

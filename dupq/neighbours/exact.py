@@ -83,6 +83,15 @@ def side_of(embeddings: Embeddings, rule: Rule) -> Side:
     return Side(vectors, squares, bags.indptr.astype(np.int64), bags.indices.astype(np.int32), weights, bag_squares)
 
 
+def taken(side: Side, rows: np.ndarray) -> Side:
+    """Some of a side's questions, by their row numbers."""
+    counts = np.diff(side.starts)[rows]
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    words = np.repeat(side.starts[rows] - starts[:-1], counts) + np.arange(starts[-1])
+    bags = starts, side.words[words], side.weights[words], side.bag_squares[rows]
+    return Side(side.vectors[rows], side.squares[rows], *bags)
+
+
 def pair_scores(measure: Measure, left: Embeddings, right: Embeddings) -> np.ndarray:
     """The measure's scores (float64, shape (m,)) of pairs: row i of `left` with row i of `right`."""
     rule, rows = rule_of(measure), np.arange(len(left.keys), dtype=np.int32)
@@ -102,57 +111,66 @@ def exact_scores(rows: np.ndarray, columns: np.ndarray, left: Side, right: Side,
 @nb.njit(nogil=True, cache=True)
 def exact_score(left: Side, right: Side, i: int, j: int, rule: Rule) -> float:
     """The score (float64) of row `i` of the side `left` and row `j` of `right`."""
-    return _mixed(left, right, i, j, rule, _common(left, right, i, j) if rule.lexical != 0.0 else 0.0)
+    squares, bag_squares = left.squares[i] * right.squares[j], left.bag_squares[i] * right.bag_squares[j]
+    common = _common(left, right, i, j) if rule.lexical != 0.0 else 0.0
+    return _mixed(rule, left.vectors[i], right.vectors[j], squares, common, bag_squares)
+
+
+class Scoring(NamedTuple):
+    """What rows of the side `mine` are scored from, each with several of `theirs`: `scoring` makes one.
+
+    `spread` has a place (float32) for each word of either side, all zeros but while a row is scored.
+    """
+
+    mine: Side
+    theirs: Side
+    rule: Rule
+    spread: np.ndarray
+
+
+def scoring(mine: Side, theirs: Side, rule: Rule) -> Scoring:
+    """See Scoring. Memory: 4 bytes for each word up to the highest of either side, if the rule has a lexical part."""
+    words = max(int(side.words.max(initial=-1)) for side in (mine, theirs)) if rule.lexical else -1
+    return Scoring(mine, theirs, rule, np.zeros(words + 1, np.float32))
 
 
 @nb.njit(nogil=True, cache=True)
-def exact_score_of_spread(spread: np.ndarray, left: Side, right: Side, i: int, j: int, rule: Rule) -> float:
-    """`exact_score` where `spread_bag` has laid out the bag of row `i`: faster if it is scored with several others."""
-    return _mixed(left, right, i, j, rule, _common_with(spread, right, j) if rule.lexical != 0.0 else 0.0)
-
-
-@nb.njit(nogil=True, cache=True)
-def room_for_bags(left: Side, right: Side, rule: Rule) -> np.ndarray:
-    """Zeros (float64) indexed by the number of a word, up to the highest of either side: 8 bytes each."""
-    highest = -1
+def score_row(pairs: Scoring, row: int, others: np.ndarray, scores: np.ndarray) -> None:
+    """Put into `scores` those of a row with `others`: `exact_score`'s, faster, as the row's bag is laid out once."""
+    mine, theirs, rule, spread = pairs
+    x, square, bag_square = mine.vectors[row], mine.squares[row], mine.bag_squares[row]
+    # arrays are taken out of their tuples before the loop: a reference to each is counted each time
+    vectors, squares, starts, words, weights, bag_squares = theirs
+    my_words = mine.words[mine.starts[row] : mine.starts[row + 1]]
     if rule.lexical != 0.0:
-        for words in (left.words, right.words):
-            for word in words:
-                highest = max(highest, word)
-    return np.zeros(highest + 1)
+        my_weights = mine.weights[mine.starts[row] : mine.starts[row + 1]]
+        for place in range(len(my_words)):
+            spread[my_words[place]] = my_weights[place]
+    for index in range(len(others)):
+        other, common = others[index], 0.0
+        if rule.lexical != 0.0:  # `_common`'s terms in its order, and zeros between them
+            for place in range(starts[other], starts[other + 1]):
+                common += np.float64(spread[words[place]] * weights[place])  # exact, see `_product`
+        lengths, bag_lengths = square * squares[other], bag_square * bag_squares[other]
+        scores[index] = _mixed(rule, x, vectors[other], lengths, common, bag_lengths)
+    if rule.lexical != 0.0:
+        for word in my_words:
+            spread[word] = 0.0
 
 
 @nb.njit(nogil=True, cache=True)
-def spread_bag(side: Side, row: int, spread: np.ndarray) -> None:
-    """Lay out the weights of a row's words, by the number of the word; `clear_bag` makes them zero again."""
-    for place in range(side.starts[row], side.starts[row + 1]):
-        spread[side.words[place]] = side.weights[place]
-
-
-@nb.njit(nogil=True, cache=True)
-def clear_bag(side: Side, row: int, spread: np.ndarray) -> None:
-    """Undo `spread_bag`."""
-    for place in range(side.starts[row], side.starts[row + 1]):
-        spread[side.words[place]] = 0.0
-
-
-@nb.njit(nogil=True, cache=True)
-def _mixed(left: Side, right: Side, i: int, j: int, rule: Rule, common: float) -> float:
-    """The score of two rows whose bags have the product `common`."""
+def _mixed(rule: Rule, x: np.ndarray, y: np.ndarray, squares: float, common: float, bag_squares: float) -> float:
+    """The score of two rows whose bags have the product `common`; `squares`: the products of squared lengths."""
     kind, is_distance, dense, lexical = rule
     score = 0.0
     if dense != 0.0:
-        x, y = left.vectors[i], right.vectors[j]
         if kind == COSINE:
-            squares = left.squares[i] * right.squares[j]
             score = dense * (_product(x, y) / np.sqrt(squares)) if squares > 0.0 else 0.0
         else:
             distance = _manhattan(x, y) if kind == MANHATTAN else _euclidean(x, y)
             score = -distance if is_distance else dense * np.exp(-distance)
-    if lexical != 0.0:
-        squares = left.bag_squares[i] * right.bag_squares[j]
-        if squares > 0.0:
-            score += lexical * (common / np.sqrt(squares))
+    if lexical != 0.0 and bag_squares > 0.0:
+        score += lexical * (common / np.sqrt(bag_squares))
     return score
 
 
@@ -199,13 +217,4 @@ def _common(left: Side, right: Side, i: int, j: int) -> float:
             place += 1
         else:
             other += 1
-    return total
-
-
-@nb.njit(nogil=True, cache=True)
-def _common_with(spread: np.ndarray, right: Side, j: int) -> float:
-    """The dot product of a bag that is laid out and another: `_common`'s terms in its order, and zeros between them."""
-    total = 0.0
-    for place in range(right.starts[j], right.starts[j + 1]):
-        total += spread[right.words[place]] * np.float64(right.weights[place])
     return total

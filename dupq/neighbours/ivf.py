@@ -5,38 +5,30 @@ in integers: vectors are scaled and rounded so that no sum of products reaches 2
 exactly. The lists therefore depend on the questions alone: not on blocks, threads, order or machine.
 """
 
+import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
 
 from dupq.neighbours.exact import COSINE, Rule, Side
-from dupq.neighbours.nearest import Nearest, empty_nearest, merge_rows
-from dupq.neighbours.tiles import Block, Search, search_tile
 
 _LENGTH = 2048.0  # of the longest vectors, once scaled: their squares are 2^22, and rounding adds little
 _ROUNDS = 10  # of k-means, which ends earlier if nothing moves
 _ROWS = 1_024  # questions that are compared with all centroids at once
-_QUERIES = 8_192  # questions that are searched for in a list at once
 _MOST_LISTS = 1 << 20
 
 
 class Centroids(NamedTuple):
-    """The centroid of each list (float32, (lists, d), integers), and what vectors are scaled by (see `points`)."""
+    """The centroid of each list (float32, (lists, d), integers), and what vectors are scaled by (see `points`).
+
+    Lists near each other have numbers near each other; `sizes` (int64) is how many of the sample are in each.
+    """
 
     points: np.ndarray
     longest: float
-
-
-class Listed(NamedTuple):
-    """Questions and the lists that each probes (int32, (n, probes)), nearest first; a question is in its first list."""
-
-    block: Block
-    lists: np.ndarray
-
-    def take(self, rows: np.ndarray) -> "Listed":
-        """Some of the questions, by their row numbers in ascending order."""
-        return Listed(_taken(self.block, rows), self.lists[rows])
+    sizes: np.ndarray
 
 
 def unit_hashes(keys: np.ndarray) -> np.ndarray:
@@ -69,21 +61,24 @@ def centroids(sample: Side, rule: Rule, lists: int) -> Centroids:
         longest = 2.0 * float(np.median(lengths)) if len(lengths) else 1.0
     made = points(sample, longest)
     if not len(made):
-        return Centroids(np.zeros((1, made.shape[1]), np.float32), longest)
-    return Centroids(_k_means(made, min(lists, len(made), _MOST_LISTS)), longest)
+        return Centroids(np.zeros((1, made.shape[1]), np.float32), longest, np.zeros(1, np.int64))
+    middle = _k_means(made, min(lists, len(made), _MOST_LISTS))
+    regions = _nearest(middle, _k_means(middle, math.isqrt(len(middle))))
+    middle = middle[np.argsort(regions, kind="stable")]
+    return Centroids(middle, longest, np.bincount(_nearest(made, middle), minlength=len(middle)))
 
 
 def _k_means(sample: np.ndarray, lists: int) -> np.ndarray:
     """The mean of the vectors nearest to each centroid, rounded. A centroid that is nearest to none does not move."""
     middle = sample[:lists].copy()
     for _ in range(_ROUNDS):
-        sums, counts = np.zeros(middle.shape), np.zeros(lists, np.int64)
+        nearest = _nearest(sample, middle)
+        ones, ends = np.ones(len(sample), np.float32), np.arange(len(sample) + 1)
+        members = sparse.csr_array((ones, nearest, ends), shape=(len(sample), lists))
+        sums, counts = np.zeros(middle.shape), np.bincount(nearest, minlength=lists)
         for start in range(0, len(sample), _ROWS):
-            piece = sample[start : start + _ROWS]
-            nearest = _closeness(piece, middle).argmax(axis=1)
-            ones, ends = np.ones(len(piece)), np.arange(len(piece) + 1)
-            sums += sparse.csr_array((ones, nearest, ends), shape=(len(piece), lists)).T @ piece.astype(np.float64)
-            counts += np.bincount(nearest, minlength=lists)
+            rows = slice(start, start + _ROWS)
+            sums += members[rows].T @ sample[rows].astype(np.float64)
         moved = np.where(counts[:, None] > 0, np.rint(sums / np.maximum(counts, 1)[:, None]), middle)
         moved = moved.astype(np.float32)
         if np.array_equal(moved, middle):
@@ -92,9 +87,23 @@ def _k_means(sample: np.ndarray, lists: int) -> np.ndarray:
     return middle
 
 
+def _nearest(some: np.ndarray, middle: np.ndarray) -> np.ndarray:
+    """The number (int64, (n,)) of the nearest centroid of each point."""
+    pieces = [_closeness(some[start : start + _ROWS], middle).argmax(axis=1) for start in range(0, len(some), _ROWS)]
+    return np.concatenate(pieces)
+
+
 def _closeness(some: np.ndarray, middle: np.ndarray) -> np.ndarray:
     """Exact numbers (float32, (n, lists)) that are higher the nearer a centroid is: x y - y y / 2."""
     return some @ middle.T - (middle * middle).sum(axis=1) / np.float32(2)
+
+
+def spans(sizes: np.ndarray, count: int) -> list[tuple[int, int]]:
+    """Cut the lists into at most `count` ranges of about as many questions, each of one list at least."""
+    ends = np.cumsum(np.maximum(sizes, 1))
+    inner = np.searchsorted(ends, ends[-1] * np.arange(1, count) / count) + 1
+    cuts = np.unique([0, *inner[inner < len(sizes)], len(sizes)])
+    return list(zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True))
 
 
 def nearest_lists(side: Side, middle: Centroids, probes: int) -> np.ndarray:
@@ -102,51 +111,30 @@ def nearest_lists(side: Side, middle: Centroids, probes: int) -> np.ndarray:
 
     Memory: 12 bytes a centroid for each of 1,024 questions.
     """
-    count = len(middle.points)
-    probes = min(probes, count)
+    probes = min(probes, len(middle.points))
     result = np.empty((len(side.squares), probes), np.int32)
-    for start in range(0, len(result), _ROWS):
-        rows = slice(start, start + _ROWS)
-        piece = points(side._replace(vectors=side.vectors[rows], squares=side.squares[rows]), middle.longest)
-        # a multiple of 1/2, and the list's number to break ties: no two are equal, and float64 holds them exactly
-        order = np.arange(count) - _closeness(piece, middle.points).astype(np.float64) * (2 * _MOST_LISTS)
+    for rows, order in _orders(side, middle):
         chosen = np.argpartition(order, probes - 1, axis=1)[:, :probes]
         by_order = np.argsort(np.take_along_axis(order, chosen, axis=1), axis=1)
         result[rows] = np.take_along_axis(chosen, by_order, axis=1)
     return result
 
 
-def search_lists(queries: Listed, members: Listed, span: tuple[int, int], search: Search) -> tuple[np.ndarray, Nearest]:
-    """Search for questions in those of the lists span[0] to span[1] - 1 that they probe; `members` are all in these.
+def nearer_lists(side: Side, middle: Centroids, lists: np.ndarray) -> np.ndarray:
+    """How many lists (int64, (n,)) come before a given one of each question, in the order of `nearest_lists`."""
+    result = np.empty(len(lists), np.int64)
+    for rows, order in _orders(side, middle):
+        result[rows] = (order < np.take_along_axis(order, lists[rows, None], axis=1)).sum(axis=1)
+    return result
 
-    Returns the rows of the questions that probe them, and the nearest of these, with exact scores and in exact order.
+
+def _orders(side: Side, middle: Centroids) -> Iterator[tuple[slice, np.ndarray]]:
+    """Some questions at a time, and numbers (float64, (rows, lists)) that are lower the nearer a centroid is.
+
+    They are multiples of 1/2 and have the list's number to break ties: no two are equal, and float64 holds them.
     """
-    nearest = empty_nearest(len(queries.block.keys), search.k)
-    is_inside = (queries.lists >= span[0]) & (queries.lists < span[1])
-    rows = np.nonzero(is_inside)[0]
-    by_list = (_places_by_list(lists, span) for lists in (queries.lists[is_inside], members.lists[:, 0]))
-    for places, of_list in zip(*by_list, strict=True):
-        theirs, mine = members.take(of_list), rows[places]
-        for start in range(0, len(mine), _QUERIES):
-            part = mine[start : start + _QUERIES]
-            of_some, _, _ = search_tile(queries.take(part).block, theirs.block, search, both=False)
-            merge_rows(nearest, part, of_some)
-    inside = np.unique(rows)
-    return inside, Nearest(*(column[inside] for column in nearest))
-
-
-def _places_by_list(lists: np.ndarray, span: tuple[int, int]) -> list[np.ndarray]:
-    """The rows of `lists` that name each list of a span, in ascending order."""
-    order = np.argsort(lists, kind="stable")
-    bounds = np.searchsorted(lists[order], np.arange(span[0], span[1] + 1))
-    return np.split(order, bounds)[1:-1]
-
-
-def _taken(block: Block, rows: np.ndarray) -> Block:
-    """Some of a block's questions, in ascending order."""
-    side = block.side
-    counts = np.diff(side.starts)[rows]
-    starts = np.concatenate([[0], np.cumsum(counts)])
-    words = np.repeat(side.starts[rows] - starts[:-1], counts) + np.arange(starts[-1])
-    bags = starts, side.words[words], side.weights[words], side.bag_squares[rows]
-    return Block(block.keys[rows], Side(side.vectors[rows], side.squares[rows], *bags))
+    for start in range(0, len(side.squares), _ROWS):
+        rows = slice(start, start + _ROWS)
+        piece = points(side._replace(vectors=side.vectors[rows], squares=side.squares[rows]), middle.longest)
+        closeness = _closeness(piece, middle.points).astype(np.float64)
+        yield rows, np.arange(len(middle.points)) - closeness * (2 * _MOST_LISTS)

@@ -5,20 +5,17 @@ vectors beside the frequent words, each part times the square root of its weight
 sums in float32, where the processor multiplies these (twice as fast as float32), else of float32 numbers. Distances are
 computed from differences, in float32: a product would lose small distances of long vectors.
 
-The margin. Let a, b be the exact rows and a', b' the rounded ones. Then
-|<a, b> - <a', b'>| <= |a - a'| |b| + |a'| |b - b'| by Cauchy and Schwarz; the rounding errors and lengths are measured
-when rows are rounded. Sums in float32 add gamma_n |a'| |b'| (Higham 2002, section 3.1), twice that as processors may
-flush and pair terms, the lists of words gamma_n of at most the product of the bags' lengths, and a result in bfloat16
-2^-9 of itself.
+How far from the exact ones: matrices.py and distances.py. The lists of words add gamma_n of at most the product of the
+bags' lengths.
 """
 
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 from scipy import sparse
 
-from dupq.neighbours.distances import columns_of, distances
+from dupq.neighbours.distances import columns_of, distance_margin, distances, longest_distance
 from dupq.neighbours.exact import COSINE, MANHATTAN, Rule, Side
 from dupq.neighbours.lexical import (
     FREQUENT,
@@ -27,13 +24,15 @@ from dupq.neighbours.lexical import (
     Lexical,
     lexical_parts,
 )
+from dupq.neighbours.matrices import FLOAT32_ERROR, NO_WORDS, Matrix, Words, margin, matrix, signs
+from dupq.neighbours.postings import Bags, bags_of, rest_between
 from dupq.neighbours.scan import GROUP, NO_REST, Rest
 
-_FLOAT32_ERROR = 2.0**-24
 _BFLOAT16_ERROR = 2.0**-9
-_PIECE = 4_096  # rows that are rounded at a time
-_TINY = 1e-30
-_SLACK = 1e-4
+_ROWS = 128  # row numbers are repeated up to a multiple: each new shape of a product has to be compiled
+
+
+Part = slice | np.ndarray  # some of a side's questions: a range, or row numbers in ascending order
 
 
 class Quick(Protocol):
@@ -41,24 +40,16 @@ class Quick(Protocol):
 
     margin: float  # the largest difference of a quick score from the exact one
 
-    def scores(self, rows: slice, columns: slice, width: int) -> np.ndarray:
+    def scores(self, rows: Part, columns: Part, width: int) -> np.ndarray:
         """The scores of a block: uint16, the bits of bfloat16 numbers, or float32; (rows, width).
 
         Columns beyond those of `columns` pad the last group with -inf. The next call overwrites the result.
         """
         ...
 
-    def rest(self, rows: slice, columns: slice) -> Rest:
+    def rest(self, rows: Part, columns: Part) -> Rest:
         """What `scan` adds to them."""
         ...
-
-
-class Matrix(NamedTuple):
-    """Rows (n, d) as they are multiplied; the largest rounding error of a row; the greatest length of one."""
-
-    rows: torch.Tensor
-    error: float
-    length: float
 
 
 def fastest_type() -> torch.dtype:
@@ -80,27 +71,30 @@ class Products:
     def __init__(self, left: Side, right: Side, rule: Rule, kind: torch.dtype) -> None:
         """Memory: a matrix for each side."""
         bags = _lexical(left, right, rule, _least_share(kind))
-        self._left = matrix(left, bags[0], rule, kind)
-        self._right = self._left if left is right else matrix(right, bags[1], rule, kind)
-        self._signs = _signs(rule, left.vectors.shape[1], self._left.rows)
+        self._left = _rounded(left, bags[0], rule, kind)
+        self._right = self._left if left is right else _rounded(right, bags[1], rule, kind)
+        self._signs = signs(rule, left.vectors.shape[1], self._left.rows)
         self._lists = Lists(*bags, rule)
         self._buffer = torch.empty(0, dtype=kind)
-        result = _BFLOAT16_ERROR if kind == torch.bfloat16 else _FLOAT32_ERROR
-        self.margin = margin(self._left, self._right, _FLOAT32_ERROR, result) + self._lists.margin
+        result = _BFLOAT16_ERROR if kind == torch.bfloat16 else FLOAT32_ERROR
+        self.margin = margin(self._left, self._right, FLOAT32_ERROR, result) + self._lists.margin
 
-    def scores(self, rows: slice, columns: slice, width: int) -> np.ndarray:
+    def scores(self, rows: Part, columns: Part, width: int) -> np.ndarray:
         """See Quick."""
-        left, right = self._left.rows[rows], self._right.rows[columns]
+        count = _count(rows)
+        left = _chosen(self._left.rows, rows, -(-count // _ROWS) * _ROWS)
+        right = _chosen(self._right.rows, columns, width)
         if self._signs is not None:
             left = left * self._signs
         if self._buffer.numel() < len(left) * width:
             self._buffer = torch.empty(len(left) * width, dtype=left.dtype)
         scores = self._buffer[: len(left) * width].view(len(left), width)
-        torch.mm(left, right.T, out=scores[:, : len(right)])
-        scores[:, len(right) :] = -torch.inf
+        torch.mm(left, right.T, out=scores[:, : len(right)])  # much slower where these are not all columns
+        scores[:, _count(columns) :] = -torch.inf
+        scores = scores[:count]
         return scores.view(torch.uint16).numpy() if scores.dtype == torch.bfloat16 else scores.numpy()
 
-    def rest(self, rows: slice, columns: slice) -> Rest:
+    def rest(self, rows: Part, columns: Part) -> Rest:
         """See Quick."""
         return self._lists.between(rows, columns)
 
@@ -114,12 +108,12 @@ class Distances:
         self._right = self._left if left is right else columns_of(right.vectors)
         self._rule = rule
         self._lists = Lists(*_lexical(left, right, rule, np.inf), rule)
-        longest = sum(float(np.abs(side.vectors).sum(axis=1).max(initial=0.0)) for side in (left, right))
-        off = (left.vectors.shape[1] + 8) * _FLOAT32_ERROR * longest  # exp has a slope of at most 1 here
-        off = off if rule.is_distance else abs(rule.dense) * (off + 8 * _FLOAT32_ERROR)
-        self.margin = 2.0 * off + self._lists.margin + _TINY
+        off = distance_margin(left.vectors.shape[1], longest_distance(left.vectors, right.vectors))
+        # exp has a slope of at most 1 here
+        off = off if rule.is_distance else abs(rule.dense) * (off + 16 * FLOAT32_ERROR)
+        self.margin = off + self._lists.margin
 
-    def scores(self, rows: slice, columns: slice, width: int) -> np.ndarray:
+    def scores(self, rows: Part, columns: Part, width: int) -> np.ndarray:
         """See Quick."""
         left, right = (np.ascontiguousarray(part) for part in (self._left[:, rows], self._right[:, columns]))
         scores = np.full((left.shape[1], width), np.inf, np.float32)
@@ -130,7 +124,7 @@ class Distances:
             inside[:] = np.float32(self._rule.dense) * np.exp(inside)
         return scores
 
-    def rest(self, rows: slice, columns: slice) -> Rest:
+    def rest(self, rows: Part, columns: Part) -> Rest:
         """See Quick."""
         return self._lists.between(rows, columns)
 
@@ -147,13 +141,17 @@ class Lists:
         self._left, self._right = sparse.csr_array(left.rest), sparse.csr_array(right.rest)
         self._sign = -1.0 if rule.lexical < 0 else 1.0
         self._postings: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
+        self._bags: tuple[Bags, Bags] | None = None
+        self._numbers = np.zeros(self._left.shape[1], np.int32)
         longest = int(np.diff(self._left.indptr).max(initial=0))
-        self.margin = (longest + 8) * _FLOAT32_ERROR * 2.0 * (abs(rule.lexical) + abs(rule.dense))
+        self.margin = (longest + 8) * FLOAT32_ERROR * 2.0 * (abs(rule.lexical) + abs(rule.dense))
 
-    def between(self, rows: slice, columns: slice) -> Rest:
-        """The lists of a block; the right side's are kept, as every block of rows needs them."""
+    def between(self, rows: Part, columns: Part) -> Rest:
+        """The lists of a block; those of a range of columns are kept, as every block of rows needs them."""
         if self._left is None or self._right is None:
             return NO_REST
+        if isinstance(rows, np.ndarray) or isinstance(columns, np.ndarray):
+            return self._between_some(np.r_[rows], np.r_[columns])
         if columns.start not in self._postings:
             right = self._right[columns].tocsc()
             self._postings[columns.start] = (
@@ -167,35 +165,21 @@ class Lists:
         weights = (self._sign * self._left.data[mine]).astype(np.float32)
         return Rest(starts - starts[0], words, weights, *self._postings[columns.start])
 
-
-def margin(left: Matrix, right: Matrix, summed: float, result: float) -> float:
-    """The largest difference of a product from the exact one; `summed` and `result` are the relative errors of each
-    step of a sum and of the result.
-    """
-    one, other = left.length + left.error, right.length + right.error
-    rounded = left.error * right.length + one * right.error
-    return rounded + (2.0 * (left.rows.shape[1] + 2) * summed + result) * one * other + _TINY
+    def _between_some(self, rows: np.ndarray, columns: np.ndarray) -> Rest:
+        if self._bags is None:
+            self._bags = bags_of(self._left, self._sign), bags_of(self._right)
+        return rest_between(*self._bags, rows, columns, self._numbers)
 
 
-def matrix(side: Side, bags: Lexical | None, rule: Rule, kind: torch.dtype) -> Matrix:
-    """The unit vectors times the square root of their weight, beside the frequent words; in pieces, to bound memory."""
-    count, dimensions = side.vectors.shape
-    words = bags.frequent.shape[1] if bags is not None else 0
-    rows = torch.empty((count, dimensions + words), dtype=kind)
-    scales = abs(rule.dense) ** 0.5 / np.sqrt(np.where(side.squares > 0, side.squares, 1.0))
-    error = length = 0.0
-    for start in range(0, count, _PIECE):
-        piece = slice(start, start + _PIECE)
-        near = torch.from_numpy(side.vectors[piece]) * torch.from_numpy(scales[piece].astype(np.float32)).unsqueeze(1)
-        if bags is not None:
-            near = torch.cat([near, torch.from_numpy(bags.frequent[piece].toarray().astype(np.float32))], dim=1)
-        rounded = near.to(kind)
-        rows[piece] = rounded
-        error = max(error, float((rounded.float() - near).norm(dim=1).max()))
-        length = max(length, float(near.norm(dim=1).max()))
-    # `near` itself is within three roundings of the exact row, and norms are taken in float32
-    length *= 1.0 + _SLACK
-    return Matrix(rows, error * (1.0 + _SLACK) + 4.0 * _FLOAT32_ERROR * length, length)
+def _chosen(rows: torch.Tensor, part: Part, count: int = 0) -> torch.Tensor:
+    """Some rows; of row numbers the last is repeated up to `count`."""
+    if isinstance(part, slice):
+        return rows[part]
+    return rows.index_select(0, torch.from_numpy(np.pad(part, (0, max(0, count - len(part))), mode="edge")))
+
+
+def _count(part: Part) -> int:
+    return part.stop - part.start if isinstance(part, slice) else len(part)
 
 
 def _lexical(left: Side, right: Side, rule: Rule, least_share: float) -> tuple[Lexical | None, Lexical | None]:
@@ -204,21 +188,20 @@ def _lexical(left: Side, right: Side, rule: Rule, least_share: float) -> tuple[L
     return lexical_parts(left, right, abs(rule.lexical) ** 0.5, least_share)
 
 
+def _rounded(side: Side, bags: Lexical | None, rule: Rule, kind: torch.dtype) -> Matrix:
+    """The matrix of a side, with the frequent words of its bags."""
+    words = NO_WORDS
+    if bags is not None:
+        frequent = bags.frequent
+        words = Words(frequent.shape[1], lambda rows: torch.from_numpy(frequent[rows].toarray().astype(np.float32)))
+    return matrix(torch.from_numpy(side.vectors), torch.from_numpy(side.squares), rule, kind, words)
+
+
 def _least_share(kind: torch.dtype) -> float:
     """The share of the questions from which on a word is multiplied: the lower, the faster this processor does that."""
     if kind != torch.bfloat16:
         return FREQUENT
     return FREQUENT_FOR_TILES if torch.cpu.get_capabilities().get("amx_bf16") else FREQUENT_FOR_BFLOAT16
-
-
-def _signs(rule: Rule, dimensions: int, rows: torch.Tensor) -> torch.Tensor | None:
-    """What the left rows are multiplied by where a weight is negative."""
-    if rule.dense >= 0 and rule.lexical >= 0:
-        return None
-    signs = torch.ones(rows.shape[1], dtype=rows.dtype)
-    signs[:dimensions] = -1.0 if rule.dense < 0 else 1.0
-    signs[dimensions:] = -1.0 if rule.lexical < 0 else 1.0
-    return signs
 
 
 def padded(columns: int) -> int:

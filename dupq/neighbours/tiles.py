@@ -6,7 +6,7 @@ threshold, are scored again in float64 (exact.py), and that decides. So the answ
 on blocks, threads or order.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -15,9 +15,10 @@ from dupq.devices import CPU
 from dupq.neighbours.bounds import Finder, finder
 from dupq.neighbours.candidates import Candidates, finish, no_candidates, push
 from dupq.neighbours.embeddings import Embeddings
-from dupq.neighbours.exact import Rule, Side, exact_scores, rule_of, side_of
+from dupq.neighbours.exact import Rule, Side, exact_scores, rule_of, scoring, side_of
 from dupq.neighbours.measure import Measure
 from dupq.neighbours.nearest import Nearest
+from dupq.neighbours.products import Part
 
 _TRIES = 2  # pieces from whose scores first bounds are taken
 _LOWEST = np.float32(-1e30)  # below every score of a pair
@@ -47,6 +48,8 @@ class Search(NamedTuple):
     device: str = CPU
 
 
+# Which of some pairs of rows and columns are searched (a mask)
+Wanted = Callable[[np.ndarray, np.ndarray], np.ndarray]
 # For each side, the k-th best score of its questions as far as other tiles have found it (float64; -inf: not known)
 Known = tuple[np.ndarray | None, np.ndarray | None]
 
@@ -79,18 +82,22 @@ def search_tile(
     of a side's questions may be left out of their lists. Memory: the blocks' rows to be multiplied (2 or 4 bytes a
     dimension), 12 bytes for each of 4 k + 24 candidates a question, and 20 bytes for each pair above the threshold.
     """
-    tile = _Tile(left, right, search, both, known)
+    tile = Tile(left, right, search, both, known)
     if len(left.keys) and len(right.keys):
-        tile.search()
+        tile.search_all()
     return tile.finish()
 
 
-class _Tile:
+class Tile:
     """The state of a tile: the candidates of both sides."""
 
-    def __init__(self, left: Block, right: Block, search: Search, both: bool, known: Known) -> None:
+    def __init__(
+        self, left: Block, right: Block, search: Search, both: bool = True, known: Known = (None, None)
+    ) -> None:
+        """See search_tile."""
         self._left, self._right, self._search = left, right, search
         self._rule: Rule = rule_of(search.measure)
+        self._scorings = scoring(left.side, right.side, self._rule), scoring(right.side, left.side, self._rule)
         self._is_diagonal = left is right
         self._lowest = self._rule.lowest_score(float(np.float32(search.threshold)))
         self._of_left = no_candidates(len(left.keys), search.k)
@@ -104,13 +111,18 @@ class _Tile:
         self._margin, self._known = 0.0, known
         self._tries: dict[tuple[bool, int], int] = {}
 
-    def search(self) -> None:
-        """Search all pieces of the tile."""
+    def begin(self) -> Finder:
+        """The finder for pieces of this tile; both sides have questions."""
         found = finder(self._left.side, self._right.side, self._rule, self._search.device)
         self._margin = found.margin
         for best, scores in zip((self._of_left, self._of_right), self._known, strict=True):
             if scores is not None and self._search.k:
                 best.bounds[:] = np.maximum(best.bounds, scores - self._margin)
+        return found
+
+    def search_all(self) -> None:
+        """Search all pieces of the tile."""
+        found = self.begin()
         for rows, columns in self._pieces(found):
             diagonal = rows.start - columns.start if self._is_diagonal else -found.rows - 1
             if self._search.k:
@@ -119,13 +131,24 @@ class _Tile:
             for places in found.places(rows, columns, bounds, diagonal):
                 self._take(places.rows + rows.start, places.columns + columns.start, places.values)
 
+    def search_some(self, found: Finder, rows: np.ndarray, columns: np.ndarray, is_wanted: Wanted) -> None:
+        """Search the pairs of some rows and columns, at most found.rows and found.columns: those that are wanted.
+
+        No pair may be searched twice, nor on the diagonal in both directions.
+        """
+        bounds = self._bounds(self._of_left, rows), self._bounds(self._of_right, columns)
+        for places in found.places(rows, columns, bounds, -found.rows - 1):
+            ours, theirs = rows[places.rows], columns[places.columns]
+            kept = is_wanted(ours, theirs)
+            self._take(ours[kept], theirs[kept], places.values[kept])
+
     def finish(self) -> tuple[Nearest, Nearest, Pairs]:
         """What was found."""
         k, left, right = self._search.k, self._left, self._right
         if k:
-            finish(self._of_left, k, self._margin, left.side, right.side, self._rule)
+            finish(self._of_left, k, self._margin, self._scorings[0])
             if self._serves_right and not self._is_diagonal:
-                finish(self._of_right, k, self._margin, right.side, left.side, self._rule)
+                finish(self._of_right, k, self._margin, self._scorings[1])
         above = (self._above[0] + self._above[1],) * 2 if self._is_diagonal else self._above
         pairs = Pairs(*(np.concatenate(column) for column in zip(NO_PAIRS, *self._pairs, strict=True)))
         return (
@@ -163,21 +186,20 @@ class _Tile:
         self._tries[place] = self._tries.get(place, 0) + 1
         return self._tries[place] <= _TRIES
 
-    def _bounds(self, best: Candidates, part: slice) -> np.ndarray:
+    def _bounds(self, best: Candidates, part: Part) -> np.ndarray:
         """The bounds of candidates, rounded down to float32."""
-        bounds = np.minimum(best.bounds[part], self._lowest - self._margin)
-        return np.nextafter(np.maximum(bounds, _LOWEST).astype(np.float32), np.float32(-np.inf))
+        return _rounded_down(np.minimum(best.bounds[part], self._lowest - self._margin))
 
     def _take(self, rows: np.ndarray, columns: np.ndarray, values: np.ndarray) -> None:
         left, right = self._left, self._right
         if not self._is_diagonal:
             others = left.keys[rows] != right.keys[columns]
             rows, columns, values = rows[others], columns[others], values[others]
-        k, margin, rule = self._search.k, self._margin, self._rule
+        k, margin = self._search.k, self._margin
         if k:
-            push(self._of_left, rows, columns, values, k, margin, left.side, right.side, rule)
+            push(self._of_left, rows, columns, values, k, margin, self._scorings[0])
             if self._serves_right:
-                push(self._of_right, columns, rows, values, k, margin, right.side, left.side, rule)
+                push(self._of_right, columns, rows, values, k, margin, self._scorings[1])
         near = values >= self._lowest - margin
         if near.any():
             self._count(rows[near], columns[near])
@@ -196,7 +218,13 @@ class _Tile:
             self._kept += len(rows)
 
 
+def _rounded_down(bounds: np.ndarray) -> np.ndarray:
+    """Bounds as a finder takes them (float32), no higher than they are."""
+    return np.nextafter(np.maximum(bounds, _LOWEST).astype(np.float32), np.float32(-np.inf))
+
+
 def _nearest(best: Candidates, k: int, keys: np.ndarray, above: np.ndarray) -> Nearest:
+    """The k best candidates of each row, once finished; `keys` are those of the other side's rows."""
     inside = np.arange(best.values.shape[1] if k else 0)[:k] < best.sizes[:, None]
     others = np.full((len(best.sizes), k), -1)
     scores = np.full((len(best.sizes), k), -np.inf)

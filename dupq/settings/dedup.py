@@ -39,8 +39,15 @@ class NeighbourSettings(Section):
     ivf_lists: Annotated[int, Field(ge=0, le=1 << 20)] = Field(
         0, description="Lists of all questions, or of each site's if scope is site; 0: the root of their number."
     )
-    ivf_probes: Neighbours = Field(32, description="Lists that a question is searched for in.")
-    ivf_sample: Count = Field(1_000, description="Questions, about so many, that the recall is measured on.")
+    ivf_recall: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.95, description="Share of the k nearest to be found: as many lists are probed as it takes on a sample."
+    )
+    ivf_probes: Annotated[int, Field(ge=0, le=1 << 20)] = Field(
+        0, description="Lists that a question is searched for in, whatever the recall; 0: as ivf_recall takes."
+    )
+    ivf_sample: Count = Field(
+        1_000, description="Questions, about so many, that lists are chosen by, and as many that recall is measured on."
+    )
 
 
 class CalibrationSettings(Section):

@@ -2,18 +2,16 @@ import random
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.slow_neighbours import archives, as_rows, assert_all_are_found, exact_order, random_bags, slow_top_k
 from scipy import sparse
 
-from dupq.neighbours import tiles
-from dupq.neighbours.bounds import OnGpu
-from dupq.neighbours.embeddings import Embeddings, Neighbours, blocks, gathered
-from dupq.neighbours.exact import Rule, Side, exact_scores, pair_scores, rule_of, side_of
+from dupq.neighbours.embeddings import Embeddings, blocks, gathered
+from dupq.neighbours.exact import pair_scores
 from dupq.neighbours.fingerprints import fingerprints
 from dupq.neighbours.measure import Measure
-from dupq.neighbours.search import all_pairs, as_neighbours, top_k
+from dupq.neighbours.search import all_pairs, top_k
 from dupq.neighbours.tiles import Search, block
 
 COSINE = Measure()
@@ -49,57 +47,6 @@ def slow_cosines(vectors: np.ndarray) -> np.ndarray:
     lengths = np.linalg.norm(vectors, axis=1)
     lengths[lengths == 0] = 1
     return (vectors @ vectors.T) / lengths[:, None] / lengths[None, :]
-
-
-def exact_order(archive: Embeddings, measure: Measure) -> np.ndarray:
-    """What pairs are ordered by (float64, (n, n)): the product's own exact scores, which another test checks."""
-    rule, count = rule_of(measure), len(archive.keys)
-    rows, columns = (places.ravel().astype(np.int32) for places in np.indices((count, count)))
-    side = side_of(archive, rule)
-    return exact_scores(rows, columns, side, side, rule).reshape(count, count)
-
-
-def slow_top_k(archive: Embeddings, k: int, measure: Measure) -> list[tuple[int, int, int]]:
-    """(query, rank, neighbour) by sorting all scores in float64, ties by key."""
-    order = exact_order(archive, measure)
-    keys, there = archive.keys.tolist(), ~archive.is_empty
-    result = []
-    for i in np.flatnonzero(there).tolist():
-        scored = [(-order[i, j], keys[j]) for j in np.flatnonzero(there).tolist() if i != j]
-        result += [(keys[i], rank, other) for rank, (_, other) in enumerate(sorted(scored)[:k], start=1)]
-    return sorted(result)
-
-
-def as_rows(neighbours: Neighbours) -> list[tuple[int, int, int]]:
-    return list(
-        zip(neighbours.queries.tolist(), neighbours.ranks.tolist(), neighbours.neighbours.tolist(), strict=True)
-    )
-
-
-def random_bags(generator: np.random.Generator, count: int, words: int = 12) -> sparse.csr_array:
-    weights = generator.random((count, words)) * (generator.random((count, words)) < 0.25)
-    weights[generator.random(count) < 0.3] = np.round(weights[:1] if count else 0)
-    return sparse.csr_array(weights.astype(np.float16).astype(np.float32))
-
-
-@st.composite
-def archives(draw: st.DrawFn, is_lexical: bool = False) -> Embeddings:
-    count = draw(st.integers(0, 60))
-    generator = np.random.default_rng(draw(st.integers(0, 2**32)))
-    kind = draw(st.sampled_from(["random", "copies", "signs", "tiny", "large", "zeros"]))
-    vectors = generator.normal(size=(count, 8))
-    if kind == "copies":
-        vectors = vectors[generator.integers(0, max(1, count // 4), count)] if count else vectors
-    elif kind == "signs":
-        vectors = np.sign(vectors)
-    elif kind == "tiny":
-        vectors *= 6e-7  # among float16's subnormal numbers
-    elif kind == "large":
-        vectors *= 100  # exp(-distance) is no float32 number
-    elif kind == "zeros":
-        vectors[generator.random(count) < 0.5] = 0
-    words = random_bags(generator, count) if is_lexical else None
-    return Embeddings(generator.permutation(count).astype(np.int64) * 3, vectors.astype(np.float16), words)
 
 
 @settings(max_examples=150, deadline=None)
@@ -171,46 +118,13 @@ def test_words_of_other_blocks_do_not_matter() -> None:
     assert together.words.toarray().tolist() == [[0, 0.5, 0, 0, 0.5], [0, 0, 0, 0, 1], [0, 1, 0, 0, 0]]
 
 
-@settings(max_examples=40, deadline=None)
-@given(archives(), st.integers(1, 12), st.integers(1, 70), st.sampled_from([1.0, -1.0]))
-def test_the_way_of_gpus_finds_the_same_on_a_cpu(archive: Embeddings, k: int, rows: int, weight: float) -> None:
-    measure = Measure("cosine", weight)
-
-    def on_cpu(left: Side, right: Side, rule: Rule, device: str) -> OnGpu:
-        assert device == "cuda:0"
-        return OnGpu(left, right, rule, torch.device("cpu"))
-
-    wanted = Search(measure, k, 0.3)
-    made = [block(piece, measure) for piece in blocks(archive.take(np.argsort(archive.keys)), rows)]
-    expected, over = all_pairs(made, wanted)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tiles, "finder", on_cpu)
-        found, pairs = all_pairs(made, wanted._replace(device="cuda:0"))
-    for one, other in zip(found, expected, strict=True):
-        assert (one.others == other.others).all()
-        assert (one.above == other.above).all()
-    assert all((one == other).all() for one, other in zip(pairs, over, strict=True))
-
-
 @settings(max_examples=100, deadline=None)
 @given(st.data(), st.sampled_from(MEASURES), st.integers(0, 12), st.integers(1, 70), st.floats(-0.5, 1.5))
 def test_all_pairs_equal_a_full_sort_and_every_pair_over_the_threshold_is_found(
     data: st.DataObject, measure: Measure, k: int, rows: int, threshold: float
 ) -> None:
     archive = data.draw(archives(is_lexical=bool(measure.lexical)))
-    archive = archive.take(np.argsort(archive.keys))
-    made = [block(piece, measure) for piece in blocks(archive, rows)]
-    nearest, pairs = all_pairs(made, Search(measure, k, threshold), threads=2)
-    found = [as_rows(as_neighbours(b.keys, n, measure)) for b, n in zip(made, nearest, strict=True)]
-    assert sorted(row for one in found for row in one) == slow_top_k(archive, k, measure)
-    there = np.flatnonzero(~archive.is_empty)
-    similarities = rule_of(measure).similarities(exact_order(archive, measure))
-    over = [(i, j) for i in there for j in there if i < j and similarities[i, j] >= np.float32(threshold)]
-    keys = archive.keys.tolist()
-    assert list(zip(*(column.tolist() for column in pairs[:2]), strict=True)) == [(keys[i], keys[j]) for i, j in over]
-    assert pairs.similarities.tolist() == [similarities[i, j] for i, j in over]
-    counts = dict(zip(np.concatenate([b.keys for b in made]), np.concatenate([n.above for n in nearest]), strict=True))
-    assert counts == {keys[i]: sum(i in pair for pair in over) for i in there}
+    assert_all_are_found(archive, rows, Search(measure, k, threshold), threads=2)
 
 
 @pytest.mark.parametrize("count", [0, 1, 5_000])

@@ -1,4 +1,4 @@
-"""Candidates for pairs: plain torch on the CPU and, if there is one, on a GPU; the Triton kernel there or interpreted.
+"""Pairs that reach a bound: plain torch on the CPU and, if there is one, on a GPU; kernels there or interpreted.
 
 Without a GPU one test starts this file again under TRITON_INTERPRET=1, which Triton must see when it is imported.
 """
@@ -7,17 +7,27 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.slow_neighbours import assert_all_are_found, random_bags
 
-from dupq.neighbours import gpu
-from dupq.neighbours.gpu import Found, Tiles, found_by_torch, found_by_triton, group_bounds_by_torch
+from dupq.neighbours.embeddings import Embeddings
+from dupq.neighbours.exact import COSINE, EUCLIDEAN, MANHATTAN
+from dupq.neighbours.gpu import found as found_module
+from dupq.neighbours.gpu import kernels
+from dupq.neighbours.gpu.found import Found, best_by_torch, found_by_torch
+from dupq.neighbours.gpu.kernels import Tiles, found_by_triton
+from dupq.neighbours.measure import Measure
+from dupq.neighbours.tiles import Search as Searched
 
-CLOSE = 2e-5  # sums in another order of d products that together are 1 at most: d + 1 roundings of 2^-24, d <= 300
+# sums in another order of d products that together are 1 at most, or of differences that are 32: d + 1 roundings
+CLOSE = {COSINE: 2e-5, MANHATTAN: 6e-4, EUCLIDEAN: 6e-4}
+DISTANCES = [MANHATTAN, EUCLIDEAN]
 KINDS = (torch.bfloat16, torch.float16, torch.float32)
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 SMALL = Tiles(16, 32, 16, group=2)
@@ -54,25 +64,32 @@ def searched(m: int, n: int, d: int, kind: torch.dtype, seed: int = 0, bound: fl
     return tensors[0], tensors[1], tensors[2], tensors[3]
 
 
-def slow_scores(left: torch.Tensor, right: torch.Tensor, diagonal: int) -> tuple[np.ndarray, np.ndarray]:
+def slow_scores(
+    left: torch.Tensor, right: torch.Tensor, diagonal: int, by: int = COSINE
+) -> tuple[np.ndarray, np.ndarray]:
     """All scores in float64, and which of them count."""
-    scores = left.cpu().double().numpy() @ right.cpu().double().numpy().T
+    one, other = (side.cpu().double().numpy() for side in (left, right))
+    if by == COSINE:
+        scores = one @ other.T
+    else:
+        scores = -np.stack([np.linalg.norm(row - other, 1 if by == MANHATTAN else 2, axis=1) for row in one])
     return scores, np.arange(scores.shape[1])[None, :] > np.arange(scores.shape[0])[:, None] + diagonal
 
 
-def assert_right(found: Found, search: Search, diagonal: int) -> None:
-    """`found` is what a float64 search finds, but for scores that rounding may take to the other side of a bound."""
+def assert_right(on_device: Found, search: Search, diagonal: int, by: int = COSINE) -> None:
+    """What is found is what a float64 search finds, but for scores that rounding may take over a bound."""
     left, right, row_bounds, column_bounds = search
-    scores, counted = slow_scores(left, right, diagonal)
+    scores, counted = slow_scores(left, right, diagonal, by)
     bounds = np.minimum(row_bounds.cpu().numpy()[:, None], column_bounds.cpu().numpy()[None, :])
-    assert (found.rows.dtype, found.columns.dtype, found.values.dtype) == (np.int32, np.int32, np.float32)
+    rows, columns, values = (column.cpu().numpy() for column in on_device)
+    assert (rows.dtype, columns.dtype, values.dtype) == (np.int32, np.int32, np.float32)
     times = np.zeros(scores.shape, np.int64)
-    np.add.at(times, (found.rows, found.columns), 1)
+    np.add.at(times, (rows, columns), 1)
     assert times.max(initial=0) <= 1
     assert not times[~counted].any()
     unlike = (times > 0) != (counted & (scores >= bounds))
-    assert (np.abs(scores - bounds)[unlike] <= CLOSE).all()
-    np.testing.assert_allclose(found.values, scores[found.rows, found.columns], rtol=0, atol=CLOSE)
+    assert (np.abs(scores - bounds)[unlike] <= CLOSE[by]).all()
+    np.testing.assert_allclose(values, scores[rows, columns], rtol=0, atol=CLOSE[by])
 
 
 def on(device: str, search: Search) -> Search:
@@ -108,13 +125,13 @@ def test_torch_finds_it_in_any_pieces(
 
 def test_pieces_bound_the_memory_and_leave_out_what_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
-    product = gpu._product
+    product = found_module._product
 
     def recorded(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         sizes.append(len(left) * len(right))
         return product(left, right)
 
-    monkeypatch.setattr(gpu, "_product", recorded)
+    monkeypatch.setattr(found_module, "_product", recorded)
     found_by_torch(*searched(300, 300, 8, torch.float32), 0, scores_at_once=1000)
     assert max(sizes) <= 1000
     assert sum(sizes) < 0.6 * 300 * 300
@@ -145,7 +162,7 @@ def assert_exactly_right(found: Found, search: Search, diagonal: int) -> None:
     bounds = np.minimum(search[2].cpu().numpy()[:, None], search[3].cpu().numpy()[None, :])
     expected = np.argwhere(counted & (scores >= bounds))
     assert (counted & (scores == bounds)).sum() > 20
-    np.testing.assert_array_equal(sorted(zip(found.rows, found.columns, strict=True)), expected)
+    np.testing.assert_array_equal(sorted(zip(found.rows.tolist(), found.columns.tolist(), strict=True)), expected)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -164,38 +181,69 @@ def test_nothing_is_found_in_nothing(m: int, n: int) -> None:
     search = (torch.zeros(m, 4), torch.zeros(n, 4), torch.full((m,), -torch.inf), torch.full((n,), -torch.inf))
     assert [len(column) for column in found_by_torch(*search, -9)] == [0, 0, 0]
     assert [len(column) for column in found_by_triton(*search, -9)] == [0, 0, 0]
-    assert [bound.tolist() for bound in group_bounds_by_torch(*search[:2], 1)] == [[-np.inf] * m, [-np.inf] * n]
+    assert [best.values.tolist() for best in best_by_torch(*search[:2], 1)] == [[[-np.inf]] * m, [[-np.inf]] * n]
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("by", [COSINE, *DISTANCES])
 @pytest.mark.parametrize("diagonal", [None, -300, 0, 40, 500])
 @pytest.mark.parametrize(("m", "n", "rank"), [(1, 1, 1), (150, 300, 1), (300, 260, 5), (60, 30, 10), (300, 300, 299)])
-def test_group_bounds_are_reached(
-    m: int, n: int, rank: int, diagonal: int | None, kind: torch.dtype, device: str
-) -> None:
-    left, right, *_ = on(device, searched(m, n, 24, kind))
-    scores, counted = slow_scores(left, right, -m if diagonal is None else diagonal)
+def test_the_best_are_pairs_of_their_own(m: int, n: int, rank: int, diagonal: int | None, by: int, device: str) -> None:
+    left, right, *_ = on(device, searched(m, n, 24, torch.float32))
+    scores, counted = slow_scores(left, right, -m if diagonal is None else diagonal, by)
     scores[~counted] = -np.inf
     for at_once in (700, 1 << 20):
-        bounds = group_bounds_by_torch(left, right, rank, diagonal, at_once)
-        for bound, side in zip(bounds, (scores, scores.T), strict=True):
-            assert bound.dtype == torch.float32
-            assert bound.shape == (len(side),)
-            found, best = bound.cpu().numpy(), -np.sort(-side, axis=1)
-            nth = best[:, rank - 1] if side.shape[1] >= rank else np.full(len(side), -np.inf)
-            assert (found <= nth + CLOSE).all()
+        best = best_by_torch(left, right, rank, diagonal, by, at_once)
+        for some, side in zip(best, (scores, scores.T), strict=True):
+            assert some.values.dtype == torch.float32
+            assert some.values.shape == (len(side), rank)
+            values, others = some.values.cpu().numpy(), some.others.cpu().numpy()
+            there = values > -np.inf
+            rows = np.nonzero(there)[0]
+            np.testing.assert_allclose(values[there], side[rows, others[there]], rtol=0, atol=CLOSE[by])
+            assert len(set(zip(rows, others[there], strict=True))) == len(rows)
             if side.shape[1] < 16 * rank:  # groups of one
-                np.testing.assert_allclose(found, nth, rtol=0, atol=CLOSE)
+                expected = -np.sort(-side, axis=1)[:, :rank]
+                padded = np.pad(expected, [(0, 0), (0, rank - expected.shape[1])], constant_values=-np.inf)
+                np.testing.assert_allclose(values, padded, rtol=0, atol=CLOSE[by])
 
 
-def test_group_bounds_let_few_scores_through() -> None:
-    left, right, *_ = searched(300, 2000, 32, torch.float32)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_last_of_the_best_lets_few_scores_through(kind: torch.dtype) -> None:
+    left, right, *_ = searched(300, 2000, 32, kind)
     scores, _ = slow_scores(left, right, 0)
-    rows, columns = (bound.numpy() for bound in group_bounds_by_torch(left, right, 5))
-    for through in ((scores >= rows[:, None] - CLOSE).sum(axis=1), (scores >= columns[None, :] - CLOSE).sum(axis=0)):
+    rows, columns = (best.values[:, -1].numpy() - CLOSE[COSINE] for best in best_by_torch(left, right, 5))
+    for through in ((scores >= rows[:, None]).sum(axis=1), (scores >= columns[None, :]).sum(axis=0)):
         assert through.min() >= 5
         assert np.median(through) <= 10
+
+
+def distant(m: int, n: int, d: int, by: int, seed: int = 0) -> Search:
+    """As `searched`, with bounds that some distances reach."""
+    left, right, rows, columns = searched(m, n, d, torch.float16, seed)
+    near = np.quantile(slow_scores(left, right, 0, by)[0], 0.9)
+    return left.float(), right.float(), *((some - 0.3 + float(near)) for some in (rows, columns))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("by", DISTANCES)
+@pytest.mark.parametrize("diagonal", DIAGONALS)
+@pytest.mark.parametrize(("m", "n", "d"), [(1, 1, 1), (7, 300, 5), (129, 257, 65)])
+def test_torch_finds_the_distances_that_float64_finds(
+    m: int, n: int, d: int, diagonal: int, by: int, device: str
+) -> None:
+    search = on(device, distant(m, n, d, by))
+    assert_right(found_by_torch(*search, diagonal, by, scores_at_once=2000), search, diagonal, by)
+
+
+@pytest.mark.parametrize("by", DISTANCES)
+@pytest.mark.parametrize("diagonal", DIAGONALS)
+def test_kernel_finds_the_distances_that_float64_finds(kernel_device: str, diagonal: int, by: int) -> None:
+    for m, n, d in [(1, 1, 1), (33, 70, 40), (40, 20, 7)]:
+        search = on(kernel_device, distant(m, n, d, by))
+        assert_right(found_by_triton(*search, diagonal, by, tiles=SMALL), search, diagonal, by)
+    search = on(kernel_device, distant(150, 90, 50, by))
+    assert_right(found_by_triton(*search, diagonal, by, room=7), search, diagonal, by)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -228,7 +276,7 @@ def test_kernel_makes_room_for_all(kernel_device: str) -> None:
     for bounds in (rows, torch.full_like(rows, -torch.inf)):
         search = (left, right, bounds, columns)
         for room in (1, 37, None):
-            assert_right(found_by_triton(*search, -50, room, SMALL), search, -50)
+            assert_right(found_by_triton(*search, -50, room=room, tiles=SMALL), search, -50)
 
 
 def test_kernel_reads_rows_as_they_lie(kernel_device: str) -> None:
@@ -237,8 +285,19 @@ def test_kernel_reads_rows_as_they_lie(kernel_device: str) -> None:
     assert_right(found_by_triton(*search, 0, tiles=SMALL), search, 0)
 
 
+@pytest.mark.parametrize("measure", [Measure("cosine", 0.7, 1.3), Measure("manhattan"), Measure("euclidean")])
+def test_kernel_serves_the_whole_search(kernel_device: str, measure: Measure, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "is_available", lambda: True)
+    generator = np.random.default_rng(7)
+    vectors = generator.normal(size=(50, 24))
+    vectors[30:40] = vectors[:10]
+    words = random_bags(generator, 50) if measure.lexical else None
+    archive = Embeddings(np.arange(50), (vectors / 5).astype(np.float16), words)
+    assert_all_are_found(archive, 30, Searched(measure, 4, 0.9, device=f"{kernel_device}:0"))
+
+
 def test_the_kernel_needs_a_cuda_device() -> None:
-    assert gpu.is_available() == (HAS_CUDA and gpu.triton is not None)
+    assert kernels.is_available() == (HAS_CUDA and kernels.triton is not None)
 
 
 @pytest.mark.skipif(INTERPRETED or HAS_CUDA, reason="the tests of the kernel run by themselves")
@@ -256,29 +315,54 @@ def test_the_kernel_interpreted() -> None:
     assert " passed" in ended.stdout
 
 
+def compiled(kernel: Any, types: dict[str, str], tiles: Tiles, numbers: dict[str, int], chip: int) -> Any:
+    """A kernel, compiled for a chip that need not be here; what has a type of its own is aligned."""
+    aligned = list(types) if kernel is kernels._find_distances else []
+    triton = pytest.importorskip("triton")
+    from triton.backends.compiler import GPUTarget
+
+    names = kernel.arg_names
+    types = types | dict.fromkeys(("row_bounds", "column_bounds", "found_values"), "*fp32")
+    types |= {"count": "*i64", "found_rows": "*i32", "found_columns": "*i32"}
+    types |= dict.fromkeys(("m", "n", "diagonal", "room"), "i32")
+    if "steps" not in numbers:
+        types["steps"] = "i32"
+    numbers = numbers | dict(zip(("height", "width", "depth", "group"), tiles, strict=False))
+    source = triton.compiler.ASTSource(
+        kernel,
+        {name: types.get(name, "constexpr") for name in names},
+        {(names.index(name),): number for name, number in numbers.items()},
+        {(names.index(name),): [["tt.divisibility", 16]] for name in aligned},
+    )
+    options = {"num_warps": tiles.warps, "num_stages": tiles.stages}
+    return triton.compile(source, target=GPUTarget("cuda", chip, 32), options=options)
+
+
 @pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
 @pytest.mark.parametrize(("chip", "product"), [(90, "wgmma.mma_async"), (80, "mma.sync")])
 def test_the_kernel_compiles_for_chips_that_are_not_here(
     chip: int, product: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    triton = pytest.importorskip("triton")
-    from triton.backends.compiler import GPUTarget
-
+    pytest.importorskip("triton")
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    tiles = Tiles() if chip >= 90 else gpu._SMALL_TILES
-    names = gpu._find.arg_names
+    tiles = Tiles() if chip >= 90 else kernels._SMALL_TILES
     blocks = {"left": tiles.rows, "right": tiles.columns}
     types = {name: f"tensordesc<bf16[{rows},{tiles.depth}]>" for name, rows in blocks.items()}
-    types |= dict.fromkeys(("row_bounds", "column_bounds", "found_values"), "*fp32")
-    types |= {"count": "*i64", "found_rows": "*i32", "found_columns": "*i32"}
-    types |= dict.fromkeys(("m", "n", "diagonal", "room"), "i32")
-    numbers = dict(zip(("steps", "height", "width", "depth", "group"), (5, *tiles), strict=False))
-    source = triton.compiler.ASTSource(
-        gpu._find,
-        {name: types.get(name, "constexpr") for name in names},
-        {(names.index(name),): number for name, number in numbers.items()},
-    )
-    options = {"num_warps": tiles.warps, "num_stages": tiles.stages}
-    compiled = triton.compile(source, target=GPUTarget("cuda", chip, 32), options=options)
-    assert product in compiled.asm["ptx"]
-    assert compiled.metadata.shared <= (gpu._SHARED_MEMORY if chip >= 90 else 96 << 10)
+    made = compiled(kernels._find_products, types, tiles, {"steps": 5}, chip)
+    assert product in made.asm["ptx"]
+    assert made.metadata.shared <= (kernels._SHARED_MEMORY if chip >= 90 else 96 << 10)
+
+
+@pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
+@pytest.mark.parametrize("chip", [90, 80])
+@pytest.mark.parametrize("is_manhattan", [True, False])
+def test_the_kernel_of_distances_compiles_too(
+    is_manhattan: bool, chip: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("triton")
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    numbers = {"is_manhattan": is_manhattan}
+    types = {"left": "*fp32", "right": "*fp32", "left_width": "i32", "right_width": "i32"}
+    made = compiled(kernels._find_distances, types, kernels._DISTANCE_TILES, numbers, chip)
+    assert made.metadata.shared <= 48 << 10
+    assert made.asm["ptx"].count("ld.global.v4") == 16  # 64 columns, four at a time, in the loop over dimensions

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import ray
+from hypothesis import given
+from hypothesis import strategies as st
 from test_neighbour_stage import (
     FLOOR,
     MIX,
@@ -31,7 +34,7 @@ from dupq import storage
 from dupq.execution.tasks import run_tasks
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.exact import rule_of, side_of
-from dupq.neighbours.ivf import centroids, nearest_lists, unit_hashes
+from dupq.neighbours.ivf import centroids, nearer_lists, nearest_lists, spans, unit_hashes
 from dupq.neighbours.measure import Measure
 from dupq.runs import writer
 from dupq.settings import config
@@ -108,7 +111,8 @@ def test_lists_are_those_of_the_lists_looked_into(scope: str, tmp_path: Path) ->
     files, _ = search(archive, tmp_path, wanted)
     looked = looked_into(archive, wanted)
     similarity = slowly(archive, wanted, -9)[1]
-    assert any((b in looked[a]) != (a in looked[b]) for a, b in similarity)
+    assert all((b in looked[a]) == (a in looked[b]) for a, b in similarity)
+    assert sum(map(len, looked.values())) < 0.8 * len(looked) ** 2
     for key, (others, scores) in lists(files).items():
         scored = {other: similarity[min(key, other), max(key, other)] for other in looked[key]}
         assert set(others) <= scored.keys()
@@ -128,7 +132,8 @@ def looked_into(archive: Embeddings, wanted: object) -> dict[int, set[int]]:
         middle = centroids(side_of(sample, rule), rule, wanted.settings.ivf_lists)
         chosen = nearest_lists(side_of(group, rule), middle, wanted.settings.ivf_probes)
         for key, row in zip(group.keys.tolist(), chosen, strict=True):
-            result[key] = set(group.keys[np.isin(chosen[:, 0], row)].tolist()) - {key}
+            is_asked, asks = np.isin(chosen[:, 0], row), (chosen == row[0]).any(axis=1)
+            result[key] = set(group.keys[is_asked | asks].tolist()) - {key}
     return result
 
 
@@ -161,6 +166,21 @@ def test_more_probes_find_more_of_the_neighbours(tmp_path: Path) -> None:
     assert 0.5 < recalls[0] < 0.99
     assert recalls[0] < recalls[1] <= recalls[2]
     assert recalls[2] > 0.99
+
+
+@pytest.mark.parametrize("share", [0.6, 0.9])
+def test_as_many_lists_are_probed_as_the_recall_takes(
+    share: float, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    wanted = search_request(COSINE, method="ivf", ivf_lists=40, ivf_recall=share, ivf_sample=500)
+    _, report = search(clustered(2000), tmp_path, wanted)
+    found = report.counts[FOUND] / report.counts[EXACT]
+    assert share - 0.03 < found < 1
+    probes = int(re.search(r"searched for in (\d+) of 40 lists", capsys.readouterr().out).group(1))
+    assert 1 <= probes < 20
+    fewer = search_request(COSINE, method="ivf", ivf_lists=40, ivf_probes=max(1, probes - 1), ivf_sample=500)
+    _, report = search(clustered(2000), tmp_path / "fewer", fewer)
+    assert probes == 1 or report.counts[FOUND] / report.counts[EXACT] < found
 
 
 def test_an_archive_without_questions_has_no_neighbours(tmp_path: Path) -> None:
@@ -223,7 +243,7 @@ def test_a_search_that_is_killed_is_finished_to_the_same_bytes(tmp_path: Path) -
     (tmp_path / "call").write_bytes(pickle.dumps((files, made, wanted)))
     command = [sys.executable, "-c", SCRIPT, str(tmp_path / "call")]
     # what each step writes last; a file before it may be of a task that was killed, and is made again
-    marks = "measured/*.parquet", "centres/*.parquet", "members/*.arrow", "block-*/left.parquet"
+    marks = "measured/*.parquet", "centres/*.parquet", "members/*.arrow", "group-*/left.parquet"
     job = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
     while job.poll() is None and len(list(Path(files.tiles).glob(marks[-1]))) < 5:
         time.sleep(0.02)
@@ -253,8 +273,19 @@ def test_lists_do_not_depend_on_other_queries() -> None:
         assert (nearest_lists(turned, backwards, 6) == whole).all()
         for rows in (slice(0, 1), slice(700, 1040)):
             assert (nearest_lists(side_of(archive.take(rows), rule), middle, 6) == whole[rows]).all()
+        for place in range(6):
+            assert (nearer_lists(side, middle, whole[:, place]) == place).all()
         distances = ((scaled(side.vectors, middle.longest)[:, None] - middle.points) ** 2).sum(axis=2)
         assert (whole == np.argsort(distances, axis=1, kind="stable")[:, :6]).all()
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=40), st.integers(1, 12))
+def test_spans_of_lists_hold_about_as_many_questions(sizes: list[int], count: int) -> None:
+    made = spans(np.array(sizes), count)
+    assert [number for first, stop in made for number in range(first, stop)] == list(range(len(sizes)))
+    assert len(made) <= count
+    room = sum(max(1, size) for size in sizes) / count + max(1, *sizes, 1)
+    assert all(first < stop and sum(sizes[first:stop]) <= room for first, stop in made)
 
 
 def scaled(vectors: np.ndarray, longest: float) -> np.ndarray:

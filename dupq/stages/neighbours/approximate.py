@@ -1,17 +1,17 @@
-"""embeddings → neighbours, approximately: a question is compared only with those in its nearest inverted lists (IVF).
+"""embeddings → neighbours, approximately: pairs of which one question is in a list that the other probes (IVF).
 
-    sample      a task a block    some of its questions: for the centroids, and to measure the recall (recall.py)
+    sample      a task a block    some of its questions: for the centroids, and for the recall
     centroids   a task a group    one per list, for blocks that are compared with each other: all, or those of a site
-    lists       a task a block    the lists that its questions are in and probe, and the members of each list
-    tiles       a task a tile     a block's questions against some consecutive lists
-    nearest     a task a block    its tiles merged, in the tables that the exact search writes
+    probes      see recall.py     how many lists a question probes
+    lists       a task a block    the lists that its questions are in and probe; the questions of each span of lists
+    tiles       a task a tile     two spans against each other, as the exact search has two blocks
+    nearest     a task a span     its tiles merged, in the tables that the exact search writes
     recall      see recall.py
 
-Scores are exact, and so is the order of the neighbours found; only lists that a question does not probe are left out. A
-question's neighbours are what its own search found.
+Scores are exact, and so is the order of the neighbours found: only pairs of which neither probes the other's list are
+left out.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -22,53 +22,52 @@ from dupq import storage, tables
 from dupq.execution import exchange
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
-from dupq.neighbours.embeddings import Embeddings, gathered
-from dupq.neighbours.nearest import empty_nearest
-from dupq.runs.embeddings import embeddings_of, embeddings_table, read_embeddings, write_embeddings
+from dupq.neighbours.embeddings import Embeddings
+from dupq.neighbours.nearest import merge
+from dupq.runs.embeddings import embeddings_of, embeddings_table, write_embeddings
 from dupq.runs.layout import NeighbourFiles
 from dupq.shards import Shard
-from dupq.stages.neighbours.blocks import block_name, forget_blocks, read_block, ready_block
+from dupq.stages.neighbours.blocks import block_name, forget_blocks, known_scores, read_block
+from dupq.stages.neighbours.centres import make_centroids, read_centroids, read_spans, share_for_centroids, span_name
 from dupq.stages.neighbours.exact import device_of_tile, finish, gpus_of_tiles, planned
 from dupq.stages.neighbours.plan import Plan
-from dupq.stages.neighbours.recall import group_name, measure_recall
+from dupq.stages.neighbours.recall import choose_probes, is_sampled, measure_recall, probes_of
 from dupq.stages.neighbours.tables import SearchRequest, nearest_table, read_nearest, write_lists
 from dupq.tables import NEAREST
 from dupq.text.keys import Sites
 
 if TYPE_CHECKING:
-    from dupq.neighbours.ivf import Centroids, Listed
+    from dupq.neighbours.listed import Listed
 
-# questions that the centroids are made from; more than the second number only where there are more lists
-_SAMPLE_A_LIST, _MOST_SAMPLED = 64, 1 << 18
-_members: dict[tuple[str, str], "Listed"] = {}  # those that this worker used last, by run and name
+_KEPT = 2
+_kept: dict[tuple[str, str], "Listed"] = {}  # spans, by run and name, the one used last at the end
 
 
 def find_approximately(files: NeighbourFiles, shards: Sequence[Shard], request: SearchRequest) -> Report:
-    """Write the neighbours of every embedded question among the lists that it probes, and measure the recall."""
+    """Write the neighbours of every embedded question among those that it is compared with, and measure the recall."""
     plan = planned(files, shards, request)
     of_blocks = [(files, request, plan, group, number) for group in plan.groups for number in group]
     report = run_tasks("sample", _sample, of_blocks)
-    report.add(run_tasks("centroids", _centroids, [(files, request, plan, group) for group in plan.groups]))
+    report.add(run_tasks("centroids", make_centroids, [(files, request, plan, group) for group in plan.groups]))
+    choose_probes(files, request, plan)
     report.add(run_tasks("lists", _lists, of_blocks))
-    tiles = [
-        (files, request, plan, group, number, place)
-        for group in plan.groups
-        for place in range(len(_spans(files, group)))
-        for number in group
-    ]
-    report.add(run_tasks("tiles", _search_tile, tiles, gpus=gpus_of_tiles(request)))
-    written = run_tasks("neighbours", _nearest_of_block, of_blocks)
+    spans = [(group, place) for group in plan.groups for place in range(len(read_spans(files, group)))]
+    of_spans = [(files, request, group, place) for group, place in spans]
+    report.add(_search_tiles([(*call, call[-1]) for call in of_spans], request))
+    others = [(*call, other) for call in of_spans for group, other in spans if group is call[2] and other > call[3]]
+    report.add(_search_tiles(others, request))
+    written = run_tasks("neighbours", _nearest_of_span, of_spans)
     report.add(measure_recall(files, request, plan))
     finish(report, written, files, request)
     return report
 
 
-def _lists_wanted(plan: Plan, request: SearchRequest, group: Sequence[int]) -> int:
-    return request.settings.ivf_lists or max(1, round(math.sqrt(sum(map(plan.rows, group)))))
+def _search_tiles(calls: Sequence[tuple[object, ...]], request: SearchRequest) -> Report:
+    return run_tasks("tiles", _search_tile, calls, gpus=gpus_of_tiles(request))
 
 
 def _sample(files: NeighbourFiles, request: SearchRequest, plan: Plan, group: list[int], number: int) -> Counts:
-    """Two samples by a hash of the key: its lowest values for the centroids, its highest to measure the recall."""
+    """Two samples by a hash of the key: its lowest values for the centroids, its highest for the recall."""
     name = block_name(number)
     output = files.step("measured", name)
 
@@ -76,12 +75,9 @@ def _sample(files: NeighbourFiles, request: SearchRequest, plan: Plan, group: li
         from dupq.neighbours.ivf import unit_hashes
 
         block = _without_empty(read_block(files, request, plan, name))
-        lists = _lists_wanted(plan, request, group)
-        places = unit_hashes(block.keys)
-        is_low = places < max(lists, min(_MOST_SAMPLED, _SAMPLE_A_LIST * lists)) / sum(map(plan.rows, group))
-        is_high = places >= 1 - request.settings.ivf_sample / plan.questions
+        is_low = unit_hashes(block.keys) < share_for_centroids(plan, request, group)
         write_embeddings(files.step("sample", name), block.take(is_low), Sites(request.sites))
-        write_embeddings(output, block.take(is_high), Sites(request.sites))
+        write_embeddings(output, block.take(is_sampled(block, request, plan)), Sites(request.sites))
         return {}
 
     return skip_or(output, make)
@@ -91,62 +87,20 @@ def _without_empty(block: Embeddings) -> Embeddings:
     return block.take(~block.is_empty)
 
 
-def _centroids(files: NeighbourFiles, request: SearchRequest, plan: Plan, group: list[int]) -> Counts:
-    """Memory: see ivf.centroids, for 262,144 questions (or as many as lists), and 6 bytes a dimension of these."""
-    output = files.step("centres", group_name(group))
-
-    def make() -> Counts:
-        from dupq.neighbours.exact import rule_of, side_of
-        from dupq.neighbours.ivf import centroids, unit_hashes
-
-        uris = [files.step("sample", block_name(number)) for number in group]
-        sample = gathered([read_embeddings(uri, Sites(request.sites))._replace(words=None) for uri in uris])
-        sample = sample.take(np.argsort(unit_hashes(sample.keys), kind="stable"))
-        rule = rule_of(request.measure)
-        made = centroids(side_of(sample, rule), rule, _lists_wanted(plan, request, group))
-        dimensions = made.points.shape[1]
-        points = pa.FixedSizeListArray.from_arrays(pa.array(made.points.ravel()), dimensions)
-        schema = tables.centroids(dimensions)
-        table = pa.table([points, pa.array(np.full(len(points), made.longest))], schema=schema)
-        storage.write_table(output, table, schema)
-        return {}
-
-    return skip_or(output, make)
-
-
-def _read_centroids(files: NeighbourFiles, group: list[int]) -> "Centroids":
-    from dupq.neighbours.ivf import Centroids
-
-    table = storage.read_table(files.step("centres", group_name(group))).combine_chunks()
-    points = table["centre"].combine_chunks()
-    return Centroids(points.flatten().to_numpy().reshape(len(points), -1), table["longest"][0].as_py())
-
-
-def _spans(files: NeighbourFiles, group: list[int]) -> list[tuple[int, int]]:
-    """Ranges of a group's lists, as many as it has blocks, so that on average each has as many questions as a block."""
-    lists = storage.read_counts(files.step("centres", group_name(group)))["rows_out"]
-    parts = min(lists, len(group))
-    return [(lists * part // parts, lists * (part + 1) // parts) for part in range(parts)]
-
-
 def _lists(files: NeighbourFiles, request: SearchRequest, plan: Plan, group: list[int], number: int) -> Counts:
-    name = block_name(number)
     output = _members_of(files, number)
 
     def make() -> Counts:
         from dupq.neighbours.exact import rule_of, side_of
         from dupq.neighbours.ivf import nearest_lists
 
-        block = _without_empty(read_block(files, request, plan, name))
+        block = _without_empty(read_block(files, request, plan, block_name(number)))
         side = side_of(block, rule_of(request.measure))
-        lists = nearest_lists(side, _read_centroids(files, group), request.settings.ivf_probes)
-        schema = tables.listed(lists.shape[1])
-        columns = [pa.array(block.keys), _list_column(lists)]
-        storage.write_table(files.step("lists", name), pa.table(columns, schema=schema), schema)
-        whole = tables.embeddings(block.vectors.shape[1], block.words is not None).append(schema.field("lists"))
-        table = embeddings_table(block, Sites(request.sites)).append_column(schema.field("lists"), _list_column(lists))
-        batches = _batches(table.cast(whole), lists[:, 0], _spans(files, group))
-        exchange.write_parts(output, batches, whole)
+        lists = nearest_lists(side, read_centroids(files, group), probes_of(files, group))
+        probed = pa.FixedSizeListArray.from_arrays(pa.array(lists.ravel()), lists.shape[1])
+        schema = tables.listed(block.vectors.shape[1], block.words is not None, lists.shape[1])
+        table = embeddings_table(block, Sites(request.sites)).append_column(schema.field("lists"), probed).cast(schema)
+        exchange.write_parts(output, _batches(table, lists[:, 0], read_spans(files, group)), schema)
         return {}
 
     return skip_or(output, make)
@@ -156,10 +110,6 @@ def _members_of(files: NeighbourFiles, number: int) -> str:
     return storage.join(files.tiles, "members", f"{block_name(number)}.arrow")
 
 
-def _list_column(lists: np.ndarray) -> pa.Array:
-    return pa.FixedSizeListArray.from_arrays(pa.array(lists.ravel()), lists.shape[1])
-
-
 def _batches(table: pa.Table, of_rows: np.ndarray, spans: Sequence[tuple[int, int]]) -> Iterator[pa.RecordBatch]:
     """The rows in each span of lists; `of_rows` is the list that each row is in."""
     for first, stop in spans:
@@ -167,70 +117,62 @@ def _batches(table: pa.Table, of_rows: np.ndarray, spans: Sequence[tuple[int, in
         yield pa.record_batch([column.combine_chunks() for column in part.columns], schema=table.schema)
 
 
-def _lists_in(table: pa.Table) -> np.ndarray:
-    column = table["lists"].combine_chunks()
-    return column.flatten().to_numpy().reshape(len(table), column.type.list_size)
-
-
-def _ready_members(files: NeighbourFiles, request: SearchRequest, group: list[int], place: int) -> "Listed":
-    """The members (ivf.Listed) of a span of a group's lists. Those used last are kept."""
-    from dupq.neighbours.ivf import Listed
+def _ready_span(files: NeighbourFiles, request: SearchRequest, group: list[int], place: int) -> "Listed":
+    """The questions (listed.Listed) of a span of a group's lists. The two used last are kept."""
+    from dupq.neighbours.listed import Listed
     from dupq.neighbours.tiles import block
 
-    key = files.run, _span_name(group, place)
-    if key not in _members:
-        _members.clear()
+    key = files.run, span_name(group, place)
+    if key not in _kept:
+        while len(_kept) >= _KEPT:
+            _kept.pop(next(iter(_kept)))
         table = pa.Table.from_batches(exchange.read_part([_members_of(files, number) for number in group], place))
         found = embeddings_of(table, Sites(request.sites), _members_of(files, group[0]))
-        _members[key] = Listed(block(found, request.measure), _lists_in(table)[np.argsort(found.keys)])
-    return _members[key]
+        column = table["lists"].combine_chunks()
+        lists = column.flatten().to_numpy().reshape(len(table), column.type.list_size)
+        _kept[key] = Listed(
+            block(found, request.measure), lists[np.argsort(found.keys)], *read_spans(files, group)[place]
+        )
+    _kept[key] = _kept.pop(key)
+    return _kept[key]
 
 
-def _span_name(group: list[int], place: int) -> str:
-    return f"{group_name(group)}-{place:05d}"
-
-
-def _search_tile(
-    files: NeighbourFiles, request: SearchRequest, plan: Plan, group: list[int], number: int, place: int
-) -> Counts:
-    """Memory: a block, the members of a span of lists, and the search of one list (tiles.search_tile)."""
-    name, span = block_name(number), _span_name(group, place)
-    output = files.tile(name, span, "left")
+def _search_tile(files: NeighbourFiles, request: SearchRequest, group: list[int], left: int, right: int) -> Counts:
+    """Memory: two spans of lists, and their tile (tiles.search_tile)."""
+    names = span_name(group, left), span_name(group, right)
+    output = files.tile(*names, "left")
 
     def make() -> Counts:
         import torch
 
-        from dupq.neighbours.ivf import Listed, search_lists
+        from dupq.neighbours.listed import search_listed
         from dupq.neighbours.tiles import Search
 
         torch.set_num_threads(1)
+        one, other = (_ready_span(files, request, group, place) for place in (left, right))
+        scores = [known_scores(files, request, name) if left != right else None for name in names]
         search = Search(request.measure, request.settings.k, device=device_of_tile())
-        listed = storage.read_table(files.step("lists", name))
-        queries = Listed(ready_block(files, request, plan, name), _lists_in(listed))
-        members = _ready_members(files, request, group, place)
-        rows, nearest = search_lists(queries, members, _spans(files, group)[place], search)
-        storage.write_table(output, nearest_table(listed["key"].to_numpy()[rows], nearest), NEAREST)
+        of_left, of_right = search_listed(one, other, search, (scores[0], scores[1]))
+        if left != right:
+            storage.write_table(files.tile(*names, "right"), nearest_table(other.block.keys, of_right), NEAREST)
+        storage.write_table(output, nearest_table(one.block.keys, of_left), NEAREST)  # last: it marks the tile
         return {}
 
     return skip_or(output, make)
 
 
-def _nearest_of_block(
-    files: NeighbourFiles, request: SearchRequest, plan: Plan, group: list[int], number: int
-) -> Counts:
-    name = block_name(number)
-    spans = [_span_name(group, place) for place in range(len(_spans(files, group)))]
+def _nearest_of_span(files: NeighbourFiles, request: SearchRequest, group: list[int], place: int) -> Counts:
+    name = span_name(group, place)
 
     def make() -> Counts:
-        from dupq.neighbours.nearest import merge_rows
-
         forget_blocks()
-        _members.clear()
-        keys = storage.read_table(files.step("lists", name), columns=["key"])["key"].to_numpy()
-        nearest = empty_nearest(len(keys), request.settings.k)
-        for span in spans:
-            some, more = read_nearest(files.tile(name, span, "left"), request.settings.k)
-            merge_rows(nearest, np.searchsorted(keys, some), more)
+        _kept.clear()
+        keys, nearest = read_nearest(files.tile(name, name, "left"), request.settings.k)
+        for other in range(len(read_spans(files, group))):
+            if other != place:
+                left, right = sorted((name, span_name(group, other)))
+                side = "left" if place < other else "right"
+                merge(nearest, read_nearest(files.tile(left, right, side), request.settings.k)[1])
         return write_lists(files, request, name, keys, nearest)
 
     return skip_or(files.list_of(name), make)

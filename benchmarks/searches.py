@@ -1,0 +1,123 @@
+"""What the neighbours stage takes on a run's own embeddings: of vectors alone, with bags of words, and approximately.
+
+    python benchmarks/searches.py --run RUN [--rounds 3] [--json FILE]
+
+- `hybrid_vs_dense`: seconds of the exact search by the encoder's measure, over those by the cosine of its vectors.
+- `ivf_vs_exact`: seconds of `neighbours.method=ivf` with its own settings, over those of the exact search.
+- `ivf_recall`: of the ten nearest, found by it; `ivf_probes`: of how many lists a question is searched for in.
+- `recall_at_10`: of the exact search, against a float64 sort for 300 questions.
+
+Medians; the stage as a job runs it, with Ray, from tables to tables.
+"""
+
+import argparse
+import functools
+import json
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from dupq import storage
+from dupq.encoders.description import read_measure
+from dupq.execution import cluster
+from dupq.neighbours.embeddings import Embeddings, gathered
+from dupq.neighbours.measure import Measure
+from dupq.runs.embeddings import read_embeddings
+from dupq.runs.layout import NeighbourFiles
+from dupq.runs.reader import Run
+from dupq.settings.dedup import NeighbourSettings
+from dupq.shards import Shard
+from dupq.stages.neighbours.recall import EXACT, FOUND
+from dupq.stages.neighbours.search import find_neighbours
+from dupq.stages.neighbours.tables import SearchRequest, read_nearest
+from dupq.text.keys import Sites
+
+K, CHECKED = 10, 300
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--run", required=True, help="a finished run's folder")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", metavar="FILE", help="where the figures go")
+    options = parser.parse_args()
+    cluster.connect("local")
+    measure = read_measure(Run(options.run).encoder_uri)
+    with tempfile.TemporaryDirectory() as folder:
+        stage = functools.partial(searched, options.run, Path(folder))
+        stage(measure, "exact")  # what is compiled is compiled now
+        exact = [stage(measure, "exact") for _ in range(options.rounds)]
+        dense = [stage(Measure(measure.kind), "exact") for _ in range(options.rounds)]
+        lists = [stage(measure, "ivf") for _ in range(options.rounds)]
+        recall = of_exact(options.run, exact[-1][1], measure)
+    seconds, of_vectors, of_lists = (statistics.median(taken for taken, *_ in runs) for runs in (exact, dense, lists))
+    counts = lists[-1][2]
+    figures = {
+        "questions": counts["rows_in"],
+        "hybrid_vs_dense": round(seconds / of_vectors, 2),
+        "ivf_vs_exact": round(of_lists / seconds, 3),
+        "ivf_recall": round(counts[FOUND] / counts[EXACT], 4),
+        "recall_at_10": recall,
+        "seconds": {"exact": round(seconds, 1), "vectors": round(of_vectors, 1), "ivf": round(of_lists, 1)},
+        "peak_memory_mb": {"exact": round(exact[-1][3]), "ivf": round(lists[-1][3])},
+    }
+    print(json.dumps(figures, indent=1))
+    if options.json:
+        Path(options.json).write_text(json.dumps(figures, indent=1) + "\n")
+
+
+def searched(run: str, folder: Path, measure: Measure, method: str) -> tuple[float, NeighbourFiles, dict, float]:
+    """Seconds, files, counts and memory (MB) of the stage in a new folder that has the run's embeddings."""
+    work = Path(tempfile.mkdtemp(dir=folder))
+    (work / "embeddings").symlink_to(Path(run).resolve() / "embeddings")
+    files, settings = NeighbourFiles(str(work)), NeighbourSettings(k=K, method=method)
+    shards = [Shard(int(Path(uri).stem[-5:]), "", "") for uri in embedding_files(run)]
+    start = time.perf_counter()
+    report = find_neighbours(files, shards, SearchRequest(sites_of(run), settings, measure, 2))
+    return time.perf_counter() - start, files, {**report.counts, "rows_in": report.rows_in}, report.peak_memory_mb
+
+
+def of_exact(run: str, files: NeighbourFiles, measure: Measure) -> float:
+    """The share of the ten best scores of some questions that the exact search has, by float64 products."""
+    archive = embeddings_of(run)
+    chosen = np.random.default_rng(0).choice(len(archive.keys), min(CHECKED, len(archive.keys)), replace=False)
+    scores = measure.dense * unit(archive.vectors)[chosen] @ unit(archive.vectors).T
+    if archive.words is not None and measure.lexical:
+        bags = archive.words.astype(np.float64)
+        lengths = np.sqrt(np.asarray(bags.multiply(bags).sum(axis=1)).ravel())
+        shares = (bags[chosen] @ bags.T).toarray() / np.maximum(lengths[chosen, None] * lengths, 1e-30)
+        scores += measure.lexical * shares
+    scores[np.arange(len(chosen)), chosen] = -np.inf
+    best = -np.sort(-scores, axis=1)[:, :K]
+    found: dict[int, np.ndarray] = {}
+    for file in storage.list_files(files.nearest, ".parquet"):
+        keys, nearest = read_nearest(file.uri, K)
+        found.update(zip(keys.tolist(), nearest.scores, strict=True))
+    pairs = [(found[int(archive.keys[row])], wanted) for row, wanted in zip(chosen, best, strict=True)]
+    return round(float(np.mean([np.abs(ours - wanted) < 1e-9 for ours, wanted in pairs])), 4)
+
+
+def embeddings_of(run: str) -> Embeddings:
+    return gathered([read_embeddings(uri, Sites(sites_of(run))) for uri in embedding_files(run)])
+
+
+@functools.cache
+def sites_of(run: str) -> list[str]:
+    return sorted({site for uri in embedding_files(run) for site in pq.read_table(uri)["site"].unique().to_pylist()})
+
+
+def embedding_files(run: str) -> list[str]:
+    return [file.uri for file in storage.list_files(storage.join(run, "embeddings"), ".parquet")]
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    exact = vectors.astype(np.float64)
+    return exact / np.maximum(np.linalg.norm(exact, axis=1), 1e-30)[:, None]
+
+
+if __name__ == "__main__":
+    main()

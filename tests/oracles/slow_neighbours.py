@@ -1,0 +1,79 @@
+"""The all-pairs search as a full sort of all exact scores, and archives to search."""
+
+import numpy as np
+from hypothesis import strategies as st
+from scipy import sparse
+
+from dupq.neighbours.embeddings import Embeddings, Neighbours, blocks
+from dupq.neighbours.exact import exact_scores, rule_of, side_of
+from dupq.neighbours.measure import Measure
+from dupq.neighbours.search import all_pairs, as_neighbours
+from dupq.neighbours.tiles import Search, block
+
+
+def exact_order(archive: Embeddings, measure: Measure) -> np.ndarray:
+    """What pairs are ordered by (float64, (n, n)): the product's own exact scores, which another test checks."""
+    rule, count = rule_of(measure), len(archive.keys)
+    rows, columns = (places.ravel().astype(np.int32) for places in np.indices((count, count)))
+    side = side_of(archive, rule)
+    return exact_scores(rows, columns, side, side, rule).reshape(count, count)
+
+
+def slow_top_k(archive: Embeddings, k: int, measure: Measure) -> list[tuple[int, int, int]]:
+    """(query, rank, neighbour) by sorting all scores in float64, ties by key."""
+    order = exact_order(archive, measure)
+    keys, there = archive.keys.tolist(), ~archive.is_empty
+    result = []
+    for i in np.flatnonzero(there).tolist():
+        scored = [(-order[i, j], keys[j]) for j in np.flatnonzero(there).tolist() if i != j]
+        result += [(keys[i], rank, other) for rank, (_, other) in enumerate(sorted(scored)[:k], start=1)]
+    return sorted(result)
+
+
+def as_rows(neighbours: Neighbours) -> list[tuple[int, int, int]]:
+    return list(
+        zip(neighbours.queries.tolist(), neighbours.ranks.tolist(), neighbours.neighbours.tolist(), strict=True)
+    )
+
+
+def random_bags(generator: np.random.Generator, count: int, words: int = 12) -> sparse.csr_array:
+    weights = generator.random((count, words)) * (generator.random((count, words)) < 0.25)
+    weights[generator.random(count) < 0.3] = np.round(weights[:1] if count else 0)
+    return sparse.csr_array(weights.astype(np.float16).astype(np.float32))
+
+
+@st.composite
+def archives(draw: st.DrawFn, is_lexical: bool = False) -> Embeddings:
+    count = draw(st.integers(0, 60))
+    generator = np.random.default_rng(draw(st.integers(0, 2**32)))
+    kind = draw(st.sampled_from(["random", "copies", "signs", "tiny", "large", "zeros"]))
+    vectors = generator.normal(size=(count, 8))
+    if kind == "copies":
+        vectors = vectors[generator.integers(0, max(1, count // 4), count)] if count else vectors
+    elif kind == "signs":
+        vectors = np.sign(vectors)
+    elif kind == "tiny":
+        vectors *= 6e-7  # among float16's subnormal numbers
+    elif kind == "large":
+        vectors *= 100  # exp(-distance) is no float32 number
+    elif kind == "zeros":
+        vectors[generator.random(count) < 0.5] = 0
+    words = random_bags(generator, count) if is_lexical else None
+    return Embeddings(generator.permutation(count).astype(np.int64) * 3, vectors.astype(np.float16), words)
+
+
+def assert_all_are_found(archive: Embeddings, rows: int, search: Search, threads: int = 1) -> None:
+    """The nearest, the pairs above the threshold and their counts, in blocks of `rows`, are those of a full sort."""
+    archive, measure = archive.take(np.argsort(archive.keys)), search.measure
+    made = [block(piece, measure) for piece in blocks(archive, rows)]
+    nearest, pairs = all_pairs(made, search, threads)
+    found = [as_rows(as_neighbours(b.keys, n, measure)) for b, n in zip(made, nearest, strict=True)]
+    assert sorted(row for one in found for row in one) == slow_top_k(archive, search.k, measure)
+    there = np.flatnonzero(~archive.is_empty)
+    similarities = rule_of(measure).similarities(exact_order(archive, measure))
+    over = [(i, j) for i in there for j in there if i < j and similarities[i, j] >= np.float32(search.threshold)]
+    keys = archive.keys.tolist()
+    assert list(zip(*(column.tolist() for column in pairs[:2]), strict=True)) == [(keys[i], keys[j]) for i, j in over]
+    assert pairs.similarities.tolist() == [similarities[i, j] for i, j in over]
+    counts = dict(zip(np.concatenate([b.keys for b in made]), np.concatenate([n.above for n in nearest]), strict=True))
+    assert counts == {keys[i]: sum(i in pair for pair in over) for i in there}
