@@ -44,8 +44,8 @@ def read_around(uri: str, schema: pa.Schema, keys: np.ndarray) -> pa.Table:
     """
     with storage.open_input(uri) as stream, storage.readable(uri, "Parquet"):
         file = pq.ParquetFile(stream)
-        low, high = (int(keys.min()), int(keys.max())) if len(keys) else (1, 0)
-        wanted = [number for number, (first, last) in _spans(file.metadata).items() if first <= high and low <= last]
+        spans = _spans(file.metadata) if len(keys) else {}
+        wanted = [number for number, (low, high) in spans.items() if low <= keys.max() and keys.min() <= high]
         return conform(file.read_row_groups(wanted), schema, uri)
 
 
