@@ -25,11 +25,13 @@ setup: .venv/ready
 
 .venv/ready: requirements-test.lock requirements-torch.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "dupq needs Python 3.11 or newer: make PYTHON=python3.11 …")'
+	@echo "installing dupq and what it needs into .venv, once: some minutes"
 	$(PYTHON) -m venv .venv
 	.venv/bin/pip install --quiet --require-hashes -r requirements-test.lock
 	.venv/bin/pip install --quiet -r requirements-torch.lock
 	.venv/bin/pip install --quiet --no-deps --no-build-isolation --editable .
-	$(MAKE) --no-print-directory kernels
+	@echo "compiling what the jobs call, once: a minute or two"
+	@$(MAKE) --no-print-directory kernels
 	touch .venv/ready
 
 # numba's are compiled when they are first called, and kept beside the source: here, or else in the first run
