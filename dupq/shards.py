@@ -17,7 +17,7 @@ from dupq.tables import LINKS, QUESTIONS, conform
 from dupq.text.keys import MAXIMUM_ID, Sites
 
 _SITE = re.compile(r"(?:^|/)site=([^/]+)/")
-_QUESTIONS_PER_PARTITION = 200_000
+_QUESTIONS_PER_PARTITION = 50_000
 TEXT_COLUMNS = ("question_id", "title", "body_html")  # of questions: what every job reads
 _AT_A_TIME = 16  # files whose footer is read; on S3 each waits for the network
 
@@ -185,7 +185,7 @@ def _check_values(footer: pq.FileMetaData, name: str, uri: str) -> None:
 
 
 def partitions(questions: int) -> int:
-    """Into how many parts pairs are spread by their left key: one for 200,000 questions."""
+    """Into how many parts pairs are spread by their left key: one for 50,000 questions."""
     return max(1, -(-questions // _QUESTIONS_PER_PARTITION))
 
 

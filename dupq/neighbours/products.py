@@ -157,12 +157,12 @@ class Lists:
             self._postings[columns.start] = (
                 right.indptr.astype(np.int32),
                 right.indices.astype(np.uint32),
-                right.data.astype(np.float32),
+                right.data,
             )
         starts = self._left.indptr[rows.start : rows.stop + 1].astype(np.int64)
         mine = slice(starts[0], starts[-1])
         words = self._left.indices[mine].astype(np.int32)
-        weights = (self._sign * self._left.data[mine]).astype(np.float32)
+        weights = np.float32(self._sign) * self._left.data[mine]
         return Rest(starts - starts[0], words, weights, *self._postings[columns.start])
 
     def _between_some(self, rows: np.ndarray, columns: np.ndarray) -> Rest:
@@ -193,7 +193,7 @@ def _rounded(side: Side, bags: Lexical | None, rule: Rule, kind: torch.dtype) ->
     words = NO_WORDS
     if bags is not None:
         frequent = bags.frequent
-        words = Words(frequent.shape[1], lambda rows: torch.from_numpy(frequent[rows].toarray().astype(np.float32)))
+        words = Words(frequent.shape[1], lambda rows: torch.from_numpy(frequent[rows].toarray()))
     return matrix(torch.from_numpy(side.vectors), torch.from_numpy(side.squares), rule, kind, words)
 
 

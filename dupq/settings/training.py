@@ -36,7 +36,7 @@ class WordVectorSettings(Section):
     start: Annotated[str, BY_CONTENT] = Field(
         "base", description="That encoder: base, which ships with dupq, or the URI of a saved one."
     )
-    dimensions: Length = Field(200, description="Length of a vector.")
+    dimensions: Length = Field(200, description="Length of a vector, where they are not those of an encoder.")
     window: Words = Field(5, description="Words on either side that a word is learned from.")
     epochs: Passes = Field(5, description="Passes over the text.")
     minimum_count: Count = Field(3, description="Words that occur less often are unknown.")

@@ -116,16 +116,16 @@ def titles_only(table: pa.Table) -> pa.Table:
 
 
 def words_of(table: pa.Table) -> tuple[np.ndarray, Words]:
-    """The keys of rows of TERMS, sorted, and their words and tags."""
-    order = np.argsort(table["key"].to_numpy(), kind="stable")
-    table = table.take(pa.array(order)).combine_chunks()
-    columns = [_column(table[name]) for name in TERMS.names[1:]]
+    """The keys of rows of TERMS, sorted, and their words and tags. Memory: a copy of the table, and of one column."""
+    keys = table["key"].to_numpy()
+    order = np.argsort(keys, kind="stable")
+    columns = [_column(table[name], order) for name in TERMS.names[1:]]
     terms = [Terms(*columns[place], columns[place + 1][1]) for place in (0, 2, 4, 6)]
-    return table["key"].to_numpy(), Words(*terms)
+    return keys[order], Words(*terms)
 
 
-def _column(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
-    """The offsets and values of a column of lists."""
-    lists = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+def _column(column: pa.ChunkedArray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The offsets and values of a column of lists, its rows in `order`."""
+    lists = column.combine_chunks().take(pa.array(order))
     lengths = lists.value_lengths().to_numpy()
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), lists.flatten().to_numpy()

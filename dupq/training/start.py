@@ -14,6 +14,7 @@ from dupq.encoders.protocol import Encoder
 from dupq.encoders.saved import load
 from dupq.errors import SettingError
 from dupq.settings.config import Settings
+from dupq.settings.training import WordVectorSettings
 from dupq.text.vocabulary import FIRST_WORD, Vocabulary
 
 _WORDS = "words.weight"
@@ -33,7 +34,8 @@ def read_start(encoder: str) -> Start:
 def check_start(settings: Settings) -> None:
     """Raise SettingError where an encoder with `settings` cannot go on from the one that they name."""
     name = settings.word_vectors.start
-    start = read_start(name).settings
+    found = read_start(name)
+    start = found.settings
     for part in _READING:
         given, there = getattr(settings.text, part), getattr(start.text, part)
         if given != there:
@@ -47,6 +49,13 @@ def check_start(settings: Settings) -> None:
         raise SettingError(
             f"setting 'encoder': word_vectors.start={name} has {described} and no hashed words; set it alike, or "
             "train from nothing with word_vectors.algorithm=random"
+        )
+    length = found.tensors[_WORDS].shape[1]
+    if settings.word_vectors.dimensions not in (WordVectorSettings().dimensions, length):
+        raise SettingError(
+            f"setting 'word_vectors.dimensions' is {settings.word_vectors.dimensions}, but the vectors of "
+            f"word_vectors.start={name} have {length}; leave it out, or train from nothing with "
+            "word_vectors.algorithm=random"
         )
 
 

@@ -84,6 +84,7 @@ def test_words_of_both_are_in_the_order_of_their_counts_here(saved: str) -> None
         ("encoder.units=5", "setting 'encoder': .* has .*encoder.kind=word_bag_cnn.* encoder.units=4"),
         ("encoder.kind=bow_cnn", "setting 'encoder'"),
         ("word_vectors.hashed=10", "no hashed words"),
+        ("word_vectors.dimensions=50", "'word_vectors.dimensions' is 50, but the vectors of .* have 6"),
     ],
 )
 def test_what_does_not_fit_the_start_is_named(saved: str, assignment: str, said: str) -> None:

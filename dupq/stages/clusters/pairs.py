@@ -7,7 +7,7 @@
     scored      a task a part   probability
 
 A part holds the pairs whose left keys are in it (`partition_of`). Memory: the candidates of a part and the terms of the
-questions in them, about 1 GB for 200,000 left questions.
+questions in them, PAIRS_TBD for 50,000 left questions.
 """
 
 import numpy as np
