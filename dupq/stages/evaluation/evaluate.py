@@ -71,7 +71,7 @@ def _compared(files: EvaluationFiles, site_names: list[str], settings: Settings,
 
 def _evaluate(files: EvaluationFiles, site_names: list[str]) -> Counts:
     sites = Sites(site_names)
-    metrics = _counted(files)
+    metrics = _counted(files, sites)
     metrics |= {"known_duplicates": None, "planted": None, "links": None}
     metrics["verdicts"] = estimated(files.verdicts, files.runs, sites) if files.verdicts else None
     if files.links or files.truth:
@@ -111,7 +111,7 @@ def _recall(links: Mapping[str, Any] | None) -> float | None:
     return (links or {}).get("in_one_cluster")
 
 
-def _counted(files: EvaluationFiles) -> dict[str, Any]:
+def _counted(files: EvaluationFiles, sites: Sites) -> dict[str, Any]:
     decided, calibration = storage.read_json(files.threshold), storage.read_json(files.calibration)
     threshold = decided["chosen"]["threshold"]
     counted = read_counts(files)
@@ -124,7 +124,7 @@ def _counted(files: EvaluationFiles) -> dict[str, Any]:
     )
     return {
         "questions": sum(counted.sites.values()),
-        "sites": counted.sites,
+        "sites": {site: counted.sites.get(site, 0) for site in sites.names},  # all: keys are numbered by them
         "exact_copies": counted.sources["exact"],
         "near_duplicate_pairs": counted.sources["near_duplicate"],
         "representatives": representatives,
