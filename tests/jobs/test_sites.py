@@ -81,3 +81,11 @@ def test_the_report_and_the_summary_of_a_run_with_an_empty_site_tell_so(runs: tu
     assert "100 of 2 site(s)" in summary(after.uri)
     page = storage.read_bytes(after.path("report.html")).decode()
     assert f'<bdi>{SITES[0]}</bdi> <span class="note">0</span>' in page
+
+
+def test_verdicts_are_on_the_pairs_of_the_run_that_drew_them_also_if_a_site_was_added_since(
+    runs: tuple[Run, Run],
+) -> None:
+    before, after = runs
+    found = storage.read_json(after.path("metrics.json"))["verdicts"]
+    assert (found["run_id"], found["judged"], found["on_other_pairs"]) == (before.run_id, 12, 0)

@@ -73,7 +73,7 @@ def _evaluate(files: EvaluationFiles, site_names: list[str]) -> Counts:
     sites = Sites(site_names)
     metrics = _counted(files, sites)
     metrics |= {"known_duplicates": None, "planted": None, "links": None}
-    metrics["verdicts"] = estimated(files.verdicts, files.runs, sites) if files.verdicts else None
+    metrics["verdicts"] = estimated(files.verdicts, files.runs) if files.verdicts else None
     if files.links or files.truth:
         metrics |= storage.read_json(files.ranking.measures)
     if files.links:
