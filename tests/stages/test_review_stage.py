@@ -154,6 +154,11 @@ def test_a_sheet_that_people_filled_in_outlives_what_is_made_again(place: str, m
         assert Path(made.files.output).exists() == (place == "output")
 
 
+def test_all_tasks_are_counted(made: Made) -> None:
+    """Pairs are counted and drawn in a task a file, titles read in a task a shard."""
+    assert made.report.tasks == 1 + 1 + len(shards(Path(made.files.pairs).parents[1]))
+
+
 def test_a_sheet_has_the_titles_of_each_pair_and_the_run_in_no_order_that_tells(made: Made) -> None:
     rows, lines = made.rows, made.lines
     assert len(lines) == SIZE

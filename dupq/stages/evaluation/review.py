@@ -40,11 +40,11 @@ def make_review(files: ReviewFiles, shards: list[Shard], sites: Sites, size: int
             storage.write_bytes(files.sheet, format_verdicts([]).encode())
         return report
     planned = review.plan(_histogram(files, names), max(size, 4))
-    run_tasks("review", _draw, [(files, sites.names, planned, name) for name in names])
+    report.add(run_tasks("review", _draw, [(files, sites.names, planned, name) for name in names]))
     rows = review.merge([read_rows(storage.join(files.folder, "drawn", name)) for name in names])
     _write_rows(files.output, rows)
     if not storage.exists(files.sheet):
-        run_tasks("review", _titles_of_shard, [(files, sites.names, shard) for shard in shards])
+        report.add(run_tasks("review", _titles_of_shard, [(files, sites.names, shard) for shard in shards]))
         storage.write_bytes(files.sheet, _sheet(rows, _titles(files, shards), sites, run_id).encode())
     report.rows_out = len(rows.left)
     return report
