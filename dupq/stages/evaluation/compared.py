@@ -15,7 +15,7 @@ from dupq.evaluation import bm25, shingle_jaccard
 from dupq.execution import exchange
 from dupq.execution.units import Counts, skip_or
 from dupq.neighbours.embeddings import Embeddings, gathered
-from dupq.runs.embeddings import embeddings_of, embeddings_table, read_embeddings, write_embeddings
+from dupq.runs.embeddings import embedded_keys, embeddings_of, embeddings_table, read_embeddings, write_embeddings
 from dupq.runs.keys import pairs_in
 from dupq.runs.layout import RankingFiles
 from dupq.stages.evaluation.bag_files import read_statistics, write_bags
@@ -93,7 +93,7 @@ def _spread(files: RankingFiles, kind: str, name: str) -> str:
 def _encode_missing(ranking: Ranking, name: str, table: pa.Table) -> int:
     """Encode what of a shard has no embedding; how many questions that are."""
     files, sites = ranking.files, Sites(ranking.sites)
-    there = np.sort(read_embeddings(storage.join(files.embeddings, name), sites).keys)
+    there = np.sort(embedded_keys(storage.join(files.embeddings, name), sites))
     missing = table.filter(pa.array(~are_among(there, table["key"].to_numpy())))
     if len(missing):
         import torch
