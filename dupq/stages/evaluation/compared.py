@@ -54,7 +54,8 @@ def _pieces(files: RankingFiles) -> list[np.ndarray]:
     return [pairs[start : start + _PAIRS_AT_ONCE] for start in range(0, len(pairs), _PAIRS_AT_ONCE)]
 
 
-def _asked(files: RankingFiles) -> np.ndarray:
+def _asked_keys(files: RankingFiles) -> np.ndarray:
+    """The questions that any system ranks for, one for each system."""
     return storage.read_table(files.asked, ASKED_RANKINGS, ["key"])["key"].to_numpy()
 
 
@@ -66,7 +67,7 @@ def read_shard(ranking: Ranking, name: str) -> Counts:
     def make() -> Counts:
         table = storage.read_table(storage.join(files.texts, name), TEXTS).sort_by("key")
         keys = table["key"].to_numpy()
-        rows = [np.flatnonzero(are_among(distinct(wanted), keys)) for wanted in [*_pieces(files), _asked(files)]]
+        rows = [np.flatnonzero(are_among(distinct(wanted), keys)) for wanted in [*_pieces(files), _asked_keys(files)]]
         counts = {"questions encoded to be compared": 0}
         if files.encoder is not None:
             counts["questions encoded to be compared"] = _encode_missing(ranking, name, table)
@@ -123,7 +124,7 @@ def read_terms(files: RankingFiles, name: str) -> np.ndarray:
 def texts_for(files: RankingFiles, names: list[str], part: int) -> pa.Table:
     """The texts (SAID) of a piece of the pairs or, after the last of these, of what is asked for, sorted by key."""
     batches = exchange.read_part([_spread(files, "texts", name) for name in names], part)
-    return pa.Table.from_batches([batch.replace_schema_metadata(None) for batch in batches], SAID).sort_by("key")
+    return exchange.table_of(batches, SAID).sort_by("key")
 
 
 def embeddings_for(ranking: Ranking, names: list[str], part: int) -> Embeddings:

@@ -151,7 +151,7 @@ def read_seen(encoder: str | None, sites: Sites) -> Seen | None:
 
 def _measure_planted(archive: Archive, files: EvaluationFiles, sites: Sites, most: int) -> dict[str, dict[str, float]]:
     parts = read_split(files.encoder, sites)
-    seen = np.concatenate([parts["train"], parts["development"]])
+    seen = np.sort(np.concatenate([parts["train"], parts["development"]]))
     truth = _planted_by_kind(str(files.truth), sites, seen, archive.keys)
     ends = [np.concatenate([planted.questions, planted.originals]) for planted in truth.values()]
     keys = distinct(np.concatenate([np.zeros(0, np.int64), *ends]))
@@ -179,10 +179,10 @@ def _clusters_of(keys: np.ndarray, folder: str, sites: Sites) -> np.ndarray:
 
 
 def _planted_by_kind(uri: str, sites: Sites, seen: np.ndarray, keys: np.ndarray) -> dict[str, Planted]:
-    """The planted pairs by their kind, of questions that are in the archive."""
+    """The planted pairs by their kind, of questions that are in the archive; `seen` and `keys` are sorted."""
     there = {kind: pairs[are_among(keys, pairs).all(axis=1)] for kind, pairs in planted_keys(uri, sites).items()}
     return {kind: _planted(pairs, seen) for kind, pairs in there.items() if len(pairs)}
 
 
 def _planted(pairs: np.ndarray, seen: np.ndarray) -> Planted:
-    return Planted(pairs[:, 0], pairs[:, 1], np.asarray(np.isin(pairs, seen).any(axis=1)))
+    return Planted(pairs[:, 0], pairs[:, 1], np.asarray(are_among(seen, pairs).any(axis=1)))
