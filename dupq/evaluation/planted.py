@@ -7,6 +7,7 @@ import numpy as np
 
 from dupq.evaluation.known_duplicates import chosen
 from dupq.evaluation.protocol import Ranker
+from dupq.text.keys import are_among, distinct
 
 _TOP = 10
 
@@ -31,7 +32,7 @@ def found_at_10(planted: Planted, rankers: Mapping[str, Ranker], most: int) -> d
     Of at most `most` questions, chosen by a hash of their keys: over all their pairs, and over those that no training
     saw.
     """
-    some = np.isin(planted.questions, chosen(np.unique(planted.questions), most))
+    some = are_among(chosen(distinct(planted.questions), most), planted.questions)
     questions, originals, unseen = planted.questions[some], planted.originals[some], ~planted.trained_on[some]
     measured: dict[str, float] = {"pairs_ranked": int(some.sum()), "pairs_never_trained_on": int(unseen.sum())}
     for name, ranker in rankers.items():

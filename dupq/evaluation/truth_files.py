@@ -29,8 +29,8 @@ def check_truth(uri: str) -> None:
         pass
 
 
-def read_truth(uri: str) -> Iterator[PlantedPair]:
-    """The pairs of a file, in the order of its lines; its first line names the columns, in any order.
+def read_truth(uri: str) -> Iterator[tuple[int, PlantedPair]]:
+    """The pairs of a file with the numbers of their lines; the first line names the columns, in any order.
 
     Raises DupqError that names the line that is wrong, and for a file without pairs. Memory: the file's bytes.
     """
@@ -51,7 +51,7 @@ def read_truth(uri: str) -> Iterator[PlantedPair]:
             site, *ids, kind = (values[place] for place in places)
             left, right = (parse_id(text, f"{uri}, line {number}") for text in ids)
             is_empty = False
-            yield PlantedPair(site, left, right, kind)
+            yield number, PlantedPair(site, left, right, kind)
     except UnicodeDecodeError as error:
         raise DupqError(f"{uri}: not a text in UTF-8 ({error})") from error
     if is_empty:
@@ -65,8 +65,8 @@ def planted_keys(uri: str, sites: Sites) -> dict[str, np.ndarray]:
     """
     numbers = {site: number << ID_BITS for number, site in enumerate(sites.names)}
     rows: dict[str, array[int]] = {}
-    for site, *ids, kind in read_truth(uri):
+    for line, (site, *ids, kind) in read_truth(uri):
         if site not in numbers:
-            raise DupqError(f"{uri}: site '{site[:50]}' is not among those of the questions")
+            raise DupqError(f"{uri}, line {line}: site '{site[:50]}' is not among those of the questions")
         rows.setdefault(kind, array("q")).extend(numbers[site] | number for number in ids)
     return {kind: np.array(keys, np.int64).reshape(-1, 2) for kind, keys in rows.items()}

@@ -53,7 +53,11 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
     return plain.to_batches()[0] if len(plain) else pa.RecordBatch.from_pylist([], schema=plain.schema)
 
 
+def table_of(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    """The rows of all batches together; whatever metadata these have is left out."""
+    return pa.Table.from_batches([batch.replace_schema_metadata(None) for batch in batches], schema)
+
+
 def columns_of(batches: list[pa.RecordBatch], schema: pa.Schema) -> list[np.ndarray]:
-    """The rows of all batches together: one array a column of `schema`."""
-    table = pa.Table.from_batches([batch.replace_schema_metadata(None) for batch in batches], schema)
-    return [column.to_numpy() for column in table.columns]
+    """The same: one array a column of `schema`."""
+    return [column.to_numpy() for column in table_of(batches, schema).columns]

@@ -62,7 +62,7 @@ def _card(run: Run, rows: list[int], licences: list[str]) -> str:
         size=_SIZES[min(len(_SIZES) - 1, max(0, len(str(max(rows))) - 3))],
         versions=known if len(known) == len(licences) else [],
         run_id=escaped(run.manifest["run_id"]),
-        sites=[(escaped(site), run.metrics["sites"][site]) for site in sites_of(run).names],
+        sites=[(escaped(site), count) for site in sites_of(run).names if (count := run.metrics["sites"][site])],
         rows=dict(zip(_SCHEMAS, rows, strict=True)),
         threshold=run.metrics.get("threshold"),
         licences=[escaped(licence) for licence in licences],

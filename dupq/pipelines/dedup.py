@@ -51,7 +51,7 @@ from dupq.stages.clusters.partition import Cut, partition_pairs
 from dupq.stages.earlier import Earlier, earlier_texts, texts_made_as
 from dupq.stages.encode import check_encoder, check_room_to_encode, encode_texts
 from dupq.stages.evaluation.evaluate import evaluate_run
-from dupq.stages.evaluation.review import make_review
+from dupq.stages.evaluation.review import estimated, make_review
 from dupq.stages.inputs import Input, copy_inputs, encoder_content, input_files
 from dupq.stages.near_duplicates.signatures import make_signatures
 from dupq.stages.near_duplicates.verify import find_near_duplicates
@@ -99,6 +99,8 @@ class DedupJob:
         if self.truth is not None:
             planted_keys(self.truth, sites)
         read_verdicts(self.verdicts, sites)
+        if self.verdicts is not None:
+            estimated(self.verdicts, self.output)  # the run that drew the pairs, if it is there, can be read
         settings = self.settings(self.encoder)
         read_prior(settings.calibration.prior)
         earlier = writer.previous_run(self.previous)

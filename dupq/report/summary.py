@@ -10,8 +10,9 @@ from dupq.runs.records import Calibration, KnownMeasures, LinkQuality, Metrics, 
 def summary(run_uri: str) -> str:
     """What was found in a finished run, how good it is, and where everything is."""
     metrics = read_metrics(run_uri)
+    sites = sum(1 for count in metrics["sites"].values() if count)
     lines = [
-        f"questions         {metrics['questions']:>12,} of {len(metrics['sites'])} site(s)",
+        f"questions         {metrics['questions']:>12,} of {sites} site(s)",
         f"exact copies      {metrics['exact_copies']:>12,}",
         f"near duplicates   {metrics['near_duplicate_pairs']:>12,} pairs",
         f"encoder           {_sure_pairs(metrics)}",

@@ -187,7 +187,7 @@ class Metrics(TypedDict, total=False):
     """metrics.json."""
 
     questions: int
-    sites: dict[str, int]
+    sites: dict[str, int]  # questions of each; 0 where all files were left out, or are empty
     exact_copies: int
     near_duplicate_pairs: int
     representatives: int

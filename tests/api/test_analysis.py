@@ -10,7 +10,6 @@ import dupq
 from dupq import storage
 from dupq.errors import DupqError
 from dupq.stages.evaluation.review import estimated
-from dupq.text.keys import Sites
 
 
 def test_the_runs_of_a_folder_are_opened_oldest_first(small_runs) -> None:
@@ -71,7 +70,7 @@ def test_verdicts_tell_of_a_run_what_a_later_run_would_be_told(small_runs, tmp_p
     place = tmp_path / "review.tsv"
     place.write_text("\n".join("\t".join(row) for row in rows) + "\n")
     assert run.judged(str(place)) == of_table
-    told = estimated(str(place), storage.parent(run.uri), Sites(sorted(run.metrics["sites"])))
+    told = estimated(str(place), storage.parent(run.uri))
     assert told["precision"] == of_table.precision._asdict()
     assert (told["judged"], told["unsure"]) == (of_table.judged, of_table.unsure) == (len(sheet) - 2, 1)
 

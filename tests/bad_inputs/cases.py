@@ -374,7 +374,7 @@ FILES = [
     Case(
         "dedup",
         "truth of another archive",
-        "site 'x.com'",
+        "truth.tsv, line 2: site 'x.com'",
         ("--truth", "{world}/truth.tsv"),
         content("truth.tsv", TRUTH.replace(CS, "x.com")),
     ),

@@ -65,6 +65,16 @@ def test_a_site_stays_text_in_the_card(folder: Path) -> None:
     assert escaped("[a](http://b) | *c*\n# d") == r"\[a\]\(http://b\) \| \*c\* \# d"
 
 
+def test_a_site_without_questions_is_not_in_the_card(run: Run, tmp_path: Path) -> None:
+    place = storage.join(run.uri, "metrics.json")
+    metrics = storage.read_json(place)
+    storage.write_json(place, metrics | {"sites": {**metrics["sites"], "skipped.example.com": 0}})
+    export(run.uri, "huggingface", str(tmp_path / "out"))
+    _, text = card(tmp_path / "out")
+    assert CS in text
+    assert "skipped.example.com" not in text
+
+
 def test_licences_are_those_of_the_questions(run: Run, tmp_path: Path) -> None:
     place = f"{tmp_path}/questions/site={CS}/part-00000.parquet"
     rows = storage.read_table(place).to_pylist()

@@ -204,7 +204,7 @@ def test_verdicts_by_keys_are_exported_in_the_file_that_the_next_run_reads(
     assert header == Path(explored.run, "review.tsv").read_text().splitlines()[0].split("\t") + header[5:]
     assert first[header.index("run_id")] == "fabricated"
     sites = Sites(list(storage.read_json(storage.join(explored.run, "metrics.json"))["sites"]))
-    told = estimated(str(sheet), str(Path(explored.run).parent), sites)
+    told = estimated(str(sheet), str(Path(explored.run).parent))
     assert told["judged"] == 3
     assert told["precision"] != before(explored.run, sites)
 

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from run_tables import Question, key_of, on, question_row, write_rows
 
 from dupq.encoders.description import SPLIT
+from dupq.links.split import Split
 from dupq.runs.layout import QualityFiles
 from dupq.shards import question_shards
-from dupq.stages.evaluation.quality import link_quality, partners_changed, read_linked
+from dupq.stages.evaluation.quality import _lower_bound, link_quality, partners_changed, read_linked
 from dupq.tables import LINKS, MEMBERS, PAIRS, QUESTIONS, TEXTS
 from dupq.text.keys import Sites
 
@@ -167,6 +168,13 @@ def random_run(seed: int) -> Run:
     return Run(questions, links, parts, [group for group in groups if len(group) > 1], pairs)
 
 
+CLUSTERS = st.dictionaries(st.integers(0, 30), st.integers(0, 6), max_size=20)
+
+
+def columns_of(clusters: dict[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    return np.array(sorted(clusters), np.int64), np.array([clusters[key] for key in sorted(clusters)], np.int64)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_a_run_is_measured_on_the_links_of_the_test_part(seed: int, tmp_path: Path) -> None:
     run = random_run(seed)
@@ -233,6 +241,27 @@ def test_the_share_of_known_partners_is_over_every_linked_question_and_each_othe
     assert measure(run, tmp_path)["lower_bound_precision"] == pytest.approx(expected)
 
 
+PARTS_OF_SETS = st.lists(st.sampled_from(["train", "test"]), min_size=7, max_size=7)
+
+
+@given(CLUSTERS, PARTS_OF_SETS, CLUSTERS)
+def test_partners_are_counted_as_if_each_were_looked_at(
+    set_of: dict[int, int], parts: list[str], cluster_of: dict[int, int]
+) -> None:
+    """Of the seven sets of known duplicates each is in one part; any other question may be in any cluster."""
+    questions, sets = columns_of(set_of)
+    split = Split(questions, sets, np.array([parts[one] for one in sets.tolist()], str))
+    linked = split.questions_of("test")
+    partners = [
+        (one, other)
+        for one in linked.tolist()
+        for other in cluster_of
+        if one != other and one in cluster_of and cluster_of[one] == cluster_of[other]
+    ]
+    found = _lower_bound(split, linked, *columns_of(cluster_of))
+    assert found == mean([set_of[one] == set_of.get(other) for one, other in partners])
+
+
 def test_links_to_questions_that_are_absent_do_not_count(tmp_path: Path) -> None:
     """Nor do they connect what is there."""
     groups, links = [on(A, 1, 2)], [(A, 1, 2), (A, 3, 4)]
@@ -257,13 +286,6 @@ def test_a_run_without_a_cluster_or_a_pair_finds_nothing(tmp_path: Path) -> None
     found = measure(small([], [(A, 1, 2)]), tmp_path)
     assert (found["in_pairs"], found["in_one_cluster"], found["lower_bound_precision"]) == (0, 0, None)
     assert [(row["links_found"], row["lower_bound_precision"]) for row in found["thresholds"]] == [(0, None)] * 2
-
-
-CLUSTERS = st.dictionaries(st.integers(0, 30), st.integers(0, 6), max_size=20)
-
-
-def columns_of(clusters: dict[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    return np.array(sorted(clusters), np.int64), np.array([clusters[key] for key in sorted(clusters)], np.int64)
 
 
 @given(CLUSTERS, CLUSTERS)

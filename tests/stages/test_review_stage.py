@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from run_tables import key_of, question_row, write_rows
 
+from dupq import storage
 from dupq.errors import DupqError
 from dupq.evaluation import review, verdicts
 from dupq.evaluation.verdict_files import read_verdicts
@@ -69,6 +70,7 @@ def make(run: Path, files: list[list[Row]], size: int = SIZE) -> Made:
     """The sample of pairs that lie in these files."""
     for number, rows in enumerate(files):
         write_rows(f"{run}/pairs/part-{number:05d}.parquet", rows, PAIRS)
+    storage.write_json(f"{run}/metrics.json", {"sites": dict.fromkeys(SITES.names, QUESTIONS_OF_SITE)})
     made = ReviewFiles(f"{run}/pairs", f"{run}/work", f"{run}/review.parquet", f"{run}/review.tsv")
     return Made(make_review(made, shards(run.parent), SITES, size, RUN), made)
 
@@ -152,6 +154,11 @@ def test_a_sheet_that_people_filled_in_outlives_what_is_made_again(place: str, m
         assert Path(made.files.output).exists() == (place == "output")
 
 
+def test_all_tasks_are_counted(made: Made) -> None:
+    """Pairs are counted and drawn in a task a file, titles read in a task a shard."""
+    assert made.report.tasks == 1 + 1 + len(shards(Path(made.files.pairs).parents[1]))
+
+
 def test_a_sheet_has_the_titles_of_each_pair_and_the_run_in_no_order_that_tells(made: Made) -> None:
     rows, lines = made.rows, made.lines
     assert len(lines) == SIZE
@@ -203,7 +210,7 @@ def by_parity(line: Row) -> str:
 
 def test_what_a_sheet_says_is_estimated_on_the_sample_of_the_run_that_it_names(made: Made, tmp_path: Path) -> None:
     sheet = filled(made, by_parity)
-    found = estimated(written(tmp_path, sheet), str(tmp_path), SITES)
+    found = estimated(written(tmp_path, sheet), str(tmp_path))
     given = verdicts.parse_verdicts(sheet, "")
     ends = [[key_of(SITES, row[at : at + 2]) for row in given] for at in (0, 2)]
     codes = np.array([verdicts.VERDICTS[row.verdict] for row in given], np.int8)
@@ -227,12 +234,12 @@ def test_verdicts_on_pairs_that_the_run_did_not_draw_are_counted(made: Made, tmp
     drawn = {tuple(pair) for pair in np.stack(made.rows[:2], axis=1).tolist()}
     other = next(n for n in range(2, QUESTIONS_OF_SITE) if (1, n) not in drawn)
     more = "\t".join([A, "1", A, str(other), "same", *[""] * (columns - 5)])
-    found = estimated(written(tmp_path, filled(made, by_parity) + more), str(tmp_path), SITES)
+    found = estimated(written(tmp_path, filled(made, by_parity) + more), str(tmp_path))
     assert found["on_other_pairs"] == 1
 
 
 def test_without_verdicts_nothing_is_estimated(made: Made, tmp_path: Path) -> None:
-    found = estimated(written(tmp_path, made.sheet), str(tmp_path), SITES)
+    found = estimated(written(tmp_path, made.sheet), str(tmp_path))
     assert found == {
         "run_id": RUN,
         **dict.fromkeys(("precision", "recall", "duplicates")),
@@ -254,7 +261,7 @@ def test_without_verdicts_nothing_is_estimated(made: Made, tmp_path: Path) -> No
 def test_a_sheet_of_no_run_or_of_one_that_is_not_there_is_no_estimate(
     change: Callable[[str], str], made: Made, tmp_path: Path
 ) -> None:
-    assert estimated(written(tmp_path, change(filled(made, by_parity))), str(tmp_path), SITES) is None
+    assert estimated(written(tmp_path, change(filled(made, by_parity))), str(tmp_path)) is None
 
 
 @pytest.mark.parametrize("change", [lambda sheet: "\ufeff" + sheet, lambda sheet: sheet.replace("\n", "\r\n")])
@@ -262,8 +269,8 @@ def test_a_sheet_that_a_spreadsheet_saved_names_its_run_all_the_same(
     change: Callable[[str], str], made: Made, tmp_path: Path
 ) -> None:
     sheet = filled(made, by_parity)
-    one = estimated(written(tmp_path, sheet), str(tmp_path), SITES)
-    assert estimated(written(tmp_path, change(sheet)), str(tmp_path), SITES) == one is not None
+    one = estimated(written(tmp_path, sheet), str(tmp_path))
+    assert estimated(written(tmp_path, change(sheet)), str(tmp_path)) == one is not None
 
 
 def verdict_file(*rows: tuple[str, int, str, int, str]) -> str:

@@ -36,7 +36,8 @@ _EUCLIDEAN = (
 )
 _LABELLED = (
     "Seen on Arabic, whose other pairs are labelled, not drawn at random, and share words: one-word shingles tell 61 "
-    "% of its validation pairs apart, 78 % of travel's. The SVM sees which question has which word, the CNN's cosine does not"
+    "% of its validation pairs apart, 78 % of travel's. The SVM sees which question has which word, the CNN's cosine "
+    "does not"
 )
 _HARDER = "Seen on Quora, whose other pairs are labelled, not drawn at random: 38,907 teach more than 4,000"
 

@@ -82,7 +82,7 @@ def _compare_part(files: PairFiles, part: int) -> Counts:
     def make() -> Counts:
         pairs = storage.read_table(files.candidates(part), CANDIDATES)
         batches = exchange.read_part([files.terms_for(home) for home in range(files.terms.parts)], part)
-        keys, words = words_of(pa.Table.from_batches([b.replace_schema_metadata(None) for b in batches], TERMS))
+        keys, words = words_of(exchange.table_of(batches, TERMS))
         left, right = (np.searchsorted(keys, pairs[side].to_numpy()) for side in ("left", "right"))
         common = shared(words, left, right, read_rarities(files.terms))
         listed = [pairs[f"rank_{side}"].to_numpy() > 0 for side in ("left", "right")]

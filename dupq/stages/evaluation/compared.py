@@ -15,7 +15,7 @@ from dupq.evaluation import bm25, shingle_jaccard
 from dupq.execution import exchange
 from dupq.execution.units import Counts, skip_or
 from dupq.neighbours.embeddings import Embeddings, gathered
-from dupq.runs.embeddings import embeddings_of, embeddings_table, read_embeddings, write_embeddings
+from dupq.runs.embeddings import embedded_keys, embeddings_of, embeddings_table, read_embeddings, write_embeddings
 from dupq.runs.keys import pairs_in
 from dupq.runs.layout import RankingFiles
 from dupq.stages.evaluation.bag_files import read_statistics, write_bags
@@ -54,7 +54,8 @@ def _pieces(files: RankingFiles) -> list[np.ndarray]:
     return [pairs[start : start + _PAIRS_AT_ONCE] for start in range(0, len(pairs), _PAIRS_AT_ONCE)]
 
 
-def _asked(files: RankingFiles) -> np.ndarray:
+def _asked_keys(files: RankingFiles) -> np.ndarray:
+    """The questions that any system ranks for, one for each system."""
     return storage.read_table(files.asked, ASKED_RANKINGS, ["key"])["key"].to_numpy()
 
 
@@ -66,7 +67,7 @@ def read_shard(ranking: Ranking, name: str) -> Counts:
     def make() -> Counts:
         table = storage.read_table(storage.join(files.texts, name), TEXTS).sort_by("key")
         keys = table["key"].to_numpy()
-        rows = [np.flatnonzero(are_among(distinct(wanted), keys)) for wanted in [*_pieces(files), _asked(files)]]
+        rows = [np.flatnonzero(are_among(distinct(wanted), keys)) for wanted in [*_pieces(files), _asked_keys(files)]]
         counts = {"questions encoded to be compared": 0}
         if files.encoder is not None:
             counts["questions encoded to be compared"] = _encode_missing(ranking, name, table)
@@ -93,7 +94,7 @@ def _spread(files: RankingFiles, kind: str, name: str) -> str:
 def _encode_missing(ranking: Ranking, name: str, table: pa.Table) -> int:
     """Encode what of a shard has no embedding; how many questions that are."""
     files, sites = ranking.files, Sites(ranking.sites)
-    there = np.sort(read_embeddings(storage.join(files.embeddings, name), sites).keys)
+    there = np.sort(embedded_keys(storage.join(files.embeddings, name), sites))
     missing = table.filter(pa.array(~are_among(there, table["key"].to_numpy())))
     if len(missing):
         import torch
@@ -123,7 +124,7 @@ def read_terms(files: RankingFiles, name: str) -> np.ndarray:
 def texts_for(files: RankingFiles, names: list[str], part: int) -> pa.Table:
     """The texts (SAID) of a piece of the pairs or, after the last of these, of what is asked for, sorted by key."""
     batches = exchange.read_part([_spread(files, "texts", name) for name in names], part)
-    return pa.Table.from_batches([batch.replace_schema_metadata(None) for batch in batches], SAID).sort_by("key")
+    return exchange.table_of(batches, SAID).sort_by("key")
 
 
 def embeddings_for(ranking: Ranking, names: list[str], part: int) -> Embeddings:

@@ -18,7 +18,7 @@ from dupq.tables import CLUSTERS, PAIRS
 class Counted(NamedTuple):
     """The sums over all files."""
 
-    sites: dict[str, int]  # questions of each
+    sites: dict[str, int]  # questions of each that has any
     in_clusters: int  # questions in clusters of two and more
     sources: Counter[str]  # pairs of each
     above: int  # the encoder's pairs above the threshold

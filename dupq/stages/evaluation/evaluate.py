@@ -71,9 +71,9 @@ def _compared(files: EvaluationFiles, site_names: list[str], settings: Settings,
 
 def _evaluate(files: EvaluationFiles, site_names: list[str]) -> Counts:
     sites = Sites(site_names)
-    metrics = _counted(files)
+    metrics = _counted(files, sites)
     metrics |= {"known_duplicates": None, "planted": None, "links": None}
-    metrics["verdicts"] = estimated(files.verdicts, files.runs, sites) if files.verdicts else None
+    metrics["verdicts"] = estimated(files.verdicts, files.runs) if files.verdicts else None
     if files.links or files.truth:
         metrics |= storage.read_json(files.ranking.measures)
     if files.links:
@@ -111,7 +111,7 @@ def _recall(links: Mapping[str, Any] | None) -> float | None:
     return (links or {}).get("in_one_cluster")
 
 
-def _counted(files: EvaluationFiles) -> dict[str, Any]:
+def _counted(files: EvaluationFiles, sites: Sites) -> dict[str, Any]:
     decided, calibration = storage.read_json(files.threshold), storage.read_json(files.calibration)
     threshold = decided["chosen"]["threshold"]
     counted = read_counts(files)
@@ -124,7 +124,7 @@ def _counted(files: EvaluationFiles) -> dict[str, Any]:
     )
     return {
         "questions": sum(counted.sites.values()),
-        "sites": counted.sites,
+        "sites": {site: counted.sites.get(site, 0) for site in sites.names},  # all: keys are numbered by them
         "exact_copies": counted.sources["exact"],
         "near_duplicate_pairs": counted.sources["near_duplicate"],
         "representatives": representatives,
@@ -151,7 +151,7 @@ def read_seen(encoder: str | None, sites: Sites) -> Seen | None:
 
 def _measure_planted(archive: Archive, files: EvaluationFiles, sites: Sites, most: int) -> dict[str, dict[str, float]]:
     parts = read_split(files.encoder, sites)
-    seen = np.concatenate([parts["train"], parts["development"]])
+    seen = np.sort(np.concatenate([parts["train"], parts["development"]]))
     truth = _planted_by_kind(str(files.truth), sites, seen, archive.keys)
     ends = [np.concatenate([planted.questions, planted.originals]) for planted in truth.values()]
     keys = distinct(np.concatenate([np.zeros(0, np.int64), *ends]))
@@ -179,10 +179,10 @@ def _clusters_of(keys: np.ndarray, folder: str, sites: Sites) -> np.ndarray:
 
 
 def _planted_by_kind(uri: str, sites: Sites, seen: np.ndarray, keys: np.ndarray) -> dict[str, Planted]:
-    """The planted pairs by their kind, of questions that are in the archive."""
+    """The planted pairs by their kind, of questions that are in the archive; `seen` and `keys` are sorted."""
     there = {kind: pairs[are_among(keys, pairs).all(axis=1)] for kind, pairs in planted_keys(uri, sites).items()}
     return {kind: _planted(pairs, seen) for kind, pairs in there.items() if len(pairs)}
 
 
 def _planted(pairs: np.ndarray, seen: np.ndarray) -> Planted:
-    return Planted(pairs[:, 0], pairs[:, 1], np.asarray(np.isin(pairs, seen).any(axis=1)))
+    return Planted(pairs[:, 0], pairs[:, 1], np.asarray(are_among(seen, pairs).any(axis=1)))

@@ -161,18 +161,17 @@ def _same_set(split: Split, left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def _lower_bound(split: Split, linked: np.ndarray, keys: np.ndarray, clusters: np.ndarray) -> float | None:
-    """Of the partners in clusters of the questions `linked`, the share that is a known duplicate; None without any."""
+    """Of the partners in clusters of the questions `linked`, the share that is a known duplicate; None without any.
+
+    Counted, not listed: a large cluster has as many partners for each of its linked questions. `linked` are whole sets
+    of known duplicates, so that a known partner is one of them.
+    """
     queries = linked[are_among(keys, linked)]
-    own = clusters[np.searchsorted(keys, queries)]
-    inside = np.flatnonzero(are_among(distinct(own), clusters))
-    order = inside[np.argsort(clusters[inside], kind="stable")]
-    starts = np.searchsorted(clusters[order], own)
-    sizes = np.searchsorted(clusters[order], own, "right") - starts
-    places = np.repeat(starts - (np.cumsum(sizes) - sizes), sizes) + np.arange(int(sizes.sum()))
-    one, other = np.repeat(queries, sizes), keys[order][places]
-    different = one != other
-    known = _same_set(split, one[different], other[different])
-    return float(known.mean()) if len(known) else None
+    own, by_cluster = clusters[np.searchsorted(keys, queries)], np.sort(clusters)
+    sizes = np.searchsorted(by_cluster, own, "right") - np.searchsorted(by_cluster, own)
+    partners = int((sizes - 1).sum())
+    both = np.unique(np.stack([own, split.set_of(queries)]), axis=1, return_counts=True)[1]
+    return int((both * (both - 1)).sum()) / partners if partners else None
 
 
 def _at_threshold(

@@ -17,6 +17,8 @@ from dupq.evaluation.verdicts import Verdict, format_verdicts
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
 from dupq.runs.layout import ReviewFiles
+from dupq.runs.reader import Run
+from dupq.runs.sample import drawn
 from dupq.shards import Shard, read_shard
 from dupq.tables import PAIRS, QUESTIONS, REVIEW, REVIEW_COUNTS, TEXTS
 from dupq.text.keys import Sites, are_among, distinct
@@ -38,11 +40,11 @@ def make_review(files: ReviewFiles, shards: list[Shard], sites: Sites, size: int
             storage.write_bytes(files.sheet, format_verdicts([]).encode())
         return report
     planned = review.plan(_histogram(files, names), max(size, 4))
-    run_tasks("review", _draw, [(files, sites.names, planned, name) for name in names])
+    report.add(run_tasks("review", _draw, [(files, sites.names, planned, name) for name in names]))
     rows = review.merge([read_rows(storage.join(files.folder, "drawn", name)) for name in names])
     _write_rows(files.output, rows)
     if not storage.exists(files.sheet):
-        run_tasks("review", _titles_of_shard, [(files, sites.names, shard) for shard in shards])
+        report.add(run_tasks("review", _titles_of_shard, [(files, sites.names, shard) for shard in shards]))
         storage.write_bytes(files.sheet, _sheet(rows, _titles(files, shards), sites, run_id).encode())
     report.rows_out = len(rows.left)
     return report
@@ -126,13 +128,17 @@ def _titles(files: ReviewFiles, shards: list[Shard]) -> dict[int, str]:
     return {key: title for table in tables for key, title in zip(*(c.to_pylist() for c in table.columns), strict=True)}
 
 
-def estimated(uri: str, runs: str, sites: Sites) -> dict[str, object] | None:
-    """What the verdicts of a file say of the run whose sample they are on; None if no run below `runs` drew them."""
+def estimated(uri: str, runs: str) -> dict[str, object] | None:
+    """What the verdicts of a file say of the run whose sample they are on; None if no run below `runs` drew them.
+
+    By the keys of that run, which are numbered by its own sites. Raises DupqError if its metrics.json is damaged.
+    """
     run_id = _run_of(storage.read_bytes(uri).decode())
-    place = storage.join(runs, run_id, "review.parquet") if run_id else ""
-    if not run_id or not storage.exists(place):
+    sample = drawn(Run(storage.join(runs, run_id))) if run_id else None
+    if sample is None:
         return None
-    rows, judged = read_rows(place), read_verdicts(uri, sites)
+    rows, sites = sample
+    judged = read_verdicts(uri, sites)
     codes, elsewhere = review.verdicts_of(rows, judged.left, judged.right, judged.verdicts)
     found = review.estimate(rows, codes)
     intervals = {

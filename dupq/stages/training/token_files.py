@@ -115,7 +115,7 @@ def _join(files: TrainingFiles, names: list[str], bucket: int) -> Counts:
 
     def make() -> Counts:
         batches = exchange.read_part([_spread(files, name) for name in names], bucket)
-        table = pa.Table.from_batches([batch.replace_schema_metadata(None) for batch in batches], _TITLES)
+        table = exchange.table_of(batches, _TITLES)
         storage.write_table(output, table, _TITLES)
         return {"titles with bodies": len(table)}
 
