@@ -17,6 +17,10 @@ PAGES = {  # in the repository, and on the site
     "examples/laptop/README.md": "examples/laptop.md",
     "examples/one-big-machine/README.md": "examples/one-big-machine.md",
 }
+PAGES |= {
+    f"benchmarks/results/papers/{page.name}": f"papers-results/{page.name}"
+    for page in sorted((ROOT / "benchmarks/results/papers").glob("*.md"))
+}
 _LINK = re.compile(r"\]\((?!https?://|mailto:|#)([^)\s#]+)")
 
 
