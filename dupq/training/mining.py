@@ -8,7 +8,7 @@ from dupq.links.split import Split
 from dupq.near_duplicates.hashing import sort_sets
 from dupq.near_duplicates.shingles import Shingles
 from dupq.near_duplicates.verification import jaccard
-from dupq.neighbours.embeddings import Embeddings, Neighbours, blocks
+from dupq.neighbours.embeddings import Embeddings, Neighbours
 from dupq.neighbours.search import top_k
 from dupq.settings.config import Settings
 from dupq.text.token_ids import TokenIds
@@ -16,7 +16,8 @@ from dupq.training.loop import Sequences
 from dupq.training.pairs import random_negatives
 
 _SPARE = 10  # neighbours searched beyond those wanted, as some are duplicates
-_TARGETS = 65_536  # searched at a time
+_TARGETS = 16_384  # encoded and searched at a time
+_TEXTS = 16_384  # that are cut into shingles at a time
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -48,11 +49,11 @@ def mine(
 def _neighbours(
     network: Encoder, sequences: Sequences, anchors: np.ndarray, pool: np.ndarray, k: int, settings: Settings
 ) -> Neighbours:
-    keys = np.union1d(anchors, pool)
-    encoded = encode(network, [sequences[int(key)] for key in keys], settings.encode.batch_size)
-    everything = Embeddings(keys, *encoded)
-    queries, targets = (everything.take(np.isin(keys, wanted)) for wanted in (anchors, pool))
-    return top_k(queries, blocks(targets, _TARGETS), k, network.measure, str(network.words.weight.device))
+    def encoded(keys: np.ndarray) -> Embeddings:
+        return Embeddings(keys, *encode(network, [sequences[key] for key in keys.tolist()], settings.encode.batch_size))
+
+    targets = (encoded(pool[first : first + _TARGETS]) for first in range(0, len(pool), _TARGETS))
+    return top_k(encoded(anchors), targets, k, network.measure, str(network.words.weight.device))
 
 
 def _near_duplicates(sequences: Sequences, found: Neighbours, settings: Settings) -> np.ndarray:
@@ -63,7 +64,17 @@ def _near_duplicates(sequences: Sequences, found: Neighbours, settings: Settings
 
 
 def id_shingles(texts: list[np.ndarray], size: int) -> Shingles:
-    """The sets of runs of `size` words of texts that are token ids; a shorter text is one run, an empty one none."""
+    """The sets of runs of `size` words of texts that are token ids; a shorter text is one run, an empty one none.
+
+    Memory: 8 bytes a word; 40 of the words of 16,384 texts at a time.
+    """
+    pieces = [_id_shingles(texts[first : first + _TEXTS], size) for first in range(0, max(1, len(texts)), _TEXTS)]
+    ends = np.cumsum([0, *(len(piece.hashes) for piece in pieces)])
+    offsets = [piece.offsets[1:] + end for piece, end in zip(pieces, ends, strict=False)]
+    return Shingles(np.concatenate([piece.hashes for piece in pieces]), np.concatenate([[0], *offsets]))
+
+
+def _id_shingles(texts: list[np.ndarray], size: int) -> Shingles:
     flat = TokenIds.of(texts)
     behind = flat.offsets[1:].repeat(flat.lengths) - np.arange(len(flat.ids))  # the words from each one on
     counts = np.where(flat.lengths, np.maximum(1, flat.lengths - size + 1), 0)
