@@ -27,7 +27,7 @@ from dupq.neighbours.nearest import merge
 from dupq.runs.embeddings import embeddings_of, embeddings_table, write_embeddings
 from dupq.runs.layout import NeighbourFiles
 from dupq.shards import Shard
-from dupq.stages.neighbours.blocks import block_name, forget_blocks, known_scores, read_block
+from dupq.stages.neighbours.blocks import block_name, forget_blocks, kept, known_scores, read_block
 from dupq.stages.neighbours.centres import make_centroids, read_centroids, read_spans, share_for_centroids, span_name
 from dupq.stages.neighbours.exact import device_of_tile, finish, gpus_of_tiles, planned
 from dupq.stages.neighbours.plan import Plan
@@ -38,9 +38,6 @@ from dupq.text.keys import Sites
 
 if TYPE_CHECKING:
     from dupq.neighbours.listed import Listed
-
-_KEPT = 2
-_kept: dict[tuple[str, str], "Listed"] = {}  # spans, by run and name, the one used last at the end
 
 
 def find_approximately(files: NeighbourFiles, shards: Sequence[Shard], request: SearchRequest) -> Report:
@@ -94,6 +91,7 @@ def _lists(files: NeighbourFiles, request: SearchRequest, plan: Plan, group: lis
         from dupq.neighbours.exact import rule_of, side_of
         from dupq.neighbours.ivf import nearest_lists
 
+        forget_blocks()
         block = _without_empty(read_block(files, request, plan, block_name(number)))
         side = side_of(block, rule_of(request.measure))
         lists = nearest_lists(side, read_centroids(files, group), probes_of(files, group))
@@ -118,23 +116,19 @@ def _batches(table: pa.Table, of_rows: np.ndarray, spans: Sequence[tuple[int, in
 
 
 def _ready_span(files: NeighbourFiles, request: SearchRequest, group: list[int], place: int) -> "Listed":
-    """The questions (listed.Listed) of a span of a group's lists. The two used last are kept."""
+    """The questions (listed.Listed) of a span of a group's lists; see `kept`."""
+    return kept(files, span_name(group, place), lambda: _read_span(files, request, group, place))
+
+
+def _read_span(files: NeighbourFiles, request: SearchRequest, group: list[int], place: int) -> "Listed":
     from dupq.neighbours.listed import Listed
     from dupq.neighbours.tiles import block
 
-    key = files.run, span_name(group, place)
-    if key not in _kept:
-        while len(_kept) >= _KEPT:
-            _kept.pop(next(iter(_kept)))
-        table = pa.Table.from_batches(exchange.read_part([_members_of(files, number) for number in group], place))
-        found = embeddings_of(table, Sites(request.sites), _members_of(files, group[0]))
-        column = table["lists"].combine_chunks()
-        lists = column.flatten().to_numpy().reshape(len(table), column.type.list_size)
-        _kept[key] = Listed(
-            block(found, request.measure), lists[np.argsort(found.keys)], *read_spans(files, group)[place]
-        )
-    _kept[key] = _kept.pop(key)
-    return _kept[key]
+    table = pa.Table.from_batches(exchange.read_part([_members_of(files, number) for number in group], place))
+    found = embeddings_of(table, Sites(request.sites), _members_of(files, group[0]))
+    column = table["lists"].combine_chunks()
+    lists = column.flatten().to_numpy().reshape(len(table), column.type.list_size)
+    return Listed(block(found, request.measure), lists[np.argsort(found.keys)], *read_spans(files, group)[place])
 
 
 def _search_tile(files: NeighbourFiles, request: SearchRequest, group: list[int], left: int, right: int) -> Counts:
@@ -166,7 +160,6 @@ def _nearest_of_span(files: NeighbourFiles, request: SearchRequest, group: list[
 
     def make() -> Counts:
         forget_blocks()
-        _kept.clear()
         keys, nearest = read_nearest(files.tile(name, name, "left"), request.settings.k)
         for other in range(len(read_spans(files, group))):
             if other != place:

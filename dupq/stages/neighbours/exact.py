@@ -5,9 +5,9 @@
     nearest   a task a block    its tiles merged: its questions' lists, and rows for the pairs stage, partitioned by the
                                 pair's left key, so that both directions of a pair are in one part
 
-A worker keeps the blocks that it has read for its next tile, up to a gigabyte. With an earlier run only what is new
-since then is searched (increment.py), and the answer is the same. Pairs above the floor that are in no list are found
-later (beyond_lists.py).
+A worker keeps the two blocks of its last tile for the next one, and more where they are small. With an earlier run only
+what is new since then is searched (increment.py), and the answer is the same. Pairs above the floor that are in no list
+are found later (beyond_lists.py).
 """
 
 from collections.abc import Sequence

@@ -142,6 +142,7 @@ def _nearest_of_group(files: NeighbourFiles, request: SearchRequest, cut: tuple[
     plan, names = cut
 
     def make() -> Counts:
+        forget_blocks()
         keys, nearest = read_nearest(files.tile(group, group, "left"), request.settings.k)
         for left, right in _tiles(plan, names):
             if group in (left, right):
