@@ -4,6 +4,7 @@ import functools
 import math
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -254,6 +255,29 @@ def test_too_many_pairs_are_counted_and_the_nearest_kept(tmp_path: Path) -> None
     assert report.caps[LEFT_OUT] == report.counts[ABOVE_FLOOR] == len(over) > 3 * 180
     assert {key: row[0] for key, row in lists(files).items()} == near
     assert all(rank for _, rank in directed(files).values())
+
+
+def test_a_tile_with_more_pairs_than_a_task_holds_is_searched_again_for_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive, wanted = made_up([100, 80, 0]), search_request(pairs_per_question=200, block_rows=50)
+    expected, _ = search(archive, tmp_path / "one", wanted)
+    whole = find_beyond_lists(expected, wanted, FLOOR)
+    files, made = write(archive, tmp_path / "two", SITES)
+    find_neighbours(files, made, wanted)
+    monkeypatch.setattr(beyond_lists, "_AT_ONCE", 60)
+    for _ in range(2):
+        report = find_beyond_lists(files, wanted, FLOOR)
+        assert (report.rows_out, report.counts, report.caps) == (whole.rows_out, whole.counts, whole.caps)
+        kept = [storage.read_counts(file.uri) for file in storage.list_files(files.tiles, "pairs.parquet")]
+        found = [count[ABOVE_FLOOR] for count in kept]
+        assert min(found) <= 60 < max(found)
+        assert [count["rows_out"] for count in kept] == [count if count <= 60 else 0 for count in found]
+        assert directed(files) == directed(expected)
+        rows = [storage.read_counts(file.uri)["rows_out"] for file in storage.list_files(files.directed, ".parquet")]
+        assert sum(rows) == sum(len(others) for others, _ in lists(files).values()) + report.rows_out
+        for piece in Path(files.directed).glob("full-*/00000"):  # as of an attempt that was cut otherwise
+            shutil.copytree(piece, piece.with_name("00009"))
 
 
 def test_an_archive_without_questions_has_no_neighbours(tmp_path: Path) -> None:
