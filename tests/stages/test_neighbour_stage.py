@@ -31,7 +31,7 @@ from dupq.runs.layout import NeighbourFiles
 from dupq.settings.config import Settings
 from dupq.settings.dedup import NeighbourSettings
 from dupq.shards import Shard
-from dupq.stages.neighbours import beyond_lists, exact, increment
+from dupq.stages.neighbours import approximate, beyond_lists, exact, increment, recall
 from dupq.stages.neighbours.beyond_lists import ABOVE_FLOOR, FULL, LEFT_OUT, find_beyond_lists
 from dupq.stages.neighbours.changes import to_sites
 from dupq.stages.neighbours.increment import find_neighbours_since
@@ -459,6 +459,51 @@ def test_an_attempt_that_goes_another_way_than_the_one_before_believes_none_of_i
     find_beyond_lists(files, wanted, FLOOR)
     assert lists(files) == lists(full)
     assert directed(files) == directed(full)
+
+
+def test_lists_that_are_full_are_looked_for_anew_where_an_attempt_went_another_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed when it was known which they are, of an increment, whose files hold others than a whole search's."""
+    archive, wanted = made_up([150, 40, 0], seed=7), search_request(block_rows=40)
+    before, _ = search(archive.take(np.arange(len(archive.keys)) % 40 != 0), tmp_path / "before", wanted)
+    full, _ = search(archive, tmp_path / "full", wanted)
+    files, made = write(archive, tmp_path / "since", SITES)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    find_neighbours_since(files, made, wanted, before)
+    with monkeypatch.context() as patch:
+        patch.setattr(beyond_lists, "write_chosen", killed)
+        with pytest.raises(KeyboardInterrupt):
+            find_beyond_lists(files, wanted, FLOOR)
+    Path(before.request).unlink()
+    find_neighbours_since(files, made, wanted, before)
+    found = find_beyond_lists(files, wanted, FLOOR)
+    assert found.counts == find_beyond_lists(full, wanted, FLOOR).counts
+    assert directed(files) == directed(full)
+
+
+@pytest.mark.parametrize("method", ["exact", "ivf", "since"])
+def test_the_report_counts_the_tasks_of_every_step(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = made_up([150, 40, 0], seed=7)
+    wanted = search_request(block_rows=40, method="exact" if method == "since" else method)
+    before, _ = search(archive.take(np.arange(len(archive.keys)) % 40 != 0), tmp_path / "before", search_request())
+    files, made = write(archive, tmp_path / "run", SITES)
+    tasks = []
+
+    def counted(run_tasks: Callable[..., Report]) -> Callable[..., Report]:
+        return lambda *arguments, **options: (tasks.append(len(arguments[2])), run_tasks(*arguments, **options))[1]
+
+    for module in (approximate, exact, increment, recall):
+        monkeypatch.setattr(module, "run_tasks", counted(module.run_tasks))
+    since = (lambda: find_neighbours_since(files, made, wanted, before)) if method == "since" else None
+    report = (since or (lambda: find_neighbours(files, made, wanted)))()
+    assert report.tasks == sum(tasks) > 15
+    assert (method == "since") == ("questions searched" in report.counts)
 
 
 def contents(files: NeighbourFiles) -> dict[str, bytes]:

@@ -49,7 +49,7 @@ def calibrate(files: CalibrationFiles, request: SearchRequest, settings: Calibra
     for step in (1, 2):
         report.add(run_tasks("lists", _lists_of_file, [(files, request, step, name) for name in names]))
         report.add(run_tasks("gather", _gather_lists, [(files, request, step, names)]))
-    run_tasks("terms", _words_of_part, [(files, request, part) for part in range(files.terms.parts)])
+    report.add(run_tasks("terms", _words_of_part, [(files, request, part) for part in range(files.terms.parts)]))
     fitted = run_tasks("fit", _fit, [(files, request, settings)])
     report.add(fitted)
     report.rows_in, report.rows_out = plan.questions, fitted.rows_out

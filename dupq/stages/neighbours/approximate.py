@@ -46,7 +46,7 @@ def find_approximately(files: NeighbourFiles, shards: Sequence[Shard], request: 
     of_blocks = [(files, request, plan, group, number) for group in plan.groups for number in group]
     report = run_tasks("sample", _sample, of_blocks)
     report.add(run_tasks("centroids", make_centroids, [(files, request, plan, group) for group in plan.groups]))
-    choose_probes(files, request, plan)
+    report.add(choose_probes(files, request, plan))
     report.add(run_tasks("lists", _lists, of_blocks))
     spans = [(group, place) for group in plan.groups for place in range(len(read_spans(files, group)))]
     of_spans = [(files, request, group, place) for group, place in spans]

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 FULL = "questions whose neighbours are all above the floor"
 ABOVE_FLOOR = "pairs of these above the floor"
 LEFT_OUT = "pairs above the floor, more than neighbours.pairs_per_question"
+FULL_KEYS = "full-keys"  # the kind of step
 _AT_ONCE = 1 << 22  # pairs of a tile in memory
 
 
@@ -76,7 +77,7 @@ def _most_pairs(plan: Plan, request: SearchRequest) -> int:
 
 
 def _full_of_file(files: NeighbourFiles, request: SearchRequest, floor: float, name: str) -> Counts:
-    output = files.step("full-keys", name)
+    output = files.step(FULL_KEYS, name)
 
     def make() -> Counts:
         from dupq.neighbours.exact import rule_of
@@ -94,7 +95,7 @@ def _full_of_file(files: NeighbourFiles, request: SearchRequest, floor: float, n
 def _chosen_of_block(
     files: NeighbourFiles, request: SearchRequest, plan: Plan, names: list[str], number: int
 ) -> Counts:
-    wanted = np.sort(np.concatenate([read_keys(files.step("full-keys", name)) for name in names]))
+    wanted = np.sort(np.concatenate([read_keys(files.step(FULL_KEYS, name)) for name in names]))
     return write_chosen(files, request, plan, number, "full", wanted)
 
 

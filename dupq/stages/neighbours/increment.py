@@ -25,6 +25,7 @@ from dupq.neighbours.nearest import empty_nearest, merge
 from dupq.runs.layout import NeighbourFiles
 from dupq.runs.stage_records import is_intact
 from dupq.shards import Shard
+from dupq.stages.neighbours.beyond_lists import FULL_KEYS
 from dupq.stages.neighbours.blocks import block_name, forget_blocks, rest_name, searched_again
 from dupq.stages.neighbours.changes import find_changes, keys_of, to_sites
 from dupq.stages.neighbours.chosen import compared, first_block, groups, write_chosen
@@ -52,14 +53,15 @@ def find_neighbours_since(
     if changes.counts["questions searched"] > _LARGEST_SHARE * plan.questions:
         return _all_neighbours(files, shards, request, f"{changes.counts['questions searched']:,} questions changed")
     _go(files, previous.run)
-    run_tasks("queries", _queries_of_block, [(files, request, plan, number) for number in numbers])
+    report = changes
+    report.add(run_tasks("queries", _queries_of_block, [(files, request, plan, number) for number in numbers]))
     names = groups(files, plan, "queries")
-    run_tasks("earlier", _earlier_lists, [(files, previous, request, plan, number) for number in numbers])
-    report = search_tiles(files, request, plan, [(group, group) for group in names])
+    report.add(run_tasks("earlier", _earlier_lists, [(files, previous, request, plan, number) for number in numbers]))
+    report.add(search_tiles(files, request, plan, [(group, group) for group in names]))
     report.add(search_tiles(files, request, plan, _tiles(plan, names)))
-    report.add(changes)
     lists = run_tasks("neighbours", _nearest_of_block, [(files, request, (plan, names), number) for number in numbers])
     new = run_tasks("neighbours", _nearest_of_group, [(files, request, (plan, names), name) for name in names])
+    lists.add(new)
     lists.rows_in, lists.rows_out = lists.rows_in + new.rows_in, lists.rows_out + new.rows_out
     finish(report, lists, files, request)
     return report
@@ -73,9 +75,12 @@ def _all_neighbours(files: NeighbourFiles, shards: Sequence[Shard], request: Sea
 
 
 def _go(files: NeighbourFiles, since: str | None) -> None:
-    """Remove what an attempt that went the other way left: its lists have other questions under the same names."""
+    """Remove what an attempt that went the other way left: its lists have other questions under the same names.
+
+    So has what was made of them, file by file: which questions are searched beyond their lists.
+    """
     if not storage.exists(files.way) or storage.read_json(files.way) != {"since": since}:
-        for folder in (files.nearest, files.directed):
+        for folder in (files.nearest, files.directed, storage.join(files.tiles, FULL_KEYS)):
             storage.delete_folder(folder)
         storage.write_json(files.way, {"since": since})
 

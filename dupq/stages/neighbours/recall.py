@@ -56,18 +56,19 @@ def is_sampled(block: Embeddings, request: SearchRequest, plan: Plan) -> np.ndar
     return unit_hashes(block.keys) >= 1 - 2 * request.settings.ivf_sample / plan.questions
 
 
-def choose_probes(files: NeighbourFiles, request: SearchRequest, plan: Plan) -> None:
+def choose_probes(files: NeighbourFiles, request: SearchRequest, plan: Plan) -> Report:
     """Find the exact neighbours of the sample, and how many lists each group's questions probe."""
     of_groups = [(files, request, plan, group) for group in plan.groups]
     of_blocks = [(*call, number) for call in of_groups for number in call[-1]]
-    run_tasks("exact neighbours of a sample", _exact_in_block, of_blocks)
-    run_tasks("exact neighbours of a sample", _merge, of_groups)
+    report = run_tasks("exact neighbours of a sample", _exact_in_block, of_blocks)
+    report.add(run_tasks("exact neighbours of a sample", _merge, of_groups))
     if not request.settings.ivf_probes:
-        run_tasks("ranks", _ranks_in_block, of_blocks)
-    run_tasks("probes", _choose_probes, of_groups)
+        report.add(run_tasks("ranks", _ranks_in_block, of_blocks))
+    report.add(run_tasks("probes", _choose_probes, of_groups))
     largest = max(plan.groups, key=lambda group: sum(map(plan.rows, group)), default=None)
     if largest is not None:
         _say(_read_probes(files, largest))
+    return report
 
 
 def _say(chosen: _Probes) -> None:
