@@ -221,6 +221,32 @@ def test_only_chosen_sites_are_searched(tmp_path: Path) -> None:
         search(archive, tmp_path / "other", search_request(only=("d.example.com",)))
 
 
+def test_a_plan_is_made_once_and_for_the_chosen_sites_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files, shards = write(made_up([50, 60, 40]), tmp_path, SITES)
+    wanted, read, questions = search_request(only=("a.example.com", "c.example.com")), [], []
+
+    def read_counts(uri: str) -> dict[str, int]:
+        read.append(Path(uri).name)
+        return counts(uri)
+
+    def rows(*arguments: int) -> int:
+        questions.append(arguments[0])
+        return 30
+
+    counts = storage.read_counts
+    monkeypatch.setattr(storage, "read_counts", read_counts)
+    monkeypatch.setattr(exact, "block_rows", rows)
+    plan = exact.planned(files, shards, wanted)
+    searched = [shard.file for shard in shards if shard.site != SITES[1]]
+    assert sorted(read) == searched
+    assert sorted({span.file for spans in plan.blocks for span in spans}) == searched
+    assert questions == [plan.questions] == [90]
+    for number in range(3):
+        assert plan.rows(number) == 30
+    assert exact.planned(files, shards, wanted) == plan
+    assert len(read) == len(searched)
+
+
 @pytest.mark.parametrize(("rows", "shards"), [(10, 1), (64, 3), (1000, 2)])
 def test_the_answer_does_not_depend_on_blocks_or_shards(rows: int, shards: int, tmp_path: Path) -> None:
     archive = made_up([150, 80, 20], seed=3)

@@ -46,17 +46,16 @@ def finish(report: Report, written: Report, files: NeighbourFiles, request: Sear
 
 def planned(files: NeighbourFiles, shards: Sequence[Shard], request: SearchRequest) -> Plan:
     """The plan of this run's blocks."""
-    return plan_of(files, shards, request.settings, _rows_at_hand(files, shards, request))
 
+    def rows_of(searched: Sequence[Shard], questions: int) -> int:
+        if request.settings.block_rows:
+            return request.settings.block_rows
+        schema = storage.read_schema(storage.join(files.embeddings, searched[0].file))
+        dimensions = schema.field("embedding").type.list_size
+        each = bytes_a_question(dimensions, request.settings.k, request.measure.lexical != 0)
+        return block_rows(questions, each, cluster.memory(), cluster.cpus())
 
-def _rows_at_hand(files: NeighbourFiles, shards: Sequence[Shard], request: SearchRequest) -> int:
-    if request.settings.block_rows:
-        return request.settings.block_rows
-    counts = [storage.read_counts(storage.join(files.embeddings, shard.file))["rows_out"] for shard in shards]
-    schema = storage.read_schema(storage.join(files.embeddings, shards[0].file))
-    dimensions = schema.field("embedding").type.list_size
-    each = bytes_a_question(dimensions, request.settings.k, request.measure.lexical != 0)
-    return block_rows(sum(counts), each, cluster.memory(), cluster.cpus())
+    return plan_of(files, shards, request.settings, rows_of)
 
 
 def search_tiles(files: NeighbourFiles, request: SearchRequest, plan: Plan, tiles: Sequence[tuple[str, str]]) -> Report:
