@@ -51,7 +51,7 @@ def find_approximately(files: NeighbourFiles, shards: Sequence[Shard], request: 
     spans = [(group, place) for group in plan.groups for place in range(len(read_spans(files, group)))]
     of_spans = [(files, request, group, place) for group, place in spans]
     report.add(_search_tiles([(*call, call[-1]) for call in of_spans], request))
-    others = [(*call, other) for call in of_spans for group, other in spans if group is call[2] and other > call[3]]
+    others = [(*call, other) for call in of_spans for group, other in spans if group == call[2] and other > call[3]]
     report.add(_search_tiles(others, request))
     written = run_tasks("neighbours", _nearest_of_span, of_spans)
     report.add(measure_recall(files, request, plan))
@@ -85,6 +85,7 @@ def _without_empty(block: Embeddings) -> Embeddings:
 
 
 def _lists(files: NeighbourFiles, request: SearchRequest, plan: Plan, group: list[int], number: int) -> Counts:
+    """Memory: a block as it is read and as it is searched, and 8 bytes a question for each list that it probes."""
     output = _members_of(files, number)
 
     def make() -> Counts:

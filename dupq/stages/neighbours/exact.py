@@ -81,6 +81,7 @@ def device_of_tile() -> str:
 
 
 def _search_tile(files: NeighbourFiles, request: SearchRequest, plan: Plan, left: str, right: str) -> Counts:
+    """Memory: two blocks, and their tile (tiles.search_tile)."""
     output = files.tile(left, right, "left")
 
     def make() -> Counts:

@@ -30,7 +30,7 @@ from dupq.stages.neighbours.centres import group_name, read_centroids, read_span
 from dupq.stages.neighbours.plan import Plan
 from dupq.stages.neighbours.tables import SearchRequest, nearest_table, read_nearest
 from dupq.tables import NEAREST, RANKS
-from dupq.text.keys import Sites
+from dupq.text.keys import Sites, places_among
 
 if TYPE_CHECKING:
     from dupq.neighbours.tiles import Block
@@ -101,6 +101,7 @@ def measure_recall(files: NeighbourFiles, request: SearchRequest, plan: Plan) ->
 
 
 def _exact_in_block(files: NeighbourFiles, request: SearchRequest, plan: Plan, group: list[int], number: int) -> Counts:
+    """Memory: a block and the sample of its group, and their tile (tiles.search_tile)."""
     output = files.step("exact", block_name(number))
 
     def make() -> Counts:
@@ -158,10 +159,11 @@ def _ranks_in_block(files: NeighbourFiles, request: SearchRequest, plan: Plan, g
 
         _, exact, is_measured = _exact(files, request, plan, group)
         block, asking = ready_block(files, request, plan, block_name(number)), _sampled(files, request, group)
-        rows, places = np.nonzero(np.isin(exact.others, block.keys) & ~is_measured[:, None])
+        places, are_here = places_among(block.keys, exact.others)
+        rows, others = np.nonzero(are_here & ~is_measured[:, None])
         centroids = read_centroids(files, group)
         one = taken(asking.side, rows)
-        other = taken(block.side, np.searchsorted(block.keys, exact.others[rows, places]))
+        other = taken(block.side, places[rows, others])
         ranks = np.minimum(
             nearer_lists(one, centroids, nearest_lists(other, centroids, 1)[:, 0]),
             nearer_lists(other, centroids, nearest_lists(one, centroids, 1)[:, 0]),
