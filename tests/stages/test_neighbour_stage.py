@@ -27,6 +27,7 @@ from dupq.neighbours.exact import exact_scores, rule_of, side_of
 from dupq.neighbours.measure import Measure
 from dupq.runs import writer
 from dupq.runs.embeddings import embeddings_table
+from dupq.runs.keys import write_keys
 from dupq.runs.layout import NeighbourFiles
 from dupq.settings.config import Settings
 from dupq.settings.dedup import NeighbourSettings
@@ -114,6 +115,12 @@ def lists(files: NeighbourFiles) -> dict[int, tuple]:
         assert not set(keys.tolist()) & found.keys()
         found.update({key: (o[o >= 0].tolist(), s[o >= 0].tolist()) for key, o, s in rows})
     return found
+
+
+def lists_in(uri: str) -> list[int]:
+    """The questions whose lists are in a file."""
+    keys: list[int] = read_nearest(uri, K)[0].tolist()
+    return keys
 
 
 def directed(files: NeighbourFiles) -> dict[tuple[int, int], tuple[float, int | None]]:
@@ -366,6 +373,45 @@ def test_a_new_site_moves_the_keys_of_the_others(tmp_path: Path) -> None:
     files, made = write(old, tmp_path / "less", SITES[1:2])
     find_neighbours_since(files, made, search_request(sites=SITES[1:2]), full)
     assert lists(files) == lists(after)
+
+
+def test_of_the_earlier_lists_a_block_reads_only_files_that_may_have_some_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where keys have moved: the earlier run had a site in front."""
+    archive = made_up([60, 200, 50], seed=6)
+    before, _ = search(archive, tmp_path / "before", search_request(block_rows=50))
+    later = archive.take(archive.keys >> ID_BITS > 0)
+    later = Embeddings(later.keys - (1 << ID_BITS), later.vectors, later.words)
+    wanted = search_request(sites=SITES[1:], block_rows=50, scope="all")
+    files, made = write(later, tmp_path / "since", SITES[1:])
+    read, read_table = [], storage.read_table
+
+    def reading(uri: str, *arguments: Any, **options: Any) -> pa.Table:
+        table = read_table(uri, *arguments, **options)
+        if uri.startswith(before.nearest) and options.get("columns") == ["key"]:
+            read.append((uri, table["key"].to_numpy()))
+        return table
+
+    plan = exact.planned(files, made, wanted)
+    searched = later.keys[:: len(later.keys) // 7]
+    write_keys(files.step("changes", "changes"), searched)
+    monkeypatch.setattr(storage, "read_table", reading)
+    for number in range(len(plan.blocks)):
+        increment._earlier_lists(files, before, wanted, plan, number)
+        mine = lists_in(files.step("earlier", f"rest-{number:05d}"))
+        assert not set(mine) & set(searched.tolist())
+        keys = np.array(sorted(mine)) + (1 << ID_BITS)
+        for _, then in read:
+            assert then.min() <= keys.max()
+            assert keys.min() <= then.max()
+        holding = [
+            file.uri
+            for file in storage.list_files(before.nearest, ".parquet")
+            if set(lists_in(file.uri)) & set(keys.tolist())
+        ]
+        assert set(holding) <= {uri for uri, _ in read}
+        read.clear()
 
 
 def test_keys_of_a_site_that_is_gone_are_none_of_the_others() -> None:

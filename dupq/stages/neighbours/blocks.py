@@ -14,10 +14,10 @@ import numpy as np
 from dupq import storage
 from dupq.neighbours.embeddings import Embeddings, gathered
 from dupq.runs.embeddings import read_embeddings
+from dupq.runs.keys import read_keys
 from dupq.runs.layout import NeighbourFiles
 from dupq.stages.neighbours.plan import Plan
 from dupq.stages.neighbours.tables import SearchRequest, read_nearest
-from dupq.tables import CHANGES
 from dupq.text.keys import Sites, are_among
 
 if TYPE_CHECKING:
@@ -105,5 +105,4 @@ def rest_name(number: int) -> str:
 
 def searched_again(files: NeighbourFiles) -> np.ndarray:
     """The keys of the questions that are searched again, ascending."""
-    changes = storage.read_table(files.step("changes", "changes"), CHANGES)
-    return changes.filter(changes["is_asked"])["key"].to_numpy()
+    return read_keys(files.step("changes", "changes"))

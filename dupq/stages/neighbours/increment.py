@@ -1,6 +1,6 @@
 """The neighbours of a run from those of an earlier one: only what is new is searched, and the answer is the same.
 
-    changes   one task              which questions are searched again, and which are gone, by fingerprints
+    changes   one task              which questions are searched again, by fingerprints
     queries   a task a block        the embeddings of the questions that are searched again
     earlier   a task a block        the lists that the others had
     tiles     a task a tile         the queries against each other and against all others
@@ -22,6 +22,7 @@ from dupq.errors import DupqError, StorageError
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
 from dupq.neighbours.nearest import empty_nearest, merge
+from dupq.runs.keys import key_span
 from dupq.runs.layout import NeighbourFiles
 from dupq.runs.stage_records import is_intact
 from dupq.shards import Shard
@@ -172,11 +173,11 @@ def _earlier_lists(
         keys = keys[~are_among(searched_again(files), keys)]
         sites = read_answered(previous.request)["sites_of_keys"]
         result, is_found = empty_nearest(len(keys), request.settings.k), np.zeros(len(keys), bool)
-        for file in storage.list_files(previous.nearest, ".parquet"):
-            then = to_sites(storage.read_table(file.uri, columns=["key"])["key"].to_numpy(), sites, request.sites)
+        for uri in _lists_around(previous, to_sites(keys, request.sites, sites)):
+            then = to_sites(storage.read_table(uri, columns=["key"])["key"].to_numpy(), sites, request.sites)
             rows = np.flatnonzero(are_among(keys, then))
             if len(rows):
-                lists = read_nearest(file.uri, request.settings.k)[1]
+                lists = read_nearest(uri, request.settings.k)[1]
                 places = np.searchsorted(keys, then[rows])
                 result.others[places] = to_sites(lists.others[rows], sites, request.sites)
                 result.scores[places] = lists.scores[rows]
@@ -190,3 +191,10 @@ def _earlier_lists(
         return {}
 
     return skip_or(output, make)
+
+
+def _lists_around(previous: NeighbourFiles, keys: np.ndarray) -> list[str]:
+    """The files of an earlier run's lists that may have those of some of its questions (its keys, ascending)."""
+    files = [file.uri for file in storage.list_files(previous.nearest, ".parquet")] if len(keys) else []
+    spans = [key_span(uri) for uri in files]
+    return [uri for uri, span in zip(files, spans, strict=True) if span and span[0] <= keys[-1] and keys[0] <= span[1]]
