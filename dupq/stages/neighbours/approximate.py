@@ -9,7 +9,8 @@
     recall      see recall.py
 
 Scores are exact, and so is the order of the neighbours found: only pairs of which neither probes the other's list are
-left out.
+left out. Where the recall takes nearly half of all lists, the exact search of the group's blocks takes the place of the
+last steps: it is as fast, and lists of probes grow with their number.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,15 +30,17 @@ from dupq.runs.layout import NeighbourFiles
 from dupq.shards import Shard
 from dupq.stages.neighbours.blocks import block_name, forget_blocks, kept, known_scores, read_block
 from dupq.stages.neighbours.centres import make_centroids, read_centroids, read_spans, share_for_centroids, span_name
-from dupq.stages.neighbours.exact import device_of_tile, finish, gpus_of_tiles, planned
+from dupq.stages.neighbours.exact import device_of_tile, finish, gpus_of_tiles, planned, search_blocks
 from dupq.stages.neighbours.plan import Plan
-from dupq.stages.neighbours.recall import choose_probes, is_sampled, measure_recall, probes_of
+from dupq.stages.neighbours.recall import choose_probes, goes_exactly, is_sampled, measure_recall, probes_of
 from dupq.stages.neighbours.tables import SearchRequest, nearest_table, read_nearest, write_lists
 from dupq.tables import NEAREST
 from dupq.text.keys import Sites
 
 if TYPE_CHECKING:
     from dupq.neighbours.listed import Listed
+
+EXACTLY = "questions searched exactly, as too many lists would be probed"
 
 
 def find_approximately(files: NeighbourFiles, shards: Sequence[Shard], request: SearchRequest) -> Report:
@@ -47,16 +50,32 @@ def find_approximately(files: NeighbourFiles, shards: Sequence[Shard], request: 
     report = run_tasks("sample", _sample, of_blocks)
     report.add(run_tasks("centroids", make_centroids, [(files, request, plan, group) for group in plan.groups]))
     report.add(choose_probes(files, request, plan))
-    report.add(run_tasks("lists", _lists, of_blocks))
-    spans = [(group, place) for group in plan.groups for place in range(len(read_spans(files, group)))]
+    exactly = [group for group in plan.groups if goes_exactly(files, request, group)]
+    tiles, written = _search_lists(files, request, plan, [group for group in plan.groups if group not in exactly])
+    report.add(tiles)
+    if exactly:
+        numbers = [number for group in exactly for number in group]
+        tiles, lists = search_blocks(files, request, plan, numbers)
+        report.add(tiles)
+        written.add(lists)
+        written.rows_in, written.rows_out = written.rows_in + lists.rows_in, written.rows_out + lists.rows_out
+        report.counts[EXACTLY] = sum(map(plan.rows, numbers))
+    report.add(measure_recall(files, request, plan))
+    finish(report, written, files, request)
+    return report
+
+
+def _search_lists(
+    files: NeighbourFiles, request: SearchRequest, plan: Plan, groups: Sequence[list[int]]
+) -> tuple[Report, Report]:
+    """Write the neighbours of some groups' questions: the report of lists and tiles, and that of what is written."""
+    report = run_tasks("lists", _lists, [(files, request, plan, group, number) for group in groups for number in group])
+    spans = [(group, place) for group in groups for place in range(len(read_spans(files, group)))]
     of_spans = [(files, request, group, place) for group, place in spans]
     report.add(_search_tiles([(*call, call[-1]) for call in of_spans], request))
     others = [(*call, other) for call in of_spans for group, other in spans if group == call[2] and other > call[3]]
     report.add(_search_tiles(others, request))
-    written = run_tasks("neighbours", _nearest_of_span, of_spans)
-    report.add(measure_recall(files, request, plan))
-    finish(report, written, files, request)
-    return report
+    return report, run_tasks("neighbours", _nearest_of_span, of_spans)
 
 
 def _search_tiles(calls: Sequence[tuple[object, ...]], request: SearchRequest) -> Report:

@@ -29,12 +29,20 @@ from dupq.tables import NEAREST
 def find_exactly(files: NeighbourFiles, shards: Sequence[Shard], request: SearchRequest) -> Report:
     """Write the neighbours of every embedded question."""
     plan = planned(files, shards, request)
-    names = [block_name(number) for number in range(len(plan.blocks))]
-    report = search_tiles(files, request, plan, [(name, name) for name in names])
-    report.add(search_tiles(files, request, plan, [(names[left], names[right]) for left, right in plan.pairs]))
-    calls = [(files, request, plan, number) for number in range(len(plan.blocks))]
-    finish(report, run_tasks("neighbours", _nearest_of_block, calls), files, request)
+    report, written = search_blocks(files, request, plan, range(len(plan.blocks)))
+    finish(report, written, files, request)
     return report
+
+
+def search_blocks(
+    files: NeighbourFiles, request: SearchRequest, plan: Plan, numbers: Sequence[int]
+) -> tuple[Report, Report]:
+    """Write the neighbours of blocks that are compared with no others: the report of tiles, that of what is written."""
+    names = {number: block_name(number) for number in numbers}
+    report = search_tiles(files, request, plan, [(name, name) for name in names.values()])
+    pairs = [(names[left], names[right]) for left, right in plan.pairs if left in names]
+    report.add(search_tiles(files, request, plan, pairs))
+    return report, run_tasks("neighbours", _nearest_of_block, [(files, request, plan, number) for number in names])
 
 
 def finish(report: Report, written: Report, files: NeighbourFiles, request: SearchRequest) -> None:

@@ -67,14 +67,32 @@ def choose_probes(files: NeighbourFiles, request: SearchRequest, plan: Plan) -> 
     report.add(run_tasks("probes", _choose_probes, of_groups))
     largest = max(plan.groups, key=lambda group: sum(map(plan.rows, group)), default=None)
     if largest is not None:
-        _say(_read_probes(files, largest))
+        _say(files, request, largest)
     return report
 
 
-def _say(chosen: _Probes) -> None:
-    _log.info(f"each question is searched for in {chosen['probes']:,} of {chosen['lists']:,} lists")
-    if chosen["lists"] > _FEW and chosen["probes"] > _MANY * chosen["lists"]:
+def _say(files: NeighbourFiles, request: SearchRequest, group: Sequence[int]) -> None:
+    chosen = _read_probes(files, group)
+    what = f"{chosen['probes']:,} of {chosen['lists']:,} lists"
+    if goes_exactly(files, request, group):
+        _log.warning(f"each question would be searched for in {what}: it is searched exactly, which is as fast")
+        return
+    _log.info(f"each question is searched for in {what}")
+    if _are_many(chosen):
         _log.warning("neighbours.method=exact would hardly take longer, and misses nothing")
+
+
+def _are_many(chosen: _Probes) -> bool:
+    return chosen["lists"] > _FEW and chosen["probes"] > _MANY * chosen["lists"]
+
+
+def goes_exactly(files: NeighbourFiles, request: SearchRequest, group: Sequence[int]) -> bool:
+    """Whether a group is searched exactly: where the recall that is asked for takes so many lists that this is as fast.
+
+    The same in every attempt: it depends on the number of lists alone, which a sample chose. A number that was set by
+    hand is kept to.
+    """
+    return not request.settings.ivf_probes and _are_many(_read_probes(files, group))
 
 
 def probes_of(files: NeighbourFiles, group: Sequence[int]) -> int:
@@ -190,14 +208,20 @@ def _choose_probes(files: NeighbourFiles, request: SearchRequest, plan: Plan, gr
 
 
 def _recall_of_group(files: NeighbourFiles, request: SearchRequest, plan: Plan, group: list[int]) -> Counts:
-    """Memory: the lists of one span."""
+    """Memory: the lists of one span or block."""
     forget_blocks()
     keys, exact, is_measured = _exact(files, request, plan, group)
     keys, wanted_lists = keys[is_measured], exact.others[is_measured]
     found = 0
-    for place in range(len(read_spans(files, group))):
-        of_span, lists = read_nearest(files.list_of(span_name(group, place)), request.settings.k)
+    for name in _names_of_lists(files, request, group):
+        of_span, lists = read_nearest(files.list_of(name), request.settings.k)
         _, ours, theirs = np.intersect1d(keys, of_span, assume_unique=True, return_indices=True)
         for wanted, listed in zip(wanted_lists[ours], lists.others[theirs], strict=True):
             found += len(np.intersect1d(wanted[wanted >= 0], listed))
     return {SAMPLED: len(keys), EXACT: int((wanted_lists >= 0).sum()), FOUND: found}
+
+
+def _names_of_lists(files: NeighbourFiles, request: SearchRequest, group: Sequence[int]) -> list[str]:
+    if goes_exactly(files, request, group):
+        return [block_name(number) for number in group]
+    return [span_name(group, place) for place in range(len(read_spans(files, group)))]
