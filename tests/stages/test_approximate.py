@@ -42,6 +42,7 @@ from dupq.settings.config import Settings
 from dupq.stages.neighbours import approximate, recall
 from dupq.stages.neighbours.approximate import EXACTLY
 from dupq.stages.neighbours.beyond_lists import find_beyond_lists
+from dupq.stages.neighbours.centres import read_centroids
 from dupq.stages.neighbours.increment import find_neighbours_since
 from dupq.stages.neighbours.recall import EXACT, FOUND, SAMPLED
 from dupq.stages.neighbours.search import find_neighbours
@@ -311,6 +312,20 @@ def test_lists_do_not_depend_on_other_queries() -> None:
             assert (nearer_lists(side, middle, whole[:, place]) == place).all()
         distances = ((scaled(side.vectors, middle.longest)[:, None] - middle.points) ** 2).sum(axis=2)
         assert (whole == np.argsort(distances, axis=1, kind="stable")[:, :6]).all()
+
+
+@pytest.mark.parametrize(("asked", "is_told"), [(2, True), (0, True), (8, False)])
+def test_there_are_as_many_lists_as_blocks_however_few_were_asked_for(
+    asked: int, is_told: bool, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """By default the root of 30 is 5, and there are 8 blocks."""
+    questions = clustered(30)
+    wanted = search_request(COSINE, method="ivf", ivf_lists=asked, ivf_probes=2, block_rows=4)
+    files, made = write(questions, tmp_path, SITES, shards=1)
+    find_neighbours(files, made, wanted)
+    assert len(read_centroids(files, range(8)).points) == 8
+    told = "neighbours.ivf_lists: 8 lists, as there are so many blocks" in capsys.readouterr().out
+    assert told == is_told
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=40), st.integers(1, 12))

@@ -29,7 +29,14 @@ from dupq.runs.embeddings import embeddings_of, embeddings_table, write_embeddin
 from dupq.runs.layout import NeighbourFiles
 from dupq.shards import Shard
 from dupq.stages.neighbours.blocks import block_name, forget_blocks, kept, known_scores, read_block
-from dupq.stages.neighbours.centres import make_centroids, read_centroids, read_spans, share_for_centroids, span_name
+from dupq.stages.neighbours.centres import (
+    make_centroids,
+    read_centroids,
+    read_spans,
+    say_if_more_lists,
+    share_for_centroids,
+    span_name,
+)
 from dupq.stages.neighbours.exact import device_of_tile, finish, gpus_of_tiles, planned, search_blocks
 from dupq.stages.neighbours.plan import Plan
 from dupq.stages.neighbours.recall import choose_probes, goes_exactly, is_sampled, measure_recall, probes_of
@@ -46,6 +53,7 @@ EXACTLY = "questions searched exactly, as too many lists would be probed"
 def find_approximately(files: NeighbourFiles, shards: Sequence[Shard], request: SearchRequest) -> Report:
     """Write the neighbours of every embedded question among those that it is compared with, and measure the recall."""
     plan = planned(files, shards, request)
+    say_if_more_lists(plan, request)
     of_blocks = [(files, request, plan, group, number) for group in plan.groups for number in group]
     report = run_tasks("sample", _sample, of_blocks)
     report.add(run_tasks("centroids", make_centroids, [(files, request, plan, group) for group in plan.groups]))
