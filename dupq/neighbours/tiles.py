@@ -232,10 +232,11 @@ class Tile:
         rows, columns, similarities = rows[above], columns[above], similarities[above]
         self._above[0][:] += np.bincount(rows, minlength=len(self._above[0]))
         self._above[1][:] += np.bincount(columns, minlength=len(self._above[1]))
-        room = slice(self._search.pair_limit - self.kept)
-        one, other = self._left.keys[rows[room]], self._right.keys[columns[room]]
-        self._pairs.append(Pairs(np.minimum(one, other), np.maximum(one, other), similarities[room]))
-        self.kept += len(one)
+        room = self._search.pair_limit - self.kept
+        if room:  # without room a slice of nothing would hold on to all of the batch
+            one, other = self._left.keys[rows[:room]], self._right.keys[columns[:room]]
+            self._pairs.append(Pairs(np.minimum(one, other), np.maximum(one, other), similarities[:room]))
+            self.kept += len(one)
 
 
 def _rounded_down(bounds: np.ndarray) -> np.ndarray:

@@ -190,7 +190,7 @@ def test_where_the_recall_takes_too_many_lists_the_search_is_exact(
     scope: str, share: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     """With scope=site of the sites where it does: one has three questions, so no more lists than that."""
-    monkeypatch.setattr(recall, "_FEW", 4)
+    monkeypatch.setattr("dupq.stages.neighbours.probes._FEW", 4)
     archive = made_up([160, 3, 90], seed=2)
     common = {"scope": scope, "block_rows": 37}
     exact, whole = search(archive, tmp_path / "exact", search_request(**common))

@@ -39,7 +39,8 @@ from dupq.stages.neighbours.centres import (
 )
 from dupq.stages.neighbours.exact import device_of_tile, finish, gpus_of_tiles, planned, search_blocks
 from dupq.stages.neighbours.plan import Plan
-from dupq.stages.neighbours.recall import choose_probes, goes_exactly, is_sampled, measure_recall, probes_of
+from dupq.stages.neighbours.probes import goes_exactly, probes_of
+from dupq.stages.neighbours.recall import choose_probes, is_sampled, measure_recall
 from dupq.stages.neighbours.tables import SearchRequest, nearest_table, read_nearest, write_lists
 from dupq.tables import NEAREST
 from dupq.text.keys import Sites

@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from typing_extensions import TypedDict
 
 from dupq import storage
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
-from dupq.json_files import read_as
 from dupq.neighbours.embeddings import Embeddings, gathered
 from dupq.neighbours.nearest import Nearest, merge
 from dupq.runs.embeddings import read_embeddings
@@ -28,6 +26,7 @@ from dupq.runs.layout import NeighbourFiles
 from dupq.stages.neighbours.blocks import block_name, forget_blocks, ready_block
 from dupq.stages.neighbours.centres import group_name, read_centroids, read_spans, span_name
 from dupq.stages.neighbours.plan import Plan
+from dupq.stages.neighbours.probes import goes_exactly, place_of_probes, say_how_many
 from dupq.stages.neighbours.tables import SearchRequest, nearest_table, read_nearest
 from dupq.tables import NEAREST, RANKS
 from dupq.text.keys import Sites, places_among
@@ -39,14 +38,6 @@ _log = logging.getLogger(__name__)
 SAMPLED = "questions that recall is measured on"
 EXACT = "exact neighbours of these"
 FOUND = "exact neighbours of these that were found"
-_MANY, _FEW = 0.4, 100  # of all lists: from this share on the exact search, which scores a pair once, is as fast
-
-
-class _Probes(TypedDict):
-    """The lists that each question of a group probes, and how many there are."""
-
-    probes: int
-    lists: int
 
 
 def is_sampled(block: Embeddings, request: SearchRequest, plan: Plan) -> np.ndarray:
@@ -67,45 +58,8 @@ def choose_probes(files: NeighbourFiles, request: SearchRequest, plan: Plan) -> 
     report.add(run_tasks("probes", _choose_probes, of_groups))
     largest = max(plan.groups, key=lambda group: sum(map(plan.rows, group)), default=None)
     if largest is not None:
-        _say(files, request, largest)
+        say_how_many(files, request, largest)
     return report
-
-
-def _say(files: NeighbourFiles, request: SearchRequest, group: Sequence[int]) -> None:
-    chosen = _read_probes(files, group)
-    what = f"{chosen['probes']:,} of {chosen['lists']:,} lists"
-    if goes_exactly(files, request, group):
-        _log.warning(f"each question would be searched for in {what}: it is searched exactly, which is as fast")
-        return
-    _log.info(f"each question is searched for in {what}")
-    if _are_many(chosen):
-        _log.warning("neighbours.method=exact would hardly take longer, and misses nothing")
-
-
-def _are_many(chosen: _Probes) -> bool:
-    return chosen["lists"] > _FEW and chosen["probes"] > _MANY * chosen["lists"]
-
-
-def goes_exactly(files: NeighbourFiles, request: SearchRequest, group: Sequence[int]) -> bool:
-    """Whether a group is searched exactly: where the recall that is asked for takes so many lists that this is as fast.
-
-    The same in every attempt: it depends on the number of lists alone, which a sample chose. A number that was set by
-    hand is kept to.
-    """
-    return not request.settings.ivf_probes and _are_many(_read_probes(files, group))
-
-
-def probes_of(files: NeighbourFiles, group: Sequence[int]) -> int:
-    """How many lists a group's questions probe."""
-    return _read_probes(files, group)["probes"]
-
-
-def _read_probes(files: NeighbourFiles, group: Sequence[int]) -> _Probes:
-    return read_as(_place_of_probes(files, group), _Probes, "remove it, and it is made anew")
-
-
-def _place_of_probes(files: NeighbourFiles, group: Sequence[int]) -> str:
-    return storage.join(files.tiles, "probes", f"{group_name(group)}.json")
 
 
 def measure_recall(files: NeighbourFiles, request: SearchRequest, plan: Plan) -> Report:
@@ -193,7 +147,7 @@ def _ranks_in_block(files: NeighbourFiles, request: SearchRequest, plan: Plan, g
 
 
 def _choose_probes(files: NeighbourFiles, request: SearchRequest, plan: Plan, group: list[int]) -> Counts:
-    output = _place_of_probes(files, group)
+    output = place_of_probes(files, group)
 
     def make() -> Counts:
         lists, probes = len(read_centroids(files, group).points), request.settings.ivf_probes
