@@ -226,9 +226,6 @@ SCORED = pa.schema(
 # Pairs over the threshold.
 SIMILAR_PAIRS = pa.schema([*KEY_PAIRS, _required("similarity", pa.float32())])
 
-# What an earlier search does not tell: questions to be searched, and questions whose pairs no longer count.
-CHANGES = pa.schema([_required("key", pa.int64()), _required("is_asked", pa.bool_()), _required("is_gone", pa.bool_())])
-
 # The nearest neighbours of each question, the best first, ties by key.
 NEAREST = pa.schema(
     [

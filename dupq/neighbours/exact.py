@@ -69,7 +69,7 @@ def side_of(embeddings: Embeddings, rule: Rule) -> Side:
     vectors = np.ascontiguousarray(embeddings.vectors, np.float32)
     squares = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)
     if not np.isfinite(squares).all():
-        raise DupqError(f"the embedding of question {embeddings.keys[~np.isfinite(squares)][0]} is not finite")
+        raise DupqError(f"the embedding of key {embeddings.keys[~np.isfinite(squares)][0]} is not finite")
     rows = len(vectors)
     if not rule.lexical or embeddings.words is None:
         empty = np.zeros(0, np.float32)

@@ -49,7 +49,7 @@ def search_listed(left: Listed, right: Listed, search: Search, known: Known = (N
     """
     tile = Tile(left.block, right.block, search, known=known)
     by_left, by_right = right.probed_by(left), left.probed_by(right)
-    if by_left.any() or by_right.any():
+    if len(left.block.keys) and len(right.block.keys) and (by_left.any() or by_right.any()):
         found = tile.begin()
         for rows, columns, is_wanted, width in _pieces(left, right, by_left, by_right):
             for column in range(0, len(columns), min(width, found.columns)):

@@ -67,13 +67,13 @@ def _postings(
             postings[numbers[right.words[place]]] += 1
     for word in range(count):
         postings[word + 1] += postings[word]
-    ends = postings.copy()
+    free = postings.copy()  # the next place of each word
     places, values = np.empty(entries, np.uint32), np.empty(entries, np.float32)
     for index in range(len(columns)):
         for place in range(right.starts[columns[index]], right.starts[columns[index] + 1]):
             word = numbers[right.words[place]] - 1
-            places[ends[word]], values[ends[word]] = index, right.weights[place]
-            ends[word] += 1
+            places[free[word]], values[free[word]] = index, right.weights[place]
+            free[word] += 1
     return postings, places, values
 
 

@@ -37,8 +37,8 @@ class Block(NamedTuple):
 class Search(NamedTuple):
     """What to search for: the k best of each question (0: none), and all pairs with at least this similarity.
 
-    Similarities are compared in float32, as they are stored. At most `pair_limit` pairs of a tile are kept; all are
-    counted. What is found does not depend on the device.
+    Similarities are compared in float32, as they are stored. At most `pair_limit` pairs of a tile are kept, any of
+    them; all are counted. What is found does not depend on the device.
     """
 
     measure: Measure
@@ -80,12 +80,24 @@ def search_tile(
     For a block with itself (`left is right`) both are the same. Other blocks may have keys in common: a question is not
     its own neighbour. Without `both` only the questions of `left` get neighbours. Neighbours below the `known` scores
     of a side's questions may be left out of their lists. Memory: the blocks' rows to be multiplied (2 or 4 bytes a
-    dimension), 12 bytes for each of 4 k + 24 candidates a question, and 20 bytes for each pair above the threshold.
+    dimension), 12 bytes for each of 4 k + 24 candidates a question, and 40 bytes for each pair that is kept.
     """
     tile = Tile(left, right, search, both, known)
-    if len(left.keys) and len(right.keys):
-        tile.search_all()
+    for _ in tile.search_all():
+        pass
     return tile.finish()
+
+
+def pairs_of_tile(left: Block, right: Block, search: Search, at_once: int) -> Iterator[Pairs]:
+    """The pairs of a tile above the threshold, `at_once` or a few more at a time; each once, in any order.
+
+    Memory: as of `search_tile` without k, and 40 bytes for each pair of `at_once` and of one batch (2^20 at most).
+    """
+    tile = Tile(left, right, search._replace(k=0))
+    for _ in tile.search_all():
+        if tile.kept >= at_once:
+            yield tile.taken_pairs()
+    yield tile.taken_pairs()
 
 
 class Tile:
@@ -106,7 +118,7 @@ class Tile:
             self._of_right = no_candidates(len(right.keys), search.k if both else 0)
         self._above = np.zeros(len(left.keys), np.int64), np.zeros(len(right.keys), np.int64)
         self._pairs: list[Pairs] = []
-        self._kept = 0
+        self.kept = 0  # pairs that are held now
         self._serves_right = both or self._is_diagonal
         self._margin, self._known = 0.0, known
         self._tries: dict[tuple[bool, int], int] = {}
@@ -120,8 +132,10 @@ class Tile:
                 best.bounds[:] = np.maximum(best.bounds, scores - self._margin)
         return found
 
-    def search_all(self) -> None:
-        """Search all pieces of the tile."""
+    def search_all(self) -> Iterator[None]:
+        """Search all pieces of the tile; stops after each batch of candidates, of 2^20 at most."""
+        if not (len(self._left.keys) and len(self._right.keys)):
+            return
         found = self.begin()
         for rows, columns in self._pieces(found):
             diagonal = rows.start - columns.start if self._is_diagonal else -found.rows - 1
@@ -130,6 +144,7 @@ class Tile:
             bounds = self._bounds(self._of_left, rows), self._bounds(self._of_right, columns)
             for places in found.places(rows, columns, bounds, diagonal):
                 self._take(places.rows + rows.start, places.columns + columns.start, places.values)
+                yield
 
     def search_some(self, found: Finder, rows: np.ndarray, columns: np.ndarray, is_wanted: Wanted) -> None:
         """Search the pairs of some rows and columns, at most found.rows and found.columns: those that are wanted.
@@ -150,12 +165,17 @@ class Tile:
             if self._serves_right and not self._is_diagonal:
                 finish(self._of_right, k, self._margin, self._scorings[1])
         above = (self._above[0] + self._above[1],) * 2 if self._is_diagonal else self._above
-        pairs = Pairs(*(np.concatenate(column) for column in zip(NO_PAIRS, *self._pairs, strict=True)))
         return (
             _nearest(self._of_left, k, right.keys, above[0]),
             _nearest(self._of_right, k, left.keys, above[1]),
-            pairs,
+            self.taken_pairs(),
         )
+
+    def taken_pairs(self) -> Pairs:
+        """The pairs that are held, which are let go."""
+        pairs = Pairs(*(np.concatenate(column) for column in zip(NO_PAIRS, *self._pairs, strict=True)))
+        self._pairs, self.kept = [], 0
+        return pairs
 
     def _pieces(self, found: Finder) -> Iterator[tuple[slice, slice]]:
         for row in range(0, len(self._left.keys), found.rows):
@@ -205,17 +225,18 @@ class Tile:
             self._count(rows[near], columns[near])
 
     def _count(self, rows: np.ndarray, columns: np.ndarray) -> None:
-        """Keep and count the pairs that are above the threshold."""
+        """Count the pairs that are above the threshold, and keep those for which there is room."""
         scores = exact_scores(rows, columns, self._left.side, self._right.side, self._rule)
         similarities = self._rule.similarities(scores)
         above = similarities >= np.float32(self._search.threshold)
         rows, columns, similarities = rows[above], columns[above], similarities[above]
         self._above[0][:] += np.bincount(rows, minlength=len(self._above[0]))
         self._above[1][:] += np.bincount(columns, minlength=len(self._above[1]))
-        if self._kept <= self._search.pair_limit:
-            one, other = self._left.keys[rows], self._right.keys[columns]
-            self._pairs.append(Pairs(np.minimum(one, other), np.maximum(one, other), similarities))
-            self._kept += len(rows)
+        room = self._search.pair_limit - self.kept
+        if room:  # without room a slice of nothing would hold on to all of the batch
+            one, other = self._left.keys[rows[:room]], self._right.keys[columns[:room]]
+            self._pairs.append(Pairs(np.minimum(one, other), np.maximum(one, other), similarities[:room]))
+            self.kept += len(one)
 
 
 def _rounded_down(bounds: np.ndarray) -> np.ndarray:

@@ -57,6 +57,7 @@ from dupq.stages.near_duplicates.signatures import make_signatures
 from dupq.stages.near_duplicates.verify import find_near_duplicates
 from dupq.stages.neighbours.beyond_lists import find_beyond_lists
 from dupq.stages.neighbours.increment import find_neighbours_since
+from dupq.stages.neighbours.plan import in_scope
 from dupq.stages.neighbours.search import find_neighbours
 from dupq.stages.neighbours.tables import SearchRequest
 from dupq.stages.report import write_report
@@ -102,6 +103,8 @@ class DedupJob:
         if self.verdicts is not None:
             estimated(self.verdicts, self.output)  # the run that drew the pairs, if it is there, can be read
         settings = self.settings(self.encoder)
+        if settings.neighbours.sites:
+            in_scope(question_shards(self.questions, self.skipped)[0], settings.neighbours)
         read_prior(settings.calibration.prior)
         earlier = writer.previous_run(self.previous)
         if earlier is not None:

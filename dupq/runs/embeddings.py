@@ -10,6 +10,8 @@ from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.fingerprints import fingerprints
 from dupq.text.keys import Sites
 
+_EXPONENT = 0x7C00  # the bits of a float16's exponent: all ones where it is infinite or no number
+
 
 def embeddings_table(embeddings: Embeddings, sites: Sites) -> pa.Table:
     """The rows of a run's `embeddings/`, in the order that they are given in."""
@@ -46,13 +48,19 @@ def read_embeddings(uri: str, sites: Sites) -> Embeddings:
 
 
 def embeddings_of(table: pa.Table, sites: Sites, uri: str) -> Embeddings:
-    """The embeddings that a table holds. Raises DupqError naming `uri` for a missing column."""
+    """The embeddings that a table holds.
+
+    Raises DupqError naming `uri` for a missing column, and the question of a vector that is not finite.
+    """
     for name in ("site", "question_id", "embedding"):
         if name not in table.column_names:
             raise DupqError(f"{uri}: column '{name}' is missing; it has {', '.join(table.column_names)}")
     keys = sites.pack_columns(table["site"], table["question_id"], uri)
     dimensions = table.schema.field("embedding").type.list_size
     vectors = _values(table["embedding"]).to_numpy(zero_copy_only=False).astype(np.float16).reshape(-1, dimensions)
+    wrong = np.flatnonzero((vectors.view(np.uint16) & _EXPONENT).max(axis=1, initial=0) == _EXPONENT)
+    if len(wrong):
+        raise DupqError(f"{uri}: the embedding of question {sites.label(int(keys[wrong[0]]))} is not finite")
     return Embeddings(keys, vectors, _bags(table) if "words" in table.column_names else None)
 
 

@@ -45,7 +45,8 @@ def read_around(uri: str, schema: pa.Schema, keys: np.ndarray) -> pa.Table:
     with storage.open_input(uri) as stream, storage.readable(uri, "Parquet"):
         file = pq.ParquetFile(stream)
         spans = _spans(file.metadata) if len(keys) else {}
-        wanted = [number for number, (low, high) in spans.items() if low <= keys.max() and keys.min() <= high]
+        first, last = (keys.min(), keys.max()) if len(keys) else (0, 0)
+        wanted = [number for number, (low, high) in spans.items() if low <= last and first <= high]
         return conform(file.read_row_groups(wanted), schema, uri)
 
 

@@ -14,7 +14,7 @@ DEDUP = {
     "fitness": 1,
     "encode": 1,
     "terms": 1,
-    "neighbours": 3,
+    "neighbours": 4,
     "calibrate": 3,
     "beyond_lists": 1,
     "pairs": 1,

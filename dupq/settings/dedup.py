@@ -37,7 +37,7 @@ class NeighbourSettings(Section):
         "exact", description="ivf: loses some neighbours; how many is measured and counted."
     )
     ivf_lists: Annotated[int, Field(ge=0, le=1 << 20)] = Field(
-        0, description="Lists of all questions, or of each site's if scope is site; 0: the root of their number."
+        0, description="Lists of all questions, or of each site's if scope is site, one a block at least; 0: the root."
     )
     ivf_recall: Annotated[float, Field(gt=0, le=1)] = Field(
         0.95, description="Share of the k nearest to be found: as many lists are probed as it takes on a sample."

@@ -57,6 +57,7 @@ OF_RUNS = (("runs", "--output"), ("prune", "--output"), ("status", "--run"))
 PREVIOUS = ("--previous", "{world}/runs")
 SHARD = f"questions/site={CS}/part-00000.parquet"
 SITE = ("--site", "a")
+_SKIP_SITE = [part for n in (0, 1) for part in ("--skip-shard", f"site={CS}/part-0000{n}.parquet")]
 LINKS = f"links/site={CS}/part-00000.parquet"
 CLUSTERS = "runs/fabricated/clusters/part-00000.parquet"
 MARK = "out/ingest/bread.example.com.json"
@@ -159,6 +160,13 @@ ARGUMENTS = [
     *(
         Case("dedup", f"a shard to skip: {path}", f"--skip-shard {path}: no such file", ("--skip-shard", path))
         for path in ("part-00000.parquet", f"site={CS}", f"site={CS}/part-99999.parquet", f"../{SHARD}", "/", "*", "")
+    ),
+    Case(
+        "dedup",
+        "a site whose shards are skipped",
+        ("neighbours.sites", f"there are no questions of {CS}"),
+        (*_SKIP_SITE, "--set", f"neighbours.sites={CS}"),
+        code=2,
     ),
     Case(
         "dedup",
@@ -567,6 +575,7 @@ SETTINGS = [
             ("neighbours.ivf_recall=1.1", "at most 1"),
             ("neighbours.method=lsh", "allowed"),
             ("neighbours.scope=world", "allowed"),
+            ("neighbours.sites=x.com", "there are no questions of x.com"),
             ("near_duplicates.threshold=nan", "finite"),
             ("near_duplicates.threshold=0", "more than 0"),
             ("near_duplicates.permutations=1000000", "at most 4,096"),

@@ -12,7 +12,7 @@ from dupq.neighbours.exact import pair_scores
 from dupq.neighbours.fingerprints import fingerprints
 from dupq.neighbours.measure import Measure
 from dupq.neighbours.search import all_pairs, top_k
-from dupq.neighbours.tiles import Search, block
+from dupq.neighbours.tiles import Block, Pairs, Search, block, pairs_of_tile, search_tile
 
 COSINE = Measure()
 MEASURES = [
@@ -150,3 +150,40 @@ def test_large_archives_equal_a_full_sort(count: int, kind: str) -> None:
     if count:
         over = np.argwhere(np.triu(exact.astype(np.float32) >= np.float32(0.97), 1))
         assert (np.stack(pairs[:2], axis=1) == over).all()
+
+
+@pytest.mark.parametrize("is_diagonal", [True, False])
+def test_pairs_are_kept_up_to_the_limit_and_all_are_counted(is_diagonal: bool) -> None:
+    left, right = two_blocks(is_diagonal)
+    whole = search_tile(left, right, Search(COSINE, 0, 0.2))
+    total = len(whole[2].left)
+    for limit in (0, 1, total - 1, total, total + 1):
+        of_left, of_right, pairs = search_tile(left, right, Search(COSINE, 0, 0.2, limit))
+        assert len(pairs.left) == min(limit, total)
+        assert set(rows_of(pairs)) <= set(rows_of(whole[2]))
+        assert (of_left.above == whole[0].above).all()
+        assert (of_right.above == whole[1].above).all()
+
+
+@pytest.mark.parametrize("is_diagonal", [True, False])
+@pytest.mark.parametrize("at_once", [1, 20_000, 1 << 30])
+def test_pairs_of_a_tile_come_piece_by_piece_and_each_once(at_once: int, is_diagonal: bool) -> None:
+    left, right = two_blocks(is_diagonal, 2_500)
+    whole = search_tile(left, right, Search(COSINE, 0, 0.2))[2]
+    pieces = list(pairs_of_tile(left, right, Search(COSINE, 3, 0.2), at_once))
+    assert all(len(piece.left) >= at_once for piece in pieces[:-1])
+    assert (len(pieces) == 1) == (at_once > len(whole.left))
+    assert sorted(row for piece in pieces for row in rows_of(piece)) == sorted(rows_of(whole))
+    nothing = block(Embeddings(np.zeros(0, np.int64), np.zeros((0, 6), np.float16)), COSINE)
+    assert [len(piece.left) for piece in pairs_of_tile(left, nothing, Search(COSINE, 0, 0.2), 1)] == [0]
+
+
+def two_blocks(is_same: bool, count: int = 300) -> tuple[Block, Block]:
+    """Of which a few have the same keys, or one block twice."""
+    vectors = np.random.default_rng(5).normal(size=(2 * count, 6)).astype(np.float16)
+    left = block(Embeddings(np.arange(count) * 2, vectors[:count]), COSINE)
+    return left, left if is_same else block(Embeddings(np.arange(count) * 3, vectors[count:]), COSINE)
+
+
+def rows_of(pairs: Pairs) -> list[tuple[int, int, float]]:
+    return list(zip(*(column.tolist() for column in pairs), strict=True))

@@ -40,7 +40,9 @@ from dupq.runs import writer
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.stages.neighbours import approximate, recall
+from dupq.stages.neighbours.approximate import EXACTLY
 from dupq.stages.neighbours.beyond_lists import find_beyond_lists
+from dupq.stages.neighbours.centres import read_centroids
 from dupq.stages.neighbours.increment import find_neighbours_since
 from dupq.stages.neighbours.recall import EXACT, FOUND, SAMPLED
 from dupq.stages.neighbours.search import find_neighbours
@@ -183,6 +185,39 @@ def test_as_many_lists_are_probed_as_the_recall_takes(
     assert probes == 1 or report.counts[FOUND] / report.counts[EXACT] < found
 
 
+@pytest.mark.parametrize(("scope", "share"), [("all", 1.0), ("site", 250 / 253)])
+def test_where_the_recall_takes_too_many_lists_the_search_is_exact(
+    scope: str, share: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """With scope=site of the sites where it does: one has three questions, so no more lists than that."""
+    monkeypatch.setattr("dupq.stages.neighbours.probes._FEW", 4)
+    archive = made_up([160, 3, 90], seed=2)
+    common = {"scope": scope, "block_rows": 37}
+    exact, whole = search(archive, tmp_path / "exact", search_request(**common))
+    asked = search_request(**common, method="ivf", ivf_lists=7, ivf_recall=1, ivf_sample=100)
+    files, made = write(archive, tmp_path / "ivf", SITES)
+    report = find_neighbours(files, made, asked)
+    assert "it is searched exactly, which is as fast" in capsys.readouterr().out
+    assert report.counts[EXACTLY] == round(share * 253)
+    assert report.counts[FOUND] == report.counts[EXACT] > 100
+    assert report.rows_out == whole.rows_out
+    before = contents(files)
+    for file in storage.list_files(files.nearest, ".parquet")[::2]:
+        storage.delete(file.uri)  # killed before all was written
+    again = find_neighbours(files, made, asked)
+    assert again.counts == report.counts
+    assert contents(files) == before
+    find_beyond_lists(files, asked, FLOOR)
+    assert lists(files) == lists(exact)
+    assert directed(files) == directed(exact)
+    assert [file.relative for file in storage.list_files(files.nearest) if "block" in file.relative]
+    by_hand = search_request(**common, method="ivf", ivf_lists=7, ivf_probes=7, ivf_sample=100)
+    files, report = search(archive, tmp_path / "by hand", by_hand)
+    assert EXACTLY not in report.counts
+    assert "exact would hardly take longer" in capsys.readouterr().out
+    assert not [file for file in storage.list_files(files.nearest) if "block" in file.relative]
+
+
 def test_an_archive_without_questions_has_no_neighbours(tmp_path: Path) -> None:
     files, report = search(made_up([0, 0, 0]), tmp_path, search_request(method="ivf"))
     assert lists(files) == directed(files) == {}
@@ -277,6 +312,20 @@ def test_lists_do_not_depend_on_other_queries() -> None:
             assert (nearer_lists(side, middle, whole[:, place]) == place).all()
         distances = ((scaled(side.vectors, middle.longest)[:, None] - middle.points) ** 2).sum(axis=2)
         assert (whole == np.argsort(distances, axis=1, kind="stable")[:, :6]).all()
+
+
+@pytest.mark.parametrize(("asked", "is_told"), [(2, True), (0, True), (8, False)])
+def test_there_are_as_many_lists_as_blocks_however_few_were_asked_for(
+    asked: int, is_told: bool, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """By default the root of 30 is 5, and there are 8 blocks."""
+    questions = clustered(30)
+    wanted = search_request(COSINE, method="ivf", ivf_lists=asked, ivf_probes=2, block_rows=4)
+    files, made = write(questions, tmp_path, SITES, shards=1)
+    find_neighbours(files, made, wanted)
+    assert len(read_centroids(files, range(8)).points) == 8
+    told = "neighbours.ivf_lists: 8 lists, as there are so many blocks" in capsys.readouterr().out
+    assert told == is_told
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=40), st.integers(1, 12))

@@ -4,6 +4,7 @@ import functools
 import math
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,11 +27,12 @@ from dupq.neighbours.exact import exact_scores, rule_of, side_of
 from dupq.neighbours.measure import Measure
 from dupq.runs import writer
 from dupq.runs.embeddings import embeddings_table
+from dupq.runs.keys import write_keys
 from dupq.runs.layout import NeighbourFiles
 from dupq.settings.config import Settings
 from dupq.settings.dedup import NeighbourSettings
 from dupq.shards import Shard
-from dupq.stages.neighbours import beyond_lists, exact, increment
+from dupq.stages.neighbours import approximate, beyond_lists, exact, increment, recall
 from dupq.stages.neighbours.beyond_lists import ABOVE_FLOOR, FULL, LEFT_OUT, find_beyond_lists
 from dupq.stages.neighbours.changes import to_sites
 from dupq.stages.neighbours.increment import find_neighbours_since
@@ -113,6 +115,12 @@ def lists(files: NeighbourFiles) -> dict[int, tuple]:
         assert not set(keys.tolist()) & found.keys()
         found.update({key: (o[o >= 0].tolist(), s[o >= 0].tolist()) for key, o, s in rows})
     return found
+
+
+def lists_in(uri: str) -> list[int]:
+    """The questions whose lists are in a file."""
+    keys: list[int] = read_nearest(uri, K)[0].tolist()
+    return keys
 
 
 def directed(files: NeighbourFiles) -> dict[tuple[int, int], tuple[float, int | None]]:
@@ -220,6 +228,32 @@ def test_only_chosen_sites_are_searched(tmp_path: Path) -> None:
         search(archive, tmp_path / "other", search_request(only=("d.example.com",)))
 
 
+def test_a_plan_is_made_once_and_for_the_chosen_sites_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files, shards = write(made_up([50, 60, 40]), tmp_path, SITES)
+    wanted, read, questions = search_request(only=("a.example.com", "c.example.com")), [], []
+
+    def read_counts(uri: str) -> dict[str, int]:
+        read.append(Path(uri).name)
+        return counts(uri)
+
+    def rows(*arguments: int) -> int:
+        questions.append(arguments[0])
+        return 30
+
+    counts = storage.read_counts
+    monkeypatch.setattr(storage, "read_counts", read_counts)
+    monkeypatch.setattr(exact, "block_rows", rows)
+    plan = exact.planned(files, shards, wanted)
+    searched = [shard.file for shard in shards if shard.site != SITES[1]]
+    assert sorted(read) == searched
+    assert sorted({span.file for spans in plan.blocks for span in spans}) == searched
+    assert questions == [plan.questions] == [90]
+    for number in range(3):
+        assert plan.rows(number) == 30
+    assert exact.planned(files, shards, wanted) == plan
+    assert len(read) == len(searched)
+
+
 @pytest.mark.parametrize(("rows", "shards"), [(10, 1), (64, 3), (1000, 2)])
 def test_the_answer_does_not_depend_on_blocks_or_shards(rows: int, shards: int, tmp_path: Path) -> None:
     archive = made_up([150, 80, 20], seed=3)
@@ -254,6 +288,29 @@ def test_too_many_pairs_are_counted_and_the_nearest_kept(tmp_path: Path) -> None
     assert report.caps[LEFT_OUT] == report.counts[ABOVE_FLOOR] == len(over) > 3 * 180
     assert {key: row[0] for key, row in lists(files).items()} == near
     assert all(rank for _, rank in directed(files).values())
+
+
+def test_a_tile_with_more_pairs_than_a_task_holds_is_searched_again_for_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive, wanted = made_up([100, 80, 0]), search_request(pairs_per_question=200, block_rows=50)
+    expected, _ = search(archive, tmp_path / "one", wanted)
+    whole = find_beyond_lists(expected, wanted, FLOOR)
+    files, made = write(archive, tmp_path / "two", SITES)
+    find_neighbours(files, made, wanted)
+    monkeypatch.setattr(beyond_lists, "_AT_ONCE", 60)
+    for _ in range(2):
+        report = find_beyond_lists(files, wanted, FLOOR)
+        assert (report.rows_out, report.counts, report.caps) == (whole.rows_out, whole.counts, whole.caps)
+        kept = [storage.read_counts(file.uri) for file in storage.list_files(files.tiles, "pairs.parquet")]
+        found = [count[ABOVE_FLOOR] for count in kept]
+        assert min(found) <= 60 < max(found)
+        assert [count["rows_out"] for count in kept] == [count if count <= 60 else 0 for count in found]
+        assert directed(files) == directed(expected)
+        rows = [storage.read_counts(file.uri)["rows_out"] for file in storage.list_files(files.directed, ".parquet")]
+        assert sum(rows) == sum(len(others) for others, _ in lists(files).values()) + report.rows_out
+        for piece in Path(files.directed).glob("full-*/00000"):  # as of an attempt that was cut otherwise
+            shutil.copytree(piece, piece.with_name("00009"))
 
 
 def test_an_archive_without_questions_has_no_neighbours(tmp_path: Path) -> None:
@@ -316,6 +373,45 @@ def test_a_new_site_moves_the_keys_of_the_others(tmp_path: Path) -> None:
     files, made = write(old, tmp_path / "less", SITES[1:2])
     find_neighbours_since(files, made, search_request(sites=SITES[1:2]), full)
     assert lists(files) == lists(after)
+
+
+def test_of_the_earlier_lists_a_block_reads_only_files_that_may_have_some_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where keys have moved: the earlier run had a site in front."""
+    archive = made_up([60, 200, 50], seed=6)
+    before, _ = search(archive, tmp_path / "before", search_request(block_rows=50))
+    later = archive.take(archive.keys >> ID_BITS > 0)
+    later = Embeddings(later.keys - (1 << ID_BITS), later.vectors, later.words)
+    wanted = search_request(sites=SITES[1:], block_rows=50, scope="all")
+    files, made = write(later, tmp_path / "since", SITES[1:])
+    read, read_table = [], storage.read_table
+
+    def reading(uri: str, *arguments: Any, **options: Any) -> pa.Table:
+        table = read_table(uri, *arguments, **options)
+        if uri.startswith(before.nearest) and options.get("columns") == ["key"]:
+            read.append((uri, table["key"].to_numpy()))
+        return table
+
+    plan = exact.planned(files, made, wanted)
+    searched = later.keys[:: len(later.keys) // 7]
+    write_keys(files.step("changes", "changes"), searched)
+    monkeypatch.setattr(storage, "read_table", reading)
+    for number in range(len(plan.blocks)):
+        increment._earlier_lists(files, before, wanted, plan, number)
+        mine = lists_in(files.step("earlier", f"rest-{number:05d}"))
+        assert not set(mine) & set(searched.tolist())
+        keys = np.array(sorted(mine)) + (1 << ID_BITS)
+        for _, then in read:
+            assert then.min() <= keys.max()
+            assert keys.min() <= then.max()
+        holding = [
+            file.uri
+            for file in storage.list_files(before.nearest, ".parquet")
+            if set(lists_in(file.uri)) & set(keys.tolist())
+        ]
+        assert set(holding) <= {uri for uri, _ in read}
+        read.clear()
 
 
 def test_keys_of_a_site_that_is_gone_are_none_of_the_others() -> None:
@@ -435,6 +531,51 @@ def test_an_attempt_that_goes_another_way_than_the_one_before_believes_none_of_i
     find_beyond_lists(files, wanted, FLOOR)
     assert lists(files) == lists(full)
     assert directed(files) == directed(full)
+
+
+def test_lists_that_are_full_are_looked_for_anew_where_an_attempt_went_another_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed when it was known which they are, of an increment, whose files hold others than a whole search's."""
+    archive, wanted = made_up([150, 40, 0], seed=7), search_request(block_rows=40)
+    before, _ = search(archive.take(np.arange(len(archive.keys)) % 40 != 0), tmp_path / "before", wanted)
+    full, _ = search(archive, tmp_path / "full", wanted)
+    files, made = write(archive, tmp_path / "since", SITES)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    find_neighbours_since(files, made, wanted, before)
+    with monkeypatch.context() as patch:
+        patch.setattr(beyond_lists, "write_chosen", killed)
+        with pytest.raises(KeyboardInterrupt):
+            find_beyond_lists(files, wanted, FLOOR)
+    Path(before.request).unlink()
+    find_neighbours_since(files, made, wanted, before)
+    found = find_beyond_lists(files, wanted, FLOOR)
+    assert found.counts == find_beyond_lists(full, wanted, FLOOR).counts
+    assert directed(files) == directed(full)
+
+
+@pytest.mark.parametrize("method", ["exact", "ivf", "since"])
+def test_the_report_counts_the_tasks_of_every_step(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = made_up([150, 40, 0], seed=7)
+    wanted = search_request(block_rows=40, method="exact" if method == "since" else method)
+    before, _ = search(archive.take(np.arange(len(archive.keys)) % 40 != 0), tmp_path / "before", search_request())
+    files, made = write(archive, tmp_path / "run", SITES)
+    tasks = []
+
+    def counted(run_tasks: Callable[..., Report]) -> Callable[..., Report]:
+        return lambda *arguments, **options: (tasks.append(len(arguments[2])), run_tasks(*arguments, **options))[1]
+
+    for module in (approximate, exact, increment, recall):
+        monkeypatch.setattr(module, "run_tasks", counted(module.run_tasks))
+    since = (lambda: find_neighbours_since(files, made, wanted, before)) if method == "since" else None
+    report = (since or (lambda: find_neighbours(files, made, wanted)))()
+    assert report.tasks == sum(tasks) > 15
+    assert (method == "since") == ("questions searched" in report.counts)
 
 
 def contents(files: NeighbourFiles) -> dict[str, bytes]:

@@ -9,7 +9,8 @@
     recall      see recall.py
 
 Scores are exact, and so is the order of the neighbours found: only pairs of which neither probes the other's list are
-left out.
+left out. Where the recall takes nearly half of all lists, the exact search of the group's blocks takes the place of the
+last steps: it is as fast, and lists of probes grow with their number.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,11 +28,19 @@ from dupq.neighbours.nearest import merge
 from dupq.runs.embeddings import embeddings_of, embeddings_table, write_embeddings
 from dupq.runs.layout import NeighbourFiles
 from dupq.shards import Shard
-from dupq.stages.neighbours.blocks import block_name, forget_blocks, known_scores, read_block
-from dupq.stages.neighbours.centres import make_centroids, read_centroids, read_spans, share_for_centroids, span_name
-from dupq.stages.neighbours.exact import device_of_tile, finish, gpus_of_tiles, planned
+from dupq.stages.neighbours.blocks import block_name, forget_blocks, kept, known_scores, read_block
+from dupq.stages.neighbours.centres import (
+    make_centroids,
+    read_centroids,
+    read_spans,
+    say_if_more_lists,
+    share_for_centroids,
+    span_name,
+)
+from dupq.stages.neighbours.exact import device_of_tile, finish, gpus_of_tiles, planned, search_blocks
 from dupq.stages.neighbours.plan import Plan
-from dupq.stages.neighbours.recall import choose_probes, is_sampled, measure_recall, probes_of
+from dupq.stages.neighbours.probes import goes_exactly, probes_of
+from dupq.stages.neighbours.recall import choose_probes, is_sampled, measure_recall
 from dupq.stages.neighbours.tables import SearchRequest, nearest_table, read_nearest, write_lists
 from dupq.tables import NEAREST
 from dupq.text.keys import Sites
@@ -39,27 +48,43 @@ from dupq.text.keys import Sites
 if TYPE_CHECKING:
     from dupq.neighbours.listed import Listed
 
-_KEPT = 2
-_kept: dict[tuple[str, str], "Listed"] = {}  # spans, by run and name, the one used last at the end
+EXACTLY = "questions searched exactly, as too many lists would be probed"
 
 
 def find_approximately(files: NeighbourFiles, shards: Sequence[Shard], request: SearchRequest) -> Report:
     """Write the neighbours of every embedded question among those that it is compared with, and measure the recall."""
     plan = planned(files, shards, request)
+    say_if_more_lists(plan, request)
     of_blocks = [(files, request, plan, group, number) for group in plan.groups for number in group]
     report = run_tasks("sample", _sample, of_blocks)
     report.add(run_tasks("centroids", make_centroids, [(files, request, plan, group) for group in plan.groups]))
-    choose_probes(files, request, plan)
-    report.add(run_tasks("lists", _lists, of_blocks))
-    spans = [(group, place) for group in plan.groups for place in range(len(read_spans(files, group)))]
-    of_spans = [(files, request, group, place) for group, place in spans]
-    report.add(_search_tiles([(*call, call[-1]) for call in of_spans], request))
-    others = [(*call, other) for call in of_spans for group, other in spans if group is call[2] and other > call[3]]
-    report.add(_search_tiles(others, request))
-    written = run_tasks("neighbours", _nearest_of_span, of_spans)
+    report.add(choose_probes(files, request, plan))
+    exactly = [group for group in plan.groups if goes_exactly(files, request, group)]
+    tiles, written = _search_lists(files, request, plan, [group for group in plan.groups if group not in exactly])
+    report.add(tiles)
+    if exactly:
+        numbers = [number for group in exactly for number in group]
+        tiles, lists = search_blocks(files, request, plan, numbers)
+        report.add(tiles)
+        written.add(lists)
+        written.rows_in, written.rows_out = written.rows_in + lists.rows_in, written.rows_out + lists.rows_out
+        report.counts[EXACTLY] = sum(map(plan.rows, numbers))
     report.add(measure_recall(files, request, plan))
     finish(report, written, files, request)
     return report
+
+
+def _search_lists(
+    files: NeighbourFiles, request: SearchRequest, plan: Plan, groups: Sequence[list[int]]
+) -> tuple[Report, Report]:
+    """Write the neighbours of some groups' questions: the report of lists and tiles, and that of what is written."""
+    report = run_tasks("lists", _lists, [(files, request, plan, group, number) for group in groups for number in group])
+    spans = [(group, place) for group in groups for place in range(len(read_spans(files, group)))]
+    of_spans = [(files, request, group, place) for group, place in spans]
+    report.add(_search_tiles([(*call, call[-1]) for call in of_spans], request))
+    others = [(*call, other) for call in of_spans for group, other in spans if group == call[2] and other > call[3]]
+    report.add(_search_tiles(others, request))
+    return report, run_tasks("neighbours", _nearest_of_span, of_spans)
 
 
 def _search_tiles(calls: Sequence[tuple[object, ...]], request: SearchRequest) -> Report:
@@ -88,12 +113,14 @@ def _without_empty(block: Embeddings) -> Embeddings:
 
 
 def _lists(files: NeighbourFiles, request: SearchRequest, plan: Plan, group: list[int], number: int) -> Counts:
+    """Memory: a block as it is read and as it is searched, and 8 bytes a question for each list that it probes."""
     output = _members_of(files, number)
 
     def make() -> Counts:
         from dupq.neighbours.exact import rule_of, side_of
         from dupq.neighbours.ivf import nearest_lists
 
+        forget_blocks()
         block = _without_empty(read_block(files, request, plan, block_name(number)))
         side = side_of(block, rule_of(request.measure))
         lists = nearest_lists(side, read_centroids(files, group), probes_of(files, group))
@@ -118,23 +145,19 @@ def _batches(table: pa.Table, of_rows: np.ndarray, spans: Sequence[tuple[int, in
 
 
 def _ready_span(files: NeighbourFiles, request: SearchRequest, group: list[int], place: int) -> "Listed":
-    """The questions (listed.Listed) of a span of a group's lists. The two used last are kept."""
+    """The questions (listed.Listed) of a span of a group's lists; see `kept`."""
+    return kept(files, span_name(group, place), lambda: _read_span(files, request, group, place))
+
+
+def _read_span(files: NeighbourFiles, request: SearchRequest, group: list[int], place: int) -> "Listed":
     from dupq.neighbours.listed import Listed
     from dupq.neighbours.tiles import block
 
-    key = files.run, span_name(group, place)
-    if key not in _kept:
-        while len(_kept) >= _KEPT:
-            _kept.pop(next(iter(_kept)))
-        table = pa.Table.from_batches(exchange.read_part([_members_of(files, number) for number in group], place))
-        found = embeddings_of(table, Sites(request.sites), _members_of(files, group[0]))
-        column = table["lists"].combine_chunks()
-        lists = column.flatten().to_numpy().reshape(len(table), column.type.list_size)
-        _kept[key] = Listed(
-            block(found, request.measure), lists[np.argsort(found.keys)], *read_spans(files, group)[place]
-        )
-    _kept[key] = _kept.pop(key)
-    return _kept[key]
+    table = pa.Table.from_batches(exchange.read_part([_members_of(files, number) for number in group], place))
+    found = embeddings_of(table, Sites(request.sites), _members_of(files, group[0]))
+    column = table["lists"].combine_chunks()
+    lists = column.flatten().to_numpy().reshape(len(table), column.type.list_size)
+    return Listed(block(found, request.measure), lists[np.argsort(found.keys)], *read_spans(files, group)[place])
 
 
 def _search_tile(files: NeighbourFiles, request: SearchRequest, group: list[int], left: int, right: int) -> Counts:
@@ -166,7 +189,6 @@ def _nearest_of_span(files: NeighbourFiles, request: SearchRequest, group: list[
 
     def make() -> Counts:
         forget_blocks()
-        _kept.clear()
         keys, nearest = read_nearest(files.tile(name, name, "left"), request.settings.k)
         for other in range(len(read_spans(files, group))):
             if other != place:

@@ -3,7 +3,9 @@
     full      a task a file of lists   the questions whose k neighbours are all above the floor
     chosen    a task a block           their embeddings
     tiles     a task a tile            these questions against each other: all their pairs above the floor
-    rows      a task a tile            the pairs as rows for the pairs stage
+    rows      a task a tile            the pairs as rows for the pairs stage, if they are not too many
+
+A task holds four million pairs at most, 0.6 GB: a tile with more is only counted, and searched again for its rows.
 
 No other question is in such a pair: what a list of k lacks scores no more than the k-th of it. So with exact lists no
 pair above the floor is missed, and as a rule very few questions are compared once more. After an approximate search a
@@ -11,6 +13,8 @@ pair is missed if one of its questions has found fewer than k above the floor.
 """
 
 import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -27,9 +31,14 @@ from dupq.stages.neighbours.plan import Plan, read_plan
 from dupq.stages.neighbours.tables import SearchRequest, read_nearest, unranked, write_directed
 from dupq.tables import SIMILAR_PAIRS
 
+if TYPE_CHECKING:
+    from dupq.neighbours.tiles import Pairs
+
 FULL = "questions whose neighbours are all above the floor"
 ABOVE_FLOOR = "pairs of these above the floor"
 LEFT_OUT = "pairs above the floor, more than neighbours.pairs_per_question"
+FULL_KEYS = "full-keys"  # the kind of step
+_AT_ONCE = 1 << 22  # pairs of a tile in memory
 
 
 def find_beyond_lists(files: NeighbourFiles, request: SearchRequest, floor: float) -> Report:
@@ -56,7 +65,8 @@ def find_beyond_lists(files: NeighbourFiles, request: SearchRequest, floor: floa
     if found > _most_pairs(plan, request):
         report.caps[LEFT_OUT] = found
         return report
-    written = run_tasks("rows", _rows_of_tile, [(files, request, *tile) for tile in tiles])
+    gpus = gpus_of_tiles(request) if found > _AT_ONCE else 0
+    written = run_tasks("rows", _rows_of_tile, calls, gpus=gpus)
     report.add(written)
     report.rows_out = written.rows_out
     return report
@@ -67,7 +77,7 @@ def _most_pairs(plan: Plan, request: SearchRequest) -> int:
 
 
 def _full_of_file(files: NeighbourFiles, request: SearchRequest, floor: float, name: str) -> Counts:
-    output = files.step("full-keys", name)
+    output = files.step(FULL_KEYS, name)
 
     def make() -> Counts:
         from dupq.neighbours.exact import rule_of
@@ -85,33 +95,64 @@ def _full_of_file(files: NeighbourFiles, request: SearchRequest, floor: float, n
 def _chosen_of_block(
     files: NeighbourFiles, request: SearchRequest, plan: Plan, names: list[str], number: int
 ) -> Counts:
-    wanted = np.sort(np.concatenate([read_keys(files.step("full-keys", name)) for name in names]))
+    wanted = np.sort(np.concatenate([read_keys(files.step(FULL_KEYS, name)) for name in names]))
     return write_chosen(files, request, plan, number, "full", wanted)
 
 
 def _search_tile(
     files: NeighbourFiles, request: SearchRequest, plan: Plan, floor: float, left: str, right: str
 ) -> Counts:
+    """Memory: two blocks, their tile without k (tiles.search_tile), and up to four million pairs."""
     output = files.tile(left, right, "pairs")
 
     def make() -> Counts:
         import torch
 
-        from dupq.neighbours.tiles import Search, search_tile
+        from dupq.neighbours.tiles import NO_PAIRS, Search, search_tile
 
         torch.set_num_threads(1)
         one, other = (ready_block(files, request, plan, name) for name in (left, right))
-        search = Search(request.measure, 0, floor, _most_pairs(plan, request), device_of_tile())
-        of_left, _, pairs = search_tile(one, other, search)
-        order = np.lexsort((pairs.right, pairs.left))
-        table = pa.table([pa.array(column[order]) for column in pairs], schema=SIMILAR_PAIRS)
-        storage.write_table(output, table, SIMILAR_PAIRS)
-        return {ABOVE_FLOOR: int(of_left.above.sum()) // (2 if left == right else 1)}
+        of_left, _, pairs = search_tile(one, other, Search(request.measure, 0, floor, _AT_ONCE, device_of_tile()))
+        found = int(of_left.above.sum()) // (2 if left == right else 1)
+        table = _sorted_table(pairs if found <= _AT_ONCE else NO_PAIRS)
+        storage.write_table(output, table, SIMILAR_PAIRS, {ABOVE_FLOOR: found})
+        return {ABOVE_FLOOR: found}
 
     return skip_or(output, make)
 
 
-def _rows_of_tile(files: NeighbourFiles, request: SearchRequest, left: str, right: str) -> Counts:
-    pairs = storage.read_table(files.tile(left, right, "pairs"), SIMILAR_PAIRS)
-    write_directed(files, request, f"{left}-{right}", unranked(pairs))
-    return {"rows_out": len(pairs)}
+def _rows_of_tile(
+    files: NeighbourFiles, request: SearchRequest, plan: Plan, floor: float, left: str, right: str
+) -> Counts:
+    """Memory: see `_search_tile`; 150 bytes for each of up to four million pairs."""
+    name, rows = f"{left}-{right}", 0
+    storage.delete_folder(storage.join(files.directed, name))  # an attempt on another device may have cut it otherwise
+    for number, pairs in enumerate(_pairs_of_tile(files, request, plan, floor, (left, right))):
+        write_directed(files, request, f"{name}/{number:05d}", unranked(pairs))
+        rows += len(pairs)
+    return {"rows_out": rows}
+
+
+def _pairs_of_tile(
+    files: NeighbourFiles, request: SearchRequest, plan: Plan, floor: float, tile: tuple[str, str]
+) -> Iterator[pa.Table]:
+    """The pairs of a tile, about _AT_ONCE at a time."""
+    uri = files.tile(*tile, "pairs")
+    if storage.read_counts(uri)[ABOVE_FLOOR] <= _AT_ONCE:
+        forget_blocks()
+        yield storage.read_table(uri, SIMILAR_PAIRS)
+        return
+    import torch
+
+    from dupq.neighbours.tiles import Search, pairs_of_tile
+
+    torch.set_num_threads(1)
+    one, other = (ready_block(files, request, plan, name) for name in tile)
+    search = Search(request.measure, 0, floor, device=device_of_tile())
+    for pairs in pairs_of_tile(one, other, search, _AT_ONCE):
+        yield _sorted_table(pairs)
+
+
+def _sorted_table(pairs: "Pairs") -> pa.Table:
+    order = np.lexsort((pairs.right, pairs.left))
+    return pa.table([pa.array(column[order]) for column in pairs], schema=SIMILAR_PAIRS)

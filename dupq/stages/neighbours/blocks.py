@@ -1,4 +1,4 @@
-"""Reading the blocks of the all-pairs search by name, and the cache of them that each worker keeps.
+"""Reading the blocks of the all-pairs search by name, and what each worker keeps of them for its next tile.
 
 block-NUMBER           a block of the plan
 queries-FIRST-LAST     those questions of some blocks that are searched again (increment.py)
@@ -6,24 +6,28 @@ rest-NUMBER            the other questions of a block
 full-FIRST-LAST        those questions of some blocks whose lists are full of pairs above the floor (beyond_lists.py)
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 
 from dupq import storage
 from dupq.neighbours.embeddings import Embeddings, gathered
 from dupq.runs.embeddings import read_embeddings
+from dupq.runs.keys import read_keys
 from dupq.runs.layout import NeighbourFiles
 from dupq.stages.neighbours.plan import Plan
 from dupq.stages.neighbours.tables import SearchRequest, read_nearest
-from dupq.tables import CHANGES
 from dupq.text.keys import Sites, are_among
 
 if TYPE_CHECKING:
+    from dupq.neighbours.listed import Listed
     from dupq.neighbours.tiles import Block
 
-_KEPT_BYTES = 1 << 30
-_kept: dict[tuple[str, str], "Block"] = {}  # by run and name, the one used last at the end
+Ready = TypeVar("Ready", "Block", "Listed")
+_AT_LEAST = 2  # sides of a tile
+_KEPT_BYTES = 1 << 29  # that more than these may take together
+_kept: dict[tuple[str, str], "Block | Listed"] = {}  # by run and name, the one used last at the end
 
 
 def block_name(number: int) -> str:
@@ -32,29 +36,51 @@ def block_name(number: int) -> str:
 
 
 def ready_block(files: NeighbourFiles, request: SearchRequest, plan: Plan, name: str) -> "Block":
-    """A block (tiles.Block), ready to be searched. Those used last are kept, at least two."""
+    """A block (tiles.Block), ready to be searched; see `kept`."""
     from dupq.neighbours.tiles import block
 
+    return kept(files, name, lambda: block(read_block(files, request, plan, name), request.measure))
+
+
+def kept(files: NeighbourFiles, name: str, make: Callable[[], Ready]) -> Ready:
+    """One side of a tile: what `make` gives, once for many tiles. A run's names are each of one kind.
+
+    The two used last are kept, and more while all take no more than 512 MiB. While one is made there is at most one
+    other, or as many as would still be kept beside one as large as the largest. So tiles in the order of their rows
+    cost one reading each, and memory is the tile's own.
+    """
     place = files.run, name
     if place not in _kept:
-        made = block(read_block(files, request, plan, name), request.measure)
-        most = max(1, _KEPT_BYTES // max(1, made.side.vectors.nbytes + made.side.words.nbytes * 2) - 1)
-        while len(_kept) > most:
-            _kept.pop(next(iter(_kept)))
-        _kept[place] = made
-    _kept[place] = _kept.pop(place)
-    return _kept[place]
+        largest = max(map(_bytes, _kept.values()), default=0)
+        _let_go(_AT_LEAST - 1, _KEPT_BYTES - largest)
+        _kept[place] = make()
+        _let_go(_AT_LEAST, _KEPT_BYTES)
+    found = _kept[place] = _kept.pop(place)
+    return cast(Ready, found)
+
+
+def _let_go(count: int, most: int) -> None:
+    """Free those used longest ago, until `count` are left or all take at most `most` bytes."""
+    while len(_kept) > count and sum(map(_bytes, _kept.values())) > most:
+        _kept.pop(next(iter(_kept)))
+
+
+def _bytes(made: object) -> int:
+    """The memory of the arrays in a tuple, and in tuples within it."""
+    if isinstance(made, np.ndarray):
+        return made.nbytes
+    return sum(map(_bytes, made)) if isinstance(made, tuple) else 0
 
 
 def known_scores(files: NeighbourFiles, request: SearchRequest, name: str) -> np.ndarray | None:
     """The k-th best score of a block's questions, as known from the block itself or from the earlier run."""
-    if name.startswith("rest"):
+    if name.split("-")[0] == "rest":
         return read_nearest(files.step("earlier", name), request.settings.k)[1].worst
     return read_nearest(files.tile(name, name, "left"), request.settings.k)[1].worst
 
 
 def forget_blocks() -> None:
-    """Free the blocks that this worker has kept, before other work."""
+    """Free what this worker has kept for tiles, before other work."""
     _kept.clear()
 
 
@@ -79,5 +105,4 @@ def rest_name(number: int) -> str:
 
 def searched_again(files: NeighbourFiles) -> np.ndarray:
     """The keys of the questions that are searched again, ascending."""
-    changes = storage.read_table(files.step("changes", "changes"), CHANGES)
-    return changes.filter(changes["is_asked"])["key"].to_numpy()
+    return read_keys(files.step("changes", "changes"))

@@ -1,5 +1,6 @@
 """The centroids of the inverted lists: how many, of which questions, and their files."""
 
+import logging
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from dupq.text.keys import Sites
 if TYPE_CHECKING:
     from dupq.neighbours.ivf import Centroids
 
+_log = logging.getLogger(__name__)
 # questions that the centroids are made from; more than the second number only where there are more lists
 _SAMPLE_A_LIST, _MOST_SAMPLED = 64, 1 << 18
 
@@ -30,8 +32,23 @@ def group_name(group: Sequence[int]) -> str:
 
 
 def lists_wanted(plan: Plan, request: SearchRequest, group: Sequence[int]) -> int:
-    """How many lists a group has."""
+    """How many lists a group has; one a block at least: a task holds two spans, each of a list at least."""
+    return max(len(group), _lists_asked_for(plan, request, group))
+
+
+def _lists_asked_for(plan: Plan, request: SearchRequest, group: Sequence[int]) -> int:
     return request.settings.ivf_lists or max(1, round(math.sqrt(sum(map(plan.rows, group)))))
+
+
+def say_if_more_lists(plan: Plan, request: SearchRequest) -> None:
+    """Say where there are more lists than asked for."""
+    raised = [group for group in plan.groups if len(group) > _lists_asked_for(plan, request, group)]
+    if raised:
+        least = max(map(len, raised))
+        _log.warning(
+            f"neighbours.ivf_lists: {least:,} lists, as there are so many blocks of questions and a list is to be no "
+            "larger; with as many lists, or larger blocks, what is found does not depend on the cut"
+        )
 
 
 def share_for_centroids(plan: Plan, request: SearchRequest, group: Sequence[int]) -> float:

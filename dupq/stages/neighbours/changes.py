@@ -3,22 +3,21 @@
 from collections.abc import Sequence
 
 import numpy as np
-import pyarrow as pa
 
 from dupq import storage
 from dupq.execution.units import Counts, skip_or
 from dupq.neighbours.fingerprints import EMPTY
+from dupq.runs.keys import write_keys
 from dupq.runs.layout import NeighbourFiles
 from dupq.stages.neighbours.plan import Plan, Span, read_plan
 from dupq.stages.neighbours.tables import SearchRequest, read_answered, read_nearest
-from dupq.tables import CHANGES
 from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites, are_among, distinct, places_among
 
 _COLUMNS = ["site", "question_id", "fingerprint"]
 
 
 def find_changes(files: NeighbourFiles, previous: NeighbourFiles, request: SearchRequest, plan: Plan) -> Counts:
-    """Write which questions are searched again and which are gone; see increment.py.
+    """Write which questions are searched again; see increment.py.
 
     Memory: 18 bytes a question of the earlier run, twice that while its keys are read; 40 for each that is new,
     changed, gone or searched again; the keys and the lists of one block.
@@ -34,18 +33,14 @@ def find_changes(files: NeighbourFiles, previous: NeighbourFiles, request: Searc
         affected = distinct(np.concatenate([unlisted, *lost]))
         places, are_same = places_among(then, affected)
         are_same[are_same] = is_same[places[are_same]]
-        affected = affected[are_same]
-        keys = distinct(np.concatenate([changed, gone, affected]))
-        is_asked = are_among(changed, keys) | are_among(affected, keys)
-        is_gone = are_among(gone, keys) | are_among(affected, keys)
+        searched = distinct(np.concatenate([changed, affected[are_same]]))
         counts = {
             "questions new or changed": len(changed),
             "questions gone or changed": len(gone),
             "questions without a list in the earlier run": len(unlisted),
-            "questions searched": int(is_asked.sum()),
+            "questions searched": len(searched),
         }
-        table = pa.table([pa.array(column) for column in (keys, is_asked, is_gone)], schema=CHANGES)
-        storage.write_table(output, table, CHANGES)
+        write_keys(output, searched)
         return counts
 
     return skip_or(output, make)

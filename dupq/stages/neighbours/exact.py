@@ -5,9 +5,9 @@
     nearest   a task a block    its tiles merged: its questions' lists, and rows for the pairs stage, partitioned by the
                                 pair's left key, so that both directions of a pair are in one part
 
-A worker keeps the blocks that it has read for its next tile, up to a gigabyte. With an earlier run only what is new
-since then is searched (increment.py), and the answer is the same. Pairs above the floor that are in no list are found
-later (beyond_lists.py).
+A worker keeps the two blocks of its last tile for the next one, and more where they are small. With an earlier run only
+what is new since then is searched (increment.py), and the answer is the same. Pairs above the floor that are in no list
+are found later (beyond_lists.py).
 """
 
 from collections.abc import Sequence
@@ -29,12 +29,20 @@ from dupq.tables import NEAREST
 def find_exactly(files: NeighbourFiles, shards: Sequence[Shard], request: SearchRequest) -> Report:
     """Write the neighbours of every embedded question."""
     plan = planned(files, shards, request)
-    names = [block_name(number) for number in range(len(plan.blocks))]
-    report = search_tiles(files, request, plan, [(name, name) for name in names])
-    report.add(search_tiles(files, request, plan, [(names[left], names[right]) for left, right in plan.pairs]))
-    calls = [(files, request, plan, number) for number in range(len(plan.blocks))]
-    finish(report, run_tasks("neighbours", _nearest_of_block, calls), files, request)
+    report, written = search_blocks(files, request, plan, range(len(plan.blocks)))
+    finish(report, written, files, request)
     return report
+
+
+def search_blocks(
+    files: NeighbourFiles, request: SearchRequest, plan: Plan, numbers: Sequence[int]
+) -> tuple[Report, Report]:
+    """Write the neighbours of blocks that are compared with no others: the report of tiles, that of what is written."""
+    names = {number: block_name(number) for number in numbers}
+    report = search_tiles(files, request, plan, [(name, name) for name in names.values()])
+    pairs = [(names[left], names[right]) for left, right in plan.pairs if left in names]
+    report.add(search_tiles(files, request, plan, pairs))
+    return report, run_tasks("neighbours", _nearest_of_block, [(files, request, plan, number) for number in names])
 
 
 def finish(report: Report, written: Report, files: NeighbourFiles, request: SearchRequest) -> None:
@@ -46,17 +54,16 @@ def finish(report: Report, written: Report, files: NeighbourFiles, request: Sear
 
 def planned(files: NeighbourFiles, shards: Sequence[Shard], request: SearchRequest) -> Plan:
     """The plan of this run's blocks."""
-    return plan_of(files, shards, request.settings, _rows_at_hand(files, shards, request))
 
+    def rows_of(searched: Sequence[Shard], questions: int) -> int:
+        if request.settings.block_rows:
+            return request.settings.block_rows
+        schema = storage.read_schema(storage.join(files.embeddings, searched[0].file))
+        dimensions = schema.field("embedding").type.list_size
+        each = bytes_a_question(dimensions, request.settings.k, request.measure.lexical != 0)
+        return block_rows(questions, each, cluster.memory(), cluster.cpus())
 
-def _rows_at_hand(files: NeighbourFiles, shards: Sequence[Shard], request: SearchRequest) -> int:
-    if request.settings.block_rows:
-        return request.settings.block_rows
-    counts = [storage.read_counts(storage.join(files.embeddings, shard.file))["rows_out"] for shard in shards]
-    schema = storage.read_schema(storage.join(files.embeddings, shards[0].file))
-    dimensions = schema.field("embedding").type.list_size
-    each = bytes_a_question(dimensions, request.settings.k, request.measure.lexical != 0)
-    return block_rows(sum(counts), each, cluster.memory(), cluster.cpus())
+    return plan_of(files, shards, request.settings, rows_of)
 
 
 def search_tiles(files: NeighbourFiles, request: SearchRequest, plan: Plan, tiles: Sequence[tuple[str, str]]) -> Report:
@@ -82,6 +89,7 @@ def device_of_tile() -> str:
 
 
 def _search_tile(files: NeighbourFiles, request: SearchRequest, plan: Plan, left: str, right: str) -> Counts:
+    """Memory: two blocks, and their tile (tiles.search_tile)."""
     output = files.tile(left, right, "left")
 
     def make() -> Counts:

@@ -1,6 +1,6 @@
 """The neighbours of a run from those of an earlier one: only what is new is searched, and the answer is the same.
 
-    changes   one task              which questions are searched again, and which are gone, by fingerprints
+    changes   one task              which questions are searched again, by fingerprints
     queries   a task a block        the embeddings of the questions that are searched again
     earlier   a task a block        the lists that the others had
     tiles     a task a tile         the queries against each other and against all others
@@ -22,9 +22,11 @@ from dupq.errors import DupqError, StorageError
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
 from dupq.neighbours.nearest import empty_nearest, merge
+from dupq.runs.keys import key_span
 from dupq.runs.layout import NeighbourFiles
 from dupq.runs.stage_records import is_intact
 from dupq.shards import Shard
+from dupq.stages.neighbours.beyond_lists import FULL_KEYS
 from dupq.stages.neighbours.blocks import block_name, forget_blocks, rest_name, searched_again
 from dupq.stages.neighbours.changes import find_changes, keys_of, to_sites
 from dupq.stages.neighbours.chosen import compared, first_block, groups, write_chosen
@@ -52,14 +54,15 @@ def find_neighbours_since(
     if changes.counts["questions searched"] > _LARGEST_SHARE * plan.questions:
         return _all_neighbours(files, shards, request, f"{changes.counts['questions searched']:,} questions changed")
     _go(files, previous.run)
-    run_tasks("queries", _queries_of_block, [(files, request, plan, number) for number in numbers])
+    report = changes
+    report.add(run_tasks("queries", _queries_of_block, [(files, request, plan, number) for number in numbers]))
     names = groups(files, plan, "queries")
-    run_tasks("earlier", _earlier_lists, [(files, previous, request, plan, number) for number in numbers])
-    report = search_tiles(files, request, plan, [(group, group) for group in names])
+    report.add(run_tasks("earlier", _earlier_lists, [(files, previous, request, plan, number) for number in numbers]))
+    report.add(search_tiles(files, request, plan, [(group, group) for group in names]))
     report.add(search_tiles(files, request, plan, _tiles(plan, names)))
-    report.add(changes)
     lists = run_tasks("neighbours", _nearest_of_block, [(files, request, (plan, names), number) for number in numbers])
     new = run_tasks("neighbours", _nearest_of_group, [(files, request, (plan, names), name) for name in names])
+    lists.add(new)
     lists.rows_in, lists.rows_out = lists.rows_in + new.rows_in, lists.rows_out + new.rows_out
     finish(report, lists, files, request)
     return report
@@ -73,9 +76,12 @@ def _all_neighbours(files: NeighbourFiles, shards: Sequence[Shard], request: Sea
 
 
 def _go(files: NeighbourFiles, since: str | None) -> None:
-    """Remove what an attempt that went the other way left: its lists have other questions under the same names."""
+    """Remove what an attempt that went the other way left: its lists have other questions under the same names.
+
+    So has what was made of them, file by file: which questions are searched beyond their lists.
+    """
     if not storage.exists(files.way) or storage.read_json(files.way) != {"since": since}:
-        for folder in (files.nearest, files.directed):
+        for folder in (files.nearest, files.directed, storage.join(files.tiles, FULL_KEYS)):
             storage.delete_folder(folder)
         storage.write_json(files.way, {"since": since})
 
@@ -142,6 +148,7 @@ def _nearest_of_group(files: NeighbourFiles, request: SearchRequest, cut: tuple[
     plan, names = cut
 
     def make() -> Counts:
+        forget_blocks()
         keys, nearest = read_nearest(files.tile(group, group, "left"), request.settings.k)
         for left, right in _tiles(plan, names):
             if group in (left, right):
@@ -166,11 +173,11 @@ def _earlier_lists(
         keys = keys[~are_among(searched_again(files), keys)]
         sites = read_answered(previous.request)["sites_of_keys"]
         result, is_found = empty_nearest(len(keys), request.settings.k), np.zeros(len(keys), bool)
-        for file in storage.list_files(previous.nearest, ".parquet"):
-            then = to_sites(storage.read_table(file.uri, columns=["key"])["key"].to_numpy(), sites, request.sites)
+        for uri in _lists_around(previous, to_sites(keys, request.sites, sites)):
+            then = to_sites(storage.read_table(uri, columns=["key"])["key"].to_numpy(), sites, request.sites)
             rows = np.flatnonzero(are_among(keys, then))
             if len(rows):
-                lists = read_nearest(file.uri, request.settings.k)[1]
+                lists = read_nearest(uri, request.settings.k)[1]
                 places = np.searchsorted(keys, then[rows])
                 result.others[places] = to_sites(lists.others[rows], sites, request.sites)
                 result.scores[places] = lists.scores[rows]
@@ -184,3 +191,10 @@ def _earlier_lists(
         return {}
 
     return skip_or(output, make)
+
+
+def _lists_around(previous: NeighbourFiles, keys: np.ndarray) -> list[str]:
+    """The files of an earlier run's lists that may have those of some of its questions (its keys, ascending)."""
+    files = [file.uri for file in storage.list_files(previous.nearest, ".parquet")] if len(keys) else []
+    spans = [key_span(uri) for uri in files]
+    return [uri for uri, span in zip(files, spans, strict=True) if span and span[0] <= keys[-1] and keys[0] <= span[1]]

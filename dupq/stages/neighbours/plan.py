@@ -5,7 +5,8 @@ found do not depend on it.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ _FEWEST, _MOST = (
     131_072,
 )  # questions of a block: smaller blocks waste start-up time, larger ones lose more work if a worker dies
 _TILES_PER_CPU = 4
+_AT_A_TIME = 16  # files whose footer is read; on S3 each waits for the network
 
 
 class Span(NamedTuple):
@@ -90,12 +92,24 @@ class _Kept(TypedDict):
     sites: list[str]
 
 
-def plan_of(files: NeighbourFiles, shards: Sequence[Shard], settings: NeighbourSettings, rows: int) -> Plan:
-    """The plan of a run; made first if there is none, with blocks of at most `rows` questions."""
+def plan_of(
+    files: NeighbourFiles,
+    shards: Sequence[Shard],
+    settings: NeighbourSettings,
+    rows_of: Callable[[Sequence[Shard], int], int],
+) -> Plan:
+    """The plan of a run; made first if there is none.
+
+    `rows_of` tells from the shards that are searched, and how many questions they have, how many a block has at most.
+    """
 
     def make() -> Counts:
+        searched = in_scope(shards, settings)
+        with ThreadPoolExecutor(_AT_A_TIME) as pool:
+            counts = list(pool.map(lambda shard: _embedded(files, shard), searched))
         storage.delete_folder(files.folder)
-        storage.write_json(files.plan, make_plan(shards, files.embeddings, settings, rows).to_json())
+        plan = make_plan(searched, counts, settings, rows_of(searched, sum(counts)))
+        storage.write_json(files.plan, plan.to_json())
         return {}
 
     skip_or(files.plan, make)
@@ -108,20 +122,27 @@ def read_plan(place: str, settings: NeighbourSettings) -> Plan:
     return Plan([[Span(*span) for span in spans] for spans in kept["blocks"]], kept["sites"], settings.scope)
 
 
-def make_plan(shards: Sequence[Shard], embeddings: str, settings: NeighbourSettings, rows: int) -> Plan:
-    """Cut the embeddings, a file a shard, into blocks. Raises SettingError for a site that is not there."""
+def _embedded(files: NeighbourFiles, shard: Shard) -> int:
+    return storage.read_counts(storage.join(files.embeddings, shard.file))["rows_out"]
+
+
+def in_scope(shards: Sequence[Shard], settings: NeighbourSettings) -> list[Shard]:
+    """The shards of the sites that are searched. Raises SettingError for a site that is not there."""
     absent = set(settings.sites) - {shard.site for shard in shards}
     if absent:
         raise SettingError(f"setting 'neighbours.sites': there are no questions of {', '.join(sorted(absent))}")
+    return [shard for shard in shards if not settings.sites or shard.site in settings.sites]
+
+
+def make_plan(shards: Sequence[Shard], counts: Sequence[int], settings: NeighbourSettings, rows: int) -> Plan:
+    """Cut the embeddings of shards, so many of each, into blocks of at most `rows`."""
     blocks: list[list[Span]] = []
     sites: list[str] = []
     room = 0
-    for shard in shards:
-        if settings.sites and shard.site not in settings.sites:
-            continue
+    for shard, count in zip(shards, counts, strict=True):
         if settings.scope == "site" and sites and sites[-1] != shard.site:
             room = 0
-        count, start = storage.read_counts(storage.join(embeddings, shard.file))["rows_out"], 0
+        start = 0
         while start < count:
             if not room:
                 blocks.append([])

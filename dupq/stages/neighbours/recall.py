@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from typing_extensions import TypedDict
 
 from dupq import storage
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
-from dupq.json_files import read_as
 from dupq.neighbours.embeddings import Embeddings, gathered
 from dupq.neighbours.nearest import Nearest, merge
 from dupq.runs.embeddings import read_embeddings
@@ -28,9 +26,10 @@ from dupq.runs.layout import NeighbourFiles
 from dupq.stages.neighbours.blocks import block_name, forget_blocks, ready_block
 from dupq.stages.neighbours.centres import group_name, read_centroids, read_spans, span_name
 from dupq.stages.neighbours.plan import Plan
+from dupq.stages.neighbours.probes import goes_exactly, place_of_probes, say_how_many
 from dupq.stages.neighbours.tables import SearchRequest, nearest_table, read_nearest
 from dupq.tables import NEAREST, RANKS
-from dupq.text.keys import Sites
+from dupq.text.keys import Sites, places_among
 
 if TYPE_CHECKING:
     from dupq.neighbours.tiles import Block
@@ -39,14 +38,6 @@ _log = logging.getLogger(__name__)
 SAMPLED = "questions that recall is measured on"
 EXACT = "exact neighbours of these"
 FOUND = "exact neighbours of these that were found"
-_MANY, _FEW = 0.4, 100  # of all lists: from this share on the exact search, which scores a pair once, is as fast
-
-
-class _Probes(TypedDict):
-    """The lists that each question of a group probes, and how many there are."""
-
-    probes: int
-    lists: int
 
 
 def is_sampled(block: Embeddings, request: SearchRequest, plan: Plan) -> np.ndarray:
@@ -56,37 +47,19 @@ def is_sampled(block: Embeddings, request: SearchRequest, plan: Plan) -> np.ndar
     return unit_hashes(block.keys) >= 1 - 2 * request.settings.ivf_sample / plan.questions
 
 
-def choose_probes(files: NeighbourFiles, request: SearchRequest, plan: Plan) -> None:
+def choose_probes(files: NeighbourFiles, request: SearchRequest, plan: Plan) -> Report:
     """Find the exact neighbours of the sample, and how many lists each group's questions probe."""
     of_groups = [(files, request, plan, group) for group in plan.groups]
     of_blocks = [(*call, number) for call in of_groups for number in call[-1]]
-    run_tasks("exact neighbours of a sample", _exact_in_block, of_blocks)
-    run_tasks("exact neighbours of a sample", _merge, of_groups)
+    report = run_tasks("exact neighbours of a sample", _exact_in_block, of_blocks)
+    report.add(run_tasks("exact neighbours of a sample", _merge, of_groups))
     if not request.settings.ivf_probes:
-        run_tasks("ranks", _ranks_in_block, of_blocks)
-    run_tasks("probes", _choose_probes, of_groups)
+        report.add(run_tasks("ranks", _ranks_in_block, of_blocks))
+    report.add(run_tasks("probes", _choose_probes, of_groups))
     largest = max(plan.groups, key=lambda group: sum(map(plan.rows, group)), default=None)
     if largest is not None:
-        _say(_read_probes(files, largest))
-
-
-def _say(chosen: _Probes) -> None:
-    _log.info(f"each question is searched for in {chosen['probes']:,} of {chosen['lists']:,} lists")
-    if chosen["lists"] > _FEW and chosen["probes"] > _MANY * chosen["lists"]:
-        _log.warning("neighbours.method=exact would hardly take longer, and misses nothing")
-
-
-def probes_of(files: NeighbourFiles, group: Sequence[int]) -> int:
-    """How many lists a group's questions probe."""
-    return _read_probes(files, group)["probes"]
-
-
-def _read_probes(files: NeighbourFiles, group: Sequence[int]) -> _Probes:
-    return read_as(_place_of_probes(files, group), _Probes, "remove it, and it is made anew")
-
-
-def _place_of_probes(files: NeighbourFiles, group: Sequence[int]) -> str:
-    return storage.join(files.tiles, "probes", f"{group_name(group)}.json")
+        say_how_many(files, request, largest)
+    return report
 
 
 def measure_recall(files: NeighbourFiles, request: SearchRequest, plan: Plan) -> Report:
@@ -100,6 +73,7 @@ def measure_recall(files: NeighbourFiles, request: SearchRequest, plan: Plan) ->
 
 
 def _exact_in_block(files: NeighbourFiles, request: SearchRequest, plan: Plan, group: list[int], number: int) -> Counts:
+    """Memory: a block and the sample of its group, and their tile (tiles.search_tile)."""
     output = files.step("exact", block_name(number))
 
     def make() -> Counts:
@@ -157,10 +131,11 @@ def _ranks_in_block(files: NeighbourFiles, request: SearchRequest, plan: Plan, g
 
         _, exact, is_measured = _exact(files, request, plan, group)
         block, asking = ready_block(files, request, plan, block_name(number)), _sampled(files, request, group)
-        rows, places = np.nonzero(np.isin(exact.others, block.keys) & ~is_measured[:, None])
+        places, are_here = places_among(block.keys, exact.others)
+        rows, others = np.nonzero(are_here & ~is_measured[:, None])
         centroids = read_centroids(files, group)
         one = taken(asking.side, rows)
-        other = taken(block.side, np.searchsorted(block.keys, exact.others[rows, places]))
+        other = taken(block.side, places[rows, others])
         ranks = np.minimum(
             nearer_lists(one, centroids, nearest_lists(other, centroids, 1)[:, 0]),
             nearer_lists(other, centroids, nearest_lists(one, centroids, 1)[:, 0]),
@@ -172,7 +147,7 @@ def _ranks_in_block(files: NeighbourFiles, request: SearchRequest, plan: Plan, g
 
 
 def _choose_probes(files: NeighbourFiles, request: SearchRequest, plan: Plan, group: list[int]) -> Counts:
-    output = _place_of_probes(files, group)
+    output = place_of_probes(files, group)
 
     def make() -> Counts:
         lists, probes = len(read_centroids(files, group).points), request.settings.ivf_probes
@@ -187,14 +162,20 @@ def _choose_probes(files: NeighbourFiles, request: SearchRequest, plan: Plan, gr
 
 
 def _recall_of_group(files: NeighbourFiles, request: SearchRequest, plan: Plan, group: list[int]) -> Counts:
-    """Memory: the lists of one span."""
+    """Memory: the lists of one span or block."""
     forget_blocks()
     keys, exact, is_measured = _exact(files, request, plan, group)
     keys, wanted_lists = keys[is_measured], exact.others[is_measured]
     found = 0
-    for place in range(len(read_spans(files, group))):
-        of_span, lists = read_nearest(files.list_of(span_name(group, place)), request.settings.k)
+    for name in _names_of_lists(files, request, group):
+        of_span, lists = read_nearest(files.list_of(name), request.settings.k)
         _, ours, theirs = np.intersect1d(keys, of_span, assume_unique=True, return_indices=True)
         for wanted, listed in zip(wanted_lists[ours], lists.others[theirs], strict=True):
             found += len(np.intersect1d(wanted[wanted >= 0], listed))
     return {SAMPLED: len(keys), EXACT: int((wanted_lists >= 0).sum()), FOUND: found}
+
+
+def _names_of_lists(files: NeighbourFiles, request: SearchRequest, group: Sequence[int]) -> list[str]:
+    if goes_exactly(files, request, group):
+        return [block_name(number) for number in group]
+    return [span_name(group, place) for place in range(len(read_spans(files, group)))]

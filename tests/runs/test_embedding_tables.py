@@ -1,0 +1,35 @@
+"""The table of embeddings as it is read."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dupq.errors import DupqError
+from dupq.neighbours.embeddings import Embeddings
+from dupq.runs.embeddings import read_embeddings, write_embeddings
+from dupq.text.keys import ID_BITS, Sites
+
+SITES = Sites(["a.example.com", "b.example.com"])
+
+
+@pytest.mark.parametrize("value", [np.nan, -np.nan, np.inf, -np.inf])
+def test_an_embedding_that_is_not_finite_is_told_with_file_and_question(value: float, tmp_path: Path) -> None:
+    vectors = np.ones((4, 3), np.float16)
+    vectors[2, 1] = value
+    uri = str(tmp_path / "part-00000.parquet")
+    write_embeddings(uri, Embeddings(np.array([3, 9, 5, 8]) | (1 << ID_BITS), vectors), SITES)
+    with pytest.raises(DupqError) as raised:
+        read_embeddings(uri, SITES)
+    assert str(raised.value) == f"{uri}: the embedding of question b.example.com/5 is not finite"
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (2, 3)])
+def test_finite_ones_of_any_size_are_read_as_they_were_written(shape: tuple[int, int], tmp_path: Path) -> None:
+    vectors = np.full(shape, np.finfo(np.float16).max)
+    vectors[:, ::2] = np.finfo(np.float16).smallest_subnormal
+    written = Embeddings(np.arange(shape[0]), vectors)
+    write_embeddings(str(tmp_path / "one.parquet"), written, SITES)
+    found = read_embeddings(str(tmp_path / "one.parquet"), SITES)
+    assert found.keys.tolist() == written.keys.tolist()
+    assert found.vectors.tobytes() == vectors.tobytes()

@@ -1,0 +1,83 @@
+"""What a worker keeps of the blocks that it reads for tiles."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_neighbour_stage import made_up, search_request
+
+from dupq.neighbours.listed import Listed
+from dupq.neighbours.measure import Measure
+from dupq.neighbours.search import tile_places
+from dupq.neighbours.tiles import Block, block
+from dupq.runs.layout import NeighbourFiles
+from dupq.stages.neighbours import blocks
+from dupq.stages.neighbours.blocks import forget_blocks, kept, ready_block
+from dupq.stages.neighbours.plan import Plan
+
+BLOCKS = 5
+
+
+@pytest.fixture(autouse=True)
+def _nothing_kept() -> Iterator[None]:
+    forget_blocks()
+    yield
+    forget_blocks()
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """The names of the blocks that are read, and how many others are kept meanwhile."""
+    found = []
+
+    def read_block(_files: object, _request: object, _plan: object, name: str) -> object:
+        found.append((name, len(blocks._kept)))
+        return made_up([20, 0, 0], seed=int(name))
+
+    monkeypatch.setattr(blocks, "read_block", read_block)
+    return found
+
+
+def tiles_in_order(run: Path) -> None:
+    for some in tile_places(BLOCKS):
+        for tile in some:
+            for number in tile:
+                ready_block(NeighbourFiles(str(run)), search_request(), Plan([], [], "all"), str(number))
+
+
+def test_large_blocks_are_kept_for_one_tile_and_each_tile_reads_one(
+    read: list[tuple[str, int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "_KEPT_BYTES", 0)
+    tiles_in_order(tmp_path)
+    assert max(others for _, others in read) == 1
+    assert len(blocks._kept) == 2
+    diagonal, pairs = BLOCKS, BLOCKS * (BLOCKS - 1) // 2
+    rows = BLOCKS - 1  # each begins with two that are not there, but for the last one
+    assert len(read) <= diagonal + pairs + rows
+
+
+def test_small_blocks_are_read_once(read: list[tuple[str, int]], tmp_path: Path) -> None:
+    tiles_in_order(tmp_path)
+    assert [name for name, _ in read] == [str(number) for number in range(BLOCKS)]
+    tiles_in_order(tmp_path / "another run")
+    assert len(read) == 2 * BLOCKS
+    forget_blocks()
+    tiles_in_order(tmp_path)
+    assert len(read) == 3 * BLOCKS
+
+
+def test_what_is_kept_is_counted_with_all_of_its_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Room for one span and no more: the third is one too many."""
+    made = block(made_up([20, 0, 0]), Measure("cosine", 1.0, 0.5))
+    span = Listed(made, np.zeros((len(made.keys), 50), np.int32), 0, 9)
+    arrays = [made.keys, *made.side, span.lists]
+    monkeypatch.setattr(blocks, "_KEPT_BYTES", sum(array.nbytes for array in arrays) * 3 - 1)
+    files = NeighbourFiles(str(tmp_path))
+    for name in "abc":
+        assert kept(files, name, lambda: span) is span
+    assert [name for _, name in blocks._kept] == ["b", "c"]
+    monkeypatch.setattr(blocks, "_KEPT_BYTES", blocks._KEPT_BYTES + 1)
+    assert isinstance(kept(files, "d", lambda: made), Block)
+    assert [name for _, name in blocks._kept] == ["b", "c", "d"]
