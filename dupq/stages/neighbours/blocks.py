@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
+import pyarrow as pa
 
 from dupq import storage
 from dupq.neighbours.embeddings import Embeddings, gathered
@@ -39,7 +40,12 @@ def ready_block(files: NeighbourFiles, request: SearchRequest, plan: Plan, name:
     """A block (tiles.Block), ready to be searched; see `kept`."""
     from dupq.neighbours.tiles import block
 
-    return kept(files, name, lambda: block(read_block(files, request, plan, name), request.measure))
+    def make() -> "Block":
+        read = read_block(files, request, plan, name)
+        pa.default_memory_pool().release_unused()  # what Arrow would keep of the tables, 300 MB of a block of 97,000
+        return block(read, request.measure)
+
+    return kept(files, name, make)
 
 
 def kept(files: NeighbourFiles, name: str, make: Callable[[], Ready]) -> Ready:
