@@ -19,17 +19,22 @@ _INGEST_PIECE = 10_000  # questions of a unit of a dump, some 16 MB
 _LEAST = {"seconds": 0.05, "mb": 1.0, "bytes": 1e4, "requests": 1.0}  # what differences below are worth nothing
 
 
-def polynomial(sizes: Sequence[float], values: Sequence[float], degree: int, unit: str) -> list[float]:
-    """Coefficients of at least 0, by least squares of the relative errors; of one size what is proportional to it."""
+def polynomial(sizes: Sequence[float], values: Sequence[float], degree: int, unit: str, lowest: int = 0) -> list[float]:
+    """Coefficients of at least 0, by least squares of the relative errors; of one size what is proportional to it.
+
+    Those below the power `lowest` are 0.
+    """
     if len(set(sizes)) == 1:
         value = float(np.mean(values))
         return [value] if unit == "mb" else [0.0, float(f"{value / sizes[0]:.5g}")]
     found, wanted = np.asarray(sizes, float), np.asarray(values, float)
     weights = 1 / np.maximum(wanted, _LEAST[unit])
     scale = found.max()
-    columns = np.stack([(found / scale) ** power for power in range(min(degree, len(set(sizes)) - 1) + 1)], axis=1)
+    powers = range(lowest, min(degree, len(set(sizes)) - 1) + 1)
+    columns = np.stack([(found / scale) ** power for power in powers], axis=1)
     solved, _ = nnls(columns * weights[:, None], wanted * weights)
-    return [float(f"{value / scale**power:.5g}") for power, value in enumerate(solved)]
+    fitted = [float(f"{value / scale**power:.5g}") for power, value in zip(powers, solved, strict=True)]
+    return [0.0] * lowest + fitted
 
 
 def memory(sizes: Sequence[float], values: Sequence[float], piece: float | None) -> list[float]:
@@ -45,10 +50,17 @@ def memory(sizes: Sequence[float], values: Sequence[float], piece: float | None)
 
 
 def steps_of(line: Line) -> dict[tuple[str, int], Line]:
-    """The steps of a stage, by label and which of that label it is; what no step took is one of its own."""
+    """The steps of a stage, by label and which of that label it is; what no step took is one of its own.
+
+    Tiles are one step: of a small archive a block with itself is half of the work, of a large one nothing.
+    """
     seen: Counter[str] = Counter()
-    found = {}
+    found: dict[tuple[str, int], Line] = {}
     for step in line["steps"]:
+        if step["label"] == _QUADRATIC and seen[_QUADRATIC]:
+            first = found[_QUADRATIC, 0]
+            found[_QUADRATIC, 0] = first | {name: first[name] + step[name] for name in ("tasks", "cpu_s")}
+            continue
         found[step["label"], seen[step["label"]]] = step
         seen[step["label"]] += 1
     rest = line["tasks_cpu_s"] - sum(step["cpu_s"] for step in line["steps"])
@@ -108,7 +120,9 @@ def _step(key: tuple[str, int], whole: Mapping[int, Line], piece: float | None) 
     found: Line = {"label": key[0]}
     if piece is not None:
         found["piece"] = piece
-    found["cpu_seconds"] = polynomial(sizes, [step["cpu_s"] for step in taken.values()], 1 + is_tile, "seconds")
+    seconds = [step["cpu_s"] for step in taken.values()]
+    # a constant, of so few sizes, would take the place of what grows with the questions: scoring candidates
+    found["cpu_seconds"] = polynomial(sizes, seconds, 1 + is_tile, "seconds", lowest=int(is_tile))
     found["task_mb"] = [_TILE_MB] if is_tile else memory(sizes, peaks, piece)
     return found
 

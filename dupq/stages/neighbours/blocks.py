@@ -42,7 +42,7 @@ def ready_block(files: NeighbourFiles, request: SearchRequest, plan: Plan, name:
 
     def make() -> "Block":
         read = read_block(files, request, plan, name)
-        pa.default_memory_pool().release_unused()  # what Arrow would keep of the tables, 300 MB of a block of 97,000
+        pa.default_memory_pool().release_unused()  # what Arrow would keep of the tables, 300 MB of a block of 89,000
         return block(read, request.measure)
 
     return kept(files, name, make)
