@@ -18,16 +18,17 @@ from dupq.pipelines.train import TrainingJob, train
 from dupq.runs.embeddings import read_embeddings
 from dupq.text.keys import Sites
 
-QUICK = ("training.epochs=1", "training.negatives=3", "word_vectors.dimensions=30", "word_vectors.epochs=1")
+QUICK = ("training.epochs=1", "training.negatives=3")
+SMALL = ("word_vectors.dimensions=30", "word_vectors.epochs=1")
 
 
 @pytest.mark.parametrize(
     ("preset", "assignments"),
     [
-        ("dos-santos-bow-cnn", ("encoder.units=20",)),
-        ("othman-alstm", ()),
+        ("dos-santos-bow-cnn", (*SMALL, "encoder.units=20")),
+        ("othman-alstm", SMALL),
         ("dupq", ("title_body.epochs=1",)),
-        ("othman-cnn", ("encoder.similarity=euclidean",)),
+        ("othman-cnn", (*SMALL, "encoder.similarity=euclidean")),
     ],
 )
 def test_an_encoder_is_trained_finds_pairs_and_is_evaluated(

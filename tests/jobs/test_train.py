@@ -14,7 +14,7 @@ from dupq.pipelines.dedup import DedupJob, dedup
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.pipelines.train import TrainingJob, train
 
-QUICK = ("training.epochs=2", "word_vectors.dimensions=50", "word_vectors.epochs=1")
+QUICK = ("training.epochs=2", "title_body.epochs=2")
 
 
 def test_the_encoder_tells_how_good_each_epoch_was_and_which_questions_it_saw(trained_sample: TrainedSample) -> None:

@@ -29,7 +29,6 @@ QUICK = (
     "title_body.epochs=3",
     "title_body.batch_size=90",
     "title_body.development_share=0.1",
-    "word_vectors.dimensions=20",
     "training.checkpoint_seconds=0",
 )
 
