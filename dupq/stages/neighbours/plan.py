@@ -20,7 +20,7 @@ from dupq.runs.layout import NeighbourFiles
 from dupq.settings.dedup import NeighbourSettings
 from dupq.shards import Shard
 
-_TILE_BYTES = 11 << 27  # the most memory for a tile: with Ray and the libraries a task then stays below 2 GB
+_TILE_BYTES = 11 << 27  # the most memory for a tile, so that a task with Ray and the libraries takes some 2 GB
 _FEWEST, _MOST = (
     8_192,
     131_072,
