@@ -6,7 +6,6 @@ has no record, and all its files count.
 """
 
 import logging
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from typing_extensions import TypedDict
@@ -14,10 +13,10 @@ from typing_extensions import TypedDict
 from dupq import storage
 from dupq.errors import DupqError
 from dupq.json_files import read_as
+from dupq.side_by_side import side_by_side
 
 UNFINISHED = "_parts"  # beside the tables: what sites that are being ingested, or were cut off, are made of
 BEGUN = "begun.json"  # in a site's folder there
-_AT_A_TIME = 16  # records that are read; on S3 each waits for the network
 _log = logging.getLogger(__name__)
 
 
@@ -93,10 +92,8 @@ def _records(archive: str, kind: str, only: str) -> dict[str, dict[str, int]]:
     found = storage.list_files(storage.join(archive, "ingest"), ".json")
     marks = {file.relative.removesuffix(".json"): file.uri for file in found}
     chosen = {site: uri for site, uri in marks.items() if only in ("", site)}
-    with ThreadPoolExecutor(_AT_A_TIME) as pool:
-        read = zip(chosen, pool.map(read_record, chosen.values()), strict=True)
-        tables = {site: _of_kind(record["tables"], kind) for site, record in read}
-    return {site: files for site, files in tables.items() if files}
+    tables = side_by_side(lambda uri: _of_kind(read_record(uri)["tables"], kind), chosen.values())
+    return {site: files for site, files in zip(chosen, tables, strict=True) if files}
 
 
 def _of_kind(tables: dict[str, int], kind: str) -> dict[str, int]:

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
@@ -13,13 +12,13 @@ import pyarrow.parquet as pq
 from dupq import storage
 from dupq.archive import table_files
 from dupq.errors import DupqError
+from dupq.side_by_side import side_by_side
 from dupq.tables import LINKS, QUESTIONS, conform
 from dupq.text.keys import MAXIMUM_ID, Sites
 
 _SITE = re.compile(r"(?:^|/)site=([^/]+)/")
 _QUESTIONS_PER_PARTITION = 50_000
 TEXT_COLUMNS = ("question_id", "title", "body_html")  # of questions: what every job reads
-_AT_A_TIME = 16  # files whose footer is read; on S3 each waits for the network
 
 
 class Shard(NamedTuple):
@@ -150,8 +149,7 @@ def check_files(uris: Sequence[str], schema: pa.Schema, columns: Sequence[str]) 
     Raises DupqError naming the file that is damaged, lacks a column, or has an empty value or a wrong id.
     """
     wanted = pa.schema([schema.field(name) for name in columns])
-    with ThreadPoolExecutor(_AT_A_TIME) as pool:
-        return sum(pool.map(lambda uri: _check_file(uri, wanted), uris))
+    return sum(side_by_side(lambda uri: _check_file(uri, wanted), uris))
 
 
 def _check_file(uri: str, wanted: pa.Schema) -> int:

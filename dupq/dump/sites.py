@@ -7,7 +7,6 @@ each is a request or two.
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Literal, NamedTuple
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ from dupq import storage
 from dupq.dump.archives import seven_zip
 from dupq.dump.files import DumpSite, Member, without_compression
 from dupq.errors import DupqError, SettingError
+from dupq.side_by_side import side_by_side
 
 _TableName = Literal["posts", "links"]
 
@@ -29,7 +29,6 @@ _PARQUET_TABLE = re.compile(r"(post_?links|links|posts|questions|answers)([-_.]?
 _DOMAIN = re.compile(r".+\.(com|net|org)", re.IGNORECASE)
 _SITE_NAME = re.compile(r"(?=.*[^\W\d_])\w[\w.-]*")  # without a letter, readers of partitions take it for a number
 _NAME_BYTES = 100  # it becomes a part of names of files, which may have 255
-_AT_A_TIME = 16  # files whose header or footer is read
 
 _WANTED = (
     "looked for Posts.xml (plain, .gz, .bz2, .xz or .zst), .7z archives that hold one, and Parquet files with a "
@@ -103,8 +102,7 @@ def _tables(listed: Mapping[str, list[str]]) -> list[_SiteTable | _BadFile]:
     """The tables in all listed files, in the order of the files, and the links beside posts that are named."""
     named = {uri for uri, files in listed.items() if files == [uri]}
     files = sorted({file for files in listed.values() for file in files}.union(*map(_links_beside, named)))
-    with ThreadPoolExecutor(_AT_A_TIME) as pool:
-        found = dict(zip(files, pool.map(lambda file: _tables_in(file, file in named), files), strict=True))
+    found = dict(zip(files, side_by_side(lambda file: _tables_in(file, file in named), files), strict=True))
     _check_all_used(listed, [file for file, tables in found.items() if tables], _WANTED)
     return [table for tables in found.values() for table in tables]
 

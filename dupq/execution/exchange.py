@@ -5,14 +5,12 @@ A writer spreads its rows over parts; the reader of a part takes that batch of e
 """
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
 
 from dupq import storage
-
-_AT_A_TIME = 16
+from dupq.side_by_side import side_by_side
 
 
 def write_parts(uri: str, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> None:
@@ -38,8 +36,7 @@ def read_part(uris: list[str], part: int) -> list[pa.RecordBatch]:
     """Batch `part` of each file, in the order of `uris`. Raises DupqError for a missing or damaged file."""
     if not uris or not storage.is_s3(uris[0]):
         return [_read_batch(uri, part) for uri in uris]
-    with ThreadPoolExecutor(_AT_A_TIME) as pool:  # each read waits for the network three times
-        return list(pool.map(lambda uri: _read_batch(uri, part), uris))
+    return side_by_side(lambda uri: _read_batch(uri, part), uris)  # each waits for the network three times
 
 
 def _read_batch(uri: str, part: int) -> pa.RecordBatch:

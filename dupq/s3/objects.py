@@ -8,7 +8,6 @@ import math
 import os
 import uuid
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
@@ -18,11 +17,11 @@ from botocore.exceptions import ClientError, IncompleteReadError
 from dupq.errors import DupqError, SettingError
 from dupq.s3.patience import Patience, patience, patiently
 from dupq.s3.trouble import MISSING, code, status
+from dupq.side_by_side import side_by_side
 
 if TYPE_CHECKING:
     from botocore.client import BaseClient
 
-_AT_ONCE = 16  # requests when many objects are deleted
 _CONNECTIONS = 32  # that are kept open
 _WRITER = "dupq-writer"  # metadata of what `create` wrote: who it was
 _LOST_RACE = ("PreconditionFailed", "412")
@@ -235,9 +234,7 @@ def delete_below(uri: str) -> None:
 
     One request each: some servers do not have the one that deletes many, and its failures come object by object.
     """
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for _ in pool.map(lambda entry: delete(f"{uri}/{entry.relative}"), listed(uri)):
-            pass
+    side_by_side(lambda entry: delete(f"{uri}/{entry.relative}"), listed(uri))
 
 
 def _place(uri: str) -> tuple[str, str]:

@@ -9,7 +9,6 @@ last bits depend on the others of a batch: made anew, all questions would count 
 
 import logging
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -25,11 +24,11 @@ from dupq.runs.keys import key_span
 from dupq.runs.layout import RunLayout
 from dupq.runs.stage_records import is_intact
 from dupq.settings.text import TextSettings
+from dupq.side_by_side import side_by_side
 from dupq.tables import CONTENTS, TEXTS
 from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites, places_among
 
 _log = logging.getLogger(__name__)
-_AT_A_TIME = 16  # footers that are read; on S3 each waits for the network
 _FILES = 8  # of the earlier run that are read for a shard
 LEFT_OUT = f"{CAP}files of the earlier run beyond {_FILES} for a shard"  # how they are counted
 _ROWS_AT_ONCE = 8_192
@@ -138,13 +137,13 @@ def _why_not(
 
 def _spans(folder: str, sites: Sequence[str]) -> list[Span]:
     """The spans of the files of contents that are not empty."""
-    with ThreadPoolExecutor(_AT_A_TIME) as pool:
-        found = pool.map(lambda file: (file.relative, key_span(file.uri)), storage.list_files(folder, ".parquet"))
-        return [
-            Span(name, sites[ends[0] >> ID_BITS], ends[0] & MAXIMUM_ID, ends[1] & MAXIMUM_ID)
-            for name, ends in found
-            if ends is not None
-        ]
+    files = storage.list_files(folder, ".parquet")
+    found = side_by_side(key_span, [file.uri for file in files])
+    return [
+        Span(file.relative, sites[ends[0] >> ID_BITS], ends[0] & MAXIMUM_ID, ends[1] & MAXIMUM_ID)
+        for file, ends in zip(files, found, strict=True)
+        if ends is not None
+    ]
 
 
 class Found(NamedTuple):

@@ -12,7 +12,6 @@ What is left where the pipeline's processes died again and again is encoded by t
 
 import importlib.metadata
 import logging
-from concurrent.futures import ThreadPoolExecutor
 
 import ray
 
@@ -26,6 +25,7 @@ from dupq.recording import note
 from dupq.runs import versions
 from dupq.runs.layout import Encoding, RunLayout
 from dupq.settings.dedup import EncodeSettings
+from dupq.side_by_side import side_by_side
 from dupq.stages.earlier import Earlier, earlier_embeddings
 from dupq.stages.encoding.crew import Crew, crew_for
 from dupq.stages.encoding.device import gpus_to_make, was_begun_on_cpus
@@ -33,7 +33,6 @@ from dupq.stages.encoding.shard import Place, Work, encode_shard
 from dupq.text.keys import Sites
 
 _log = logging.getLogger(__name__)
-_AT_A_TIME = 16  # files that are looked at; on S3 each waits for the network
 
 
 def check_encoder(encoder: str, sites: Sites) -> None:
@@ -96,8 +95,7 @@ def encode_texts(
 
 def _by_pipeline(work: Work, places: list[Place], crew: Crew) -> Report:
     """Encode by Ray Data what no earlier attempt has finished."""
-    with ThreadPoolExecutor(_AT_A_TIME) as pool:
-        there = list(pool.map(lambda place: finished(place.output), places))
+    there = side_by_side(lambda place: finished(place.output), places)
     outcomes = [(counts, 0.0, files) for counts, files in filter(None, there)]
     left = [place for place, done in zip(places, there, strict=True) if done is None]
     if left:

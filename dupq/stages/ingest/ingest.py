@@ -33,6 +33,7 @@ from dupq.execution import cluster
 from dupq.execution.memory import measured
 from dupq.execution.tasks import RETRIES, lost, result_of, start, start_stream
 from dupq.runs import lease
+from dupq.side_by_side import side_by_side
 from dupq.stages.ingest import tasks, unfinished
 from dupq.stages.ingest.progress import IngestProgress
 from dupq.stages.ingest.tasks import Ingest, ReadPart
@@ -40,7 +41,6 @@ from dupq.tables import REJECTS
 
 _log = logging.getLogger(__name__)
 _AHEAD = 2  # units a CPU that are being read before their turn comes
-_MOVES = 16  # shards that are published at once; on S3 each waits for the network
 
 Result = TypeVar("Result")
 Failure = tuple[str, DupqError]  # a site, and why it failed
@@ -240,8 +240,8 @@ class _SiteIngest:
         named = {file.uri for file in storage.list_files(self._folder("rejects"), ".parquet")}
         for table in tasks.SCHEMAS:
             shards = self._shard_uris(self._folder(table), table, made)
-            with ThreadPoolExecutor(_MOVES) as pool:
-                list(pool.map(storage.move, self._shard_uris(self._made(table), table), shards))
+            moves = zip(self._shard_uris(self._made(table), table), shards, strict=True)
+            side_by_side(lambda move: storage.move(*move), moves)
             named.update(shards)
         self._check_held()
         sizes = {path: size for path, size in self._tables().items() if self._uri(path) in named}

@@ -26,6 +26,7 @@ from dupq.runs.keys import key_span
 from dupq.runs.layout import NeighbourFiles
 from dupq.runs.stage_records import is_intact
 from dupq.shards import Shard
+from dupq.side_by_side import side_by_side
 from dupq.stages.neighbours.beyond_lists import FULL_KEYS
 from dupq.stages.neighbours.blocks import block_name, forget_blocks, rest_name, searched_again
 from dupq.stages.neighbours.changes import find_changes, keys_of, to_sites
@@ -196,5 +197,5 @@ def _earlier_lists(
 def _lists_around(previous: NeighbourFiles, keys: np.ndarray) -> list[str]:
     """The files of an earlier run's lists that may have those of some of its questions (its keys, ascending)."""
     files = [file.uri for file in storage.list_files(previous.nearest, ".parquet")] if len(keys) else []
-    spans = [key_span(uri) for uri in files]
+    spans = side_by_side(key_span, files)
     return [uri for uri, span in zip(files, spans, strict=True) if span and span[0] <= keys[-1] and keys[0] <= span[1]]

@@ -6,7 +6,6 @@ found do not depend on it.
 
 import math
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,6 +18,7 @@ from dupq.json_files import read_as
 from dupq.runs.layout import NeighbourFiles
 from dupq.settings.dedup import NeighbourSettings
 from dupq.shards import Shard
+from dupq.side_by_side import side_by_side
 
 _TILE_BYTES = 11 << 27  # the most memory for a tile, so that a task with Ray and the libraries takes some 2 GB
 _FEWEST, _MOST = (
@@ -26,7 +26,6 @@ _FEWEST, _MOST = (
     131_072,
 )  # questions of a block: smaller blocks waste start-up time, larger ones lose more work if a worker dies
 _TILES_PER_CPU = 4
-_AT_A_TIME = 16  # files whose footer is read; on S3 each waits for the network
 
 
 class Span(NamedTuple):
@@ -105,8 +104,7 @@ def plan_of(
 
     def make() -> Counts:
         searched = in_scope(shards, settings)
-        with ThreadPoolExecutor(_AT_A_TIME) as pool:
-            counts = list(pool.map(lambda shard: _embedded(files, shard), searched))
+        counts = side_by_side(lambda shard: _embedded(files, shard), searched)
         storage.delete_folder(files.folder)
         plan = make_plan(searched, counts, settings, rows_of(searched, sum(counts)))
         storage.write_json(files.plan, plan.to_json())

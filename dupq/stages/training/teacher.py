@@ -6,7 +6,6 @@ not repeated. The questions are those that `prepare` chose and picked out; a tas
 
 import functools
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from itertools import compress
 from typing import TYPE_CHECKING
 
@@ -22,6 +21,7 @@ from dupq.runs.keys import key_span, read_keys
 from dupq.runs.training_layout import TrainingFiles
 from dupq.settings.config import Settings
 from dupq.settings.text import TextSettings
+from dupq.side_by_side import side_by_side
 from dupq.stages.encoding.device import gpus_to_make
 from dupq.stages.training.token_files import picked_files, picked_texts
 from dupq.training.distillation import DistillationTargets, targets
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 _QUESTIONS_PER_TASK = 500
 _ROWS = 32  # of a batch
-_AT_A_TIME = 16  # footers that are read; on S3 each waits for the network
 WordTeacher = Callable[[list[str]], np.ndarray]  # words → vectors, one row each
 
 
@@ -41,8 +40,7 @@ def teach(files: TrainingFiles, settings: Settings, gpus: Gpus) -> Report:
     taken = gpus_to_make(files.taught_as, files.taught, gpus, {})
     device = devices.GPU if taken else devices.CPU
     keys, uris = read_keys(files.taught_keys), picked_files(files)
-    with ThreadPoolExecutor(_AT_A_TIME) as pool:
-        spans = list(pool.map(key_span, uris))
+    spans = side_by_side(key_span, uris)
     calls = []
     for start in range(0, len(keys), _QUESTIONS_PER_TASK):
         some = keys[start : start + _QUESTIONS_PER_TASK]
