@@ -9,7 +9,7 @@ from typing import TypeVar
 import ray
 
 from dupq.errors import ClusterError, DupqError
-from dupq.execution import cluster, nodes, waits
+from dupq.execution import cluster, nodes, steps, waits
 from dupq.execution.gpus import hide_unless_given
 from dupq.execution.memory import measured
 from dupq.execution.units import Counts
@@ -129,6 +129,7 @@ def run_tasks(
 
 def recorded(work: Callable[..., Counts], *arguments: object) -> Outcome:
     """The counts of `work(*arguments)`, its peak memory in MB, and what it wrote."""
+    steps.begin(work)
     with recording() as written:
         counts, peak = measured(work, *arguments)
     return counts, peak, written

@@ -1,12 +1,16 @@
 """What a worker keeps of the blocks that it reads for tiles."""
 
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+import ray
 from test_neighbour_stage import made_up, search_request
 
+from dupq.execution import cluster, tasks
 from dupq.neighbours.listed import Listed
 from dupq.neighbours.measure import Measure
 from dupq.neighbours.search import tile_places
@@ -16,7 +20,8 @@ from dupq.stages.neighbours import blocks
 from dupq.stages.neighbours.blocks import forget_blocks, kept, ready_block
 from dupq.stages.neighbours.plan import Plan
 
-BLOCKS = 5
+ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a module of tests
+BLOCKS, TASKS = 5, 4
 
 
 @pytest.fixture(autouse=True)
@@ -81,3 +86,28 @@ def test_what_is_kept_is_counted_with_all_of_its_arrays(tmp_path: Path, monkeypa
     monkeypatch.setattr(blocks, "_KEPT_BYTES", blocks._KEPT_BYTES + 1)
     assert isinstance(kept(files, "d", lambda: made), Block)
     assert [name for _, name in blocks._kept] == ["b", "c", "d"]
+
+
+def keeping(run: str) -> dict[str, int]:
+    """Counts the tasks of this process, and how often it made what it keeps."""
+    made = []
+    kept(NeighbourFiles(run), "block", lambda: made.append("block"))
+    return {f"tasks of {os.getpid()}": 1, f"made by {os.getpid()}": len(made)}
+
+
+def looking(_run: str) -> dict[str, int]:
+    """Counts what this process has kept."""
+    return {f"kept by {os.getpid()}": len(blocks._kept)}
+
+
+@pytest.mark.parametrize("where", ["here", pytest.param("in a worker", marks=pytest.mark.ray)])
+def test_what_is_kept_is_freed_with_the_step(where: str, tmp_path: Path) -> None:
+    calls = [(str(tmp_path),)] * TASKS
+    steps = [
+        tasks.run_tasks("step", work, calls, cpus=cluster.cpus()).counts  # one at a time, and so in one process
+        for work in (keeping, looking, keeping)
+    ]
+    [process] = {int(name.split()[-1]) for counts in steps for name in counts}
+    assert (process == os.getpid()) == (where == "here")
+    once = {f"tasks of {process}": TASKS, f"made by {process}": 1}
+    assert steps == [once, {f"kept by {process}": 0}, once]

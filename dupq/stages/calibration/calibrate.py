@@ -28,7 +28,6 @@ from dupq.runs.keys import read_keys, write_keys
 from dupq.runs.layout import CalibrationFiles, NeighbourFiles
 from dupq.settings.dedup import CalibrationSettings
 from dupq.stages.calibration.sampled_pairs import SampledPairs, read_lists, sampled_pairs
-from dupq.stages.neighbours.blocks import forget_blocks
 from dupq.stages.neighbours.plan import Plan, read_plan
 from dupq.stages.neighbours.tables import SearchRequest, nearest_table, read_nearest
 from dupq.stages.represented_links import known_sets, write_known_sets
@@ -58,7 +57,6 @@ def calibrate(files: CalibrationFiles, request: SearchRequest, settings: Calibra
 
 def _sample(files: CalibrationFiles, request: SearchRequest, plan: Plan, settings: CalibrationSettings) -> Counts:
     def make() -> Counts:
-        forget_blocks()
         sites = Sites(request.sites)
         keys = _embedded(files.neighbours, plan, sites)
         split = known_sets(files.links, files.representatives, files.encoder, keys, sites)
@@ -100,7 +98,6 @@ def _lists_of_file(files: CalibrationFiles, request: SearchRequest, step: int, n
     output = files.lists_in(step, name)
 
     def make() -> Counts:
-        forget_blocks()
         wanted = read_keys(files.wanted(step))
         keys, lists = read_nearest(storage.join(files.neighbours.nearest, name), request.settings.k)
         mine = are_among(wanted, keys)
@@ -128,7 +125,6 @@ def _words_of_part(files: CalibrationFiles, request: SearchRequest, part: int) -
     """The terms of the questions whose lists are read, and the titles of their neighbours."""
 
     def make() -> Counts:
-        forget_blocks()
         lists = read_lists(files, request)
         table = read_terms(files.terms, part, distinct(np.concatenate([lists.keys, lists.others[lists.others >= 0]])))
         has_list = pa.array(are_among(lists.keys, table["key"].to_numpy()))
@@ -140,7 +136,6 @@ def _words_of_part(files: CalibrationFiles, request: SearchRequest, part: int) -
 
 
 def _fit(files: CalibrationFiles, request: SearchRequest, settings: CalibrationSettings) -> Counts:
-    forget_blocks()
     sites, prior = Sites(request.sites), read_prior(settings.prior)
     lists, rarities = read_lists(files, request), read_rarities(files.terms)
     found = sampled_pairs(files, request, lists)

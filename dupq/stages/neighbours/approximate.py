@@ -28,7 +28,7 @@ from dupq.neighbours.nearest import merge
 from dupq.runs.embeddings import embeddings_of, embeddings_table, write_embeddings
 from dupq.runs.layout import NeighbourFiles
 from dupq.shards import Shard
-from dupq.stages.neighbours.blocks import block_name, forget_blocks, kept, known_scores, read_block
+from dupq.stages.neighbours.blocks import block_name, kept, known_scores, read_block
 from dupq.stages.neighbours.centres import (
     make_centroids,
     read_centroids,
@@ -120,7 +120,6 @@ def _lists(files: NeighbourFiles, request: SearchRequest, plan: Plan, group: lis
         from dupq.neighbours.exact import rule_of, side_of
         from dupq.neighbours.ivf import nearest_lists
 
-        forget_blocks()
         block = _without_empty(read_block(files, request, plan, block_name(number)))
         side = side_of(block, rule_of(request.measure))
         lists = nearest_lists(side, read_centroids(files, group), probes_of(files, group))
@@ -188,7 +187,6 @@ def _nearest_of_span(files: NeighbourFiles, request: SearchRequest, group: list[
     name = span_name(group, place)
 
     def make() -> Counts:
-        forget_blocks()
         keys, nearest = read_nearest(files.tile(name, name, "left"), request.settings.k)
         for other in range(len(read_spans(files, group))):
             if other != place:

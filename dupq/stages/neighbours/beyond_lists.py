@@ -82,7 +82,6 @@ def _full_of_file(files: NeighbourFiles, request: SearchRequest, floor: float, n
     def make() -> Counts:
         from dupq.neighbours.exact import rule_of
 
-        forget_blocks()
         keys, nearest = read_nearest(files.list_of(name), request.settings.k)
         last = rule_of(request.measure).similarities(nearest.scores[:, -1])
         full = keys[(nearest.others[:, -1] >= 0) & (last >= np.float32(floor))]
@@ -139,7 +138,7 @@ def _pairs_of_tile(
     """The pairs of a tile, about _AT_ONCE at a time."""
     uri = files.tile(*tile, "pairs")
     if storage.read_counts(uri)[ABOVE_FLOOR] <= _AT_ONCE:
-        forget_blocks()
+        forget_blocks()  # of a larger tile of this step
         yield storage.read_table(uri, SIMILAR_PAIRS)
         return
     import torch

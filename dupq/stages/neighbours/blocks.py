@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from dupq import storage
+from dupq.execution.steps import free_with_the_step
 from dupq.neighbours.embeddings import Embeddings, gathered
 from dupq.runs.embeddings import read_embeddings
 from dupq.runs.keys import read_keys
@@ -85,6 +86,7 @@ def known_scores(files: NeighbourFiles, request: SearchRequest, name: str) -> np
     return read_nearest(files.tile(name, name, "left"), request.settings.k)[1].worst
 
 
+@free_with_the_step
 def forget_blocks() -> None:
     """Free what this worker has kept for tiles, before other work."""
     _kept.clear()

@@ -20,7 +20,7 @@ from dupq.execution.units import Counts, skip_or
 from dupq.neighbours.nearest import merge
 from dupq.runs.layout import NeighbourFiles
 from dupq.shards import Shard
-from dupq.stages.neighbours.blocks import block_name, forget_blocks, known_scores, ready_block
+from dupq.stages.neighbours.blocks import block_name, known_scores, ready_block
 from dupq.stages.neighbours.plan import Plan, block_rows, bytes_a_question, plan_of
 from dupq.stages.neighbours.tables import SearchRequest, nearest_table, read_nearest, write_lists
 from dupq.tables import NEAREST
@@ -116,7 +116,6 @@ def _nearest_of_block(files: NeighbourFiles, request: SearchRequest, plan: Plan,
     name = block_name(number)
 
     def make() -> Counts:
-        forget_blocks()
         keys, nearest = read_nearest(files.tile(name, name, "left"), request.settings.k)
         for other in map(block_name, plan.compared_with(number)):
             left, right, side = (name, other, "left") if name < other else (other, name, "right")

@@ -28,7 +28,7 @@ from dupq.runs.stage_records import is_intact
 from dupq.shards import Shard
 from dupq.side_by_side import side_by_side
 from dupq.stages.neighbours.beyond_lists import FULL_KEYS
-from dupq.stages.neighbours.blocks import block_name, forget_blocks, rest_name, searched_again
+from dupq.stages.neighbours.blocks import block_name, rest_name, searched_again
 from dupq.stages.neighbours.changes import find_changes, keys_of, to_sites
 from dupq.stages.neighbours.chosen import compared, first_block, groups, write_chosen
 from dupq.stages.neighbours.exact import finish, planned, search_tiles
@@ -134,7 +134,6 @@ def _nearest_of_block(
     name = block_name(number)
 
     def make() -> Counts:
-        forget_blocks()
         keys, nearest = read_nearest(files.step("earlier", rest_name(number)), request.settings.k)
         for group in names:
             if plan.compares(first_block(group), number):
@@ -149,7 +148,6 @@ def _nearest_of_group(files: NeighbourFiles, request: SearchRequest, cut: tuple[
     plan, names = cut
 
     def make() -> Counts:
-        forget_blocks()
         keys, nearest = read_nearest(files.tile(group, group, "left"), request.settings.k)
         for left, right in _tiles(plan, names):
             if group in (left, right):

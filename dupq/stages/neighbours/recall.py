@@ -23,7 +23,7 @@ from dupq.neighbours.embeddings import Embeddings, gathered
 from dupq.neighbours.nearest import Nearest, merge
 from dupq.runs.embeddings import read_embeddings
 from dupq.runs.layout import NeighbourFiles
-from dupq.stages.neighbours.blocks import block_name, forget_blocks, ready_block
+from dupq.stages.neighbours.blocks import block_name, ready_block
 from dupq.stages.neighbours.centres import group_name, read_centroids, read_spans, span_name
 from dupq.stages.neighbours.plan import Plan
 from dupq.stages.neighbours.probes import goes_exactly, place_of_probes, say_how_many
@@ -163,7 +163,6 @@ def _choose_probes(files: NeighbourFiles, request: SearchRequest, plan: Plan, gr
 
 def _recall_of_group(files: NeighbourFiles, request: SearchRequest, plan: Plan, group: list[int]) -> Counts:
     """Memory: the lists of one span or block."""
-    forget_blocks()
     keys, exact, is_measured = _exact(files, request, plan, group)
     keys, wanted_lists = keys[is_measured], exact.others[is_measured]
     found = 0
