@@ -121,10 +121,11 @@ def _overlaps(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Cosine (a term counts (1 + ln count) x rarity), least share, and BM25 both ways of each pair."""
     found = np.zeros((3, len(left)), np.float32)
-    weights, squares, own = _weights(offsets, ids, counts, rarities)
+    tables = _of_counts()
+    weights, squares, own = _weights(offsets, ids, counts, rarities, tables)
     for pair in range(len(left)):
         a, b = left[pair], right[pair]
-        common, product, forth, back = _common(offsets, ids, counts, rarities, a, b)
+        common, product, forth, back = _common(offsets, ids, counts, rarities, a, b, tables)
         if product > 0.0:
             found[0, pair] = product / np.sqrt(squares[a] * squares[b])
             found[1, pair] = common / max(weights[a], weights[b])
@@ -133,39 +134,53 @@ def _overlaps(
 
 
 @nb.njit(nogil=True, cache=True)
+def _of_counts() -> tuple[np.ndarray, np.ndarray]:
+    """1 + ln count, and the saturated count of BM25, of each count: a logarithm a term takes longer than the rest."""
+    counts = np.arange(256).astype(np.float64)
+    return 1.0 + np.log(np.maximum(counts, 1.0)), counts * (_SATURATION + 1.0) / (counts + _SATURATION)
+
+
+@nb.njit(nogil=True, cache=True)
 def _weights(
-    offsets: np.ndarray, ids: np.ndarray, counts: np.ndarray, rarities: np.ndarray
+    offsets: np.ndarray,
+    ids: np.ndarray,
+    counts: np.ndarray,
+    rarities: np.ndarray,
+    tables: tuple[np.ndarray, np.ndarray],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The rarity of all terms of each text, the square of its length, and its BM25 for itself."""
     weights, squares, own = np.zeros(len(offsets) - 1), np.zeros(len(offsets) - 1), np.zeros(len(offsets) - 1)
+    logs, saturated = tables
     for text in range(len(offsets) - 1):
         for index in range(offsets[text], offsets[text + 1]):
             rarity = rarities[ids[index]]
             weights[text] += rarity
-            squares[text] += ((1.0 + np.log(counts[index])) * rarity) ** 2
-            own[text] += rarity * _saturated(counts[index])
+            squares[text] += (logs[counts[index]] * rarity) ** 2
+            own[text] += rarity * saturated[counts[index]]
     return weights, squares, own
 
 
 @nb.njit(nogil=True, cache=True)
-def _saturated(count: int) -> float:
-    return count * (_SATURATION + 1.0) / (count + _SATURATION)
-
-
-@nb.njit(nogil=True, cache=True)
 def _common(
-    offsets: np.ndarray, ids: np.ndarray, counts: np.ndarray, rarities: np.ndarray, a: int, b: int
+    offsets: np.ndarray,
+    ids: np.ndarray,
+    counts: np.ndarray,
+    rarities: np.ndarray,
+    a: int,
+    b: int,
+    tables: tuple[np.ndarray, np.ndarray],
 ) -> tuple[float, float, float, float]:
     """The rarity of the terms of both texts, their product, and BM25 of either one for the other."""
+    logs, saturated = tables
     common, product, forth, back = 0.0, 0.0, 0.0, 0.0
     index, other = offsets[a], offsets[b]
     while index < offsets[a + 1] and other < offsets[b + 1]:
         if ids[index] == ids[other]:
             rarity = rarities[ids[index]]
             common += rarity
-            product += (1.0 + np.log(counts[index])) * (1.0 + np.log(counts[other])) * rarity * rarity
-            forth += rarity * _saturated(counts[other])
-            back += rarity * _saturated(counts[index])
+            product += logs[counts[index]] * logs[counts[other]] * rarity * rarity
+            forth += rarity * saturated[counts[other]]
+            back += rarity * saturated[counts[index]]
             index += 1
             other += 1
         elif ids[index] < ids[other]:
