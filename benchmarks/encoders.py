@@ -1,14 +1,19 @@
-"""How good each preset's encoder is on real archives, beside BM25.
+"""How good each preset's encoder is on real archives, beside BM25 and a sentence transformer.
 
     python benchmarks/encoders.py [--quick] [--json FILE] [--sets travel quora] [--presets NAME …] [--work FOLDER]
 
 - `travel`: Travel Stack Exchange, title and body, 4,919 questions, trained and measured on its duplicate links;
 - `cs`: Computer Science Stack Exchange, title and body, 6,118 questions, likewise;
+- `travel-titles`, `cs-titles`: the same, and nothing is read but the titles;
 - `quora`: 103,765 questions of about 11 words, trained and measured on 63,831 labelled pairs, mostly positives.
+
+With --model FOLDER a sentence-transformers model is measured as it is, `sentence-transformers`, and taken as the
+teacher of `dupq-distilled` (needs `pip install 'dupq[teacher]'`).
 
 Every preset is trained by the jobs' own functions with its own settings, unless `--epochs` or `--set` change them,
 and measured as `jobs/evaluate.py` does: test questions, of sets of duplicates that no training saw,
-against the whole archive. All systems of a data set are asked the same questions. `training_s` are the seconds of all
+against the whole archive. All systems of a data set are asked the same questions; `intervals` of 95 per cent are by
+bootstrap over these. `training_s` are the seconds of all
 stages of training, with one worker; on quora reading and word vectors are most of it for the presets that learn
 nothing else.
 
@@ -37,6 +42,9 @@ from dupq.settings import config
 from dupq.settings.config import Settings
 
 BASELINES = ("bm25",)
+MODEL, TAUGHT = "sentence-transformers", "dupq-distilled"
+SETS = ("travel", "travel-titles", "cs", "cs-titles", "quora")
+TITLES = "text.fields=title"
 MEASURES = ("accuracy_at_1", "accuracy_at_5", "accuracy_at_10", "map")
 QUICK = ("training.epochs=1", "word_vectors.epochs=1", "training.pairs=100")
 STYLE = (
@@ -54,15 +62,17 @@ class DataSet:
     site: str
     columns: str | None = None
     pairs: Path | None = None
+    assignments: tuple[str, ...] = ()  # of every system
 
 
 @dataclass(frozen=True)
 class Archive:
-    """An ingested data set: URIs."""
+    """An ingested data set: URIs, and the settings that all systems have there."""
 
     questions: str
     links: str | None
     pairs: str | None
+    assignments: tuple[str, ...]
 
     @property
     def known(self) -> str:
@@ -79,7 +89,7 @@ def main() -> None:
     figures: dict[str, Any] = {}
     for data_set in data_sets(options.data):
         if data_set.name in options.sets:
-            figures[data_set.name] = measure(data_set, options.presets, assignments, options.work / data_set.name)
+            figures[data_set.name] = measure(data_set, options, assignments)
             print(table(data_set.name, figures[data_set.name]), flush=True)
     if options.json:
         about = {"date": time.strftime("%Y-%m-%d"), "machine": f"{platform.machine()}, {os.cpu_count()} cores"}
@@ -92,7 +102,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="one epoch on a hundred pairs: does it run?")
     parser.add_argument("--json", metavar="FILE", help="where the figures go")
     parser.add_argument(
-        "--sets", nargs="+", metavar="NAME", choices=("travel", "cs", "quora"), default=["travel", "cs", "quora"]
+        "--sets", nargs="+", metavar="NAME", choices=SETS, default=list(SETS), help="of %(choices)s; default: all"
     )
     names = [name for name in config.preset_names() if not needs_more(config.load(name))]
     parser.add_argument(
@@ -101,9 +111,9 @@ def arguments() -> argparse.Namespace:
         metavar="NAME",
         choices=config.preset_names(),
         default=names,
-        help="default: all that need nothing else; sentence-transformers needs --set encoder.model=FOLDER, "
-        "dupq-distilled --set teacher.encoder=URI",
+        help=f"default: all that need nothing else, and with --model {MODEL} and {TAUGHT}",
     )
+    parser.add_argument("--model", metavar="FOLDER", help=f"of {MODEL}, and the teacher of {TAUGHT}")
     parser.add_argument("--epochs", type=int, metavar="N", help="of training, in place of each preset's own")
     parser.add_argument(
         "--set", action="append", metavar="SECTION.NAME=VALUE", default=[], help="a setting of all; may be repeated"
@@ -111,7 +121,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--work", type=Path, metavar="FOLDER", default=Path("out/encoders"), help="goes on here")
     shared = os.environ.get("DUPQ_SHARED_DATA", Path(__file__).parents[2] / "shared" / "data")
     parser.add_argument("--data", default=shared, type=Path, help="the folder of data (default: %(default)s)")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.model and options.presets == names:
+        options.presets = [*names, MODEL, TAUGHT]
+    if not options.model and {MODEL, TAUGHT} & set(options.presets):
+        parser.error(f"{MODEL} and {TAUGHT} need --model")
+    return options
 
 
 def needs_more(settings: Settings) -> bool:
@@ -122,14 +137,21 @@ def needs_more(settings: Settings) -> bool:
 def data_sets(data: Path) -> list[DataSet]:
     quora = data / "quora"
     return [
-        DataSet("travel", data / "dumps" / "travel.stackexchange.com.7z", "travel.stackexchange.com"),
-        DataSet("cs", data / "dumps" / "cs.stackexchange.com.7z", "cs.stackexchange.com"),
+        *of_site("travel", data / "dumps" / "travel.stackexchange.com.7z"),
+        *of_site("cs", data / "dumps" / "cs.stackexchange.com.7z"),
         DataSet("quora", quora / "questions.tsv.xz", "quora", "id=id,title=question", quora / "pairs.tsv"),
     ]
 
 
-def measure(data_set: DataSet, presets: list[str], assignments: list[str], work: Path) -> dict[str, Any]:
+def of_site(name: str, dump: Path) -> tuple[DataSet, DataSet]:
+    """A dump, read whole and by its titles."""
+    site = dump.stem
+    return DataSet(name, dump, site), DataSet(f"{name}-titles", dump, site, assignments=(TITLES,))
+
+
+def measure(data_set: DataSet, options: argparse.Namespace, assignments: list[str]) -> dict[str, Any]:
     """The figures of the baselines and of each preset, from the work folder where they are there."""
+    work, presets = options.work / data_set.name, options.presets
     archive = ingested(data_set, work)
     figures: dict[str, Any] = {}
     missing = [name for name in BASELINES if not is_done(work / f"{name}.json", [])]
@@ -138,13 +160,20 @@ def measure(data_set: DataSet, presets: list[str], assignments: list[str], work:
         for name, measures in baselines(archive, work).items():
             keep(work / f"{name}.json", measures)
     for preset in presets:
-        place = work / f"{preset}.json"
-        if not is_done(place, assignments):
+        place, its_own = work / f"{preset}.json", [*assignments, *of_model(preset, options, work)]
+        if not is_done(place, its_own):
             say(f"{data_set.name}: {preset}")
-            keep(place, trained(archive, preset, assignments, work / preset))
+            keep(place, trained(archive, preset, its_own, work / preset))
     for name in (*BASELINES, *presets):
         figures[name] = json.loads((work / f"{name}.json").read_text())
     return figures
+
+
+def of_model(preset: str, options: argparse.Namespace, work: Path) -> list[str]:
+    """The settings by which a preset finds its model or its teacher."""
+    if preset == MODEL:
+        return [f"encoder.model={options.model}"]
+    return [f"teacher.encoder={(work / MODEL / 'encoder').absolute()}"] if preset == TAUGHT else []
 
 
 def is_done(place: Path, assignments: list[str]) -> bool:
@@ -160,14 +189,16 @@ def ingested(data_set: DataSet, work: Path) -> Archive:
     folder = str((work / "archive").absolute())
     ingest(IngestJob((str(data_set.dump),), folder, data_set.site, data_set.columns))
     links = None if data_set.pairs else f"{folder}/links"
-    return Archive(f"{folder}/questions", links, str(data_set.pairs) if data_set.pairs else None)
+    pairs = str(data_set.pairs) if data_set.pairs else None
+    return Archive(f"{folder}/questions", links, pairs, data_set.assignments)
 
 
 def trained(archive: Archive, preset: str, assignments: list[str], work: Path) -> dict[str, Any]:
     """Train a preset's encoder and measure it."""
     encoder, output = str((work / "encoder").absolute()), str((work / "evaluation").absolute())
     pairs = (archive.pairs,) if archive.pairs else ()
-    run = train(TrainingJob(archive.questions, archive.links, encoder, preset, tuple(assignments), 1, pairs))
+    settings = (*archive.assignments, *assignments)
+    run = train(TrainingJob(archive.questions, archive.links, encoder, preset, settings, 1, pairs))
     evaluate(EvaluationJob(archive.questions, archive.known, output, encoder))
     known = storage.read_json(f"{output}/metrics.json")
     seconds = {record["name"]: record["seconds"] for record in run.records}
@@ -183,7 +214,7 @@ def trained(archive: Archive, preset: str, assignments: list[str], work: Path) -
 def baselines(archive: Archive, work: Path) -> dict[str, dict[str, Any]]:
     """The figures of the systems that learn nothing, on the questions that the presets are asked."""
     output = str((work / "baselines").absolute())
-    evaluate(EvaluationJob(archive.questions, archive.known, output))
+    evaluate(EvaluationJob(archive.questions, archive.known, output, assignments=archive.assignments))
     known = storage.read_json(f"{output}/metrics.json")
     return {name: {**figures_of(known, name), "training_s": 0.0, "set": []} for name in BASELINES}
 
@@ -194,6 +225,7 @@ def figures_of(known: dict[str, Any], system: str) -> dict[str, Any]:
     return {
         **{name: round(measured[name], 4) for name in MEASURES},
         **{name: round(value, 4) for name, value in recalls.items()},
+        "intervals": {name: [round(end, 4) for end in ends] for name, ends in known["intervals"][system].items()},
         "pair_accuracy": round(pairs[system], 4),
         "test_queries": known["test_queries"],
         "test_pairs": pairs["pairs"],

@@ -10,9 +10,17 @@ import numpy as np
 
 from dupq.clusters.components import components
 from dupq.evaluation.labels import unseen
-from dupq.evaluation.measures import accuracy, best_threshold, pair_average_precision, retrieval_measures, roc_auc
+from dupq.evaluation.measures import (
+    accuracy,
+    best_threshold,
+    pair_average_precision,
+    retrieval_measures,
+    retrieval_values,
+    roc_auc,
+)
 from dupq.evaluation.protocol import Ranker
 from dupq.evaluation.records import Known, Labelled
+from dupq.evaluation.significance import bootstrap_interval
 from dupq.evaluation.tables import TABLES
 from dupq.links.split import Split, split_links
 from dupq.settings.config import Settings
@@ -21,6 +29,8 @@ from dupq.text.keys import are_among, hash_limit, key_hashes
 from dupq.training.pairs import Pairs, with_random_negatives
 
 _NEGATIVES_SEED = 5
+_WITH_INTERVALS = ("accuracy_at_1", "accuracy_at_10", "map")
+_BOOTSTRAP_SEED, _RESAMPLES = 6, 2_000  # bounds of 1,000 questions vary by some .001 with the draws
 _RANKED = ("encoder", "bm25")  # the systems that rank the archive; all of them score pairs
 
 
@@ -94,16 +104,22 @@ def retrieval(
     available = split.questions_of("test")
     queries = chosen(available, settings.queries)
     relevant = [_others(split, int(query)) for query in queries]
+    asked = rankers if len(queries) else {}
+    rankings = {name: ranker.rank(queries, settings.k) for name, ranker in asked.items()}
     return {
         "test_queries": len(queries),
         "test_queries_available": len(available),
         "archive_questions": archive_questions,
-        "retrieval": {
-            name: retrieval_measures(ranker.rank(queries, settings.k), relevant, settings.k)
-            for name, ranker in rankers.items()
-            if len(queries)
-        },
+        "retrieval": {name: retrieval_measures(ranked, relevant, settings.k) for name, ranked in rankings.items()},
+        "intervals": {name: _intervals(ranked, relevant, settings.k) for name, ranked in rankings.items()},
     }
+
+
+def _intervals(rankings: list[list[int]], relevant: list[set[int]], k: int) -> dict[str, list[float]]:
+    """Of 95 per cent, by bootstrap over the queries: low and high."""
+    values = retrieval_values(rankings, relevant, k)
+    found = {name: bootstrap_interval(values[name], _BOOTSTRAP_SEED, _RESAMPLES) for name in _WITH_INTERVALS}
+    return {name: [interval.low, interval.high] for name, interval in found.items()}
 
 
 def chosen(keys: np.ndarray, most: int) -> np.ndarray:

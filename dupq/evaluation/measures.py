@@ -25,21 +25,26 @@ def average_precision(ranked: Sequence[int], relevant: set[int], k: int) -> floa
     return total / len(relevant)
 
 
-def retrieval_measures(rankings: Sequence[Sequence[int]], relevant: list[set[int]], k: int) -> dict[str, float]:
-    """Accuracy@n (a known duplicate among the first n), recall@n (the share of them there) and MAP@k.
+def retrieval_values(rankings: Sequence[Sequence[int]], relevant: Sequence[set[int]], k: int) -> dict[str, np.ndarray]:
+    """Of each query: Accuracy@n (a known duplicate among the first n), recall@n (the share of them there), MAP@k.
 
-    Means over the queries. Each has at least one question in `relevant`; `rankings` reach to k, so there is no
-    recall beyond it. `map_cut` is the k of `map`.
+    Float64 of shape (q,), from 0 to 1, by the measure's name. Each query has at least one question in `relevant`;
+    `rankings` reach to k, so there is no recall beyond it.
     """
     answers = list(zip(rankings, relevant, strict=True))
     found = {n: np.array([len(wanted.intersection(ranked[:n])) for ranked, wanted in answers]) for n in _RANKS}
     sizes = np.array([len(wanted) for wanted in relevant])
     return {
-        **{f"accuracy_at_{n}": float(np.mean(found[n] > 0)) for n in _ACCURACY_RANKS},
-        **{f"recall_at_{n}": float(np.mean(found[n] / sizes)) for n in _RANKS if n <= k},
-        "map": float(np.mean([average_precision(ranked, wanted, k) for ranked, wanted in answers])),
-        "map_cut": k,
+        **{f"accuracy_at_{n}": (found[n] > 0).astype(float) for n in _ACCURACY_RANKS},
+        **{f"recall_at_{n}": found[n] / sizes for n in _RANKS if n <= k},
+        "map": np.array([average_precision(ranked, wanted, k) for ranked, wanted in answers]),
     }
+
+
+def retrieval_measures(rankings: Sequence[Sequence[int]], relevant: Sequence[set[int]], k: int) -> dict[str, float]:
+    """The means of `retrieval_values` over the queries; `map_cut` is the k of `map`."""
+    values = retrieval_values(rankings, relevant, k)
+    return {**{name: float(np.mean(value)) for name, value in values.items()}, "map_cut": k}
 
 
 def best_threshold(scores: np.ndarray, labels: np.ndarray) -> float:

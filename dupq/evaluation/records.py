@@ -19,6 +19,7 @@ class Known(TypedDict, total=False):
     test_queries_available: int
     archive_questions: int
     retrieval: dict[str, dict[str, float]]
+    intervals: dict[str, dict[str, list[float]]]  # of 95 per cent, for some measures of `retrieval`: low, high
     balanced_pairs: dict[str, float]  # accuracies, and the number of `pairs`
     labelled_pairs: Labelled | None  # None where pairs of one of the two labels are missing
     labels: dict[str, int]  # see Labels.counts

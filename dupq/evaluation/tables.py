@@ -18,11 +18,23 @@ _LABELLED = {"accuracy": "Acc", "average_precision": "AP", "roc_auc": "AUC"}
 
 
 def retrieval_table(known: Known) -> str:
-    """One row a system: Accuracy@1, @5, @10, MAP and recall@k as far as the ranking goes, in per cent."""
+    """One row a system: Accuracy@1, @5, @10, MAP and recall@k as far as the ranking goes, in per cent.
+
+    Under it the intervals of 95 per cent, where they are known.
+    """
     head = f"{known['test_queries']} test questions against {known['archive_questions']:,} questions"
     cut = max((int(measures["map_cut"]) for measures in known["retrieval"].values()), default=0)
     columns = _RETRIEVAL | {"map": f"MAP@{cut}"}
-    return "\n".join([head, *_rows(known["retrieval"], columns)])
+    return "\n".join([head, *_rows(known["retrieval"], columns), *_interval_rows(known.get("intervals", {}), columns)])
+
+
+def _interval_rows(systems: dict[str, dict[str, list[float]]], columns: dict[str, str]) -> list[str]:
+    """A heading, and a line a system: the intervals of 95 per cent of some measures."""
+    lines = []
+    for name, measures in systems.items():
+        cells = (f"{columns[key]} {100 * low:.1f} to {100 * high:.1f}" for key, (low, high) in measures.items())
+        lines.append(f"{name:24}" + ", ".join(cells))
+    return ["95 % intervals, by bootstrap over the test questions", *lines] if lines else []
 
 
 def pairs_table(known: Known) -> str:

@@ -54,14 +54,16 @@ def funnel(metrics: Metrics) -> Markup:
 
 def retrieval(known: KnownMeasures) -> Markup:
     """How often the encoder and BM25 find a known duplicate."""
-    systems = known.get("retrieval") or {}
+    systems, intervals = known.get("retrieval") or {}, known.get("intervals") or {}
     records = []
     for measure, label in _MEASURES.items():
         for system, (name, tone) in _SYSTEMS.items():
             value = (systems.get(system) or {}).get(measure)
             if value is not None:
-                records.append(Bar(f"{label}: {name}", value, share(value), tone))
-    return _bars("Known duplicates found", "Encoder and BM25 side by side.", records, 1)
+                between = " to ".join(map(share, (intervals.get(system) or {}).get(measure, ())))
+                records.append(Bar(f"{label}: {name}", value, share(value) + f" ({between})" * bool(between), tone))
+    description = "Encoder and BM25 side by side; in brackets the 95 % intervals, by bootstrap over the test questions."
+    return _bars("Known duplicates found", description, records, 1)
 
 
 def balanced_pairs(known: KnownMeasures) -> Markup:

@@ -157,6 +157,7 @@ class KnownMeasures(TypedDict, total=False):
     test_queries_available: int
     archive_questions: int
     retrieval: dict[str, dict[str, float]] | None
+    intervals: dict[str, dict[str, list[float]]] | None
     balanced_pairs: dict[str, float] | None
 
 
