@@ -32,7 +32,7 @@ from dupq.runs.layout import NeighbourFiles
 from dupq.settings.config import Settings
 from dupq.settings.dedup import NeighbourSettings
 from dupq.shards import Shard
-from dupq.stages.neighbours import approximate, beyond_lists, exact, increment, recall
+from dupq.stages.neighbours import approximate, beyond_lists, exact, increment, recall, waves
 from dupq.stages.neighbours.beyond_lists import ABOVE_FLOOR, FULL, LEFT_OUT, find_beyond_lists
 from dupq.stages.neighbours.changes import to_sites
 from dupq.stages.neighbours.increment import find_neighbours_since
@@ -570,7 +570,7 @@ def test_the_report_counts_the_tasks_of_every_step(
     def counted(run_tasks: Callable[..., Report]) -> Callable[..., Report]:
         return lambda *arguments, **options: (tasks.append(len(arguments[2])), run_tasks(*arguments, **options))[1]
 
-    for module in (approximate, exact, increment, recall):
+    for module in (approximate, exact, increment, recall, waves):
         monkeypatch.setattr(module, "run_tasks", counted(module.run_tasks))
     since = (lambda: find_neighbours_since(files, made, wanted, before)) if method == "since" else None
     report = (since or (lambda: find_neighbours(files, made, wanted)))()

@@ -4,8 +4,7 @@
     centroids   a task a group    one per list, for blocks that are compared with each other: all, or those of a site
     probes      see recall.py     how many lists a question probes
     lists       a task a block    the lists that its questions are in and probe; the questions of each span of lists
-    tiles       a task a tile     two spans against each other, as the exact search has two blocks
-    nearest     a task a span     its tiles merged, in the tables that the exact search writes
+    tiles       a task a tile     two spans against each other, as the exact search has two blocks; see waves.py
     recall      see recall.py
 
 Scores are exact, and so is the order of the neighbours found: only pairs of which neither probes the other's list are
@@ -24,7 +23,6 @@ from dupq.execution import exchange
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
 from dupq.neighbours.embeddings import Embeddings
-from dupq.neighbours.nearest import merge
 from dupq.runs.embeddings import embeddings_of, embeddings_table, write_embeddings
 from dupq.runs.layout import NeighbourFiles
 from dupq.shards import Shard
@@ -41,8 +39,8 @@ from dupq.stages.neighbours.exact import device_of_tile, finish, gpus_of_tiles, 
 from dupq.stages.neighbours.plan import Plan
 from dupq.stages.neighbours.probes import goes_exactly, probes_of
 from dupq.stages.neighbours.recall import choose_probes, is_sampled, measure_recall
-from dupq.stages.neighbours.tables import SearchRequest, nearest_table, read_nearest, write_lists
-from dupq.tables import NEAREST
+from dupq.stages.neighbours.tables import SearchRequest, write_tile
+from dupq.stages.neighbours.waves import Tiles, search_in_waves
 from dupq.text.keys import Sites
 
 if TYPE_CHECKING:
@@ -79,16 +77,18 @@ def _search_lists(
 ) -> tuple[Report, Report]:
     """Write the neighbours of some groups' questions: the report of lists and tiles, and that of what is written."""
     report = run_tasks("lists", _lists, [(files, request, plan, group, number) for group in groups for number in group])
-    spans = [(group, place) for group in groups for place in range(len(read_spans(files, group)))]
-    of_spans = [(files, request, group, place) for group, place in spans]
-    report.add(_search_tiles([(*call, call[-1]) for call in of_spans], request))
-    others = [(*call, other) for call in of_spans for group, other in spans if group == call[2] and other > call[3]]
-    report.add(_search_tiles(others, request))
-    return report, run_tasks("neighbours", _nearest_of_span, of_spans)
+    spans = {
+        span_name(group, place): (group, place) for group in groups for place in range(len(read_spans(files, group)))
+    }
 
+    def search(tiles: Tiles, wave: int) -> Report:
+        calls = [(files, request, spans[left][0], spans[left][1], spans[right][1], wave) for left, right in tiles]
+        return run_tasks("tiles", _search_tile, calls, gpus=gpus_of_tiles(request))
 
-def _search_tiles(calls: Sequence[tuple[object, ...]], request: SearchRequest) -> Report:
-    return run_tasks("tiles", _search_tile, calls, gpus=gpus_of_tiles(request))
+    names = [[name for name, (of, _) in spans.items() if of is group] for group in groups]
+    tiles, lists = search_in_waves(files, request, names, search)
+    report.add(tiles)
+    return report, lists
 
 
 def _sample(files: NeighbourFiles, request: SearchRequest, plan: Plan, group: list[int], number: int) -> Counts:
@@ -159,7 +159,9 @@ def _read_span(files: NeighbourFiles, request: SearchRequest, group: list[int], 
     return Listed(block(found, request.measure), lists[np.argsort(found.keys)], *read_spans(files, group)[place])
 
 
-def _search_tile(files: NeighbourFiles, request: SearchRequest, group: list[int], left: int, right: int) -> Counts:
+def _search_tile(
+    files: NeighbourFiles, request: SearchRequest, group: list[int], left: int, right: int, wave: int
+) -> Counts:
     """Memory: two spans of lists, and their tile (tiles.search_tile)."""
     names = span_name(group, left), span_name(group, right)
     output = files.tile(*names, "left")
@@ -172,27 +174,10 @@ def _search_tile(files: NeighbourFiles, request: SearchRequest, group: list[int]
 
         torch.set_num_threads(1)
         one, other = (_ready_span(files, request, group, place) for place in (left, right))
-        scores = [known_scores(files, request, name) if left != right else None for name in names]
+        scores = [known_scores(files, request, name, wave) if left != right else None for name in names]
         search = Search(request.measure, request.settings.k, device=device_of_tile())
         of_left, of_right = search_listed(one, other, search, (scores[0], scores[1]))
-        if left != right:
-            storage.write_table(files.tile(*names, "right"), nearest_table(other.block.keys, of_right), NEAREST)
-        storage.write_table(output, nearest_table(one.block.keys, of_left), NEAREST)  # last: it marks the tile
+        write_tile(files, names, (one.block.keys, of_left), (other.block.keys, of_right))
         return {}
 
     return skip_or(output, make)
-
-
-def _nearest_of_span(files: NeighbourFiles, request: SearchRequest, group: list[int], place: int) -> Counts:
-    name = span_name(group, place)
-
-    def make() -> Counts:
-        keys, nearest = read_nearest(files.tile(name, name, "left"), request.settings.k)
-        for other in range(len(read_spans(files, group))):
-            if other != place:
-                left, right = sorted((name, span_name(group, other)))
-                side = "left" if place < other else "right"
-                merge(nearest, read_nearest(files.tile(left, right, side), request.settings.k)[1])
-        return write_lists(files, request, name, keys, nearest)
-
-    return skip_or(files.list_of(name), make)

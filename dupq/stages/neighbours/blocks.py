@@ -19,7 +19,7 @@ from dupq.runs.embeddings import read_embeddings
 from dupq.runs.keys import read_keys
 from dupq.runs.layout import NeighbourFiles
 from dupq.stages.neighbours.plan import Plan
-from dupq.stages.neighbours.tables import SearchRequest, read_nearest
+from dupq.stages.neighbours.tables import SearchRequest, lists_after, read_nearest
 from dupq.text.keys import Sites, are_among
 
 if TYPE_CHECKING:
@@ -79,11 +79,11 @@ def _bytes(made: object) -> int:
     return sum(map(_bytes, made)) if isinstance(made, tuple) else 0
 
 
-def known_scores(files: NeighbourFiles, request: SearchRequest, name: str) -> np.ndarray | None:
-    """The k-th best score of a block's questions, as known from the block itself or from the earlier run."""
-    if name.split("-")[0] == "rest":
-        return read_nearest(files.step("earlier", name), request.settings.k)[1].worst
-    return read_nearest(files.tile(name, name, "left"), request.settings.k)[1].worst
+def known_scores(files: NeighbourFiles, request: SearchRequest, name: str, wave: int) -> np.ndarray | None:
+    """The k-th best score of a block's questions, as known before a wave (from 1 on), or from the earlier run."""
+    is_rest = name.split("-")[0] == "rest"
+    place = files.step("earlier", name) if is_rest else lists_after(files, name, wave - 1)
+    return read_nearest(place, request.settings.k)[1].worst
 
 
 @free_with_the_step

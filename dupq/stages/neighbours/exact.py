@@ -1,9 +1,9 @@
 """embeddings → neighbours: each question's k nearest, exactly.
 
-    tiles     a task a tile     two blocks against each other: the k best of each side's questions; first each block
-                                against itself, which spares the others candidates
-    nearest   a task a block    its tiles merged: its questions' lists, and rows for the pairs stage, partitioned by the
-                                pair's left key, so that both directions of a pair are in one part
+    tiles         a task a tile     two blocks against each other: the k best of each side's questions (waves.py)
+    merge         a task a block    the lists of its questions so far
+    neighbours    a task a block    its questions' lists, and rows for the pairs stage, partitioned by the pair's left
+                                    key, so that both directions of a pair are in one part
 
 A worker keeps the two blocks of its last tile for the next one, and more where they are small. With an earlier run only
 what is new since then is searched (increment.py), and the answer is the same. Pairs above the floor that are in no list
@@ -17,13 +17,12 @@ from dupq.execution import cluster
 from dupq.execution.gpus import are_given
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
-from dupq.neighbours.nearest import merge
 from dupq.runs.layout import NeighbourFiles
 from dupq.shards import Shard
 from dupq.stages.neighbours.blocks import block_name, known_scores, ready_block
 from dupq.stages.neighbours.plan import Plan, block_rows, bytes_a_question, plan_of
-from dupq.stages.neighbours.tables import SearchRequest, nearest_table, read_nearest, write_lists
-from dupq.tables import NEAREST
+from dupq.stages.neighbours.tables import SearchRequest, write_tile
+from dupq.stages.neighbours.waves import Tiles, search_in_waves
 
 
 def find_exactly(files: NeighbourFiles, shards: Sequence[Shard], request: SearchRequest) -> Report:
@@ -38,11 +37,8 @@ def search_blocks(
     files: NeighbourFiles, request: SearchRequest, plan: Plan, numbers: Sequence[int]
 ) -> tuple[Report, Report]:
     """Write the neighbours of blocks that are compared with no others: the report of tiles, that of what is written."""
-    names = {number: block_name(number) for number in numbers}
-    report = search_tiles(files, request, plan, [(name, name) for name in names.values()])
-    pairs = [(names[left], names[right]) for left, right in plan.pairs if left in names]
-    report.add(search_tiles(files, request, plan, pairs))
-    return report, run_tasks("neighbours", _nearest_of_block, [(files, request, plan, number) for number in names])
+    groups = [[block_name(number) for number in group if number in numbers] for group in plan.groups]
+    return search_in_waves(files, request, groups, lambda tiles, wave: search_tiles(files, request, plan, tiles, wave))
 
 
 def finish(report: Report, written: Report, files: NeighbourFiles, request: SearchRequest) -> None:
@@ -66,9 +62,9 @@ def planned(files: NeighbourFiles, shards: Sequence[Shard], request: SearchReque
     return plan_of(files, shards, request.settings, rows_of)
 
 
-def search_tiles(files: NeighbourFiles, request: SearchRequest, plan: Plan, tiles: Sequence[tuple[str, str]]) -> Report:
+def search_tiles(files: NeighbourFiles, request: SearchRequest, plan: Plan, tiles: Tiles, wave: int = 1) -> Report:
     """Write what each tile of two blocks finds: one GPU a tile if there are any that can score it, else one core."""
-    calls = [(files, request, plan, left, right) for left, right in tiles]
+    calls = [(files, request, plan, left, right, wave) for left, right in tiles]
     return run_tasks("tiles", _search_tile, calls, gpus=gpus_of_tiles(request))
 
 
@@ -88,7 +84,7 @@ def device_of_tile() -> str:
     return str(devices.usable(devices.GPU if are_given() else devices.CPU))
 
 
-def _search_tile(files: NeighbourFiles, request: SearchRequest, plan: Plan, left: str, right: str) -> Counts:
+def _search_tile(files: NeighbourFiles, request: SearchRequest, plan: Plan, left: str, right: str, wave: int) -> Counts:
     """Memory: two blocks, and their tile (tiles.search_tile)."""
     output = files.tile(left, right, "left")
 
@@ -99,27 +95,10 @@ def _search_tile(files: NeighbourFiles, request: SearchRequest, plan: Plan, left
 
         torch.set_num_threads(1)
         one, other = (ready_block(files, request, plan, name) for name in (left, right))
-        known = (
-            (None, None) if left == right else (known_scores(files, request, left), known_scores(files, request, right))
-        )
+        known = [known_scores(files, request, name, wave) if left != right else None for name in (left, right)]
         search = Search(request.measure, request.settings.k, device=device_of_tile())
-        of_left, of_right, _ = search_tile(one, other, search, known=known)
-        if left != right:
-            storage.write_table(files.tile(left, right, "right"), nearest_table(other.keys, of_right), NEAREST)
-        storage.write_table(output, nearest_table(one.keys, of_left), NEAREST)  # last: it marks the tile
+        of_left, of_right, _ = search_tile(one, other, search, known=(known[0], known[1]))
+        write_tile(files, (left, right), (one.keys, of_left), (other.keys, of_right))
         return {}
 
     return skip_or(output, make)
-
-
-def _nearest_of_block(files: NeighbourFiles, request: SearchRequest, plan: Plan, number: int) -> Counts:
-    name = block_name(number)
-
-    def make() -> Counts:
-        keys, nearest = read_nearest(files.tile(name, name, "left"), request.settings.k)
-        for other in map(block_name, plan.compared_with(number)):
-            left, right, side = (name, other, "left") if name < other else (other, name, "right")
-            merge(nearest, read_nearest(files.tile(left, right, side), request.settings.k)[1])
-        return write_lists(files, request, name, keys, nearest)
-
-    return skip_or(files.list_of(name), make)

@@ -21,7 +21,7 @@ from dupq import storage
 from dupq.errors import DupqError, StorageError
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
-from dupq.neighbours.nearest import empty_nearest, merge
+from dupq.neighbours.nearest import empty_nearest
 from dupq.runs.keys import key_span
 from dupq.runs.layout import NeighbourFiles
 from dupq.runs.stage_records import is_intact
@@ -34,7 +34,14 @@ from dupq.stages.neighbours.chosen import compared, first_block, groups, write_c
 from dupq.stages.neighbours.exact import finish, planned, search_tiles
 from dupq.stages.neighbours.plan import Plan, read_plan
 from dupq.stages.neighbours.search import find_neighbours
-from dupq.stages.neighbours.tables import SearchRequest, nearest_table, read_answered, read_nearest, write_lists
+from dupq.stages.neighbours.tables import (
+    SearchRequest,
+    merge_found,
+    nearest_table,
+    read_answered,
+    read_nearest,
+    write_lists,
+)
 from dupq.tables import NEAREST
 from dupq.text.keys import are_among
 
@@ -135,9 +142,8 @@ def _nearest_of_block(
 
     def make() -> Counts:
         keys, nearest = read_nearest(files.step("earlier", rest_name(number)), request.settings.k)
-        for group in names:
-            if plan.compares(first_block(group), number):
-                merge(nearest, read_nearest(files.tile(group, rest_name(number), "right"), request.settings.k)[1])
+        found_by = [group for group in names if plan.compares(first_block(group), number)]
+        merge_found(nearest, keys, [files.tile(group, rest_name(number), "right") for group in found_by])
         return write_lists(files, request, name, keys, nearest)
 
     return skip_or(files.list_of(name), make)
@@ -149,10 +155,8 @@ def _nearest_of_group(files: NeighbourFiles, request: SearchRequest, cut: tuple[
 
     def make() -> Counts:
         keys, nearest = read_nearest(files.tile(group, group, "left"), request.settings.k)
-        for left, right in _tiles(plan, names):
-            if group in (left, right):
-                side = "left" if group == left else "right"
-                merge(nearest, read_nearest(files.tile(left, right, side), request.settings.k)[1])
+        tiles = [tile for tile in _tiles(plan, names) if group in tile]
+        merge_found(nearest, keys, [files.tile(*tile, "left" if tile[0] == group else "right") for tile in tiles])
         return write_lists(files, request, group, keys, nearest)
 
     return skip_or(files.list_of(group), make)

@@ -1,6 +1,6 @@
 """Writing and reading the tables of the search: lists of neighbours, and pairs as rows for the pairs stage."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,11 +13,12 @@ from dupq.execution.gpus import NO_GPUS, Gpus
 from dupq.execution.units import Counts
 from dupq.json_files import read_as
 from dupq.neighbours.measure import Measure
-from dupq.neighbours.nearest import Nearest, empty_nearest
+from dupq.neighbours.nearest import Nearest, empty_nearest, merge_rows
 from dupq.runs import versions
 from dupq.runs.layout import NeighbourFiles
 from dupq.settings.dedup import NeighbourSettings
 from dupq.shards import partition_of
+from dupq.side_by_side import side_by_side
 from dupq.tables import NEAREST, NEIGHBOURS
 
 
@@ -61,6 +62,38 @@ def nearest_table(keys: np.ndarray, nearest: Nearest) -> pa.Table:
     offsets = pa.array(np.concatenate([[0], np.cumsum(inside.sum(axis=1))]).astype(np.int32))
     lists = [pa.ListArray.from_arrays(offsets, pa.array(column[inside])) for column in nearest[:2]]
     return pa.table([pa.array(keys), *lists], schema=NEAREST)
+
+
+def lists_after(files: NeighbourFiles, name: str, wave: int) -> str:
+    """The lists of a block's questions after the first `wave` waves; after none, what they find in their block."""
+    return files.step(f"after-{wave}", name) if wave else files.tile(name, name, "left")
+
+
+def found_table(keys: np.ndarray, nearest: Nearest) -> pa.Table:
+    """The same without questions that have found none; k is 1 at least."""
+    rows = nearest.others[:, 0] >= 0
+    return nearest_table(keys[rows], Nearest(*(column[rows] for column in nearest)))
+
+
+def write_tile(
+    files: NeighbourFiles,
+    names: tuple[str, str],
+    of_left: tuple[np.ndarray, Nearest],
+    of_right: tuple[np.ndarray, Nearest],
+) -> None:
+    """Write what a tile of two blocks has found: of a block with itself the lists of all its questions."""
+    output = files.tile(*names, "left")
+    if names[0] == names[1]:
+        storage.write_table(output, nearest_table(*of_left), NEAREST)
+        return
+    storage.write_table(files.tile(*names, "right"), found_table(*of_right), NEAREST)
+    storage.write_table(output, found_table(*of_left), NEAREST)  # last: it marks the tile
+
+
+def merge_found(nearest: Nearest, keys: np.ndarray, uris: Iterable[str]) -> None:
+    """Merge the lists of files, each of some of the questions `keys` (ascending), into theirs. Memory: all lists."""
+    for some, more in side_by_side(lambda uri: read_nearest(uri, nearest.others.shape[1]), uris):
+        merge_rows(nearest, np.searchsorted(keys, some), more)
 
 
 def read_nearest(uri: str, k: int) -> tuple[np.ndarray, Nearest]:
