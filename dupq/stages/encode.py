@@ -52,7 +52,7 @@ def check_room_to_encode(settings: EncodeSettings, shards: int, made_as: str, gp
         return
     crew = crew_for(settings, 0 if was_begun_on_cpus(made_as) else gpus.now(), cluster.cpus())
     if crew.is_for(shards):
-        cluster.check_fits("encode", crew.cpus, crew.gpus, crew.workers)
+        cluster.check_fits("encode", crew.cpus, crew.gpus, crew.actors)
     else:
         cluster.check_fits("encode", 1, crew.gpus)
 
@@ -82,7 +82,7 @@ def encode_texts(
     work = Work(job.encoder, fingerprint, sites.names, job.representatives, settings.batch_size, bool(taken), earlier)
     crew = crew_for(settings, taken, cluster.cpus())
     if crew.is_for(len(places)):
-        cluster.check_fits("encode", crew.cpus, crew.gpus, crew.workers)  # else its steps wait for each other
+        cluster.check_fits("encode", crew.cpus, crew.gpus, crew.actors)  # else steps may wait for each other
         try:
             return _by_pipeline(work, places, crew)
         except ray.exceptions.RayError as error:

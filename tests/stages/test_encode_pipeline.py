@@ -18,7 +18,9 @@ from dupq import storage
 from dupq.encoders.description import read_description
 from dupq.errors import DupqError
 from dupq.execution.gpus import NO_GPUS
+from dupq.execution.tasks import Outcome
 from dupq.neighbours.embeddings import Embeddings
+from dupq.recording import Written
 from dupq.runs.layout import Encoding
 from dupq.settings.dedup import EncodeSettings
 from dupq.stages import encode
@@ -32,16 +34,18 @@ from dupq.text.keys import Sites
 from dupq.text.token_ids import TokenIds
 
 SHARDS = (30, 0, 1, 200, 30, 7)  # questions of each
-ON_A_NODE_WITH_A_GPU = """
+WITH_GPUS = """
 import pickle, sys
 import ray
 from dupq.settings.dedup import EncodeSettings
 from dupq.stages.encoding.crew import crew_for
 from dupq.stages.encoding.device import gpus_to_make
 from dupq.stages.encoding.pipeline import encode_by_pipeline
-ray.init("local", num_cpus=1, num_gpus=1, include_dashboard=False, log_to_driver=False)
+gpus = int(sys.argv[2])
+ray.init("local", num_cpus=gpus, num_gpus=gpus, include_dashboard=False, log_to_driver=False)
 work, places = pickle.load(open(sys.argv[1], "rb"))
-encode_by_pipeline(work, places, crew_for(EncodeSettings(), 1, 1))
+outcomes = encode_by_pipeline(work, places, crew_for(EncodeSettings(), gpus, gpus))
+pickle.dump(outcomes, open(sys.argv[1], "wb"))
 """
 
 
@@ -78,13 +82,8 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Archive:
     return made
 
 
-@pytest.mark.ray
-@pytest.mark.parametrize("workers", [1, 2, 4])
-def test_files_are_those_of_one_process_for_any_number_of_workers(
-    workers: int, archive: Archive, ray_started: None
-) -> None:
-    places = archive.places(f"by {workers}")
-    outcomes = encode_by_pipeline(archive.work, places, Crew(workers, 0.2, 0, 0))
+def check(archive: Archive, places: list[Place], outcomes: list[Outcome]) -> None:
+    """All is written, as by one process, and told."""
     assert sum(counts["rows_out"] for counts, _, _ in outcomes) == sum(SHARDS) - 2
     assert {uri for _, _, written in outcomes for uri in written} == {place.output for place in places}
     assert all(peak > 0 for _, peak, _ in outcomes)
@@ -92,14 +91,23 @@ def test_files_are_those_of_one_process_for_any_number_of_workers(
         assert storage.read_bytes(place.output) == storage.read_bytes(alone.output)
 
 
-def test_it_works_where_ray_has_as_many_gpus_as_cpus(archive: Archive, tmp_path: Path) -> None:
-    """Ray counts a GPU that is not there, and the encoder stays on the CPU: what Ray asks for is as with a real one."""
-    places = archive.places("on a node with a gpu")
+@pytest.mark.ray
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_files_are_those_of_one_process_for_any_number_of_workers(
+    workers: int, archive: Archive, ray_started: None
+) -> None:
+    places = archive.places(f"by {workers}")
+    check(archive, places, encode_by_pipeline(archive.work, places, Crew(workers, 0.2, 0, 0)))
+
+
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_it_works_where_ray_has_as_many_gpus_as_cpus(gpus: int, archive: Archive, tmp_path: Path) -> None:
+    """Ray counts GPUs that are not there, and the encoder stays on the CPU: the steps are those with real ones."""
+    places = archive.places(f"with {gpus} gpus")
     (tmp_path / "call").write_bytes(pickle.dumps((archive.work, places)))
-    run = [sys.executable, "-c", ON_A_NODE_WITH_A_GPU, str(tmp_path / "call")]
+    run = [sys.executable, "-c", WITH_GPUS, str(tmp_path / "call"), str(gpus)]
     subprocess.run(run, check=True, timeout=120, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
-    for place, alone in zip(places, archive.places("alone"), strict=True):
-        assert storage.read_bytes(place.output) == storage.read_bytes(alone.output)
+    check(archive, places, pickle.loads((tmp_path / "call").read_bytes()))
 
 
 @pytest.mark.ray
@@ -153,6 +161,7 @@ def test_a_row_gives_back_what_it_was_made_of(size: int, is_lexical: bool) -> No
     place, keys = Place("t", "c", "o"), np.arange(size) << 50
     texts = TokenIds.of([np.arange(number, dtype=np.int32) for number in range(size)])
     tokens = Tokens(keys, keys[:1], ["f"], texts, {"rows_in": size})
+    assert rows.place_in(pa.Table.from_pylist([rows.row_of_place(place)])) == place
     there, found, peak = rows.tokens_in(rows.row_of_tokens(place, tokens, 1.5))
     assert (there, found.files, found.counts, peak) == (place, ["f"], {"rows_in": size}, 1.5)
     assert [ids.tolist() for ids in found.texts] == [ids.tolist() for ids in texts]
@@ -164,21 +173,26 @@ def test_a_row_gives_back_what_it_was_made_of(size: int, is_lexical: bool) -> No
     assert back.vectors.dtype == np.float16
     assert (back.words is None) == (bags is None)
     assert bags is None or (back.words is not None and back.words.data.tolist() == bags.data.tolist())
+    outcome = ({"rows_in": size}, 2.5, {"o": Written(1, "checksum", size)})
+    assert rows.outcome_in(rows.row_of_outcome(outcome)) == outcome
 
 
 @pytest.mark.parametrize(
-    ("settings", "gpus", "cpus", "least", "workers"),
+    ("settings", "gpus", "cpus", "least", "actors"),
     [
-        (EncodeSettings(), 0, 2, 32, 3),  # a small run on CPUs: tasks
-        (EncodeSettings(actors=2), 0, 8, 3, 3),
+        (EncodeSettings(), 0, 2, 32, 2),  # a small run on CPUs: tasks
+        (EncodeSettings(actors=2), 0, 8, 3, 2),
         (EncodeSettings(), 4, 64, 5, 4),
         (EncodeSettings(), 4, 4, 5, 4),
     ],
 )
 def test_the_pipeline_is_for_gpus_for_actors_that_are_asked_for_and_for_large_runs(
-    settings: EncodeSettings, gpus: int, cpus: int, least: int, workers: int
+    settings: EncodeSettings, gpus: int, cpus: int, least: int, actors: int
 ) -> None:
     crew = crew_for(settings, gpus, cpus)
     assert [crew.is_for(shards) for shards in (least - 1, least)] == [False, True]
-    assert (crew.workers, crew.gpus) == (workers, 1 if gpus else 0)
-    assert crew.actors * crew.cpus < cpus  # else the actors wait for tasks that find no room
+    assert (crew.actors, crew.gpus) == (actors, 1 if gpus else 0)
+    if gpus:
+        assert crew.actors * crew.cpus < cpus  # else the actors wait for tasks that find no room
+    else:
+        assert crew.cpus == 1  # an actor takes all steps, on a CPU of its own

@@ -8,7 +8,7 @@ _SHARDS_AN_ACTOR = 16  # on CPUs, unless actors are asked for: then what startin
 
 
 class Crew(NamedTuple):
-    """The actors that encode, and the resources of each of them and of each task beside them."""
+    """The actors that encode, and the resources of each of them and, with GPUs, of each task beside them."""
 
     actors: int
     cpus: float
@@ -19,20 +19,14 @@ class Crew(NamedTuple):
         """Whether so many shards are encoded by the pipeline, rather than by a task a shard."""
         return shards >= self.least_shards
 
-    @property
-    def workers(self) -> int:
-        """How many must find room side by side: with GPUs the actors, on CPUs a task that feeds them too."""
-        return self.actors + (not self.gpus)
-
 
 def crew_for(settings: EncodeSettings, gpus: int, cpus: int) -> Crew:
-    """The crew on so many GPUs, or if there are none on so many CPUs.
+    """The crew on so many GPUs, or if there are none on so many CPUs: an actor a GPU or a CPU, or as the settings ask.
 
-    Without GPUs there is an actor a CPU, of which it holds a half on paper: the other half is for the tasks, which work
-    when their turn comes, so that no core waits for one of the steps. So it is where there are no more CPUs than GPUs:
-    actors that held all CPUs would wait for ever for the tasks that feed them.
+    Where there are no more CPUs than GPUs, an actor holds a half of a CPU on paper: the other half is for the tasks,
+    which the actors would otherwise wait for without end.
     """
     actors = settings.actors or gpus or cpus
     is_asked_for = bool(settings.actors or gpus)
     least_shards = actors + 1 if is_asked_for else actors * _SHARDS_AN_ACTOR
-    return Crew(actors, 1.0 if gpus and cpus > actors else 0.5, 1 if gpus else 0, least_shards)
+    return Crew(actors, 0.5 if gpus and cpus <= actors else 1.0, 1 if gpus else 0, least_shards)

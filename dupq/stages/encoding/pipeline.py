@@ -1,42 +1,47 @@
-"""Many shards through Ray Data: read and tokenised by tasks, encoded by a pool of actors, written by tasks.
+"""Many shards through Ray Data.
 
-A block is a shard from end to end, so that its file is that of one process that takes all steps. While an actor
-encodes a shard, tasks on other cores tokenise the next ones and write the last. Ray's object store holds what waits
-between the steps; Ray Data starts no task whose result would not find room there.
+On CPUs a pool of actors takes all steps of a shard: a task beside them would only take its CPU from one of them. With
+GPUs the steps are apart: while an actor encodes a shard, tasks on CPUs read and tokenise the next ones and write the
+last, more than one core for each GPU. Ray's object store holds what waits between the steps; Ray Data starts no task
+whose result would not find room there.
+
+A block is a shard from end to end, so that its file is that of one process that takes all steps.
 """
 
-import contextlib
 import gc
 import logging
 import warnings
-from collections.abc import Iterable, Iterator
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import ray
-from ray.data import ActorPoolStrategy, DataContext, Datasink, Datasource, read_datasource
-from ray.data.block import BlockMetadata
-from ray.data.datasource import ReadTask, WriteResult
+from ray.data import ActorPoolStrategy, DataContext, Dataset, from_items
 
-from dupq import storage
 from dupq.errors import DupqError
 from dupq.execution import nodes
 from dupq.execution.memory import measured
-from dupq.execution.tasks import Outcome, Progress, enter
-from dupq.execution.units import mark_of, skip_or
-from dupq.recording import recording
-from dupq.repeating import repeating
+from dupq.execution.tasks import Outcome, Progress, enter, recorded
+from dupq.execution.units import skip_or
 from dupq.stages.encoding import rows
 from dupq.stages.encoding.crew import Crew
-from dupq.stages.encoding.shard import Place, Work, embed, network_of, read_texts, tokenise, write_embeddings
-from dupq.tables import TEXTS
+from dupq.stages.encoding.shard import (
+    Place,
+    Work,
+    embed,
+    encode_shard,
+    network_of,
+    read_texts,
+    tokenise,
+    write_embeddings,
+)
 
 if TYPE_CHECKING:
     from dupq.encoders.saved import SavedEncoder
 
 _RESTARTS = 1  # of an actor or a task that died; after that a task a shard, whose errors name the shard
-_SECONDS_BETWEEN = 5  # two looks at how many shards are done
+_A_SHARD: dict[str, Any] = {"batch_size": 1, "batch_format": "pyarrow"}  # what a step takes: a row is a shard
 
 
 class _Job(NamedTuple):
@@ -55,10 +60,9 @@ def encode_by_pipeline(work: Work, places: list[Place], crew: Crew) -> list[Outc
 
     Raises the DupqError of a step as it was raised there, and RayError if processes died again and again.
     """
-    job = _Job(work, nodes.build())
-    sink, failure = EmbeddingsDatasink(job), None
+    outcomes, failure = [], None
     try:
-        _run(job, places, crew, sink)
+        outcomes = _run(_Job(work, nodes.build()), places, crew)
     except Exception as error:
         failure = _cause(error)
         if isinstance(failure, DupqError | ray.exceptions.RayError):
@@ -67,54 +71,48 @@ def encode_by_pipeline(work: Work, places: list[Place], crew: Crew) -> list[Outc
     gc.collect()
     if failure is not None:
         raise failure
-    return sink.outcomes
+    return outcomes
 
 
-def _run(job: _Job, places: list[Place], crew: Crew, sink: "EmbeddingsDatasink") -> None:
-    with warnings.catch_warnings(), _shown(places):
+def _run(job: _Job, places: list[Place], crew: Crew) -> list[Outcome]:
+    outcomes: list[Outcome] = []
+    shown = Progress("encode", len(places))
+    shown.show(0)
+    with warnings.catch_warnings():
         # Ray plans to replace max_restarts and max_retries in 2.64, but has no successor yet; by default it repeats
         # without end
         warnings.simplefilter("ignore", ray.util.annotations.RayDeprecationWarning)
-        retries = {"max_retries": _RESTARTS}
         _configure()
-        read_datasource(
-            TextsDatasource(job, places),
-            override_num_blocks=len(places),
-            num_cpus=crew.cpus,
-            ray_remote_args=retries,
-        ).map_batches(
-            _tokenise,
-            fn_kwargs={"job": job},
-            batch_size=1,  # a row is a shard
-            batch_format="pyarrow",
-            num_cpus=crew.cpus,
-            **retries,
-        ).map_batches(
-            EncodeShards,
-            fn_constructor_args=(job,),
-            batch_size=1,  # a row is a shard
-            batch_format="pyarrow",
-            compute=ActorPoolStrategy(size=crew.actors, max_concurrent_calls_per_actor=2 if crew.gpus else 1),
-            num_cpus=crew.cpus,
-            num_gpus=crew.gpus,
-            max_restarts=_RESTARTS,
-            max_task_retries=_RESTARTS,
-        ).write_datasink(sink, ray_remote_args={"num_cpus": crew.cpus, **retries})
+        for row in _steps(job, places, crew).iter_batches(**_A_SHARD, prefetch_batches=0):
+            outcomes.append(rows.outcome_in(row))
+            shown.show(len(outcomes))
+    return outcomes
 
 
-@contextlib.contextmanager
-def _shown(places: list[Place]) -> Iterator[None]:
-    """Show meanwhile how many shards are done: Ray Data itself tells of files when all are written."""
-    shown = Progress("encode", len(places))
-    folder, marks = storage.parent(places[0].output), {storage.name(mark_of(place.output)) for place in places}
+def _steps(job: _Job, places: list[Place], crew: Crew) -> Dataset:
+    """From places to outcomes; nothing runs yet."""
+    shards = from_items([rows.row_of_place(place) for place in places], override_num_blocks=len(places))
+    if not crew.gpus:
+        return _by_actors(shards, EncodeShards, job, crew)
+    tokens = _by_tasks(shards, _tokenise, job, crew)
+    return _by_tasks(_by_actors(tokens, EncodeTokens, job, crew), _write, job, crew)
 
-    def look() -> None:  # fails as long as no file is written
-        shown.show(len(marks.intersection(storage.names_in(folder))))
 
-    shown.show(0)
-    with repeating(look, _SECONDS_BETWEEN):
-        yield
-    shown.show(len(places))
+def _by_tasks(before: Dataset, step: Callable[..., pa.Table], job: _Job, crew: Crew) -> Dataset:
+    return before.map_batches(step, fn_kwargs={"job": job}, **_A_SHARD, num_cpus=crew.cpus, max_retries=_RESTARTS)
+
+
+def _by_actors(before: Dataset, kind: type["_Encoder"], job: _Job, crew: Crew) -> Dataset:
+    return before.map_batches(
+        kind,
+        fn_constructor_args=(job,),
+        **_A_SHARD,
+        compute=ActorPoolStrategy(size=crew.actors, max_concurrent_calls_per_actor=2 if crew.gpus else 1),
+        num_cpus=crew.cpus,
+        num_gpus=crew.gpus,
+        max_restarts=_RESTARTS,
+        max_task_retries=_RESTARTS,
+    )
 
 
 def _configure() -> None:
@@ -140,42 +138,8 @@ def _cause(error: BaseException) -> BaseException:
     return found
 
 
-class TextsDatasource(Datasource):
-    """The files of texts, a block each: a row with all of its texts."""
-
-    def __init__(self, job: _Job, places: list[Place]) -> None:
-        """`places` are those that are not finished."""
-        Datasource.__init__(self)
-        self._job, self._places = ray.put(job), places  # stored once, not with each of the tasks
-
-    def estimate_inmemory_data_size(self) -> int | None:
-        """Not known before they are read."""
-        return None
-
-    def get_read_tasks(self, parallelism: int, *_: object, **__: object) -> list[ReadTask]:
-        """A task a file, whatever the parallelism."""
-        return [
-            ReadTask(partial(_read, self._job, place), BlockMetadata(1, None, None, input_files=(place.texts,)))
-            for place in self._places
-        ]
-
-
-def _read(stored: "ray.ObjectRef[_Job]", place: Place) -> Iterator[pa.Table]:
-    job = ray.get(stored)
-    job.enter()
-    table, peak = measured(read_texts, job.work, place)
-    yield rows.row_of_texts(place, table, peak)
-
-
-def _tokenise(row: pa.Table, job: _Job) -> pa.Table:
-    job.enter()
-    place, table, before = rows.texts_in(row, TEXTS)
-    tokens, peak = measured(tokenise, job.work, place, table)
-    return rows.row_of_tokens(place, tokens, max(before, peak))
-
-
-class EncodeShards:
-    """An actor that holds the encoder, and encodes one shard after the other."""
+class _Encoder:
+    """An actor that holds the encoder, and takes one shard after the other."""
 
     def __init__(self, job: _Job) -> None:
         """Nothing is read yet."""
@@ -186,6 +150,20 @@ class EncodeShards:
         """The encoder; read with the first shard, as Ray gives an error of the constructor as text only."""
         return network_of(self._job.work)
 
+
+class EncodeShards(_Encoder):
+    """All steps of a shard."""
+
+    def __call__(self, row: pa.Table) -> pa.Table:
+        """A shard's row to that of its outcome."""
+        self._job.enter()
+        place = rows.place_in(row)
+        return rows.row_of_outcome(recorded(encode_shard, self._job.work, place, lambda: self._saved))
+
+
+class EncodeTokens(_Encoder):
+    """The step in the middle."""
+
     def __call__(self, row: pa.Table) -> pa.Table:
         """A shard's row of ids to its row of embeddings."""
         self._job.enter()
@@ -194,28 +172,16 @@ class EncodeShards:
         return rows.row_of_embeddings(place, tokens, encoded, max(before, peak))
 
 
-class EmbeddingsDatasink(Datasink[list[Outcome]]):
-    """A file of embeddings a shard, and its mark: the same bytes again if a task is repeated."""
+def _tokenise(row: pa.Table, job: _Job) -> pa.Table:
+    job.enter()
+    place = rows.place_in(row)
+    tokens, peak = measured(lambda: tokenise(job.work, place, read_texts(job.work, place)))
+    return rows.row_of_tokens(place, tokens, peak)
 
-    def __init__(self, job: _Job) -> None:
-        """`outcomes` are there when all is written."""
-        self._job = job
-        self.outcomes: list[Outcome] = []
 
-    def write(self, blocks: Iterable[pa.Table], ctx: object) -> list[Outcome]:
-        """Write the shards of these blocks."""
-        self._job.enter()
-        shards = (block.slice(number, 1) for block in blocks for number in range(len(block)))
-        return [self._write(row) for row in shards]
-
-    def _write(self, row: pa.Table) -> Outcome:
-        place, tokens, encoded, before = rows.embeddings_in(row)
-        with recording() as written:
-            counts, peak = measured(
-                skip_or, place.output, lambda: write_embeddings(self._job.work, place, tokens, encoded)
-            )
-        return counts, max(before, peak), written
-
-    def on_write_complete(self, write_result: WriteResult[list[Outcome]]) -> None:
-        """Keep what was written."""
-        self.outcomes = [outcome for outcomes in write_result.write_returns for outcome in outcomes]
+def _write(row: pa.Table, job: _Job) -> pa.Table:
+    """Write a shard's file and its mark: the same bytes again if the task is repeated."""
+    job.enter()
+    place, tokens, encoded, before = rows.embeddings_in(row)
+    counts, peak, files = recorded(skip_or, place.output, lambda: write_embeddings(job.work, place, tokens, encoded))
+    return rows.row_of_outcome((counts, max(before, peak), files))

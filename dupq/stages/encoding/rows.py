@@ -11,31 +11,30 @@ import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
+from dupq.execution.tasks import Outcome
 from dupq.neighbours.embeddings import Embeddings
+from dupq.recording import Written
 from dupq.stages.encoding.shard import Place, Tokens
 from dupq.text.token_ids import TokenIds
 
 _TOLD = "told"
 
 
-def row_of_texts(place: Place, table: pa.Table, peak: float) -> pa.Table:
-    """A shard and its texts."""
-    lists = {name: table[name].combine_chunks() for name in table.column_names}
-    return _row({"place": place, "peak": peak}, lists)
+def row_of_place(place: Place) -> dict[str, str]:
+    """A shard that is to be encoded."""
+    return {_TOLD: json.dumps({"place": place})}
 
 
-def texts_in(row: pa.Table, schema: pa.Schema) -> tuple[Place, pa.Table, float]:
-    """What `row_of_texts` was given."""
-    told = _told(row)
-    columns = [_flat(row, field.name) for field in schema]
-    return Place(*told["place"]), pa.table(columns, schema=schema), told["peak"]
+def place_in(row: pa.Table) -> Place:
+    """What `row_of_place` was given."""
+    return Place(*_told(row)["place"])
 
 
 def row_of_tokens(place: Place, tokens: Tokens, peak: float) -> pa.Table:
     """A shard and its token ids."""
     told = {"place": place, "files": tokens.files, "counts": tokens.counts, "peak": peak}
     arrays = {"keys": tokens.keys, "taken": tokens.taken, "ids": tokens.texts.ids, "offsets": tokens.texts.offsets}
-    return _row(told, {name: pa.array(array) for name, array in arrays.items()})
+    return _row(told, arrays)
 
 
 def tokens_in(row: pa.Table) -> tuple[Place, Tokens, float]:
@@ -55,7 +54,7 @@ def row_of_embeddings(place: Place, tokens: Tokens, encoded: Embeddings, peak: f
         bags = encoded.words
         arrays |= {"begins": bags.indptr, "words": bags.indices.astype(np.int32)}
         arrays["weights"] = bags.data.astype(np.float16)  # which they are
-    return _row(told, {name: pa.array(array) for name, array in arrays.items()})
+    return _row(told, arrays)
 
 
 def embeddings_in(row: pa.Table) -> tuple[Place, Tokens, Embeddings, float]:
@@ -71,10 +70,21 @@ def embeddings_in(row: pa.Table) -> tuple[Place, Tokens, Embeddings, float]:
     return Place(*told["place"]), tokens, Embeddings(_array(row, "encoded"), vectors, bags), told["peak"]
 
 
-def _row(told: dict[str, Any], lists: dict[str, pa.Array]) -> pa.Table:
+def row_of_outcome(outcome: Outcome) -> pa.Table:
+    """What a finished shard counted, its memory and its files."""
+    return _row({"outcome": outcome}, {})
+
+
+def outcome_in(row: pa.Table) -> Outcome:
+    """What `row_of_outcome` was given."""
+    counts, peak, files = _told(row)["outcome"]
+    return counts, peak, {uri: Written(*written) for uri, written in files.items()}
+
+
+def _row(told: dict[str, Any], arrays: dict[str, np.ndarray]) -> pa.Table:
     columns = {_TOLD: pa.array([json.dumps(told)])}
-    for name, values in lists.items():
-        columns[name] = pa.LargeListArray.from_arrays(pa.array([0, len(values)], pa.int64()), values)
+    for name, values in arrays.items():
+        columns[name] = pa.LargeListArray.from_arrays(pa.array([0, len(values)], pa.int64()), pa.array(values))
     return pa.table(columns)
 
 
@@ -83,9 +93,5 @@ def _told(row: pa.Table) -> dict[str, Any]:
     return told
 
 
-def _flat(row: pa.Table, name: str) -> pa.Array:
-    return row[name].chunk(0).flatten()
-
-
 def _array(row: pa.Table, name: str) -> np.ndarray:
-    return np.array(_flat(row, name).to_numpy(zero_copy_only=False))
+    return np.array(row[name].chunk(0).flatten().to_numpy(zero_copy_only=False))

@@ -4,7 +4,8 @@ The first and the last need no torch. What is encoded together is one shard at m
 on the others.
 """
 
-import functools
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -60,14 +61,14 @@ class Tokens(NamedTuple):
     counts: Counts
 
 
-def encode_shard(work: Work, place: Place) -> Counts:
-    """All three steps in one process, unless the output is there already."""
-    return skip_or(place.output, lambda: _encode(work, place))
+def encode_shard(work: Work, place: Place, saved: "Callable[[], SavedEncoder] | None" = None) -> Counts:
+    """All three steps in one process, unless the output is there already. `saved` gives the encoder; None: read it."""
+    return skip_or(place.output, lambda: _encode(work, place, saved or partial(network_of, work)))
 
 
-def _encode(work: Work, place: Place) -> Counts:
+def _encode(work: Work, place: Place, saved: "Callable[[], SavedEncoder]") -> Counts:
     tokens = tokenise(work, place, read_texts(work, place))
-    return write_embeddings(work, place, tokens, embed(network_of(work), work, tokens))
+    return write_embeddings(work, place, tokens, embed(saved(), work, tokens))
 
 
 def read_texts(work: Work, place: Place) -> pa.Table:
@@ -139,7 +140,7 @@ def _taken(work: Work, place: Place, keys: np.ndarray) -> tuple[list[str], np.nd
     return files, ids | (keys[0] & ~np.int64(MAXIMUM_ID)), left_out
 
 
-@functools.lru_cache(maxsize=1)
+@lru_cache(maxsize=1)
 def _vocabulary(encoder: str, fingerprint: str) -> tuple[Vocabulary, Settings]:
     return read_vocabulary(encoder)
 
@@ -151,7 +152,7 @@ def _represented(representatives: str | None) -> np.ndarray:
     return _represented_in(representatives, storage.version(representatives))
 
 
-@functools.lru_cache(maxsize=1)
+@lru_cache(maxsize=1)
 def _represented_in(representatives: str, version: str) -> np.ndarray:
     table = storage.read_table(representatives, REPRESENTATIVES)
     keys = table["key"].to_numpy()
