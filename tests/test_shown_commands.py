@@ -24,7 +24,7 @@ OF_OTHERS = {  # what they are options of
     *("--generate", "--head", "--metrics-export-port"),  # Ray
     *("--env", "--format"),  # docker
     *("--neighbors", "--text", "--x", "--y"),  # Embedding Atlas
-    *("--leave-out", "--no-answers", "--partial", "--sets", "--work"),  # benchmarks
+    *("--alike", "--leave-out", "--model", "--no-answers", "--partial", "--sets", "--work"),  # benchmarks
 }
 NO_SETTINGS = {"clusters.csv", "clusters.graphml", "encoder.json", "run.changes", "run.log", "run.trials"}
 

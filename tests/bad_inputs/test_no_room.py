@@ -64,7 +64,7 @@ def test_workers_and_actors_side_by_side_are_refused_too(world: Path) -> None:
     before = files_of(world)
     with pytest.raises(ClusterError, match=r"^fit needs 100000 times 1 CPU\(s\), each on one node; the nodes have 2"):
         train(job)
-    with pytest.raises(ClusterError, match=r"^encode needs 5 times 0.5 CPU\(s\), each on one node; the nodes have 2"):
+    with pytest.raises(ClusterError, match=r"^encode needs 4 times 1 CPU\(s\), each on one node; the nodes have 2"):
         JOBS["dedup"](str(world), None, "encode.actors=4")
     assert files_of(world) == before
 

@@ -64,7 +64,9 @@ def test_metrics_hold_what_was_asked_for_and_nothing_else(trained_sample: Traine
     for name, tables in {"all": tuple(TABLES), **{name: (name,) for name in TABLES}}.items():
         shown[name] = evaluate(job(trained_sample, tmp_path, tables=tables))
         measured[name] = storage.read_json(f"{tmp_path}/metrics.json")
-    retrieval = {"test_queries", "test_queries_available", "archive_questions", "retrieval", "left_out"}
+    retrieval = {
+        "test_queries", "test_queries_available", "archive_questions", "retrieval", "intervals", "left_out",
+    }
     assert set(measured["retrieval"]) == retrieval
     assert set(measured["pairs"]) == {"balanced_pairs", "left_out"}
     assert measured["all"] == {**measured["retrieval"], **measured["pairs"]}

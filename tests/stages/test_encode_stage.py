@@ -71,7 +71,7 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return taken
 
 
-@pytest.mark.parametrize(("shards", "wanted"), [(2, ["tasks"]), (3, ["3 fit", "a pipeline", "tasks"])])
+@pytest.mark.parametrize(("shards", "wanted"), [(2, ["tasks"]), (3, ["2 fit", "a pipeline", "tasks"])])
 def test_only_the_workers_of_a_pipeline_must_fit_side_by_side(
     shards: int, wanted: list[str], ways: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
