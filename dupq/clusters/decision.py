@@ -27,7 +27,8 @@ def decide(
 
     `pairs` (int64 keys, shape (m, 2), left < right, each once) have `probabilities` (float32); `links` (likewise) join
     at any probability. `score` gives the probabilities of pairs that are not among `pairs`, in components of three to
-    `scored_size` questions. This is the partition stage in one process. Memory: about 500 bytes a pair of components.
+    `scored_size` questions; these keep questions apart, and never join them. This is the partition stage in one
+    process. Memory: about 500 bytes a pair of components.
     """
     sure = probabilities >= np.float32(threshold)
     keys, owners = components(np.concatenate([links, pairs[sure]]))
@@ -38,7 +39,7 @@ def decide(
     inside = owners[ends[:, 0]] == owners[ends[:, 1]] if len(keys) else np.zeros(len(rows), bool)
     listed, p = ends[inside], probabilities[rows[inside]]
     missing = missing_pairs(owners, is_scored, listed)
-    p = np.concatenate([p, score(keys[missing])]) if len(missing) else p
+    p = np.concatenate([p, never_sure(score(keys[missing]), threshold)]) if len(missing) else p
     labels = best_partition(linked_sets(links, keys), np.concatenate([listed, missing]), p, threshold)
     return keys, keys[labels]
 
@@ -53,6 +54,12 @@ def best_partition(firsts: np.ndarray, pairs: np.ndarray, probabilities: np.ndar
     absent = min(0.0, float(logit(_LEAST_PROBABILITY) - even))
     labels: np.ndarray = partition(len(firsts), *_contracted(firsts, pairs, weights, absent), absent)[firsts]
     return labels
+
+
+def never_sure(probabilities: np.ndarray, threshold: float) -> np.ndarray:
+    """The probabilities (float32) of pairs that no question lists, all below the threshold: the tables do not have
+    them, so a cluster that one of them held together would have nothing to show for it."""
+    return np.minimum(probabilities, np.nextafter(np.float32(threshold), np.float32(0)))
 
 
 def missing_pairs(owners: np.ndarray, is_scored: np.ndarray, pairs: np.ndarray) -> np.ndarray:

@@ -18,7 +18,7 @@ DEDUP = {
     "calibrate": 3,
     "beyond_lists": 1,
     "pairs": 1,
-    "partition": 1,
+    "partition": 2,
     "clusters": 1,
     "evaluate": 5,
     "review": 1,
