@@ -45,6 +45,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--site", default=SITE, help="the site's name, and that of its folder")
     parser.add_argument("--no-answers", action="store_true", help="questions only")
     parser.add_argument("--short", action="store_true", help="short bodies, so that more questions fit on a disk")
+    parser.add_argument(
+        "--alike", type=int, default=0, metavar="N", help="mean number of questions on a subject; 0: only on a topic"
+    )
     shares = Shares()
     parser.add_argument("--copies", type=float, default=shares.copies, help="share of questions that are copies")
     parser.add_argument("--near-copies", type=float, default=shares.near_copies, help="share that are near copies")
@@ -79,6 +82,7 @@ def main(arguments: list[str] | None = None) -> int:
             shares=shares,
             progress=_Lines(),
             phrases=SHORT_PHRASES if options.short else QUESTION_PHRASES,
+            alike=options.alike,
         )
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)

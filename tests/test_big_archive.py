@@ -180,6 +180,26 @@ def test_lengths_are_those_of_real_posts(written: Written) -> None:
     )
 
 
+def test_questions_on_a_subject_are_closer_than_others_but_no_near_duplicates(
+    written: Written, texts: dict[int, str], tmp_path: Path
+) -> None:
+    summary = write_archive(tmp_path, questions=400, seed=7, with_answers=False, shares=Shares(0, 0, 0), alike=10)
+    rows = _rows(summary.posts_path)
+    alike = [question_text(row["Title"], row["Body"], TextSettings())[1] for row in rows]
+    planted = {int(row["question_id"]) for row in written.truth}
+    others = [text for question, text in texts.items() if question not in planted][:400]
+
+    def closest(chosen: list[str]) -> np.ndarray:
+        """Of each question, the largest share of its rarer words that another one has too."""
+        often = Counter(itertools.chain.from_iterable(set(text.split()) for text in chosen))
+        words = [{word for word in text.split() if often[word] <= len(chosen) // 20} for text in chosen]
+        return np.array([max(len(one & two) / max(len(one), 1) for two in words if two is not one) for one in words])
+
+    assert np.median(closest(alike)) > 1.5 * np.median(closest(others))
+    left, right = np.triu_indices(len(alike), 1)
+    assert jaccard(shingle_sets(pa.array(alike), 3), left, right).max() < 0.5
+
+
 def test_a_size_is_met_and_duplicates_reach_back_to_earlier_chunks(tmp_path: Path) -> None:
     summary = write_archive(tmp_path, size=20_000_000, with_answers=False, shares=Shares(0.0, 0.0, 0.01))
     assert summary.posts_path.stat().st_size == summary.bytes == pytest.approx(20e6, rel=0.05)
@@ -205,6 +225,8 @@ def test_arguments_that_make_no_archive_are_refused(tmp_path: Path) -> None:
         write_archive(tmp_path, questions=0)
     with pytest.raises(ValueError, match="shares"):
         write_archive(tmp_path, questions=10, shares=Shares(0.5, 0.5, 0.5))
+    with pytest.raises(ValueError, match="subject"):
+        write_archive(tmp_path, questions=10, alike=-1)
 
 
 def test_sizes_are_read_with_their_units() -> None:

@@ -23,7 +23,8 @@ from benchmarks.generator.planting import (
     duplicate_of,
     plan_chunk,
 )
-from benchmarks.generator.vocabulary import TAG_ROWS, TOPICS, Vocabulary, build_vocabulary
+from benchmarks.generator.subjects import by_subject, by_topic, topic_of
+from benchmarks.generator.vocabulary import TAG_ROWS, Vocabulary, build_vocabulary
 
 SITE = "big.example.com"
 TRUTH_HEADER = b"site\tquestion_id\trelated_id\tkind\tlinked\n"
@@ -105,15 +106,17 @@ def write_archive(
     shares: Shares | None = None,
     progress: Progress | None = None,
     phrases: float = QUESTION_PHRASES,
+    alike: int = 0,
 ) -> Summary:
     """Write FOLDER/SITE/Posts.xml, PostLinks.xml and FOLDER/truth.tsv; exactly one of `questions`, `size` is given.
 
-    `size` is in bytes of Posts.xml and is met within a few per cent; `phrases` is the mean length of bodies. The same
+    `size` is in bytes of Posts.xml and is met within a few per cent; `phrases` is the mean length of bodies. With
+    `alike` so many questions on average have a subject in common (subjects.py), with 0 none but their topic. The same
     arguments give the same bytes (with the same release of numpy, whose random numbers these are). Raises ValueError
     for arguments that make no archive.
     """
     shares = shares or Shares()
-    _check(questions, size, shares)
+    _check(questions, size, shares, alike)
     started = time.perf_counter()
     target = Path(folder)
     (target / site).mkdir(parents=True, exist_ok=True)
@@ -121,13 +124,14 @@ def write_archive(
     vocabulary = build_vocabulary(seed)
     state = _Writing()
     expected = questions or max(1, round((size or 0) / _BYTES_PER_QUESTION[with_answers]))
+    subjects = max(1, expected // alike) if alike else 0
     with paths[0].open("wb") as posts, paths[1].open("wb") as links, paths[2].open("wb") as truth:
         state.bytes += posts.write(rows.opening(b"posts"))
         links.write(rows.opening(b"postlinks"))
         truth.write(TRUTH_HEADER)
         while count := _next_chunk(state, questions, size, with_answers):
             rng = np.random.default_rng([seed, 1, state.questions])
-            chunk = _Chunk(vocabulary, rng, state, count, expected, with_answers, shares, phrases)
+            chunk = _Chunk(vocabulary, rng, state, count, expected, with_answers, shares, phrases, subjects)
             chunk.write(posts, links, truth, site)
             if progress:
                 progress(state.questions, state.bytes, time.perf_counter() - started)
@@ -146,11 +150,13 @@ def write_archive(
     )
 
 
-def _check(questions: int | None, size: int | None, shares: Shares) -> None:
+def _check(questions: int | None, size: int | None, shares: Shares, alike: int) -> None:
     if (questions is None) == (size is None):
         raise ValueError("either a number of questions or a size is needed, and not both")
     if (questions or size or 0) < 1:
         raise ValueError("an archive has at least one question")
+    if alike < 0:
+        raise ValueError(f"{alike} questions with a subject in common; 0 or more are expected")
     parts = (shares.copies, shares.near_copies, shares.rephrasings)
     if min(parts) < 0 or sum(parts) > 0.9:
         raise ValueError(f"the shares of planted questions are {parts}; 0 or more, and 0.9 at most together")
@@ -179,14 +185,15 @@ class _Chunk:
         with_answers: bool,
         shares: Shares,
         phrases: float,
+        subjects: int,
     ) -> None:
         self._vocabulary, self._rng, self._state, self._count = vocabulary, rng, state, count
         self._users = max(_FEWEST_USERS, expected // _QUESTIONS_PER_USER)
         self._plan = plan_chunk(rng, state.questions, count, shares, state.reservoir)
-        self._topics = _topics(rng, count)
+        self._about = by_subject(rng, count, subjects) if subjects else by_topic(rng, count)
         self._order = _order(rng, state, count, expected, with_answers)
-        bodies = draft_bodies(vocabulary, rng, self._topics, phrases)
-        self._sources = self._planted_sources(bodies, draft_titles(vocabulary, rng, self._topics, bodies))
+        bodies = draft_bodies(vocabulary, rng, self._about, phrases)
+        self._sources = self._planted_sources(bodies, draft_titles(vocabulary, rng, self._about, bodies))
 
     def write(self, posts: BinaryIO, links: BinaryIO, truth: BinaryIO, site: str) -> None:
         """Write all rows of the chunk, and count them."""
@@ -208,15 +215,15 @@ class _Chunk:
 
     def _planted_sources(self, bodies: Drafts, titles: Drafts) -> list[Source]:
         """All questions of the chunk, each duplicate in its original's place in the order of topics and texts."""
-        ids, topics, plan = self._order.ids.tolist(), self._topics.tolist(), self._plan
+        ids, about, plan = self._order.ids.tolist(), self._about.tolist(), self._plan
         sources: list[Source] = []
         for place, kind in enumerate(plan.kinds.tolist()):
             if kind == ORIGINAL:
-                sources.append(Source(ids[place], topics[place], titles.of(place), bodies.of(place)))
+                sources.append(Source(ids[place], about[place], titles.of(place), bodies.of(place)))
                 continue
             original = self._original(place, sources)
             title, body = duplicate_of(self._vocabulary, original, kind, self._rng)
-            sources.append(Source(ids[place], original.topic, title, body))
+            sources.append(Source(ids[place], original.about, title, body))
         return sources
 
     def _original(self, place: int, sources: list[Source]) -> Source:
@@ -231,7 +238,7 @@ class _Chunk:
         self._spell_copies(titles, bodies)
         tag_rows = rng.integers(0, TAG_ROWS, count).tolist()
         tags = [
-            self._vocabulary.tags[source.topic * TAG_ROWS + row]
+            self._vocabulary.tags[topic_of(source.about) * TAG_ROWS + row]
             for source, row in zip(self._sources, tag_rows, strict=True)
         ]
         editors, last_activity = rows.edits(rng, created, self._users)
@@ -283,8 +290,8 @@ class _Chunk:
         rng, order = self._rng, self._order
         count = len(order.parents)
         created = order.created[self._count :]
-        topics = np.array([source.topic for source in self._sources])[order.parents]
-        drafts = draft_bodies(self._vocabulary, rng, topics, _ANSWER_PHRASES)
+        about = np.array([source.about for source in self._sources])[order.parents]
+        drafts = draft_bodies(self._vocabulary, rng, about, _ANSWER_PHRASES)
         editors, last_activity = rows.edits(rng, created, self._users)
         columns = (
             order.ids[self._count :].tolist(),
@@ -344,11 +351,6 @@ class _Chunk:
             )
             for place in np.flatnonzero(plan.kinds != ORIGINAL).tolist()
         ]
-
-
-def _topics(rng: np.random.Generator, count: int) -> np.ndarray:
-    """Few topics have many questions."""
-    return (rng.random(count) ** 2 * TOPICS).astype(np.int64)
 
 
 def _order(rng: np.random.Generator, state: _Writing, count: int, expected: int, with_answers: bool) -> _Order:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from benchmarks.generator.subjects import of_subjects, topic_of
 from benchmarks.generator.vocabulary import (
     CODE,
     CODE_LAW_BITS,
@@ -44,15 +45,15 @@ class Drafts:
         return self.pieces[self.offsets[post] : self.offsets[post + 1]]
 
 
-def draft_bodies(vocabulary: Vocabulary, rng: np.random.Generator, topics: np.ndarray, mean_phrases: float) -> Drafts:
-    """A body for each of `topics`, of log-normal length."""
+def draft_bodies(vocabulary: Vocabulary, rng: np.random.Generator, about: np.ndarray, mean_phrases: float) -> Drafts:
+    """A body for each of `about` (subjects.py), of log-normal length."""
     scale = np.log(mean_phrases) - _SPREAD**2 / 2
-    lengths = rng.lognormal(scale, _SPREAD, len(topics)).astype(np.int64)
+    lengths = rng.lognormal(scale, _SPREAD, len(about)).astype(np.int64)
     lengths = np.clip(lengths, _FEWEST_PHRASES, _MOST_PHRASES)
     ends = np.cumsum(lengths)
     size = int(ends[-1]) if len(ends) else 0
     chance = rng.integers(0, 1 << 32, size, np.uint32)
-    phrases = _draw_phrases(vocabulary, rng, np.repeat(topics, lengths), size)
+    phrases = _draw_phrases(vocabulary, rng, np.repeat(about, lengths), size)
     after_sentence = (chance & 255) < _SENTENCE_ENDS
     after_block = after_sentence & ((chance >> 8 & 255) < _PARAGRAPH_ENDS)
     after_block[ends - 1] = True
@@ -63,13 +64,13 @@ def draft_bodies(vocabulary: Vocabulary, rng: np.random.Generator, topics: np.nd
     return Drafts(_interleaved(phrases, separators), np.concatenate([[0], 2 * ends]))
 
 
-def draft_titles(vocabulary: Vocabulary, rng: np.random.Generator, topics: np.ndarray, bodies: Drafts) -> Drafts:
+def draft_titles(vocabulary: Vocabulary, rng: np.random.Generator, about: np.ndarray, bodies: Drafts) -> Drafts:
     """A title for each body; some of its phrases stand at the start of the body as well."""
-    lengths = _TITLE_PHRASES[rng.integers(0, len(_TITLE_PHRASES), len(topics))]
+    lengths = _TITLE_PHRASES[rng.integers(0, len(_TITLE_PHRASES), len(about))]
     ends = np.cumsum(lengths)
     starts = ends - lengths
     size = int(ends[-1]) if len(ends) else 0
-    phrases = _draw_phrases(vocabulary, rng, np.repeat(topics, lengths), size)
+    phrases = _draw_phrases(vocabulary, rng, np.repeat(about, lengths), size)
     places = np.repeat(bodies.offsets[:-1], lengths) + 2 * rng.integers(0, _FEWEST_PHRASES, size)
     of_body = bodies.pieces[places]
     taken = (of_body < 2 * vocabulary.capitals) & (rng.integers(0, _ONE_OF_BODY, size) == 0)
@@ -80,13 +81,16 @@ def draft_titles(vocabulary: Vocabulary, rng: np.random.Generator, topics: np.nd
     return Drafts(_interleaved(phrases, separators), np.concatenate([[0], 2 * ends]))
 
 
-def _draw_phrases(vocabulary: Vocabulary, rng: np.random.Generator, topics: np.ndarray, size: int) -> np.ndarray:
-    """Half by the law of all phrases, half by that of the topic; one random number for each phrase."""
+def _draw_phrases(vocabulary: Vocabulary, rng: np.random.Generator, about: np.ndarray, size: int) -> np.ndarray:
+    """Half by the law of all phrases, half by that of the topic, but for those of the subject; one random number for
+    each phrase."""
     chance = rng.integers(0, 1 << 32, size, np.uint32)
     quantile, wording, of_topic = chance & ((1 << LAW_BITS) - 1), chance >> 20 & 15, chance >> 31 == 1
     topic_place = vocabulary.topic_law[quantile & ((1 << TOPIC_LAW_BITS) - 1)]
-    own = (vocabulary.topic_starts[topics] + topic_place) % PHRASES
+    own = (vocabulary.topic_starts[topic_of(about)] + topic_place) % PHRASES
     phrases = np.where(of_topic, own, vocabulary.phrase_law[quantile])
+    has_subject, subjects = of_subjects(vocabulary, about, chance >> 24 & 127, quantile)
+    phrases = np.where(has_subject, subjects, phrases)
     return phrases * WORDINGS + _WORDING_OF[wording]
 
 

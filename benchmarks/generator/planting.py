@@ -35,7 +35,7 @@ class Source(NamedTuple):
     """An original, as far as its duplicates need it."""
 
     question_id: int
-    topic: int
+    about: int  # its topic and subject (subjects.py)
     title: np.ndarray
     body: np.ndarray
 
@@ -51,7 +51,7 @@ class Reservoir:
         chosen = rng.permutation(len(sources))[: max(1, len(sources) // _KEPT_OF_CHUNK)].tolist()
         for index, place in zip(chosen, rng.integers(0, _KEPT_ORIGINALS, len(chosen)).tolist(), strict=True):
             source = sources[index]
-            own = Source(source.question_id, source.topic, source.title.copy(), source.body.copy())
+            own = Source(source.question_id, source.about, source.title.copy(), source.body.copy())
             if len(self.sources) < _KEPT_ORIGINALS:
                 self.sources.append(own)
             else:

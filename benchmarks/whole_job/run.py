@@ -12,15 +12,20 @@ from benchmarks.generator.archive import QUESTION_PHRASES, SHORT_PHRASES, write_
 _ROOT = Path(__file__).parents[2]
 
 
-def dump_of(work: Path, questions: int, short: bool = False) -> Path:
+def name_of(questions: int, short: bool = False, alike: int = 0) -> str:
+    """What files of a made archive are called."""
+    return f"{questions}{'-short' * short}{f'-alike-{alike}' if alike else ''}"
+
+
+def dump_of(work: Path, questions: int, short: bool = False, alike: int = 0) -> Path:
     """A made archive of so many questions, made now if it is not there."""
-    folder = work / f"dump-{questions}{'-short' * short}"
+    folder = work / f"dump-{name_of(questions, short, alike)}"
     if not (folder / "truth.tsv").exists():
         shutil.rmtree(folder, ignore_errors=True)
         making = work / "making"
         shutil.rmtree(making, ignore_errors=True)
         phrases = SHORT_PHRASES if short else QUESTION_PHRASES
-        write_archive(making, questions=questions, with_answers=False, phrases=phrases)
+        write_archive(making, questions=questions, with_answers=False, phrases=phrases, alike=alike)
         making.rename(folder)
     return folder
 

@@ -17,7 +17,7 @@ def page(found: dict[str, Any]) -> str:
     parts = [
         "# Made archives through the whole job",
         f"`python benchmarks/scale.py`, {machine['cpus']} CPUs ({machine['processor']}, {machine['memory_gb']} GiB)"
-        f"{', short bodies' if found['short'] else ''}{', ' + ', '.join(found['set']) if found['set'] else ''}. "
+        f"{_kind(found)}. "
         f"{found['note']}".rstrip(),
         "No S3, so no requests. Growth is the exponent between the two largest archives that a stage was measured on: "
         "1 is linear. A + marks what an attempt before had begun.",
@@ -29,6 +29,12 @@ def page(found: dict[str, Any]) -> str:
         "## What was found of what was planted\n\n" + _quality(found, sizes),
     ]
     return "\n\n".join(parts)
+
+
+def _kind(found: dict[str, Any]) -> str:
+    """How the archives were made and searched, where that is not by default."""
+    alike = f"{found['alike']} questions on a subject on average" if found.get("alike") else ""
+    return "".join(f", {said}" for said in ("short bodies" if found["short"] else "", alike, *found["set"]) if said)
 
 
 def _name(line: dict[str, Any]) -> str:
