@@ -27,8 +27,7 @@ def decide(
 
     `pairs` (int64 keys, shape (m, 2), left < right, each once) have `probabilities` (float32); `links` (likewise) join
     at any probability. `score` gives the probabilities of pairs that are not among `pairs`, in components of three to
-    `scored_size` questions; these keep questions apart, and never join them. This is the partition stage in one
-    process. Memory: about 500 bytes a pair of components.
+    `scored_size` questions. This is the partition stage in one process. Memory: about 500 bytes a pair of components.
     """
     sure = probabilities >= np.float32(threshold)
     keys, owners = components(np.concatenate([links, pairs[sure]]))
@@ -39,27 +38,35 @@ def decide(
     inside = owners[ends[:, 0]] == owners[ends[:, 1]] if len(keys) else np.zeros(len(rows), bool)
     listed, p = ends[inside], probabilities[rows[inside]]
     missing = missing_pairs(owners, is_scored, listed)
-    p = np.concatenate([p, never_sure(score(keys[missing]), threshold)]) if len(missing) else p
-    labels = best_partition(linked_sets(links, keys), np.concatenate([listed, missing]), p, threshold)
-    return keys, keys[labels]
+    p = np.concatenate([p, score(keys[missing])]) if len(missing) else p
+    pairs = np.concatenate([listed, missing])
+    return keys, keys[best_partition(linked_sets(links, keys), pairs, p, len(listed), threshold)]
 
 
-def best_partition(firsts: np.ndarray, pairs: np.ndarray, probabilities: np.ndarray, threshold: float) -> np.ndarray:
+def best_partition(
+    firsts: np.ndarray, pairs: np.ndarray, probabilities: np.ndarray, listed: int, threshold: float
+) -> np.ndarray:
     """For each of n questions (numbered 0 to n - 1) the first of its cluster (int64).
 
-    `pairs` are of indices, each once; `firsts` says which questions known links have made one (see `linked_sets`).
+    `pairs` are of indices, each once; `firsts` says which questions known links have made one (see `linked_sets`). Only
+    the first `listed` pairs are in the table of pairs: a cluster is split into what those above the threshold, and
+    links, connect, as it would have nothing to show for the rest.
     """
     even = logit(np.clip(threshold, _LEAST_PROBABILITY, _MOST_PROBABILITY))
     weights = logit(np.clip(probabilities.astype(np.float64), _LEAST_PROBABILITY, _MOST_PROBABILITY)) - even
     absent = min(0.0, float(logit(_LEAST_PROBABILITY) - even))
     labels: np.ndarray = partition(len(firsts), *_contracted(firsts, pairs, weights, absent), absent)[firsts]
-    return labels
+    return _connected(labels, firsts, pairs[:listed][probabilities[:listed] >= np.float32(threshold)])
 
 
-def never_sure(probabilities: np.ndarray, threshold: float) -> np.ndarray:
-    """The probabilities (float32) of pairs that no question lists, all below the threshold: the tables do not have
-    them, so a cluster that one of them held together would have nothing to show for it."""
-    return np.minimum(probabilities, np.nextafter(np.float32(threshold), np.float32(0)))
+def _connected(labels: np.ndarray, firsts: np.ndarray, sure: np.ndarray) -> np.ndarray:
+    """For each question the first of those of its label that `sure` pairs and links connect it with."""
+    within = sure[labels[sure[:, 0]] == labels[sure[:, 1]]]
+    linked = np.stack([np.arange(len(firsts)), firsts], axis=1)[firsts != np.arange(len(firsts))]
+    members, smallest = components(np.concatenate([within, linked]))
+    found = np.arange(len(firsts))
+    found[members] = smallest
+    return found
 
 
 def missing_pairs(owners: np.ndarray, is_scored: np.ndarray, pairs: np.ndarray) -> np.ndarray:

@@ -208,7 +208,10 @@ def slowly(archive: Archive, scored_size: int = 1_000) -> Clusters:
         pairs = np.searchsorted(nodes, np.array(list(weights), np.int64).reshape(-1, 2))
         best = partition(len(nodes), pairs, np.array(list(weights.values()), float), 0.0)
         label_of = {node: nodes[label] for node, label in zip(nodes, best.tolist(), strict=True)}
-        found.update({key: label_of[linked.get(key, key)] for key in component})
+        together = {key: label_of[linked.get(key, key)] for key in component}
+        held = nx.Graph([pair for pair in [*sure, *archive.links] if {*pair} <= component])
+        held.remove_edges_from([pair for pair in held.edges if together[pair[0]] != together[pair[1]]])
+        found.update({key: min(nx.node_connected_component(held, key)) for key in component})
     return found
 
 

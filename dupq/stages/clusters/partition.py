@@ -7,8 +7,7 @@
     partition   a task a group    every pair of these scored, and clusters chosen
 
 In a component of more than `clusters.scored_size` questions not every pair is scored: one that is not a candidate,
-neither side listing the other, counts as the least likely candidate. Pairs that are scored here alone may keep
-questions apart; none of them joins any.
+neither side listing the other, counts as the least likely candidate.
 """
 
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ import pyarrow as pa
 
 from dupq import storage
 from dupq.clusters.components import components, forest_of
-from dupq.clusters.decision import best_partition, linked_sets, missing_pairs, never_sure
+from dupq.clusters.decision import best_partition, linked_sets, missing_pairs
 from dupq.clusters.evidence import shared
 from dupq.clusters.scoring import arounds, read_scale, scored_table, unlisted
 from dupq.execution import exchange
@@ -173,10 +172,9 @@ def _partition_group(files: PartitionFiles, shards: list[Shard], sites: list[str
         left, right, p = exchange.columns_of(exchange.read_part(inside, group), _INSIDE)
         pairs = np.searchsorted(keys, np.stack([left, right], axis=1))
         missing = missing_pairs(nodes["component"].to_numpy(), nodes["is_scored"].to_numpy(), pairs)
-        of_missing = _score(files, shards, sites, cut, group, keys[missing])
-        p = np.concatenate([p, never_sure(of_missing, cut.threshold)])
-        pairs = np.concatenate([pairs, missing])
-        labels = best_partition(linked_sets(_links(files), keys), pairs, p, cut.threshold)
+        p = np.concatenate([p, _score(files, shards, sites, cut, group, keys[missing])])
+        every = np.concatenate([pairs, missing])
+        labels = best_partition(linked_sets(_links(files), keys), every, p, len(pairs), cut.threshold)
         table = pa.table([nodes["key"], pa.array(keys[labels])], schema=LABELS)
         storage.write_table(output, table, LABELS)
         return {"pairs scored that no question lists": len(missing), "rows_out": len(keys)}
