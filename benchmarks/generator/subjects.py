@@ -11,7 +11,7 @@ from benchmarks.generator.vocabulary import PHRASES, TOPIC_PHRASES, TOPICS, Voca
 
 # Of all phrases, in 128ths. So many as make the neighbours of a made archive about as close as those of real titles:
 # see docs/neighbours.md.
-_OF_SUBJECT = 26
+_OF_SUBJECT = 40
 _PHRASE_BITS = 5  # a subject has 2**5 phrases, some of them more often than others
 
 

@@ -64,14 +64,17 @@ def _shape(settings: Settings) -> dict[str, Any]:
     return network_settings(settings.encoder).model_dump(exclude={"maximum_tokens", "dropout"})
 
 
-def known_vectors(start: Start, words: list[str]) -> np.ndarray:
-    """The vectors of `words` (float32, one row each) by the encoder that training goes on from; zero for others."""
+def known_vectors(start: Start, words: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    """The vectors of `words` (float32, one row each) by the encoder that training goes on from, zero for those that it
+    lacks, and which it has."""
     table = start.tensors[_WORDS][FIRST_WORD:]
     rows = {word: row for row, word in enumerate(start.words)}
     vectors = np.zeros((len(words), table.shape[1]), np.float32)
     there = [place for place, word in enumerate(words) if word in rows]
     vectors[there] = table[[rows[words[place]] for place in there]]
-    return vectors
+    is_known = np.zeros(len(words), bool)
+    is_known[there] = True
+    return vectors, is_known
 
 
 def new_network(

@@ -15,6 +15,9 @@ from dupq.errors import DupqError
 from dupq.settings.training import WordVectorSettings
 from dupq.training.vector_files import FoundVectors, read_vectors
 
+# Counts of the vectors: how often words occur, and of these the ones of the encoder that training goes on from.
+OCCURRENCES, OF_START = "occurrences of words with vectors", "of these, of words of word_vectors.start"
+SAME_LANGUAGE = 0.85  # least share of them in texts of its language: .97 to .99 in English ones, .4 in made-up words
 _ROWS_AT_ONCE = 8_192
 SENTENCE_WORDS = 10_000  # gensim silently drops the rest of a longer sentence
 
@@ -23,7 +26,7 @@ class WordVectors(NamedTuple):
     """Words, most frequent first, and the table of their vectors (float32), one row for each id of the vocabulary.
 
     The vector of padding is zero, those of unknown words, hashed or not, the mean of all. `caps` says what the limits
-    left out.
+    left out, and what an encoder that training goes on from has of the words.
     """
 
     words: list[str]
@@ -80,10 +83,23 @@ def with_start(frequent: FrequentWords, settings: WordVectorSettings) -> Frequen
     )
 
 
-def _known_vectors(words: list[str], settings: WordVectorSettings) -> np.ndarray:
+def _known_vectors(
+    frequent: FrequentWords, settings: WordVectorSettings, seed: int
+) -> tuple[np.ndarray, dict[str, int]]:
+    """The vectors of the encoder that training goes on from, and their counts.
+
+    Words that it lacks get zero, as a rule: they are rare, and have the lexical part. In another language they are most
+    of the words; all zero, the few others would be all that questions have in common, so they get random vectors.
+    """
     from dupq.training.start import known_vectors, read_start
 
-    return known_vectors(read_start(settings.start), words)
+    vectors, is_known = known_vectors(read_start(settings.start), frequent.words)
+    counts = np.array(frequent.counts, np.int64)
+    found = {OCCURRENCES: int(counts.sum()), OF_START: int(counts[is_known].sum())}
+    if found[OF_START] < SAME_LANGUAGE * found[OCCURRENCES]:
+        length = float(np.linalg.norm(vectors[is_known], axis=1).mean()) if is_known.any() else 1.0
+        vectors[~is_known] = length * _drawn(len(vectors), vectors.shape[1], seed)[~is_known]
+    return vectors, found
 
 
 def vectors_of(
@@ -108,7 +124,8 @@ def vectors_of(
     elif settings.algorithm == "random":
         vectors = _drawn(len(words), settings.dimensions, seed)
     elif settings.goes_on:
-        vectors = _known_vectors(words, settings)
+        vectors, counted = _known_vectors(frequent, settings, seed)
+        caps |= counted
     elif settings.algorithm == "teacher":
         assert taught is not None
         vectors = _spread(taught(words).astype(np.float32))

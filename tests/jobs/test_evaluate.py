@@ -65,7 +65,12 @@ def test_metrics_hold_what_was_asked_for_and_nothing_else(trained_sample: Traine
         shown[name] = evaluate(job(trained_sample, tmp_path, tables=tables))
         measured[name] = storage.read_json(f"{tmp_path}/metrics.json")
     retrieval = {
-        "test_queries", "test_queries_available", "archive_questions", "retrieval", "intervals", "left_out",
+        "test_queries",
+        "test_queries_available",
+        "archive_questions",
+        "retrieval",
+        "intervals",
+        "left_out",
     }
     assert set(measured["retrieval"]) == retrieval
     assert set(measured["pairs"]) == {"balanced_pairs", "left_out"}

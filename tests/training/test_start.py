@@ -18,10 +18,11 @@ from dupq.tables import TEXTS
 from dupq.text.vocabulary import Vocabulary
 from dupq.training.start import check_start, read_start
 from dupq.training.unsupervised import learn
-from dupq.training.word_vectors import make_word_vectors
+from dupq.training.word_vectors import OCCURRENCES, OF_START, make_word_vectors
 
 CNN = ("encoder.kind=word_bag_cnn", "encoder.units=4")
-TITLES = ["bake bread oven", "bread dough", "bicycle chain zzyzx", "zzyzx chain", "oven"]
+TITLES = ["bake bread oven", "bread dough", "bicycle chain zzyzx", "zzyzx chain", "oven", "oven bread chain " * 2]
+FOREIGN = ["hvordan baker man et bread", "hvordan baker man en kake", "hvor er kake", "hvor er et bread"]
 
 
 def table(titles: list[str]) -> pa.Table:
@@ -59,13 +60,13 @@ def test_its_words_and_weights_are_taken_and_only_rarities_are_the_archives(save
         else:
             assert word == "zzyzx"
             assert not weights["words.weight"][row].any()
-            assert np.exp(weights["log_weights.weight"][row, 0]) == pytest.approx(np.log(5 / 2))
+            assert np.exp(weights["log_weights.weight"][row, 0]) == pytest.approx(np.log(6 / 2))
     for name in ("power", "convolution.weight", "convolution.bias", "change.weight"):
         assert np.array_equal(weights[name], start.tensors[name]), name
     rarity = dict(zip(found.vocabulary.words, weights["rarities"][2:], strict=True))
-    assert rarity["bread"] == pytest.approx(np.log(5 / 2))
-    assert rarity["bake"] == pytest.approx(np.log(5))
-    assert rarity["gear"] == pytest.approx(np.log(5))  # of the start only: as rare as a word can be
+    assert rarity["bread"] == pytest.approx(np.log(6 / 3))
+    assert rarity["bake"] == pytest.approx(np.log(6))
+    assert rarity["gear"] == pytest.approx(np.log(6))  # of the start only: as rare as a word can be
     assert set(start.words) | {"zzyzx"} == set(found.vocabulary.words)
 
 
@@ -74,6 +75,19 @@ def test_words_of_both_are_in_the_order_of_their_counts_here(saved: str) -> None
     assert vectors.words[:4] == ["bread", "chain", "oven", "zzyzx"]
     assert set(vectors.words[-2:]) == {"flour", "gear"}
     assert vectors.table.shape == (len(vectors.words) + 2, 6)
+
+
+def test_in_another_language_words_that_the_start_lacks_have_vectors_of_their_own(saved: str) -> None:
+    start = read_start(saved)
+    sentences = [title.split() for title in FOREIGN]
+    words, vectors, counts = make_word_vectors(sentences, settings_from(saved).word_vectors, 1)
+    kept = start.tensors["words.weight"][start.words.index("bread") + 2]
+    assert np.array_equal(vectors[words.index("bread") + 2], kept)
+    drawn = vectors[[row for row, word in enumerate(words, 2) if word not in start.words]]
+    lengths, known = (np.linalg.norm(some, axis=1).mean() for some in (drawn, start.tensors["words.weight"][2:]))
+    assert len(np.unique(drawn, axis=0)) == len(drawn) == 7
+    assert 0.5 * known < lengths < 2 * known
+    assert (counts[OCCURRENCES], counts[OF_START]) == (16, 2)
 
 
 @pytest.mark.parametrize(

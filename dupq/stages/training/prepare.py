@@ -13,6 +13,8 @@ fit        N workers        TorchTrainer; each takes its share of every batch
 save       one task         the encoder, with what it reaches on its own archive
 """
 
+import logging
+
 import numpy as np
 
 from dupq import storage
@@ -33,8 +35,9 @@ from dupq.stages.training.words import count_words, frequent_words, word_files
 from dupq.text.keys import Sites, distinct, hash_limit, without
 from dupq.text.vocabulary import Vocabulary
 from dupq.training.pairs import positives
-from dupq.training.word_vectors import check_words, with_start
+from dupq.training.word_vectors import OCCURRENCES, OF_START, SAME_LANGUAGE, check_words, with_start
 
+_log = logging.getLogger(__name__)
 SETS, PAIRS_TO_TRAIN_ON = "sets of known duplicates", "pairs of known duplicates to train on"  # counts of `prepare`
 
 
@@ -53,9 +56,20 @@ def prepare(files: TrainingFiles, sites: Sites, settings: Settings) -> Report:
     titles = Titles(sample["titles"], sample["buckets"])
     report.add(write_token_ids(files, names, titles, settings))
     last = run_tasks("prepare", make_start, [(files, sites.names, names, settings)])
+    _say_if_of_another_language(last.counts, settings)
     report.add(last)
     report.rows_in, report.rows_out = rows, last.rows_out
     return report
+
+
+def _say_if_of_another_language(counts: Counts, settings: Settings) -> None:
+    share = counts.get(OF_START, 1) / max(counts.get(OCCURRENCES, 1), 1)
+    if share < SAME_LANGUAGE:
+        _log.warning(
+            f"word_vectors.start={settings.word_vectors.start} has {share:.0%} of the words of these texts; the others "
+            "start at random. Are they in another language? Then train from nothing, with text.language=…, "
+            "word_vectors.algorithm=random and title_body.epochs=12"
+        )
 
 
 def _choose(files: TrainingFiles, site_names: list[str], settings: Settings) -> Counts:
