@@ -3,7 +3,7 @@
 questions     ──texts──▶      tokens; answers too, if they were ingested
 pair files    ──pairs──▶      labelled pairs, if there are any
 texts, links  ──prepare──▶    split by sets of known duplicates, words and their vectors, token ids
-questions     ──teach──▶      a teacher's embeddings of some, if there is one
+questions     ──teach──▶      teachers' embeddings of some, if there are any
 pairs         ──fit──▶        the network, by Ray Train
 network       ──save──▶       the encoder, with measures on its own archive; published once it is whole
 """
@@ -35,7 +35,7 @@ from dupq.stages.training.fit import check_room_to_fit, fit
 from dupq.stages.training.known_pairs import gather_pairs
 from dupq.stages.training.prepare import PAIRS_TO_TRAIN_ON, SETS, prepare
 from dupq.stages.training.save_encoder import publish, save_encoder
-from dupq.stages.training.teacher import teach
+from dupq.stages.training.teacher import fingerprint, teach
 
 _log = logging.getLogger(__name__)
 
@@ -74,8 +74,8 @@ class TrainingJob:
                 f"{missing}: preset {self.preset} learns from known duplicates only; give some, or take one of the "
                 f"presets {', '.join(presets_without_links())}"
             )
-        if settings.teacher.encoder:
-            load(settings.teacher.encoder)
+        for teacher in settings.teacher.encoder:
+            load(teacher)
         return settings
 
 
@@ -88,11 +88,11 @@ def training_settings(preset: str, assignments: tuple[str, ...], has_others: boo
     settings = settings.changed(encoder=network_settings(settings.encoder).found().given())
     _check_negatives(settings.training, has_others)
     if settings.word_vectors.algorithm == "teacher" and not settings.teacher.encoder:
-        raise SettingError("setting 'teacher.encoder' is ''; word_vectors.algorithm=teacher needs a saved encoder")
-    if settings.teacher.encoder:
-        teacher = encoder_at(settings.teacher.encoder)
+        raise SettingError("setting 'teacher.encoder' is empty; word_vectors.algorithm=teacher needs a saved encoder")
+    teachers = tuple(encoder_at(encoder) for encoder in settings.teacher.encoder)
+    for teacher in teachers:
         read_settings(teacher)
-        settings = settings.changed(teacher=settings.teacher.changed(encoder=teacher))
+    settings = settings.changed(teacher=settings.teacher.changed(encoder=teachers))
     if settings.word_vectors.goes_on:
         settings = _with_start(settings)
     vectors = settings.word_vectors.file
@@ -138,7 +138,7 @@ def _encoders_read(settings: Settings) -> list[str]:
     """The saved encoders that training reads."""
     vectors = settings.word_vectors
     starts = [vectors.start] if vectors.goes_on and vectors.start != "base" else []
-    return starts + ([settings.teacher.encoder] if settings.teacher.encoder else [])
+    return [*starts, *settings.teacher.encoder]
 
 
 def _start_fingerprint(settings: Settings) -> str | None:
@@ -196,7 +196,7 @@ def train(job: TrainingJob, checked: Settings | None = None) -> writer.Run:
         "answers": [[shard.site, storage.checksum(shard.uri)] for shard in answers],
         "word_vectors": storage.checksum(vectors) if vectors else None,
         "start": _start_fingerprint(settings),
-        "teacher": read_description(settings.teacher.encoder)["fingerprint"] if settings.teacher.encoder else None,
+        "teachers": [fingerprint(encoder) for encoder in settings.teacher.encoder],
     }
     run = writer.open_run(storage.join(output, "work"), inputs, made_from, settings, versions.TRAINING)
     gpus = gpus_for(job.gpus)
