@@ -13,7 +13,10 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 from dupq import storage
+from dupq.encoders.build import build
 from dupq.encoders.description import FILES, encoder_at, read_description, read_settings
 from dupq.encoders.kinds import learns_without_links, network_settings, presets_without_links
 from dupq.encoders.packed import base_fingerprint
@@ -36,6 +39,7 @@ from dupq.stages.training.known_pairs import gather_pairs
 from dupq.stages.training.prepare import PAIRS_TO_TRAIN_ON, SETS, prepare
 from dupq.stages.training.save_encoder import publish, save_encoder
 from dupq.stages.training.teacher import fingerprint, teach
+from dupq.text.vocabulary import FIRST_WORD
 
 _log = logging.getLogger(__name__)
 
@@ -93,6 +97,7 @@ def training_settings(preset: str, assignments: tuple[str, ...], has_others: boo
     for teacher in teachers:
         read_settings(teacher)
     settings = settings.changed(teacher=settings.teacher.changed(encoder=teachers))
+    _check_teacher_loss(settings)
     if settings.word_vectors.goes_on:
         settings = _with_start(settings)
     vectors = settings.word_vectors.file
@@ -121,6 +126,17 @@ def _check_negatives(settings: TrainingSettings, has_labelled: bool) -> None:
         raise SettingError(
             "setting 'training.negatives' is 0; at least 1 expected, unless there are mined ones, pairs labelled 0 "
             "in a file of --pairs, or the loss is softmax"
+        )
+
+
+def _check_teacher_loss(settings: Settings) -> None:
+    loss, encoder = settings.teacher.loss, settings.encoder
+    if not settings.teacher.encoder or loss == "relation":
+        return
+    if build(encoder, np.zeros((FIRST_WORD, 1), np.float32), seed=0).kind != "cosine":
+        raise SettingError(
+            f"setting 'teacher.loss' is {loss!r}, but encoder.kind={encoder.kind} compares vectors by their distance "
+            "and not by cosine; relation expected"
         )
 
 

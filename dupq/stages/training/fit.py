@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from dupq import devices, storage
-from dupq.errors import DupqError, SettingError
+from dupq.errors import DupqError
 from dupq.execution import cluster, nodes
 from dupq.execution.gpus import Gpus
 from dupq.execution.tasks import RETRIES, Report, enter, lost, run_tasks
@@ -234,15 +234,10 @@ def _start(task: _Task) -> "Encoder":
 def _teacher_loss(task: _Task, network: "Encoder") -> "TeacherLoss | None":
     from dupq.training.teacher_loss import TeacherLoss
 
-    settings = task.settings
     if task.taught is None:
         return None
-    if settings.teacher.loss != "relation" and network.kind != "cosine":
-        raise SettingError(
-            f"setting 'teacher.loss' is {settings.teacher.loss!r}, and encoder.kind={settings.encoder.kind} compares "
-            "vectors by their distance, not by cosine; relation expected"
-        )
-    loss = TeacherLoss(settings.teacher, network.dimensions, task.taught.vectors.shape[1], settings.training.seed)
+    taught, settings = task.taught.vectors.shape[1], task.settings
+    loss = TeacherLoss(settings.teacher, network.dimensions, taught, settings.training.seed)
     return loss.to(network.words.weight.device)
 
 

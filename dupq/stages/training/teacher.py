@@ -35,6 +35,7 @@ from dupq.settings.text import TextSettings
 from dupq.side_by_side import side_by_side
 from dupq.stages.encoding.device import gpus_to_make
 from dupq.stages.training.token_files import picked_files, picked_texts
+from dupq.text.keys import key_hashes
 from dupq.training.distillation import DistillationTargets, targets
 from dupq.training.written_words import means, spellings
 
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from dupq.encoders.saved import SavedEncoder
 
 FROM_EARLIER = "teacher embeddings from an earlier training"
-_QUESTIONS_PER_TASK = 500
+_QUESTIONS_PER_TASK = 500  # on average
 _ROWS = 32  # of a batch
 WordTeacher = Callable[[list[str]], np.ndarray]  # words → vectors, one row each
 
@@ -60,19 +61,23 @@ def teach(files: TrainingFiles, settings: Settings, gpus: Gpus) -> Report:
     """Write the teachers' embeddings of the questions that they read."""
     fingerprints = [fingerprint(encoder) for encoder in settings.teacher.encoder]
     taken = gpus_to_make(files.taught_as, files.taught, gpus, {TEACHERS: fingerprints})
-    device = devices.GPU if taken else devices.CPU
+    device, kind = devices.GPU if taken else devices.CPU, storage.read_json(files.taught_as)["device"]
     keys, uris = read_keys(files.taught_keys), picked_files(files)
     spans = side_by_side(key_span, uris)
     calls = []
     for number, (encoder, name) in enumerate(zip(settings.teacher.encoder, fingerprints, strict=True)):
-        teacher = _Teacher(encoder, files.kept_by(name, device), device)
-        for start in range(0, len(keys), _QUESTIONS_PER_TASK):
-            some = keys[start : start + _QUESTIONS_PER_TASK]
+        teacher = _Teacher(encoder, files.kept_by(name, kind), device)
+        for part, some in enumerate(_pieces(keys)):
             meets = [span is not None and span[0] <= some[-1] and some[0] <= span[1] for span in spans]
-            part = f"part-{start // _QUESTIONS_PER_TASK:05d}.parquet"
-            output = storage.join(_taught_by(files, number), part)
+            output = storage.join(_taught_by(files, number), f"part-{part:05d}.parquet")
             calls.append((list(compress(uris, meets)), some, teacher, settings.text, output))
     return run_tasks("teach", _teach, calls, gpus=taken)
+
+
+def _pieces(keys: np.ndarray) -> list[np.ndarray]:
+    """The questions of each task, cut where a hash says so: one more or less changes its own piece alone."""
+    cuts = np.flatnonzero(key_hashes(keys) % np.uint64(_QUESTIONS_PER_TASK) == 0)
+    return np.split(keys, cuts[cuts > 0])
 
 
 def fingerprint(encoder: str) -> str:
