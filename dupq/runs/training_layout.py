@@ -83,7 +83,7 @@ class TrainingFiles:
         return storage.join(storage.parent(self.work), TEACHERS)
 
     def kept_by(self, teacher: str, device: str) -> str:
-        """The folder of one of them there: by its fingerprint, and the kind of device that it encoded on, as `taught_as` has it."""
+        """The folder of one of them there, by its fingerprint and the kind of device that `taught_as` has."""
         return storage.join(self.teachers, f"{teacher}-{device}")
 
     @property
