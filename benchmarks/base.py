@@ -46,11 +46,12 @@ from dupq.text.keys import ID_BITS
 from dupq.text.normalisation import Normaliser
 from dupq.text.questions import token_ids
 from dupq.text.vocabulary import FIRST_WORD, Vocabulary
-from dupq.training.distillation import targets, targets_in_order
+from dupq.training.distillation import Distillation, targets, targets_in_order
 from dupq.training.epochs import as_training, falling, seed_dropout
 from dupq.training.loop import train_epoch
 from dupq.training.optimizers import optimizer_for
 from dupq.training.start import go_on_from, known_vectors, new_network
+from dupq.training.teacher_loss import TeacherLoss
 from dupq.training.written_words import Spelling, means
 
 ROOT = Path(__file__).parents[1]
@@ -147,7 +148,7 @@ def learned(sites: list[Site], teacher: Teacher, settings: Settings) -> Start:
     vocabulary = Vocabulary(words, settings.text)
     ids = token_ids(texts, vocabulary, settings)[0]
     network = new_network(vocabulary, vectors, ids, [], settings)
-    taught = targets(texts["key"].to_numpy(), np.concatenate([site.taught for site in sites]))
+    taught = targets(texts["key"].to_numpy(), [np.concatenate([site.taught for site in sites])])
     train(network, dict(zip(texts["key"].to_pylist(), ids, strict=True)), taught, settings)
     tensors = {name: value.numpy() for name, value in network.state_dict().items() if name not in network.of_archive}
     return Start(settings, words, tensors)
@@ -176,9 +177,10 @@ def train(network: Encoder, sequences: dict[int, np.ndarray], taught: Any, setti
     phase = settings.teacher
     training = as_training(phase, settings.training)
     optimizer = optimizer_for(network, training)
+    loss = TeacherLoss(phase, network.dimensions, taught.vectors.shape[1], training.seed)
     for epoch in range(1, phase.epochs + 1):
         seed_dropout(training.seed, epoch)
-        examples = targets_in_order(taught, phase, training.seed, epoch)
+        examples = Distillation(*targets_in_order(taught, phase, training.seed, epoch), loss)
         losses = train_epoch(network, optimizer, sequences, examples, training, rates=falling(epoch, phase.epochs))
         print(f"  epoch {epoch}: loss {losses.mean:.4f}", flush=True)
     network.eval()

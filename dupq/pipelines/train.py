@@ -3,7 +3,7 @@
 questions     ──texts──▶      tokens; answers too, if they were ingested
 pair files    ──pairs──▶      labelled pairs, if there are any
 texts, links  ──prepare──▶    split by sets of known duplicates, words and their vectors, token ids
-questions     ──teach──▶      a teacher's embeddings of some, if there is one
+questions     ──teach──▶      teachers' embeddings of some, if there are any
 pairs         ──fit──▶        the network, by Ray Train
 network       ──save──▶       the encoder, with measures on its own archive; published once it is whole
 """
@@ -13,7 +13,10 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 from dupq import storage
+from dupq.encoders.build import build
 from dupq.encoders.description import FILES, encoder_at, read_description, read_settings
 from dupq.encoders.kinds import learns_without_links, network_settings, presets_without_links
 from dupq.encoders.packed import base_fingerprint
@@ -35,7 +38,8 @@ from dupq.stages.training.fit import check_room_to_fit, fit
 from dupq.stages.training.known_pairs import gather_pairs
 from dupq.stages.training.prepare import PAIRS_TO_TRAIN_ON, SETS, prepare
 from dupq.stages.training.save_encoder import publish, save_encoder
-from dupq.stages.training.teacher import teach
+from dupq.stages.training.teacher import fingerprint, teach
+from dupq.text.vocabulary import FIRST_WORD
 
 _log = logging.getLogger(__name__)
 
@@ -74,8 +78,8 @@ class TrainingJob:
                 f"{missing}: preset {self.preset} learns from known duplicates only; give some, or take one of the "
                 f"presets {', '.join(presets_without_links())}"
             )
-        if settings.teacher.encoder:
-            load(settings.teacher.encoder)
+        for teacher in settings.teacher.encoder:
+            load(teacher)
         return settings
 
 
@@ -88,11 +92,12 @@ def training_settings(preset: str, assignments: tuple[str, ...], has_others: boo
     settings = settings.changed(encoder=network_settings(settings.encoder).found().given())
     _check_negatives(settings.training, has_others)
     if settings.word_vectors.algorithm == "teacher" and not settings.teacher.encoder:
-        raise SettingError("setting 'teacher.encoder' is ''; word_vectors.algorithm=teacher needs a saved encoder")
-    if settings.teacher.encoder:
-        teacher = encoder_at(settings.teacher.encoder)
+        raise SettingError("setting 'teacher.encoder' is empty; word_vectors.algorithm=teacher needs a saved encoder")
+    teachers = tuple(encoder_at(encoder) for encoder in settings.teacher.encoder)
+    for teacher in teachers:
         read_settings(teacher)
-        settings = settings.changed(teacher=settings.teacher.changed(encoder=teacher))
+    settings = settings.changed(teacher=settings.teacher.changed(encoder=teachers))
+    _check_teacher_loss(settings)
     if settings.word_vectors.goes_on:
         settings = _with_start(settings)
     vectors = settings.word_vectors.file
@@ -124,6 +129,17 @@ def _check_negatives(settings: TrainingSettings, has_labelled: bool) -> None:
         )
 
 
+def _check_teacher_loss(settings: Settings) -> None:
+    loss, encoder = settings.teacher.loss, settings.encoder
+    if not settings.teacher.encoder or loss == "relation":
+        return
+    if build(encoder, np.zeros((FIRST_WORD, 1), np.float32), seed=0).kind != "cosine":
+        raise SettingError(
+            f"setting 'teacher.loss' is {loss!r}, but encoder.kind={encoder.kind} compares vectors by their distance "
+            "and not by cosine; relation expected"
+        )
+
+
 def _tell_what_is_left_out(prepared: dict[str, int], settings: Settings) -> None:
     """Say so if there are no known duplicates to train on; `prepared` are the counts of that stage."""
     has_phases = settings.title_body.epochs > 0 or bool(settings.teacher.encoder)
@@ -138,7 +154,7 @@ def _encoders_read(settings: Settings) -> list[str]:
     """The saved encoders that training reads."""
     vectors = settings.word_vectors
     starts = [vectors.start] if vectors.goes_on and vectors.start != "base" else []
-    return starts + ([settings.teacher.encoder] if settings.teacher.encoder else [])
+    return [*starts, *settings.teacher.encoder]
 
 
 def _start_fingerprint(settings: Settings) -> str | None:
@@ -196,7 +212,7 @@ def train(job: TrainingJob, checked: Settings | None = None) -> writer.Run:
         "answers": [[shard.site, storage.checksum(shard.uri)] for shard in answers],
         "word_vectors": storage.checksum(vectors) if vectors else None,
         "start": _start_fingerprint(settings),
-        "teacher": read_description(settings.teacher.encoder)["fingerprint"] if settings.teacher.encoder else None,
+        "teachers": [fingerprint(encoder) for encoder in settings.teacher.encoder],
     }
     run = writer.open_run(storage.join(output, "work"), inputs, made_from, settings, versions.TRAINING)
     gpus = gpus_for(job.gpus)

@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import NotRequired
 
@@ -17,6 +17,7 @@ from dupq.runs.latest import latest_run
 from dupq.runs.progress import Progress, is_alive, read_progress, time_of
 from dupq.runs.records import Success
 from dupq.runs.retention import YOUNG, KnownRun, State
+from dupq.runs.training_layout import TEACHERS, TrainingFiles
 
 _RUN_ID = re.compile(r"[0-9a-f]{16}")
 _Files = dict[str, pafs.FileInfo]  # by their paths in a folder
@@ -37,6 +38,13 @@ class _Made(TypedDict):
     """What is read of encoder.json."""
 
     run_id: NotRequired[str]
+
+
+class _TaughtAs(TypedDict):
+    """What is read of a training's taught_as.json."""
+
+    teachers: list[str]  # fingerprints
+    device: str
 
 
 def known_runs(output: str, now: datetime) -> list[KnownRun]:
@@ -164,3 +172,26 @@ def encoder_leftovers(encoder: str, now: datetime) -> list[KnownRun]:
     return [
         run for run in runs if run.run_id != made_it and run.state is not State.RUNNING and now - run.touched >= YOUNG
     ]
+
+
+def teacher_leftovers(encoder: str, going: Sequence[KnownRun], now: datetime) -> dict[str, int]:
+    """What teachers encoded into this folder for no training but those that are `going`: bytes by folder.
+
+    Not what was written within a day. Trainings have copies of their own.
+    """
+    work = storage.join(encoder, "work")
+    gone = {run.run_id for run in going}
+    read = set()
+    for run in known_runs(work, now):
+        files = TrainingFiles("", None, storage.join(work, run.run_id))
+        told = read_whole(files.taught_as, _TaughtAs)
+        if told is not None and run.run_id not in gone:
+            read |= {files.kept_by(teacher, told["device"]) for teacher in told["teachers"]}
+    there: dict[str, list[pafs.FileInfo]] = defaultdict(list)
+    for path, info in _files(storage.join(work, TEACHERS)):
+        there[storage.join(work, TEACHERS, path.partition("/")[0])].append(info)
+    return {
+        uri: sum(info.size for info in infos)
+        for uri, infos in there.items()
+        if uri not in read and now - max(info.mtime for info in infos) >= YOUNG
+    }

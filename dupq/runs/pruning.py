@@ -46,6 +46,11 @@ def prune(output: str, encoders: Sequence[str], keep: Keep, now: datetime, is_dr
             if is_dry or _remove(storage.join(encoder, "work"), training, now):
                 freed += training.size
                 yield f"{verb}  {line_of(training, now)}  a training for {encoder}"
+        for folder, size in inventory.teacher_leftovers(encoder, trainings, now).items():
+            if not is_dry:
+                storage.delete_folder(folder)
+            freed += size
+            yield f"{verb}  {size_of(size)} that a teacher encoded for {encoder}"
     yield f"{verb}  {size_of(freed)} in all; {len(runs) - len(going)} of {len(runs)} runs are kept"
 
 

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from dupq import storage
 
+TEACHERS = "teachers"  # the folder of `teachers`, and in `taught_as` their fingerprints
+
 
 @dataclass(frozen=True)
 class TrainingFiles:
@@ -72,12 +74,21 @@ class TrainingFiles:
 
     @property
     def taught(self) -> str:
-        """The folder of the questions that a teacher encoded."""
+        """The folder of the questions that teachers encoded, with a folder for each teacher in their order."""
         return storage.join(self.work, "taught")
 
     @property
+    def teachers(self) -> str:
+        """The folder of what teachers encoded for any training into this output; each has its own there."""
+        return storage.join(storage.parent(self.work), TEACHERS)
+
+    def kept_by(self, teacher: str, device: str) -> str:
+        """The folder of one of them there, by its fingerprint and the kind of device that `taught_as` has."""
+        return storage.join(self.teachers, f"{teacher}-{device}")
+
+    @property
     def taught_as(self) -> str:
-        """What they were encoded on (JSON)."""
+        """What they were encoded by and on (JSON)."""
         return storage.join(self.work, "taught_as.json")
 
     @property

@@ -3,6 +3,9 @@
 import importlib.resources
 import tomllib
 from collections.abc import Iterable, Mapping
+from typing import Self
+
+from pydantic import model_validator
 
 from dupq.errors import SettingError
 from dupq.settings.dedup import (
@@ -42,6 +45,15 @@ class Settings(Section):
     evaluation: EvaluationSettings = EvaluationSettings()
     run: RunSettings = RunSettings()
     ingest: IngestSettings = IngestSettings()
+
+    @model_validator(mode="after")
+    def _margin_has_what_it_reads(self) -> Self:
+        margin = self.training.negative_margin
+        if margin and not (self.teacher.encoder and self.training.mined_negatives):
+            raise SettingError(
+                f"setting 'training.negative_margin' is {margin}; it needs teacher.encoder and training.mined_negatives"
+            )
+        return self
 
 
 def preset_names() -> list[str]:

@@ -13,6 +13,7 @@ from dupq.settings.section import (
     CountOrZero,
     Length,
     MoreThanZero,
+    Names,
     Passes,
     PassesOrNone,
     Section,
@@ -101,19 +102,29 @@ class TitleBodySettings(Section):
 
 
 class TeacherSettings(Section):
-    """A phase after that on titles and bodies: to find alike what a better and slower encoder finds alike."""
+    """A phase after that on titles and bodies: to find alike what better and slower encoders find alike."""
 
-    encoder: Annotated[str, BY_CONTENT] = Field("", description="URI of a saved encoder; none: no such phase.")
-    questions: Count = Field(20_000, description="Questions at most that it encodes, chosen by a hash of their key.")
-    held_out: bool = Field(
-        False, description="Whether it reads the texts of the development and test parts too, not their duplicates."
+    encoder: Annotated[Names, BY_CONTENT] = Field(
+        (),
+        description="URIs of saved encoders, which teach together: their mean cosine counts, and word vectors are the "
+        "first one's; none: no such phase.",
     )
+    questions: Count = Field(20_000, description="Questions at most that they encode, chosen by a hash of their key.")
+    held_out: bool = Field(
+        False, description="Whether they read the texts of the development and test parts too, not their duplicates."
+    )
+    loss: Literal["relation", "l2", "mixed"] = Field(
+        "relation",
+        description="What is compared: relation, the distributions over the other questions of a batch; l2, the "
+        "vectors, by the square of their distance; mixed, both, summed.",
+    )
+    vector_weight: MoreThanZero = Field(1.0, description="Of the distance of vectors in mixed.")
     epochs: PassesOrNone = Field(12, description="Passes over the questions.")
     batch_size: Batch = Field(768, description="Questions of a batch.")
     learning_rate: MoreThanZero = Field(0.0005, description="At the first step; it falls to 0.")
     temperature: MoreThanZero = Field(0.05, description="Of both distributions over the other questions of a batch.")
     alike_batches: bool = Field(
-        False, description="Whether every second epoch has batches of questions that the teacher finds alike."
+        False, description="Whether every second epoch has batches of questions that the teachers find alike."
     )
 
 
@@ -163,6 +174,11 @@ class TrainingSettings(Section):
     )
     mined_negatives: Negatives = Field(
         0, description="Hard negatives per positive pair: the encoder's nearest questions that are no known duplicates."
+    )
+    negative_margin: Annotated[float, Field(ge=0, le=2)] = Field(
+        0.0,
+        description="A mined negative is dropped where the teachers' cosine with it is not so much below that of the "
+        "positive pair; of questions that they have read. 0: none is.",
     )
     mined_epochs: Passes = Field(1, description="Epochs after which they are mined anew.")
     development_share: MoreThanZero = Field(0.2, description="Share of the sets of duplicates that is tuned on.")

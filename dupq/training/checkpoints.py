@@ -1,7 +1,7 @@
 """Checkpoints: the state of training after an epoch, on disk, as safetensors and JSON; nothing is ever pickled.
 
-epoch-00003.safetensors   the trained tensors of the network, the optimizer's state, the mined negatives; of the best
-                          epoch, if that is another one, the network alone
+epoch-00003.safetensors   the trained tensors of the network and of what is learned beside it, the optimizer's state,
+                          the mined negatives; of the best epoch, if that is another one, the network alone
 latest.json               the epoch of the newest one, and the learning curve up to it; written after it
 
 Not every epoch is saved, as one of a small archive takes less time than writing its checkpoint: what a training that is
@@ -39,6 +39,7 @@ class Epoch(TypedDict):
     development_accuracy: NotRequired[float | None]  # where it chooses the best epoch; likewise
     development_body_map: NotRequired[float | None]  # of titles and their own bodies, in place of the other two
     examples: int
+    negatives_dropped: NotRequired[int]  # by training.negative_margin
 
 
 MEASURES = ("development_accuracy", "development_map", "development_body_map")  # the first that there is decides
@@ -68,6 +69,7 @@ class Progress:
 
     curve: list[Epoch] = field(default_factory=list)
     mined: np.ndarray | None = None  # int64, the mined negatives of the last epoch
+    dropped: int = 0  # of those mined for the epoch that runs, by the teachers
 
     @property
     def best(self) -> int:
@@ -92,9 +94,13 @@ class Checkpoints:
     Memory: the trained tensors of the network, as they were after the best epoch.
     """
 
-    def __init__(self, folder: str, seconds: float = 0.0) -> None:
-        """`folder` is local or on S3; there are at least `seconds` between two that are saved."""
+    def __init__(self, folder: str, seconds: float = 0.0, beside: torch.nn.Module | None = None) -> None:
+        """`folder` is local or on S3; there are at least `seconds` between two that are saved.
+
+        `beside` is what training alone needs: learned with the network, and no part of it.
+        """
         self._folder, self._seconds = folder, seconds
+        self._beside = beside or torch.nn.Module()
         self._saved_at = -math.inf
         self._best: dict[str, np.ndarray] = {}
 
@@ -118,6 +124,7 @@ class Checkpoints:
         if 0 < progress.best < epoch and not storage.exists(self._file(progress.best)):
             write_tensors(self._file(progress.best), self._best)
         tensors = {f"network/{name}": tensor for name, tensor in learned(network).items()}
+        tensors |= {f"beside/{name}": tensor for name, tensor in learned(self._beside).items()}
         if optimizer is not None:
             tensors |= {f"optimizer/{name}": value for name, value in _memory(optimizer).items()}
         if progress.mined is not None:
@@ -141,6 +148,7 @@ class Checkpoints:
             return Progress()  # removed by a later attempt whose pointer an older one has overwritten
         tensors = self._read(len(progress.curve))
         restore(network, _below("network/", tensors))
+        restore(self._beside, _below("beside/", tensors))
         if optimizer is not None:
             _remember(optimizer, _below("optimizer/", tensors))
         progress.mined = tensors.get("mined")

@@ -90,7 +90,7 @@ def _train_pairs(reader: Reader, sequences: Sequences, known: KnownPairs, measur
     for epoch in range(1, training.epochs + 1):
         seed_dropout(training.seed, settings.title_body.epochs + epoch)
         if training.mined_negatives and (epoch - 1) % training.mined_epochs == 0:
-            mined = mine(network, sequences, known.positives, known.pool, known.split, settings, epoch)
+            mined = mine(network, sequences, known.positives, known.pool, known.split, settings, epoch).negatives
         examples = epoch_examples(known.positives, known.pool, known.split, training, epoch, mined, known.wrong)
         losses = train_epoch(network, optimizer, sequences, examples, training, rates=rates(epoch, training))
         curve.append({"epoch": float(epoch), "loss": losses.mean, **measured(reader)})

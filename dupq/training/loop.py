@@ -13,8 +13,8 @@ from dupq.settings.training import TrainingSettings
 from dupq.text.token_ids import TokenIds
 from dupq.text.vocabulary import PADDING
 from dupq.training import collectives
-from dupq.training.distillation import DistillationTargets
-from dupq.training.losses import distillation, logistic_ranking, score_matrix, softmax, squared_error, sum_of_squares
+from dupq.training.distillation import Distillation
+from dupq.training.losses import logistic_ranking, score_matrix, softmax, squared_error, sum_of_squares
 from dupq.training.optimizers import clip_gradients
 from dupq.training.pairs import (
     Pairs,
@@ -102,7 +102,7 @@ def train_epoch(
     network: Encoder,
     optimizer: torch.optim.Optimizer,
     sequences: Sequences,
-    examples: Pairs | Rankings | DistillationTargets,
+    examples: Pairs | Rankings | Distillation,
     settings: TrainingSettings,
     worker: tuple[int, int] = (0, 1),
     watch: Callable[[Losses], None] = lambda losses: None,
@@ -116,6 +116,7 @@ def train_epoch(
     learning rate at the epoch's first step and after its last one; between them it changes evenly.
     """
     network.train()
+    learner = torch.nn.ModuleList([network, examples.loss]) if isinstance(examples, Distillation) else network
     starts = range(0, len(examples.left), settings.batch_size)
     own = Losses(np.zeros(len(starts)), np.zeros(len(starts), np.int64))
     learning_rates = [group["lr"] for group in optimizer.param_groups]
@@ -125,9 +126,9 @@ def train_epoch(
         loss = _loss(network, sequences, examples, share, settings) * share.weight
         optimizer.zero_grad(set_to_none=True)
         (loss / share.size if settings.loss in _MEAN_LOSSES else loss).backward()
-        collectives.sum_gradients(network)
+        collectives.sum_gradients(learner)
         if settings.gradient_clipping:
-            clip_gradients(network, settings.gradient_clipping)
+            clip_gradients(learner, settings.gradient_clipping)
         for group, rate in zip(optimizer.param_groups, learning_rates, strict=True):
             group["lr"] = rate * float(np.interp(step / len(starts), (0, 1), rates))
         optimizer.step()
@@ -148,14 +149,14 @@ def _share(start: int, stop: int, worker: tuple[int, int]) -> Share:
 def _loss(
     network: Encoder,
     sequences: Sequences,
-    examples: Pairs | Rankings | DistillationTargets,
+    examples: Pairs | Rankings | Distillation,
     share: Share,
     settings: TrainingSettings,
 ) -> torch.Tensor:
     """The loss of some examples, all of whose questions go through the network together."""
     rows, count = share.rows, len(share.rows)
-    if isinstance(examples, DistillationTargets):
-        return _distillation_loss(network, sequences, examples, share, settings.temperature)
+    if isinstance(examples, Distillation):
+        return _distillation_loss(network, sequences, examples, share)
     if isinstance(examples, Pairs):
         found = embed(network, sequences, np.concatenate([examples.left[rows], examples.right[rows]]))
         scores = network.score(found.rows(0, count), found.rows(count, 2 * count))
@@ -169,15 +170,18 @@ def _loss(
     return _softmax_loss(network, sequences, batch, share, sets, settings)
 
 
-def _distillation_loss(
-    network: Encoder, sequences: Sequences, examples: DistillationTargets, share: Share, temperature: float
-) -> torch.Tensor:
-    """Each own text against the whole batch."""
+def _distillation_loss(network: Encoder, sequences: Sequences, examples: Distillation, share: Share) -> torch.Tensor:
+    """Each own text against the whole batch, and against the teachers' vector of it."""
     found = embed(network, sequences, examples.left[share.rows])
-    scores = score_matrix(network, found, collectives.whole_batch(found, share.places, share.size))
-    vectors = torch.from_numpy(examples.vectors).to(scores)
-    taught = vectors[share.rows] @ vectors[share.start : share.start + share.size].T
-    return distillation(scores, taught, torch.from_numpy(share.rows - share.start).to(scores.device), temperature)
+    taught = torch.from_numpy(examples.vectors[share.start : share.start + share.size]).to(found.dense)
+    own = torch.from_numpy(share.rows - share.start).to(taught.device)
+    losses = []
+    if examples.loss.compares_scores:
+        scores = score_matrix(network, found, collectives.whole_batch(found, share.places, share.size))
+        losses.append(examples.loss.of_scores(scores, taught, own))
+    if examples.loss.compares_vectors:
+        losses.append(examples.loss.of_vectors(found.dense, taught[own]))
+    return torch.stack(losses).sum()
 
 
 def _ranking_loss(

@@ -49,6 +49,14 @@ def distillation(scores: torch.Tensor, taught: torch.Tensor, own: torch.Tensor, 
     return torch.nn.functional.kl_div(logarithms(scores), logarithms(taught), log_target=True, reduction="sum")
 
 
+def squared_distance(vectors: torch.Tensor, taught: torch.Tensor) -> torch.Tensor:
+    """The sum over rows of ||v - t||^2, shapes (n, D) both: a student's vectors and a teacher's, of length 1.
+
+    Vujanic and Rueckstiess 2025, LEAF, which also learns from nothing but the teacher's embeddings.
+    """
+    return (vectors - taught).square().sum()
+
+
 def score_matrix(network: Encoder, left: Embedding, right: Embedding) -> torch.Tensor:
     """The scores (n, m) of every left with every right embedding: those of `network.score`."""
     dense, lexical = network.mix()

@@ -1,4 +1,10 @@
-"""Hard negatives: the encoder's own nearest neighbours that are not known duplicates (Xiong et al. 2021, ANCE)."""
+"""Hard negatives: the encoder's own nearest neighbours that are not known duplicates (Xiong et al. 2021, ANCE).
+
+Some of those are duplicates that nobody linked. Where teachers have read the questions, `training.negative_margin`
+drops what they find nearly as near as the positive (Moreira et al. 2024, NV-Retriever, TopK-MarginPos).
+"""
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,6 +18,7 @@ from dupq.neighbours.embeddings import Embeddings, Neighbours
 from dupq.neighbours.search import top_k
 from dupq.settings.config import Settings
 from dupq.text.token_ids import TokenIds
+from dupq.training.distillation import DistillationTargets, cosines
 from dupq.training.loop import Sequences
 from dupq.training.pairs import random_negatives
 
@@ -19,6 +26,25 @@ _SPARE = 10  # neighbours searched beyond those wanted, as some are duplicates
 _TARGETS = 16_384  # encoded and searched at a time
 _TEXTS = 16_384  # that are cut into shingles at a time
 _ODD = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Mined(NamedTuple):
+    """The hard negatives of some pairs."""
+
+    negatives: np.ndarray  # (pairs, `training.mined_negatives`), int64 keys
+    dropped: int  # that would have been among them, but for `training.negative_margin`
+
+
+class _Candidates(NamedTuple):
+    """Questions that may be negatives of pairs, by pair and then by rank."""
+
+    pairs: np.ndarray  # (n,), int64 row numbers, ascending
+    questions: np.ndarray  # (n,), int64 keys
+
+    @property
+    def places(self) -> np.ndarray:
+        """How many of its pair come before each."""
+        return np.arange(len(self.pairs)) - np.searchsorted(self.pairs, self.pairs)
 
 
 def mine(
@@ -29,11 +55,13 @@ def mine(
     split: Split,
     settings: Settings,
     epoch: int,
-) -> np.ndarray:
-    """The nearest questions of `pool` to the left side of each pair (int64, shape (pairs, `training.mined_negatives`)).
+    taught: DistillationTargets | None = None,
+) -> Mined:
+    """The nearest questions of `pool` to the left side of each pair.
 
-    Known duplicates are left out, and near duplicates by the lexical filter's measure, linked or not. Where too few are
-    left, random questions take their index.
+    Known duplicates are left out, and near duplicates by the lexical filter's measure, linked or not; of questions that
+    teachers have read, also what `training.negative_margin` says. Where too few are left, random questions take their
+    index.
     """
     wanted = settings.training.mined_negatives
     anchors, rows = np.unique(pairs[:, 0], return_inverse=True)
@@ -43,7 +71,31 @@ def mine(
     is_near = _near_duplicates(sequences, found, settings)
     found = Neighbours(*(column[~is_near] for column in found))
     random = random_negatives(np.repeat(anchors, wanted), pool, split, [settings.training.seed, epoch, 1])
-    return _table(anchors, found, random.reshape(-1, wanted))[rows]
+    candidates = _of_pairs(anchors, found, rows)
+    is_as_near = _as_near(candidates, pairs, taught, settings.training.negative_margin)
+    dropped = int((is_as_near & (candidates.places < wanted)).sum())
+    kept = _Candidates(*(column[~is_as_near] for column in candidates))
+    return Mined(_table(kept, random.reshape(-1, wanted)[rows]), dropped)
+
+
+def _of_pairs(anchors: np.ndarray, found: Neighbours, rows: np.ndarray) -> _Candidates:
+    """The neighbours of each pair's anchor, `anchors[rows]`; those of `found` are sorted by query and rank."""
+    starts = np.searchsorted(found.queries, anchors)[rows]
+    counts = np.searchsorted(found.queries, anchors, side="right")[rows] - starts
+    pairs = np.repeat(np.arange(len(rows)), counts)
+    places = np.arange(len(pairs)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return _Candidates(pairs, found.neighbours[starts[pairs] + places])
+
+
+def _as_near(
+    candidates: _Candidates, pairs: np.ndarray, taught: DistillationTargets | None, margin: float
+) -> np.ndarray:
+    """Which candidates the teachers find nearer to the anchor than `margin` below the positive; none without them."""
+    if taught is None or not margin:
+        return np.zeros(len(candidates.pairs), bool)
+    anchors, positives = pairs[candidates.pairs].T
+    nearest: np.ndarray = cosines(taught, anchors, positives) - np.float32(margin)
+    return cosines(taught, anchors, candidates.questions) > nearest
 
 
 def _neighbours(
@@ -95,12 +147,9 @@ def _run_hashes(ids: np.ndarray, behind: np.ndarray, size: int) -> np.ndarray:
     return hashes
 
 
-def _table(anchors: np.ndarray, found: Neighbours, table: np.ndarray) -> np.ndarray:
-    """`table` with the nearest of each anchor in front; the rows of `found` are sorted by query and rank."""
-    wanted = table.shape[1]
-    starts = np.searchsorted(found.queries, anchors)
-    stops = np.searchsorted(found.queries, anchors, side="right")
-    for row, (start, stop) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
-        nearest = found.neighbours[start : min(stop, start + wanted)]
-        table[row, : len(nearest)] = nearest
+def _table(candidates: _Candidates, table: np.ndarray) -> np.ndarray:
+    """`table`, a row a pair, with the nearest candidates of each pair in front."""
+    places = candidates.places
+    is_in = places < table.shape[1]
+    table[candidates.pairs[is_in], places[is_in]] = candidates.questions[is_in]
     return table

@@ -11,11 +11,10 @@ from typing import Any
 
 import torch
 
-from dupq.encoders.protocol import Encoder
 from dupq.settings.training import TrainingSettings
 
 
-def optimizer_for(network: Encoder, settings: TrainingSettings) -> torch.optim.Optimizer:
+def optimizer_for(network: torch.nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:
     """The optimizer of `settings`, over all parameters that are learned."""
     parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
     rate = settings.learning_rate

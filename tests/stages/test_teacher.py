@@ -1,22 +1,25 @@
-"""Training by a teacher, with real Ray: another encoder of dupq's teaches."""
+"""Training by teachers: other encoders of dupq's teach."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
 from trained import TrainedSample
 
 from dupq import storage
 from dupq.encoders.description import encoder_at
-from dupq.encoders.saved import load
+from dupq.encoders.saved import load, save
 from dupq.errors import DupqError, SettingError
 from dupq.pipelines.train import TrainingJob, train
 from dupq.runs.keys import all_keys
 from dupq.runs.training_layout import TrainingFiles
+from dupq.runs.writer import Run
 from dupq.settings import config
 from dupq.settings.config import Settings
-from dupq.stages.training.teacher import read_targets, word_teacher
+from dupq.stages.training.teacher import FROM_EARLIER, _pieces, read_targets, word_teacher
 from dupq.text.word_forms import stems
 
 QUICK = (
@@ -46,7 +49,7 @@ def test_a_teacher_gives_words_and_questions_but_none_that_are_kept_for_later(
     assert curve[5]["loss"] < curve[1]["loss"]
     assert made.network.dimensions == teacher.network.dimensions
     files = TrainingFiles("", None, run.uri)
-    taught = read_targets(files)
+    taught = read_targets(files, 1)
     assert np.linalg.norm(taught.vectors, axis=1) == pytest.approx(1, abs=1e-4)  # 300 roundings of 2^-24 are 2e-5
     split = pq.read_table(Path(encoder_at(str(tmp_path / "encoder")), "split.parquet")).to_pylist()
     later = {row["question_id"] for row in split if row["part"] in ("development", "test")}
@@ -65,8 +68,57 @@ def test_a_teacher_may_read_the_texts_of_questions_that_are_kept_for_later(
 ) -> None:
     settings = ("teacher.held_out=true", "teacher.questions=100000", "teacher.epochs=1", "training.mined_negatives=1")
     run = train(job(trained_sample, tmp_path / "encoder", *settings))
-    taught = set(read_targets(TrainingFiles("", None, run.uri)).left.tolist())
+    taught = set(read_targets(TrainingFiles("", None, run.uri), 1).left.tolist())
     assert taught == set(all_keys(f"{run.uri}/texts").tolist())
+
+
+def test_two_teachers_teach_by_their_vectors_and_what_one_has_read_is_not_read_again(
+    trained_sample: TrainedSample, tmp_path: Path
+) -> None:
+    other = load(trained_sample.encoder)
+    with torch.no_grad():
+        other.network.words.weight.mul_(torch.linspace(0.5, 2, other.network.words.embedding_dim))
+    save(f"{tmp_path}/other", other, "0" * 16)
+    shutil.copy(Path(encoder_at(trained_sample.encoder), "split.parquet"), tmp_path / "other")
+    output = tmp_path / "encoder"
+    first = train(job(trained_sample, output, "teacher.epochs=1"))
+    kept = {path: path.read_bytes() for path in (output / "work" / "teachers").rglob("*.parquet")}
+
+    def count(run: Run) -> int:
+        return run.records[3]["counts"].get(FROM_EARLIER, 0)
+
+    both = f"teacher.encoder={trained_sample.encoder},{tmp_path}/other"
+    mixed = ("teacher.loss=mixed", "training.mined_negatives=1", "training.negative_margin=0.3")
+    second = train(job(trained_sample, output, both, *mixed))
+    one = read_targets(TrainingFiles("", None, first.uri), 1)
+    two = read_targets(TrainingFiles("", None, second.uri), 2)
+    assert (count(first), count(second)) == (0, len(one.left))
+    assert second.records[3]["rows_out"] == 2 * len(one.left) == 2 * len(two.left)
+    dimensions = one.vectors.shape[1]
+    assert two.vectors.shape[1] == 2 * dimensions
+    assert np.abs(two.vectors[:, :dimensions] * np.sqrt(2) - one.vectors).max() < 1e-6
+    assert np.abs(two.vectors[:, dimensions:] * np.sqrt(2) - one.vectors).max() > 0.01
+    losses = [row["loss"] for row in load(str(output)).metrics["learning_curve"]]
+    assert losses[5] < losses[1]
+    assert not [name for name in load(str(output)).network.state_dict() if "projection" in name]
+
+    damaged = min(kept)
+    damaged.write_bytes(kept[damaged][:-9])
+    third = train(job(trained_sample, output, "teacher.epochs=1", "title_body.epochs=2"))
+    assert count(third) == len(one.left) - pq.read_metadata(damaged).num_rows
+    assert {path: path.read_bytes() for path in kept} == kept
+    shutil.rmtree(output / "work" / "teachers")
+    assert count(train(job(trained_sample, output, both, *mixed))) == count(second)  # which has a copy
+
+
+def test_one_question_more_changes_its_own_piece_alone() -> None:
+    keys = np.arange(0, 40_000, 2)
+    before, after = (_pieces(found) for found in (keys, np.sort(np.append(keys, 20_001))))
+    assert np.array_equal(np.concatenate(before), keys)
+    assert all(len(piece) for piece in before)
+    assert 300 < np.mean([len(piece) for piece in before]) < 800
+    same = {piece.tobytes() for piece in before} & {piece.tobytes() for piece in after}
+    assert len(same) == len(before) - 1
 
 
 def test_single_words_have_the_teachers_embeddings(trained_sample: TrainedSample) -> None:
@@ -98,8 +150,10 @@ def test_a_teacher_that_is_none_and_one_that_reads_other_texts_are_clear_errors(
 ) -> None:
     with pytest.raises(DupqError, match="no encoder here"):
         job(trained_sample, tmp_path, f"teacher.encoder={tmp_path}").check()
-    with pytest.raises(SettingError, match=r"'teacher\.encoder' is ''.*word_vectors\.algorithm=teacher"):
+    with pytest.raises(SettingError, match=r"'teacher\.encoder' is empty.*word_vectors\.algorithm=teacher"):
         job(trained_sample, tmp_path, "teacher.encoder=").check()
+    with pytest.raises(SettingError, match=r"'teacher\.loss' is 'l2', but encoder\.kind=gru compares"):
+        job(trained_sample, tmp_path, "encoder.kind=gru", "encoder.similarity=manhattan", "teacher.loss=l2").check()
     with pytest.raises(
         DupqError, match=r"the teacher reads text\.code=removed.*kept, words, title\+body; set them alike"
     ):

@@ -141,21 +141,23 @@ def test_a_task_of_the_teacher_reads_the_files_that_have_its_questions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read, picked = [], teacher.picked_texts
-    monkeypatch.setattr(teacher, "_QUESTIONS_PER_TASK", 3)
+    monkeypatch.setattr(teacher, "_pieces", lambda keys: np.split(keys, range(3, len(keys), 3)))
     monkeypatch.setattr(teacher, "picked_texts", lambda uris, keys: read.append(uris) or picked(uris, keys))
+    monkeypatch.setattr(teacher, "fingerprint", lambda uri: uri)
     monkeypatch.setattr(
         teacher, "_embeddings", lambda uri, table, *_: np.array([[key, 1] for key in table["key"].to_pylist()], "f2")
     )
+    settings = STEMS.changed(teacher=STEMS.teacher.changed(encoder="one"))
     found = []
     for name, sizes in (("one", [40]), ("five", [7, 13, 0, 1, 19])):
         archive = {f"texts/part-{place}.parquet": [("a", "b")] * size for place, size in enumerate(sizes)}
         files = written(tmp_path / name, archive)
         write_keys(files.taught_keys, np.arange(0, 40, 4))
         read_all(files, STEMS)
-        teacher.teach(files, STEMS, NO_GPUS)
+        teacher.teach(files, settings, NO_GPUS)
         found.append([storage.read_bytes(file.uri) for file in storage.list_files(files.taught)])
     assert found[0] == found[1]
-    assert read_targets(files).left.tolist() == list(range(0, 40, 4))
+    assert read_targets(files, 1).left.tolist() == list(range(0, 40, 4))
     places = [[uri[-len("0.parquet") :][0] for uri in uris] for uris in read]
     assert places == [["0"]] * 4 + [["0", "1"], ["1", "3"], ["4"], ["4"]]
 

@@ -13,8 +13,9 @@ from dupq.settings import config
 from dupq.settings.training import TrainingSettings
 from dupq.stages.training.known_pairs import negative_pool
 from dupq.text.keys import Sites
+from dupq.training.distillation import targets
 from dupq.training.loop import epoch_examples
-from dupq.training.mining import id_shingles, mine
+from dupq.training.mining import Mined, id_shingles, mine
 from dupq.training.pairs import Pairs, Rankings, chosen_pairs, positives, with_random_negatives
 
 SETTINGS = TrainingSettings(development_share=0.1, test_share=0.0)
@@ -161,10 +162,11 @@ def test_mined_negatives_are_the_nearest_that_duplicate_neither_by_link_nor_by_w
     split = split_links(TREES, chosen.training)
     used = positives(TREES, split, chosen.training).pairs
     pool = np.arange(100)
-    found = mine(network, sequences, used, pool, split, chosen, 1)
+    found = mine(network, sequences, used, pool, split, chosen, 1).negatives
     assert found.shape == (len(used), 3)
-    assert (found == mine(network, sequences, used, pool, split, chosen, 1)).all()
-    assert (mine(network, sequences, used, np.array([99]), split, chosen, 1) == 99).all()  # all that a small pool has
+    assert (found == mine(network, sequences, used, pool, split, chosen, 1).negatives).all()
+    few = mine(network, sequences, used, np.array([99]), split, chosen, 1)
+    assert (few.negatives == 99).all()  # all that a small pool has
 
     from dupq.encoders.encode import encode
 
@@ -174,6 +176,42 @@ def test_mined_negatives_are_the_nearest_that_duplicate_neither_by_link_nor_by_w
         allowed = [key for key in allowed if (sequences[key] != sequences[left]).any()]
         nearest = sorted(allowed, key=lambda key, left=left: (-vectors[left] @ vectors[key], key))[:3]  # type: ignore[misc]
         assert vectors[left] @ vectors[negatives].T == pytest.approx(vectors[left] @ vectors[nearest].T, abs=2e-3)
+
+
+def test_mined_negatives_that_teachers_find_nearly_as_near_are_dropped_and_counted() -> None:
+    generator = np.random.default_rng(1)
+    sequences = {key: generator.integers(2, 40, 12).astype(np.int32) for key in range(100)}
+    chosen = config.load("bogdanova-max", ["encoder.units=8", "training.mined_negatives=3"])
+    network = build(chosen.encoder, generator.normal(size=(40, 8)).astype(np.float32), seed=1)
+    split = split_links(TREES, chosen.training)
+    used = positives(TREES, split, chosen.training).pairs
+    read = np.flatnonzero(np.arange(100) % 4)  # three questions of four
+    taught = targets(read, [generator.normal(size=(75, 12)).astype(np.float32)])
+
+    def mined(margin: float, count: int) -> Mined:
+        training = chosen.training.changed(negative_margin=margin, mined_negatives=count)
+        settings = chosen.changed(training=training, teacher=chosen.teacher.changed(encoder="x"))
+        return mine(network, sequences, used, np.arange(100), split, settings, 1, taught)
+
+    off = mined(0, 3)
+    assert off.dropped == 0
+    assert (off.negatives == mine(network, sequences, used, np.arange(100), split, chosen, 1).negatives).all()
+
+    vectors = dict(zip(read.tolist(), taught.vectors, strict=True))
+    nearest = mined(0, 16).negatives[:, :10]  # all in their order; fewer are dropped than the search has to spare
+    found = mined(0.05, 3)
+    dropped = 0
+    for (left, right), candidates, negatives in zip(used.tolist(), nearest.tolist(), found.negatives, strict=True):
+        expected = []
+        for place, other in enumerate(candidates):
+            if all(key in vectors for key in (left, right, other)):
+                least = vectors[left] @ vectors[right] - 0.05
+                if vectors[left] @ vectors[other] > least:
+                    dropped += place < 3
+                    continue
+            expected.append(other)
+        assert expected[:3] == negatives[: len(expected[:3])].tolist()
+    assert found.dropped == dropped > 5
 
 
 def test_shingles_of_ids_are_runs() -> None:

@@ -14,14 +14,15 @@ from dupq.encoders.protocol import Encoder
 from dupq.links.split import split_links
 from dupq.settings import config
 from dupq.settings.config import Settings
-from dupq.training.distillation import DistillationTargets
+from dupq.training.distillation import Distillation
 from dupq.training.loop import embed, epoch_examples, train_epoch
 from dupq.training.losses import score_matrix
 from dupq.training.optimizers import optimizer_for
 from dupq.training.pairs import Pairs, Rankings
+from dupq.training.teacher_loss import TeacherLoss
 
 DUPLICATES = np.array([*((3 * i, 3 * i + 1) for i in range(36)), *((3 * i, 3 * i + 2) for i in range(9))])
-TAUGHT = ("training.loss=softmax", "training.temperature=0.5", "training.optimizer=adam")
+TAUGHT = ("training.loss=softmax", "teacher.temperature=0.5", "training.optimizer=adam")
 SOFTMAX = ("training.loss=softmax", "training.temperature=0.3")
 
 
@@ -39,19 +40,20 @@ def learned(preset: str, assignments: tuple[str, ...], worker: tuple[int, int]) 
     """The weights after three epochs as worker (rank, workers), and the loss of each step."""
     chosen, network, sequences = start(preset, assignments)
     training = chosen.training
-    optimizer = optimizer_for(network, training)
+    loss = TeacherLoss(chosen.teacher, network.dimensions, 5, seed=1)
+    learner = torch.nn.ModuleList([network, loss])
+    optimizer = optimizer_for(learner, training)
     split = split_links(DUPLICATES, training)
     losses = []
     for epoch in (1, 2, 3):
-        examples: Pairs | Rankings | DistillationTargets
+        examples: Pairs | Rankings | Distillation
         if set(TAUGHT) <= set(assignments):
-            examples = DistillationTargets(
-                np.arange(45), np.random.default_rng(epoch).normal(size=(45, 5)).astype(np.float32)
-            )
+            vectors = np.random.default_rng(epoch).normal(size=(45, 5)).astype(np.float32)
+            examples = Distillation(np.arange(45), vectors, loss)
         else:
             examples = epoch_examples(DUPLICATES, np.arange(120), split, training, epoch)
         losses.append(train_epoch(network, optimizer, sequences, examples, training, worker).each)
-    return network.state_dict(), np.concatenate(losses)
+    return learner.state_dict(), np.concatenate(losses)
 
 
 def one_worker(rank: int, workers: int, folder: str) -> None:
@@ -72,6 +74,8 @@ CASES = [
     ("dupq", (*SOFTMAX, "training.negatives=1", "training.learning_rate=0.01")),
     ("dupq", TAUGHT),
     ("dupq", (*TAUGHT, "encoder.kind=word_bag_cnn")),
+    ("dupq", (*TAUGHT, "teacher.loss=l2")),
+    ("dupq", (*TAUGHT, "teacher.loss=mixed", "training.gradient_clipping=0.5")),
     ("othman-cnn", (*SOFTMAX, "training.negatives=0", "training.batch_size=11", "training.optimizer=sgd")),
 ]
 

@@ -47,11 +47,13 @@ if TYPE_CHECKING:
 
     from dupq.encoders.protocol import Encoder
     from dupq.training.checkpoints import Checkpoints, Epoch, Progress
-    from dupq.training.distillation import DistillationTargets
+    from dupq.training.distillation import Distillation, DistillationTargets
     from dupq.training.loop import Losses, Sequences
     from dupq.training.pairs import Pairs, Rankings
+    from dupq.training.teacher_loss import TeacherLoss
 
 _log = logging.getLogger(__name__)
+DROPPED = "mined negatives that teachers find nearly as near as the positive"  # a count of `fit`
 
 
 def fit(files: TrainingFiles, sites: Sites, settings: Settings, workers: int, gpus: Gpus) -> Report:
@@ -80,6 +82,7 @@ def fit(files: TrainingFiles, sites: Sites, settings: Settings, workers: int, gp
         rows_in=sum(row["examples"] for row in curve),
         rows_out=len(curve),
         peak_memory_mb=storage.read_json(files.training)["peak_memory_mb"],
+        counts={DROPPED: sum(row.get("negatives_dropped", 0) for row in curve)},
     )
 
 
@@ -132,7 +135,8 @@ class _Task:
     pool: np.ndarray
     titles: TitleBuckets | None  # where they are trained on
     development: Development
-    taught: "DistillationTargets | None"  # where there is a teacher
+    taught: "DistillationTargets | None"  # where there are teachers
+    teacher_loss: "TeacherLoss | None"  # likewise, once the network is there
     worker: tuple[int, int]
     is_watched: bool
 
@@ -172,8 +176,10 @@ def _train(loop_config: dict[str, Any], worker: tuple[int, int], device: "torch.
     if device.type == "cuda":
         torch.cuda.set_device(device)  # where nccl works
     network = _start(task).to(device)
-    optimizer = optimizer_for(network, training) if network.trainable else None
-    checkpoints = Checkpoints(task.files.checkpoints, training.checkpoint_seconds)
+    task.teacher_loss = _teacher_loss(task, network)
+    learner = torch.nn.ModuleList([network, *([task.teacher_loss] if task.teacher_loss else [])])
+    optimizer = optimizer_for(learner, training) if network.trainable else None
+    checkpoints = Checkpoints(task.files.checkpoints, training.checkpoint_seconds, task.teacher_loss)
     progress = checkpoints.resume(network, optimizer)
     collectives.meet()  # so that no worker resumes at what another one has written since
     if is_first:
@@ -208,7 +214,8 @@ def _task(loop_config: dict[str, Any], worker: tuple[int, int]) -> _Task:
         negative_pool(np.array(list(sequences), np.int64), known.split, settings.training),
         titles,
         Development(known, sequences, titles.apart if titles else None, settings),
-        read_targets(files) if settings.teacher.encoder else None,
+        read_targets(files, len(settings.teacher.encoder)) if settings.teacher.encoder else None,
+        None,
         worker,
         loop_config["is_watched"],
     )
@@ -222,6 +229,16 @@ def _start(task: _Task) -> "Encoder":
     network = rebuild(task.settings.encoder, read_weights(storage.read_bytes(place), place), place)
     network.set_vocabulary(task.vocabulary.words)
     return network
+
+
+def _teacher_loss(task: _Task, network: "Encoder") -> "TeacherLoss | None":
+    from dupq.training.teacher_loss import TeacherLoss
+
+    if task.taught is None:
+        return None
+    taught, settings = task.taught.vectors.shape[1], task.settings
+    loss = TeacherLoss(settings.teacher, network.dimensions, taught, settings.training.seed)
+    return loss.to(network.words.weight.device)
 
 
 def _one_epoch(
@@ -258,6 +275,9 @@ def _one_epoch(
         row["development_accuracy"] = measured["development_accuracy"]
     if "development_body_map" in measured:
         row["development_body_map"] = measured["development_body_map"]
+    if progress.dropped:
+        row["negatives_dropped"] = progress.dropped
+        progress.dropped = 0
     progress.curve.append(row)
 
 
@@ -272,7 +292,7 @@ class _Phase(NamedTuple):
     """What an epoch or a piece of it is trained on, and how; see train_epoch."""
 
     sequences: "Sequences"
-    examples: "Pairs | Rankings | DistillationTargets"
+    examples: "Pairs | Rankings | Distillation"
     settings: TrainingSettings
     rates: tuple[float, float]
 
@@ -343,12 +363,13 @@ def _title_body_pieces(task: _Task, epoch: int) -> list[_Piece]:
 
 
 def _teacher_phase(task: _Task, epoch: int) -> _Phase:
-    from dupq.training.distillation import targets_in_order
+    from dupq.training.distillation import Distillation, targets_in_order
     from dupq.training.epochs import as_training, falling
 
     settings, training = task.settings.teacher, task.settings.training
     assert task.taught is not None
-    examples = targets_in_order(task.taught, settings, training.seed, epoch)
+    assert task.teacher_loss is not None
+    examples = Distillation(*targets_in_order(task.taught, settings, training.seed, epoch), task.teacher_loss)
     return _Phase(task.sequences, examples, as_training(settings, training), falling(epoch, settings.epochs))
 
 
@@ -372,10 +393,13 @@ def _mined(task: _Task, network: "Encoder", progress: "Progress", epoch: int) ->
     training = task.settings.training
     if not (training.mined_negatives and network.trainable) or (epoch - 1) % training.mined_epochs:
         return progress.mined
-    found = np.zeros((len(task.positives), training.mined_negatives), np.int64)
+    found, dropped = np.zeros((len(task.positives), training.mined_negatives), np.int64), 0
     if task.worker[0] == 0:
-        found = mine(network, task.sequences, task.positives, task.pool, task.known.split, task.settings, epoch)
-    return collectives.from_first(found, network.words.weight.device)
+        given = (task.positives, task.pool, task.known.split, task.settings, epoch, task.taught)
+        found, dropped = mine(network, task.sequences, *given)
+    device = network.words.weight.device
+    progress.dropped = int(collectives.from_first(np.array([dropped]), device)[0])
+    return collectives.from_first(found, device)
 
 
 def _watch(task: _Task, epoch: int, steps: int, done: int) -> Callable[["Losses"], None]:

@@ -27,7 +27,7 @@ def make_start(files: TrainingFiles, site_names: list[str], names: list[str], se
     storage.write_table(files.measured, picked_texts(picked_files(files), read_keys(files.measured_keys)), TEXTS)
     known = read_known(files, Sites(site_names), all_keys(files.texts), settings.training)
     counted, written = word_files(files), written_counts(files, settings)
-    taught = word_teacher(settings.teacher.encoder, written, settings)
+    taught = word_teacher(next(iter(settings.teacher.encoder), ""), written, settings)
     from_file = None
     if settings.word_vectors.file_words == "written":
         from_file = partial(file_of_written_words, written=written, settings=settings)

@@ -1,11 +1,19 @@
-"""The teacher's embeddings of some questions of the archive and of single words; a teacher is a saved encoder.
+"""The teachers' embeddings of some questions of the archive and of single words; a teacher is a saved encoder.
 
 Many tasks of a few hundred questions each, as a teacher may well take a tenth of a second for one; a finished task is
 not repeated. The questions are those that `prepare` chose and picked out; a task reads the files that may have its own.
+
+What a task makes is also kept beside the trainings, for others of the same output. Its file is named by all that it is
+made from: the teacher, the kind of device, the questions and their texts, and which ones are encoded together.
+
+    OUTPUT/work/teachers/FINGERPRINT-cpu/CONTENT.parquet
+    OUTPUT/work/RUN/taught/teacher-0/part-00000.parquet    a copy
 """
 
 import functools
+import hashlib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from itertools import compress
 from typing import TYPE_CHECKING
 
@@ -13,56 +21,102 @@ import numpy as np
 import pyarrow as pa
 
 from dupq import devices, storage
+from dupq.encoders.description import read_description
 from dupq.errors import DupqError
 from dupq.execution.gpus import Gpus
 from dupq.execution.tasks import Report, run_tasks
-from dupq.execution.units import Counts, skip_or
+from dupq.execution.units import Counts, finished, skip_or
+from dupq.recording import forget
+from dupq.runs import versions
 from dupq.runs.keys import key_span, read_keys
-from dupq.runs.training_layout import TrainingFiles
+from dupq.runs.training_layout import TEACHERS, TrainingFiles
 from dupq.settings.config import Settings
 from dupq.settings.text import TextSettings
 from dupq.side_by_side import side_by_side
 from dupq.stages.encoding.device import gpus_to_make
 from dupq.stages.training.token_files import picked_files, picked_texts
+from dupq.text.keys import key_hashes
 from dupq.training.distillation import DistillationTargets, targets
 from dupq.training.written_words import means, spellings
 
 if TYPE_CHECKING:
     from dupq.encoders.saved import SavedEncoder
 
-_QUESTIONS_PER_TASK = 500
+FROM_EARLIER = "teacher embeddings from an earlier training"
+_QUESTIONS_PER_TASK = 500  # on average
 _ROWS = 32  # of a batch
 WordTeacher = Callable[[list[str]], np.ndarray]  # words → vectors, one row each
 
 
+@dataclass(frozen=True)
+class _Teacher:
+    """A teacher, and what it encodes with."""
+
+    encoder: str
+    kept: str  # the folder of what it encoded for any training
+    device: str
+
+
 def teach(files: TrainingFiles, settings: Settings, gpus: Gpus) -> Report:
-    """Write the teacher's embeddings of the questions that it reads."""
-    taken = gpus_to_make(files.taught_as, files.taught, gpus, {})
-    device = devices.GPU if taken else devices.CPU
+    """Write the teachers' embeddings of the questions that they read."""
+    fingerprints = [fingerprint(encoder) for encoder in settings.teacher.encoder]
+    taken = gpus_to_make(files.taught_as, files.taught, gpus, {TEACHERS: fingerprints})
+    device, kind = devices.GPU if taken else devices.CPU, storage.read_json(files.taught_as)["device"]
     keys, uris = read_keys(files.taught_keys), picked_files(files)
     spans = side_by_side(key_span, uris)
     calls = []
-    for start in range(0, len(keys), _QUESTIONS_PER_TASK):
-        some = keys[start : start + _QUESTIONS_PER_TASK]
-        meets = [span is not None and span[0] <= some[-1] and some[0] <= span[1] for span in spans]
-        calls.append((list(compress(uris, meets)), some, settings, device, _part(files, start)))
+    for number, (encoder, name) in enumerate(zip(settings.teacher.encoder, fingerprints, strict=True)):
+        teacher = _Teacher(encoder, files.kept_by(name, kind), device)
+        for part, some in enumerate(_pieces(keys)):
+            meets = [span is not None and span[0] <= some[-1] and some[0] <= span[1] for span in spans]
+            output = storage.join(_taught_by(files, number), f"part-{part:05d}.parquet")
+            calls.append((list(compress(uris, meets)), some, teacher, settings.text, output))
     return run_tasks("teach", _teach, calls, gpus=taken)
 
 
-def _part(files: TrainingFiles, start: int) -> str:
-    return storage.join(files.taught, f"part-{start // _QUESTIONS_PER_TASK:05d}.parquet")
+def _pieces(keys: np.ndarray) -> list[np.ndarray]:
+    """The questions of each task, cut where a hash says so: one more or less changes its own piece alone."""
+    cuts = np.flatnonzero(key_hashes(keys) % np.uint64(_QUESTIONS_PER_TASK) == 0)
+    return np.split(keys, cuts[cuts > 0])
 
 
-def _teach(texts: list[str], keys: np.ndarray, settings: Settings, device: str, output: str) -> Counts:
+def fingerprint(encoder: str) -> str:
+    """What names a teacher, wherever it is."""
+    return read_description(encoder)["fingerprint"]
+
+
+def _taught_by(files: TrainingFiles, teacher: int) -> str:
+    return storage.join(files.taught, f"teacher-{teacher}")
+
+
+def _teach(texts: list[str], keys: np.ndarray, teacher: _Teacher, settings: TextSettings, output: str) -> Counts:
     def make() -> Counts:
         table = picked_texts(texts, keys)
-        vectors = _embeddings(settings.teacher.encoder, table, settings.text, device)
-        flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
-        found = pa.table({"key": table["key"].combine_chunks(), "vector": flat})
+        kept = storage.join(teacher.kept, f"{_content(table)}.parquet")
+        is_there = finished(kept) is not None
+        skip_or(kept, lambda: _encode(teacher, table, settings, kept))
+        forget(kept)  # this training reads the copy alone: the other may be removed
+        found = storage.read_table(kept)
         storage.write_table(output, found, found.schema)
-        return {"rows_in": len(table), "rows_out": len(table)}
+        return {"rows_in": len(table), "rows_out": len(table), FROM_EARLIER: len(table) if is_there else 0}
 
     return skip_or(output, make)
+
+
+def _content(table: pa.Table) -> str:
+    """A name for what the embeddings of some texts are made from, but for who makes them."""
+    digest = hashlib.sha256(str(versions.TRAINING["teach"]).encode())
+    for row in table.select(["key", "title", "text"]).to_pylist():
+        digest.update(storage.json_bytes(row))
+    return digest.hexdigest()[:32]
+
+
+def _encode(teacher: _Teacher, table: pa.Table, settings: TextSettings, output: str) -> Counts:
+    vectors = _embeddings(teacher.encoder, table, settings, teacher.device)
+    flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
+    found = pa.table({"key": table["key"].combine_chunks(), "vector": flat})
+    storage.write_table(output, found, found.schema)
+    return {}
 
 
 def word_teacher(encoder: str, written: Mapping[str, int], settings: Settings) -> WordTeacher:
@@ -113,10 +167,13 @@ def _teacher(uri: str) -> "SavedEncoder":
     return load(uri)
 
 
-def read_targets(files: TrainingFiles) -> DistillationTargets:
-    """The teacher's vectors of its questions, sorted by key."""
-    table = pa.concat_tables(
-        [storage.read_table(file.uri) for file in storage.list_files(files.taught, ".parquet")]
-    ).combine_chunks()
-    flat = table["vector"].chunk(0).flatten().to_numpy(zero_copy_only=False)
-    return targets(table["key"].to_numpy(), flat.reshape(len(table), -1).astype(np.float32))
+def read_targets(files: TrainingFiles, teachers: int) -> DistillationTargets:
+    """The vectors that so many teachers have of their questions, sorted by key."""
+    keys, embeddings = [], []
+    for number in range(teachers):
+        parts = storage.list_files(_taught_by(files, number), ".parquet")
+        table = pa.concat_tables([storage.read_table(part.uri) for part in parts]).combine_chunks()
+        flat = table["vector"].chunk(0).flatten().to_numpy(zero_copy_only=False)
+        keys.append(table["key"].to_numpy())
+        embeddings.append(flat.reshape(len(table), -1).astype(np.float32))
+    return targets(keys[0], embeddings)
