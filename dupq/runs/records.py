@@ -120,6 +120,14 @@ class Choice(TypedDict):
     lower_bound_precision: NotRequired[float | None]
 
 
+class AtThreshold(TypedDict):
+    """What pairs from a threshold on find of the known duplicates of the test part."""
+
+    threshold: float
+    links_found: float
+    lower_bound_precision: float | None
+
+
 class Reliability(TypedDict, total=False):
     """Columns of evaluation.clusters.Calibration, beside single numbers."""
 
@@ -145,6 +153,7 @@ class LinkQuality(TypedDict, total=False):
     in_one_cluster: float
     in_pairs: float  # the share that is among the candidate pairs
     thresholds: list[Choice]
+    by_threshold: list[AtThreshold]
     calibration: Reliability
     by_site: dict[str, LinksOf]
     by_title_words: dict[str, LinksOf]  # by the least number of words of a title's group

@@ -114,8 +114,9 @@ def test_a_run_on_the_folder_of_one_site_shows_its_questions(tmp_path: Path) -> 
     manifest = storage.read_json(storage.join(own, "manifest.json"))
     manifest["inputs"]["questions"] += f"/site={CS}"
     storage.write_json(storage.join(own, "manifest.json"), manifest)
-    said = contents.texts(open_run(own), {(CS, 1), (TRAVEL, 5)})
-    assert {key: text.title for key, text in said.items()} == {(CS, 1): TITLES[(CS, 1)]}
+    held = contents.gather(open_run(own), set(), {(CS, 1), (TRAVEL, 5)}, {(CS, 2)})
+    assert {key: text.title for key, text in held.texts.items()} == {(CS, 1): TITLES[(CS, 1)]}
+    assert held.whole == {(CS, 2): (TITLES[(CS, 2)], "")}
 
 
 def test_changes_since_the_last_run_are_told(data: dict) -> None:
@@ -297,7 +298,7 @@ def test_no_more_pairs_are_held_than_there_is_room_for(files: int, monkeypatch: 
     steps = [int(100 * row["probability"] + 1e-6) if row["source"] == "encoder" else 100 for row in rows]
     assert sum(map(len, (own for _, own in survey._pieces))) == sum(step >= survey.first for step in steps) <= 40
     assert sum(step >= survey.first - 1 for step in steps) > 40
-    assert survey.steps()["left_out"] == sum(10 <= step < survey.first for step in steps)
+    assert survey.steps({})["left_out"] == sum(10 <= step < survey.first for step in steps)
 
 
 def test_a_run_with_too_many_pairs_at_every_step_has_no_slider_and_holds_none(monkeypatch: pytest.MonkeyPatch) -> None:
