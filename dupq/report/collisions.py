@@ -1,8 +1,9 @@
-"""How often pairs of the run's own questions meet in a band, by their exact Jaccard coefficient.
+"""How often texts of the run's own questions meet in a band, by their exact Jaccard coefficient.
 
 The pairs that the run found in its bands say nothing of those that it missed. So a sample of its pairs is signed anew,
 with other permutations than the run's: whether they meet then depends neither on what the bands found nor on what only
-the encoder did.
+the encoder did. Few archives have pairs of every coefficient; so some texts are also paired with their own beginnings,
+which have about the share of their shingles.
 """
 
 from typing import NamedTuple
@@ -23,6 +24,8 @@ from dupq.text.questions import texts_table
 
 PAIRS = 1_000  # of the near duplicates, and of the encoder's pairs
 SEEDS = 16  # how often each is signed
+TEXTS = 50  # that are paired with their beginnings, of
+_BEGINNINGS = [share / 20 for share in range(6, 20)]  # of their words
 _EDGES = np.linspace(0, 1, 21)
 
 
@@ -49,9 +52,18 @@ def measured(run: Run, pairs: list[tuple[Key, Key]], whole: dict[Key, tuple[str,
         return []
     rows = {key: row for row, key in enumerate(whole)}
     titles, bodies = (pa.array(column, pa.string()) for column in zip(*whole.values(), strict=True))
-    texts = texts_table(pa.array(range(len(whole)), pa.int64()), titles, bodies, settings.text)["text"]
-    left, right = np.array([[rows[one], rows[other]] for one, other in there]).T
-    return points(texts.combine_chunks(), left, right, near)
+    texts = texts_table(pa.array(range(len(whole)), pa.int64()), titles, bodies, settings.text)["text"].to_pylist()
+    ends = [(rows[one], rows[other]) for one, other in there]
+    for row in range(min(TEXTS, len(texts))):
+        ends += [(row, len(texts) + number) for number in range(len(_BEGINNINGS))]
+        texts += _beginnings(texts[row])
+    left, right = np.array(ends).T
+    return points(pa.array(texts, pa.string()), left, right, near)
+
+
+def _beginnings(text: str) -> list[str]:
+    words = text.split(" ")
+    return [" ".join(words[: round(share * len(words))]) for share in _BEGINNINGS]
 
 
 def points(texts: pa.StringArray, left: np.ndarray, right: np.ndarray, near: NearDuplicateSettings) -> list[Point]:

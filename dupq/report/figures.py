@@ -128,14 +128,15 @@ def probabilities(counts: Labelled, threshold: float | None) -> Markup:
     return _histogram("Probability of the encoder's pairs", counts, threshold)
 
 
-def in_words(counts: Labelled, threshold: float | None) -> Markup:
-    """The same of pairs that share words."""
-    return _histogram("Probability of the encoder's pairs that share words", counts, threshold)
+def in_words(counts: Labelled, among: Labelled, threshold: float | None) -> Markup:
+    """The same of pairs that share words, on the axis of all of them."""
+    return _histogram("Probability of the encoder's pairs that share words", counts, threshold, among)
 
 
-def in_meaning(counts: Labelled, threshold: float | None) -> Markup:
+def in_meaning(counts: Labelled, among: Labelled, threshold: float | None) -> Markup:
     """The same of pairs that share few."""
-    return _histogram("Probability of the encoder's pairs that are alike in meaning, not in words", counts, threshold)
+    title = "Probability of the encoder's pairs that are alike in meaning, not in words"
+    return _histogram(title, counts, threshold, among)
 
 
 def similarities(counts: Labelled) -> Markup:
@@ -200,17 +201,20 @@ def _bars(title: str, description: str, records: list[Bar], maximum: float | Non
     return charts.bars(title, description, records, maximum) if records else Markup("")
 
 
-def _histogram(title: str, counts: Labelled, threshold: float | None) -> Markup:
+def _histogram(title: str, counts: Labelled, threshold: float | None, among: Labelled | None = None) -> Markup:
+    """`counts`, on the axis of the values that they are among."""
     if not counts.all.total:
         return Markup("")
     marks = [] if threshold is None else [threshold]
-    edges, occupied = counts.all.occupied(*marks)
+    edges = (among or counts).all.occupied(*marks)[0]
+    first = int(np.searchsorted(counts.all.edges, edges[0]))
+    shown = slice(first, first + len(edges) - 1)
+    occupied = counts.all.counts[shown].tolist()
     mark = Mark(threshold, f"threshold {score(threshold)}") if threshold is not None else None
     description = f"{counted(counts.all.total, 'pair')} on a logarithmic axis."
     inner: list[int] | None = None
     if counts.known.total:
-        first = int(np.searchsorted(counts.known.edges, edges[0]))
-        inner = counts.known.counts[first : first + len(occupied)].tolist()
+        inner = counts.known.counts[shown].tolist()
         description += f" {counted(counts.known.total, 'known link')} among them, in front."
     return charts.histogram(title, description, edges, occupied, mark, inner)
 

@@ -13,7 +13,7 @@ import jinja2
 from markupsafe import Markup
 
 from dupq import storage
-from dupq.report import assets, caps, charts, collisions, figures, findings, formats
+from dupq.report import assets, caps, charts, collisions, commands, figures, findings, formats
 from dupq.report.explorer import contents
 from dupq.report.explorer.contents import Text
 from dupq.report.explorer.data import BUDGET, chosen, explorer_data, script_text
@@ -119,6 +119,7 @@ def _context(run: Run, found: Findings, explorer: dict[str, object]) -> dict[str
         "explorer": explorer,
         "links": links,
         "links_found": _links_found(links),
+        "verdicts_command": commands.with_verdicts(run),
         "thresholds": links["thresholds"] if links else metrics.get("thresholds"),
         "decided_by": decided_by(metrics["calibration"]) if "calibration" in metrics else "",
         "manifest": run.manifest,
@@ -147,8 +148,8 @@ def _context(run: Run, found: Findings, explorer: dict[str, object]) -> dict[str
             "reliability": figures.reliability(links or {}),
             "planted": figures.planted(metrics.get("planted") or {}),
             "probabilities": figures.probabilities(found.probabilities, metrics.get("threshold")),
-            "in_words": figures.in_words(found.in_words, metrics.get("threshold")),
-            "in_meaning": figures.in_meaning(found.in_meaning, metrics.get("threshold")),
+            "in_words": figures.in_words(found.in_words, found.probabilities, metrics.get("threshold")),
+            "in_meaning": figures.in_meaning(found.in_meaning, found.probabilities, metrics.get("threshold")),
             "recall_by_site": figures.recall_by_site(links or {}),
             "recall_by_title": figures.recall_by_title(links or {}),
             "similarities": figures.similarities(found.similarities),

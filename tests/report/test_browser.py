@@ -149,7 +149,7 @@ def test_a_pair_is_explained_by_what_is_known_of_it(opened: Any) -> None:
     opened.locator("#cluster tr", has_text="0.960").locator("button").click()  # its bags share no word
     said = opened.inner_text("#cluster")
     assert "They share no stem that the encoder counts." in said
-    assert "the shared rare words of titles (0.500) and texts (0.250), the tags (–), and more" in said
+    assert "the rare words that titles (0.500) and texts (0.250) share, the tags (–), and more" in said
 
 
 def test_shared_words_are_marked_and_shared_shingles_more(opened: Any) -> None:

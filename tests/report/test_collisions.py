@@ -62,12 +62,23 @@ def test_points_are_those_of_a_slow_twin() -> None:
     assert sum(point.share * point.pairs for point in found) == pytest.approx(times / collisions.SEEDS)
 
 
-def test_pairs_whose_texts_are_gone_are_left_out(tmp_path: Path) -> None:
+def test_pairs_whose_texts_are_gone_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = open_run(build_run(str(tmp_path)))
     whole = {LARGE[0]: ("The same words", "<p>here</p>"), LARGE[1]: ("The same words", "<p>here</p>")}
     pairs = [(LARGE[0], LARGE[1]), (LARGE[0], (TRAVEL, 1)), ((CS, 40), (TRAVEL, 1))]
+    monkeypatch.setattr(collisions, "TEXTS", 0)
     assert collisions.measured(run, pairs, whole) == [(1.0, 1.0, 1)]
     assert collisions.measured(run, pairs, {}) == []
+
+
+def test_texts_beside_their_beginnings_fill_the_range(tmp_path: Path) -> None:
+    run = open_run(build_run(str(tmp_path)))
+    words = [" ".join(f"w{number}of{key}" for number in range(100)) for key in range(2)]
+    whole = {key: (text, "") for key, text in zip(LARGE[:2], words, strict=True)}
+    found = collisions.measured(run, [(LARGE[0], LARGE[1])], whole)
+    assert sum(point.pairs for point in found) == 1 + 2 * len(collisions._BEGINNINGS)
+    assert found[0].similarity == 0
+    assert [point.similarity for point in found[1:]] == pytest.approx(np.arange(0.3, 1, 0.05), abs=0.02)
 
 
 def test_settings_of_another_version_are_not_guessed(tmp_path: Path) -> None:

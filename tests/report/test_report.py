@@ -113,7 +113,9 @@ def test_long_and_empty_titles_say_so(parsed: html.HtmlElement) -> None:
 def test_counts_are_shown(parsed: html.HtmlElement) -> None:
     steps = section(parsed, "steps").xpath(".//text/text()")
     assert steps[:4] == ["Questions", "53 (100.0 %)", "Exact copies of another", "1 (1.9 %)"]
-    assert "4 clusters hold 32 of 53 questions. The largest has 25." in text_of(parsed.find("body/header"))
+    header = text_of(parsed.find("body/header"))
+    assert "4 clusters hold 32 of 53 questions. The largest has 25." in header
+    assert "Pairs that join them: exact 1, near duplicate 24, encoder 3, known link 1." in header
 
 
 def test_a_long_cluster_shows_its_first_questions_and_says_how_many_more(parsed: html.HtmlElement) -> None:

@@ -141,7 +141,7 @@ def _column(
     if not measured:
         return None
     values = (measured[step][name] if step in measured else None for step in steps)
-    return [None if value is None else round(value, 4) for value in values]
+    return [None if value is None else round(value, 6) for value in values]
 
 
 def _components(ends: np.ndarray, own: np.ndarray, steps: range) -> tuple[list[int], list[int], list[int]]:
