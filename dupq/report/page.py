@@ -137,6 +137,7 @@ def _context(run: Run, found: Findings, explorer: dict[str, object]) -> dict[str
         "largest_memory": max((stage.get("peak_memory_mb") or 0 for stage in stages), default=0),
         "caps": _caps(stages),
         "drift": metrics.get("drift"),
+        "told": metrics.get("verdicts"),
         "not_measured": metrics.get("not_measured") or {},
         "found": found,
         "entry": lambda key: _entry(key, found.texts.get(key)),

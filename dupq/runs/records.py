@@ -193,6 +193,25 @@ class Drift(TypedDict, total=False):
     recall: NowAndThen
 
 
+class Estimated(TypedDict):
+    """An estimate and its interval of 95 per cent."""
+
+    value: float
+    lower: float
+    upper: float
+
+
+class Judged(TypedDict):
+    """What verdicts tell of the run whose sample they are on; a measure is None where they cannot tell it."""
+
+    run_id: str
+    precision: Estimated | None  # of the joined candidate pairs
+    recall: Estimated | None  # of the duplicates among all candidate pairs
+    duplicates: Estimated | None  # among all candidate pairs, a number
+    judged: int
+    unsure: int
+
+
 class Metrics(TypedDict, total=False):
     """metrics.json."""
 
@@ -213,4 +232,5 @@ class Metrics(TypedDict, total=False):
     planted: dict[str, PlantedMeasures | None] | None
     links: LinkQuality | None
     drift: Drift | None
+    verdicts: NotRequired[Judged | None]
     not_measured: dict[str, str]  # reasons by measure

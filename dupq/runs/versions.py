@@ -21,7 +21,7 @@ DEDUP = {
     "partition": 1,
     "clusters": 1,
     "evaluate": 6,
-    "review": 1,
+    "review": 2,
 }
 # what these share with `prepare` and `fit` is as it was with those numbers
 PAPERS = {"paper_parts": 2, "texts": TRAINING["texts"], "prepare": 1, "fit": 3}

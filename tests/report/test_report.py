@@ -223,6 +223,22 @@ def test_a_summary_says_how_many_known_links_are_in_one_cluster(run: str) -> Non
     assert said in summary(run)
 
 
+def test_what_verdicts_tell_is_on_the_page_and_in_the_summary(run: str) -> None:
+    place = storage.join(run, "metrics.json")
+    metrics = storage.read_json(place)
+    assert "By verdicts" not in page.render(run)
+    told = {"run_id": "earlier", "judged": 12, "unsure": 1, "on_other_pairs": 0, "duplicates": None}
+    found = {"value": 0.75, "lower": 0.5, "upper": 0.905}
+    storage.write_json(place, {**metrics, "verdicts": {**told, "precision": found, "recall": None}})
+    quality = text_of(section(html.fromstring(page.render(run)), "quality"))
+    assert "12 verdicts on the sample of run earlier, besides 1 that are unsure, tell of" in quality
+    assert "Precision of the pairs that it joined 75.0 % 50.0 % to 90.5 %" in quality
+    assert "joined – not yet: judge more" in quality
+    assert "12 on run earlier: precision 75% (50% to 90%)" in summary(run)
+    storage.write_json(place, {**metrics, "verdicts": {**told, "precision": None, "recall": None}})
+    assert "none on a joined pair, so no precision yet" in summary(run)
+
+
 def test_limits_that_were_reached_stand_out(parsed: html.HtmlElement) -> None:
     (alert,) = parsed.find_class("alert")
     assert [text_of(item) for item in alert.iter("li")] == ["Near duplicates: 3 buckets over bucket_limit"]
