@@ -1,9 +1,18 @@
 """Commands that the page tells its reader, with the addresses of the run that it shows."""
 
 import shlex
+import shutil
+import sys
+from pathlib import Path
 
 from dupq import storage
 from dupq.runs.reader import Run
+
+
+def program() -> str:
+    """How dupq is called in this terminal: by its path where only its own environment has it."""
+    beside = Path(sys.executable).with_name("dupq")
+    return shlex.quote(str(beside)) if shutil.which("dupq") is None and beside.exists() else "dupq"
 
 
 def with_verdicts(run: Run) -> str:

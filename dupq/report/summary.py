@@ -3,6 +3,7 @@
 import shlex
 
 from dupq import storage
+from dupq.report.commands import program
 from dupq.runs.reader import read_metrics
 from dupq.runs.records import Calibration, Estimated, Judged, KnownMeasures, LinkQuality, Metrics, PlantedMeasures
 
@@ -26,7 +27,7 @@ def summary(run_uri: str) -> str:
         *_planted(metrics.get("planted")),
         f"run               {run_uri}",
         f"report            {storage.join(run_uri, 'report.html')}",
-        f"open next         the report in a browser; all clusters: dupq serve --run {shlex.quote(run_uri)}",
+        f"open next         the report in a browser; all clusters: {program()} serve --run {shlex.quote(run_uri)}",
     ]
     return "\n".join(lines)
 
