@@ -7,7 +7,7 @@ its own; one that fails is told on the page, with its last line, and the others 
 with --full benchmarks/results/all) gets README.md, the pictures of growth and each one's figures; what is large, made
 archives and their runs, is below out/benchmarks and is used again. Ratios are medians of several rounds in one process
 where the benchmark has rounds; its own page says how many. Those that measure a run take the largest that `scale` made:
-with --only name `scale` too, unless it was made before.
+with --only name `scale` too, unless it was made before. `make benchmark` installs the peers that the test lock lacks.
 """
 
 import argparse
