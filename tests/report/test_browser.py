@@ -293,6 +293,13 @@ def test_what_the_browser_keeps_as_unjudged_leaves_the_verdicts_of_the_run(opene
     assert "2 judged: 1 same, 0 different, 1 unsure" in opened.inner_text("#judge-progress")
 
 
+def test_who_comes_by_the_link_can_judge_at_once(opened: Any) -> None:
+    opened.click("nav a[href='#judge']")
+    opened.wait_for_function("document.activeElement.id === 'judge-panel'")
+    opened.keyboard.press("s")
+    assert "2 judged: 1 same" in opened.inner_text("#judge-progress")
+
+
 def test_keys_do_nothing_outside_the_box(opened: Any) -> None:
     opened.fill("input[name=search]", "")
     opened.locator("input[name=search]").press("s")
