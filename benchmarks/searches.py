@@ -28,7 +28,7 @@ from dupq.neighbours.embeddings import Embeddings, gathered
 from dupq.neighbours.measure import Measure
 from dupq.runs.embeddings import read_embeddings
 from dupq.runs.layout import NeighbourFiles
-from dupq.runs.reader import Run
+from dupq.runs.reader import open_run
 from dupq.settings.dedup import NeighbourSettings
 from dupq.shards import Shard
 from dupq.stages.neighbours.recall import EXACT, FOUND
@@ -41,19 +41,20 @@ K, CHECKED = 10, 300
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--run", required=True, help="a finished run's folder")
+    parser.add_argument("--run", required=True, help="a finished run")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", metavar="FILE", help="where the figures go")
     options = parser.parse_args()
     cluster.connect("local")
-    measure = read_measure(Run(options.run).encoder_uri)
+    run = open_run(options.run)
+    measure = read_measure(run.encoder_uri)
     with tempfile.TemporaryDirectory() as folder:
-        stage = functools.partial(searched, options.run, Path(folder))
+        stage = functools.partial(searched, run.uri, Path(folder))
         stage(measure, "exact")  # what is compiled is compiled now
         exact = [stage(measure, "exact") for _ in range(options.rounds)]
         dense = [stage(Measure(measure.kind), "exact") for _ in range(options.rounds)]
         lists = [stage(measure, "ivf") for _ in range(options.rounds)]
-        recall = of_exact(options.run, exact[-1][1], measure)
+        recall = of_exact(run.uri, exact[-1][1], measure)
     seconds, of_vectors, of_lists = (statistics.median(taken for taken, *_ in runs) for runs in (exact, dense, lists))
     counts = lists[-1][2]
     figures = {

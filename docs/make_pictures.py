@@ -1,15 +1,13 @@
 """Writes the pictures of the report in docs/pictures/, in a real browser, from the report of a run: `make pictures`.
 
-Needs Debian's chromium, and playwright and Pillow, which the test lock has.
+Needs Debian's chromium, and playwright, which the test lock has.
 """
 
-import io
 import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
 from playwright.sync_api import sync_playwright
 
 PICTURES = Path(__file__).with_name("pictures")
@@ -35,10 +33,7 @@ def _take(browser: Any, address: str, name: str, size: dict[str, int], scheme: s
     page.goto(address)
     page.wait_for_selector("html[data-ready]")
     show(page)
-    shown = Image.open(io.BytesIO(page.screenshot()))
-    shown.convert("RGB").quantize(256, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(
-        PICTURES / name, optimize=True
-    )
+    page.screenshot(path=PICTURES / name)
     context.close()
 
 

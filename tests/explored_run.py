@@ -40,7 +40,7 @@ def _write_sample(run: str, sites: Sites) -> None:
     rows = review.Rows(
         left=left,
         right=right,
-        strata=np.arange(size) // 2,
+        strata=np.arange(size) % 2,
         joined=np.array([True, True, True, False]),
         sizes=np.full(size, 5),
         drawn=np.full(size, 2),

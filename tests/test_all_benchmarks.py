@@ -32,8 +32,15 @@ def everything(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
 def test_every_benchmark_of_the_page_is_there_and_is_asked_for_what_it_reads(everything) -> None:
     for benchmark in everything.BENCHMARKS:
         source = (FILE.parent / f"{benchmark.name}.py").read_text()
-        for option in (*benchmark.small, *benchmark.full, "--json"):
+        for option in (*benchmark.small, *benchmark.full, benchmark.writes):
             assert not option.startswith("--") or f'"{option}"' in source, (benchmark.name, option)
+
+
+def test_every_file_that_can_be_run_is_on_the_page(everything) -> None:
+    there = {file.stem for file in FILE.parent.glob("*.py") if "__main__" in file.read_text()} - {FILE.stem}
+    shown = {benchmark.name for benchmark in everything.BENCHMARKS}
+    assert shown | set(everything.ELSEWHERE) == there
+    assert not shown & set(everything.ELSEWHERE)
 
 
 def test_what_fails_is_told_and_the_others_are_shown(

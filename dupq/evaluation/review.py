@@ -196,6 +196,19 @@ def merge(parts: Sequence[Rows]) -> Rows:
     return Rows(*(column[kept] for column in together))
 
 
+def asking_order(rows: Rows) -> np.ndarray:
+    """The rows (int64, (n,)) in the order in which people are asked: a pair of each stratum in turn, while it has any.
+
+    So the first verdicts tell of every stratum. Within a turn, and within a stratum, the order is that of the hashes:
+    a pair's place says nothing of what the run decided, but that late ones are from strata of which many were drawn.
+    """
+    order = np.lexsort((rows.hashes, rows.strata))
+    strata = rows.strata[order]
+    turns = np.empty(len(order), np.int64)
+    turns[order] = np.arange(len(order)) - np.searchsorted(strata, strata)
+    return np.lexsort((rows.hashes, turns))
+
+
 def pair_hashes(left: np.ndarray, right: np.ndarray, seed: int) -> np.ndarray:
     """A hash (uint64, (n,)) of `seed` and each pair of keys (int64, (n,)): SplitMix64's mix, once for each of them."""
     state = _mixed(np.array([seed % 2**64], np.uint64))

@@ -29,6 +29,14 @@ class Bar(NamedTuple):
     tone: str = "one"  # one, two or three: a colour of the page
 
 
+class Dot(NamedTuple):
+    """A point beside a curve, and what it says."""
+
+    x: float
+    y: float
+    label: str
+
+
 class Mark(NamedTuple):
     """A place on a histogram's axis that matters, such as a threshold."""
 
@@ -95,12 +103,24 @@ def histogram(
     return _svg(title, description, _PLOT_BOTTOM + 24, Markup("").join(parts))
 
 
-def curve(title: str, description: str, points: Sequence[tuple[float, float]], mark: Mark | None = None) -> Markup:
-    """A curve through `points` of shares (0 to 1) over an axis, with `mark` as a line across."""
+def curve(
+    title: str,
+    description: str,
+    points: Sequence[tuple[float, float]],
+    mark: Mark | None = None,
+    dots: Sequence[Dot] = (),
+) -> Markup:
+    """A curve through `points` of shares (0 to 1) over an axis, with `mark` as a line across, and `dots` beside it."""
     low, high = points[0][0], points[-1][0]
     path = " ".join(f"{_across(x, low, high):.1f},{_share_up(y):.1f}" for x, y in points)
     parts = [_share_line(step / 4) for step in range(5)]
     parts.append(Markup('<polyline class="curve" points="{}"/>').format(path))
+    parts += [
+        Markup('<circle class="two" cx="{:.1f}" cy="{:.1f}" r="4"><title>{}</title></circle>').format(
+            _across(dot.x, low, high), _share_up(dot.y), dot.label
+        )
+        for dot in dots
+    ]
     parts += [_tick(value, label, low, high) for value, label in ticks(low, high)]
     if mark and low <= mark.value <= high:
         parts.append(_mark(mark, low, high))

@@ -3,7 +3,7 @@
 A chart whose numbers the run does not have is empty markup, and the page leaves it out.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +12,9 @@ from markupsafe import Markup
 
 from dupq.near_duplicates.band_choice import collision_probability
 from dupq.report import charts
-from dupq.report.charts import Bar, Mark
+from dupq.report.charts import Bar, Dot, Mark
+from dupq.report.collisions import Point
+from dupq.report.findings import Labelled
 from dupq.report.formats import counted, number, score, share, words
 from dupq.report.streaming import Histogram
 from dupq.runs.records import TITLE_WORDS, KnownMeasures, LinkQuality, LinksOf, Metrics, PlantedMeasures
@@ -121,22 +123,33 @@ def planted(kinds: Mapping[str, PlantedMeasures | None]) -> Markup:
     return _bars("Planted pairs found", "Shares of the pairs of each kind.", records, 1)
 
 
-def probabilities(counts: Histogram, threshold: float | None, known: Histogram | None = None) -> Markup:
-    """How sure the candidate pairs are; `known` are those of them that are known links."""
-    return _histogram("Probability of the encoder's pairs", counts, threshold, known)
+def probabilities(counts: Labelled, threshold: float | None) -> Markup:
+    """How sure the candidate pairs are."""
+    return _histogram("Probability of the encoder's pairs", counts, threshold)
 
 
-def similarities(counts: Histogram, known: Histogram | None = None) -> Markup:
+def in_words(counts: Labelled, among: Labelled, threshold: float | None) -> Markup:
+    """The same of pairs that share words, on the axis of all of them."""
+    return _histogram("Probability of the encoder's pairs that share words", counts, threshold, among)
+
+
+def in_meaning(counts: Labelled, among: Labelled, threshold: float | None) -> Markup:
+    """The same of pairs that share few."""
+    title = "Probability of the encoder's pairs that are alike in meaning, not in words"
+    return _histogram(title, counts, threshold, among)
+
+
+def similarities(counts: Labelled) -> Markup:
     """How alike the encoder finds its pairs, on its own scale. No threshold: that is a probability."""
-    return _histogram("Similarity of the encoder's pairs", counts, None, known)
+    return _histogram("Similarity of the encoder's pairs", counts, None)
 
 
-def jaccards(counts: Histogram, threshold: float | None) -> Markup:
+def jaccards(counts: Labelled, threshold: float | None) -> Markup:
     """How many shingles the verified copies share."""
     return _histogram("Jaccard coefficient of copies and near duplicates", counts, threshold)
 
 
-def collisions(near_duplicates: dict[str, Any]) -> Markup:
+def collisions(near_duplicates: dict[str, Any], measured: Sequence[Point] = ()) -> Markup:
     """How likely a pair of each Jaccard coefficient is to be compared, by the bands and rows of the run."""
     bands, rows, threshold = (near_duplicates.get(name) for name in ("bands", "rows", "threshold"))
     if not bands or not rows or threshold is None:
@@ -149,7 +162,15 @@ def collisions(near_duplicates: dict[str, Any]) -> Markup:
     points = list(zip(similarities.tolist(), chances.tolist(), strict=True))
     at_threshold = share(float(collision_probability(np.array(threshold), bands, rows)))
     mark = Mark(threshold, f"threshold {score(threshold)}: {at_threshold}")
-    return charts.curve("Pairs that are compared, by their Jaccard coefficient", description, points, mark)
+    dots = [
+        Dot(
+            point.similarity,
+            point.share,
+            f"{score(point.similarity)}: {share(point.share)} of {counted(point.pairs, 'pair')}",
+        )
+        for point in measured
+    ]
+    return charts.curve("Pairs that are compared, by their Jaccard coefficient", description, points, mark, dots)
 
 
 def cluster_sizes(counts: Histogram) -> Markup:
@@ -180,18 +201,21 @@ def _bars(title: str, description: str, records: list[Bar], maximum: float | Non
     return charts.bars(title, description, records, maximum) if records else Markup("")
 
 
-def _histogram(title: str, counts: Histogram, threshold: float | None, known: Histogram | None = None) -> Markup:
-    if not counts.total:
+def _histogram(title: str, counts: Labelled, threshold: float | None, among: Labelled | None = None) -> Markup:
+    """`counts`, on the axis of the values that they are among."""
+    if not counts.all.total:
         return Markup("")
     marks = [] if threshold is None else [threshold]
-    edges, occupied = counts.occupied(*marks)
+    edges = (among or counts).all.occupied(*marks)[0]
+    first = int(np.searchsorted(counts.all.edges, edges[0]))
+    shown = slice(first, first + len(edges) - 1)
+    occupied = counts.all.counts[shown].tolist()
     mark = Mark(threshold, f"threshold {score(threshold)}") if threshold is not None else None
-    description = f"{number(counts.total)} pairs on a logarithmic axis."
+    description = f"{counted(counts.all.total, 'pair')} on a logarithmic axis."
     inner: list[int] | None = None
-    if known is not None and known.total:
-        first = int(np.searchsorted(known.edges, edges[0]))
-        inner = known.counts[first : first + len(occupied)].tolist()
-        description += f" {counted(known.total, 'known link')} among them, in front."
+    if counts.known.total:
+        inner = counts.known.counts[shown].tolist()
+        description += f" {counted(counts.known.total, 'known link')} among them, in front."
     return charts.histogram(title, description, edges, occupied, mark, inner)
 
 

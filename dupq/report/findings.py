@@ -10,7 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dupq.report import collisions
 from dupq.report.axes import round_edges
+from dupq.report.collisions import Point
+from dupq.report.explorer.choice import share_few_words
 from dupq.report.explorer.contents import Contents, Text, clusters_of, least_probable
 from dupq.report.streaming import Histogram, Order, Selection
 from dupq.runs.reader import Key, Run, TableRow, ends_of
@@ -74,15 +77,30 @@ class SourceCount:
     known_links: int = 0
 
 
+class Labelled:
+    """Counts of all values, and of those of known links."""
+
+    def __init__(self, edges: np.ndarray) -> None:
+        """All counts are zero."""
+        self.all, self.known = Histogram(edges), Histogram(edges)
+
+    def add(self, pairs: pa.Table, name: str) -> None:
+        """Count the column `name` of rows of `pairs`."""
+        self.all.add(pairs[name])
+        self.known.add(pairs[name].filter(pc.fill_null(pairs["known_link"], False)))
+
+
 @dataclass(frozen=True)
 class Findings:
     """Everything on the page that is not in the run's JSON files."""
 
     sources: list[SourceCount]
-    probabilities: Histogram
-    similarities: Histogram
-    known: tuple[Histogram, Histogram]  # of the known links among them: probabilities, similarities
-    jaccards: Histogram
+    probabilities: Labelled  # of the encoder's pairs
+    in_words: Labelled  # of those of them that share words
+    in_meaning: Labelled  # of those that share few
+    similarities: Labelled
+    jaccards: Labelled
+    collisions: list[Point]
     cluster_sizes: Histogram
     above: list[Pair]
     below: list[Pair]
@@ -97,14 +115,15 @@ class PairSurvey:
     def __init__(self, threshold: float | None, scores: tuple[float, float]) -> None:
         """Without a threshold no pair is near it; `scores` are the encoder's lowest and highest."""
         self.counts = {source: SourceCount(source) for source in SOURCES}
-        self.probabilities = Histogram(_PROBABILITY_EDGES)
-        self.similarities = Histogram(round_edges(*scores, _SIMILARITY_BINS))
-        self.known = Histogram(_PROBABILITY_EDGES), Histogram(self.similarities.edges)
-        self.jaccards = Histogram(_JACCARD_EDGES)
+        self.probabilities, self.in_words, self.in_meaning = (Labelled(_PROBABILITY_EDGES) for _ in range(3))
+        self.similarities = Labelled(round_edges(*scores, _SIMILARITY_BINS))
+        self.jaccards = Labelled(_JACCARD_EDGES)
         self._threshold = threshold
         self._above = Selection(PAIRS_SHOWN, [("probability", "ascending"), *_PAIR_KEY])
         self._below = Selection(PAIRS_SHOWN, [("probability", "descending"), *_PAIR_KEY])
         self._surest = Selection(SUREST_PAIRS, [("probability", "descending"), *_PAIR_KEY])
+        self._copies = Selection(collisions.PAIRS, [("jaccard", "ascending"), *_PAIR_KEY])
+        self._in_words = Selection(collisions.PAIRS, [("text_overlap", "descending"), *_PAIR_KEY])
 
     def add(self, pairs: pa.Table) -> None:
         """Take in one file of the table."""
@@ -114,19 +133,28 @@ class PairSurvey:
             count.pairs += _true(from_source)
             count.joining += _true(pc.and_(from_source, joins))
             count.known_links += _true(pc.and_(from_source, pairs["known_link"]))
-        self.jaccards.add(pairs["jaccard"])
+        self.jaccards.add(pairs, "jaccard")
+        self._copies.add(pairs.filter(pc.equal(pairs["source"], "near_duplicate")))
         from_encoder = pc.equal(pairs["source"], "encoder")
-        self.probabilities.add(pairs["probability"].filter(from_encoder))
-        self.similarities.add(pairs["similarity"].filter(from_encoder))
-        known = pairs.filter(pc.and_(from_encoder, pc.fill_null(pairs["known_link"], False)))
-        for histogram, name in zip(self.known, ("probability", "similarity"), strict=True):
-            histogram.add(known[name])
+        self._add_encoders(pairs.filter(from_encoder))
         over = pairs.filter(pc.and_(from_encoder, joins))
         self._surest.add(over)
         if self._threshold is not None:
             self._above.add(over)
             below = pc.less(pairs["probability"], pa.scalar(self._threshold, pa.float32()))
             self._below.add(pairs.filter(pc.and_(from_encoder, below)))
+
+    def _add_encoders(self, pairs: pa.Table) -> None:
+        self.probabilities.add(pairs, "probability")
+        self.similarities.add(pairs, "similarity")
+        in_meaning = share_few_words(pairs)
+        self.in_meaning.add(pairs.filter(in_meaning), "probability")
+        self.in_words.add(pairs.filter(pc.invert(in_meaning)), "probability")
+        self._in_words.add(pairs)
+
+    def to_sign(self) -> list[tuple[Key, Key]]:
+        """Pairs over the whole range of Jaccard coefficients, as far as there are any, for `collisions.measured`."""
+        return [ends_of(row) for row in self._copies.rows() + self._in_words.rows()]
 
     def above(self) -> list[Pair]:
         """The encoder's pairs that only just joined."""
@@ -184,14 +212,21 @@ class Survey:
         """The questions of the pairs to be shown."""
         return {key for pair in self.pairs.above() + self.pairs.below() for key in (pair.left, pair.right)}
 
-    def findings(self, held: Contents) -> Findings:
-        """All of the findings; `held` has what is to be shown."""
+    @property
+    def compared(self) -> set[Key]:
+        """The questions whose whole texts are compared."""
+        return {key for pair in self.pairs.to_sign() for key in pair}
+
+    def findings(self, run: Run, held: Contents) -> Findings:
+        """All of the findings; `held` has what is to be shown and compared."""
         return Findings(
             sources=list(self.pairs.counts.values()),
             probabilities=self.pairs.probabilities,
+            in_words=self.pairs.in_words,
+            in_meaning=self.pairs.in_meaning,
             similarities=self.pairs.similarities,
-            known=self.pairs.known,
             jaccards=self.pairs.jaccards,
+            collisions=collisions.measured(run, self.pairs.to_sign(), held.whole),
             cluster_sizes=self.clusters.sizes,
             above=self.pairs.above(),
             below=self.pairs.below(),

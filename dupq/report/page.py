@@ -13,7 +13,7 @@ import jinja2
 from markupsafe import Markup
 
 from dupq import storage
-from dupq.report import assets, caps, charts, figures, findings, formats
+from dupq.report import assets, caps, charts, collisions, commands, figures, findings, formats
 from dupq.report.explorer import contents
 from dupq.report.explorer.contents import Text
 from dupq.report.explorer.data import BUDGET, chosen, explorer_data, script_text
@@ -21,7 +21,7 @@ from dupq.report.findings import Findings
 from dupq.report.summary import decided_by
 from dupq.runs.links import link
 from dupq.runs.reader import Key, Run, open_run
-from dupq.runs.records import ManifestStage, Metrics
+from dupq.runs.records import LinkQuality, ManifestStage, Metrics
 
 TITLE_LENGTH = 200  # characters of a title that are shown
 SITES_SHOWN = 12
@@ -88,8 +88,8 @@ def _render(run: Run) -> str:
 def gathered(run: Run, budget: int = BUDGET) -> tuple[Findings, dict[str, object]]:
     """The findings, and the explorer's data of about `budget` characters; what both show of clusters is read once."""
     survey, show = findings.survey(run), chosen(run)
-    held = contents.gather(run, survey.cluster_ids | show.cluster_ids, survey.keys | show.keys)
-    return survey.findings(held), explorer_data(run, show, held, budget)
+    held = contents.gather(run, survey.cluster_ids | show.cluster_ids, survey.keys | show.keys, survey.compared)
+    return survey.findings(run, held), explorer_data(run, show, held, budget)
 
 
 @functools.cache
@@ -118,6 +118,8 @@ def _context(run: Run, found: Findings, explorer: dict[str, object]) -> dict[str
         "data": Markup(script_text(explorer)),
         "explorer": explorer,
         "links": links,
+        "links_found": _links_found(links),
+        "verdicts_command": commands.with_verdicts(run),
         "thresholds": links["thresholds"] if links else metrics.get("thresholds"),
         "decided_by": decided_by(metrics["calibration"]) if "calibration" in metrics else "",
         "manifest": run.manifest,
@@ -129,11 +131,13 @@ def _context(run: Run, found: Findings, explorer: dict[str, object]) -> dict[str
         "sites": _sites(metrics),
         "sites_shown": SITES_SHOWN,
         "recall_sites": figures.SITES,
+        "collision_seeds": collisions.SEEDS,
         "stages": stages,
         "longest": max((stage.get("seconds") or 0 for stage in stages), default=0),
         "largest_memory": max((stage.get("peak_memory_mb") or 0 for stage in stages), default=0),
         "caps": _caps(stages),
         "drift": metrics.get("drift"),
+        "told": metrics.get("verdicts"),
         "not_measured": metrics.get("not_measured") or {},
         "found": found,
         "entry": lambda key: _entry(key, found.texts.get(key)),
@@ -144,15 +148,23 @@ def _context(run: Run, found: Findings, explorer: dict[str, object]) -> dict[str
             "balanced_pairs": figures.balanced_pairs(known or {}),
             "reliability": figures.reliability(links or {}),
             "planted": figures.planted(metrics.get("planted") or {}),
-            "probabilities": figures.probabilities(found.probabilities, metrics.get("threshold"), found.known[0]),
+            "probabilities": figures.probabilities(found.probabilities, metrics.get("threshold")),
+            "in_words": figures.in_words(found.in_words, found.probabilities, metrics.get("threshold")),
+            "in_meaning": figures.in_meaning(found.in_meaning, found.probabilities, metrics.get("threshold")),
             "recall_by_site": figures.recall_by_site(links or {}),
             "recall_by_title": figures.recall_by_title(links or {}),
-            "similarities": figures.similarities(found.similarities, found.known[1]),
+            "similarities": figures.similarities(found.similarities),
             "jaccards": figures.jaccards(found.jaccards, _setting(run.config, "near_duplicates.threshold")),
-            "collisions": figures.collisions(run.config.get("near_duplicates") or {}),
+            "collisions": figures.collisions(run.config.get("near_duplicates") or {}, found.collisions),
             "cluster_sizes": figures.cluster_sizes(found.cluster_sizes),
         },
     }
+
+
+def _links_found(links: LinkQuality | None) -> float | None:
+    """The share of the test links among the pairs above the run's own threshold."""
+    own = next(iter((links or {}).get("thresholds", [])), None)
+    return own.get("links_found") if own else None
 
 
 def _entry(key: Key, question: Text | None) -> Entry:

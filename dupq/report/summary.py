@@ -3,8 +3,9 @@
 import shlex
 
 from dupq import storage
+from dupq.report.commands import program
 from dupq.runs.reader import read_metrics
-from dupq.runs.records import Calibration, KnownMeasures, LinkQuality, Metrics, PlantedMeasures
+from dupq.runs.records import Calibration, Estimated, Judged, KnownMeasures, LinkQuality, Metrics, PlantedMeasures
 
 
 def summary(run_uri: str) -> str:
@@ -21,11 +22,12 @@ def summary(run_uri: str) -> str:
         f" the largest of {metrics['largest_cluster']:,}",
         *_quality(metrics.get("known_duplicates")),
         *_links(metrics.get("links")),
+        *_verdicts(metrics.get("verdicts")),
         *_not_measured(metrics.get("not_measured") or {}),
         *_planted(metrics.get("planted")),
         f"run               {run_uri}",
         f"report            {storage.join(run_uri, 'report.html')}",
-        f"open next         the report in a browser; all clusters: dupq serve --run {shlex.quote(run_uri)}",
+        f"open next         the report in a browser; all clusters: {program()} serve --run {shlex.quote(run_uri)}",
     ]
     return "\n".join(lines)
 
@@ -69,6 +71,18 @@ def _links(links: LinkQuality | None) -> list[str]:
         f"known links       {count:>12,} never fitted on: {together:.1f} % in one cluster at this threshold,"
         f" {found:.1f} % among the candidate pairs"
     ]
+
+
+def _verdicts(told: Judged | None) -> list[str]:
+    if not told:
+        return []
+    shown = [f"{name} {_between(told[name])}" for name in ("precision", "recall") if told[name]]
+    said = ", ".join(shown) or "none on a joined pair, so no precision yet: judge more"
+    return [f"verdicts          {told['judged']:>12,} on run {told['run_id']}: {said}"]
+
+
+def _between(found: Estimated | None) -> str:
+    return f"{found['value']:.0%} ({found['lower']:.0%} to {found['upper']:.0%})" if found else ""
 
 
 def _not_measured(reasons: dict[str, str]) -> list[str]:

@@ -120,6 +120,14 @@ class Choice(TypedDict):
     lower_bound_precision: NotRequired[float | None]
 
 
+class AtThreshold(TypedDict):
+    """What pairs from a threshold on find of the known duplicates of the test part."""
+
+    threshold: float
+    links_found: float
+    lower_bound_precision: float | None
+
+
 class Reliability(TypedDict, total=False):
     """Columns of evaluation.clusters.Calibration, beside single numbers."""
 
@@ -145,6 +153,7 @@ class LinkQuality(TypedDict, total=False):
     in_one_cluster: float
     in_pairs: float  # the share that is among the candidate pairs
     thresholds: list[Choice]
+    by_threshold: list[AtThreshold]
     calibration: Reliability
     by_site: dict[str, LinksOf]
     by_title_words: dict[str, LinksOf]  # by the least number of words of a title's group
@@ -184,6 +193,25 @@ class Drift(TypedDict, total=False):
     recall: NowAndThen
 
 
+class Estimated(TypedDict):
+    """An estimate and its interval of 95 per cent."""
+
+    value: float
+    lower: float
+    upper: float
+
+
+class Judged(TypedDict):
+    """What verdicts tell of the run whose sample they are on; a measure is None where they cannot tell it."""
+
+    run_id: str
+    precision: Estimated | None  # of the joined candidate pairs
+    recall: Estimated | None  # of the duplicates among all candidate pairs
+    duplicates: Estimated | None  # among all candidate pairs, a number
+    judged: int
+    unsure: int
+
+
 class Metrics(TypedDict, total=False):
     """metrics.json."""
 
@@ -204,4 +232,5 @@ class Metrics(TypedDict, total=False):
     planted: dict[str, PlantedMeasures | None] | None
     links: LinkQuality | None
     drift: Drift | None
+    verdicts: NotRequired[Judged | None]
     not_measured: dict[str, str]  # reasons by measure

@@ -2,8 +2,6 @@
 
 from typing import NamedTuple
 
-import numpy as np
-
 from dupq import storage
 from dupq.evaluation import review
 from dupq.evaluation.verdict_files import read_rows, read_verdicts
@@ -45,5 +43,5 @@ def asked(run: Run) -> list[Asked]:
     left, right = (list(zip(names, numbers.tolist(), strict=True)) for names, numbers in sides)
     words = [_WORDS.get(code, "") for code in codes.tolist()]
     joined, pairs = rows.joined.tolist(), (rows.sizes / rows.drawn).tolist()
-    order = np.argsort(rows.hashes, kind="stable").tolist()  # as in review.tsv: places tell nothing
+    order = review.asking_order(rows).tolist()
     return [Asked(left[row], right[row], words[row], joined[row], pairs[row]) for row in order]

@@ -20,8 +20,8 @@ DEDUP = {
     "pairs": 1,
     "partition": 2,
     "clusters": 1,
-    "evaluate": 5,
-    "review": 1,
+    "evaluate": 6,
+    "review": 2,
 }
 # what these share with `prepare` and `fit` is as it was with those numbers
 PAPERS = {"paper_parts": 2, "texts": TRAINING["texts"], "prepare": 1, "fit": 3}

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from dupq.report import assets
+from dupq.report import assets, commands
 from dupq.report.explorer.data import run_data, script_text, site_data
 from dupq.report.page import environment
 from dupq.runs import sample
@@ -35,6 +35,7 @@ def page_of(run: Run, index: Queries, contents: Contents) -> Page:
             data=Markup(script_text(held)),
             explorer=held,
             manifest=run.manifest,
+            verdicts_command=commands.with_verdicts(run),
             metrics=run.metrics,
             uri=run.uri,
         )

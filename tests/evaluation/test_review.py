@@ -118,6 +118,21 @@ def test_every_row_of_a_stratum_has_the_same_chance() -> None:
     assert 0.7 < (deviations**2).mean() < 1.2  # a little under 1, as the number drawn is fixed
 
 
+def test_people_are_asked_about_each_stratum_in_turn() -> None:
+    sizes, drawn, keys = np.array([40, 40, 40]), np.array([2, 5, 30]), np.arange(120)
+    of_three = review.Plan(
+        np.zeros((2, review.BINS), np.int64), np.array([True, True, False]), sizes, sizes / 80, drawn
+    )
+    rows = review.draw(keys, keys + 200, np.repeat(np.arange(3), sizes), of_three, 1)
+    shown = [int(rows.strata[row]) for row in review.asking_order(rows)]
+    assert [sorted(shown[start : start + 3]) for start in (0, 3)] == [[0, 1, 2]] * 2
+    assert [sorted(shown[6 + start : 8 + start]) for start in (0, 2, 4)] == [[1, 2]] * 3
+    assert shown[12:] == [2] * 25
+    shuffled = np.random.default_rng(1).permutation(len(rows.left))
+    other = review.Rows(*(column[shuffled] for column in rows))
+    assert shuffled[review.asking_order(other)].tolist() == review.asking_order(rows).tolist()
+
+
 def test_hashes_are_spread_evenly_and_differ_by_order_and_seed() -> None:
     left, right = np.arange(10_000), np.arange(10_000) + (5 << 48)
     hashes = review.pair_hashes(left, right, 1)

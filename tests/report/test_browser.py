@@ -149,7 +149,7 @@ def test_a_pair_is_explained_by_what_is_known_of_it(opened: Any) -> None:
     opened.locator("#cluster tr", has_text="0.960").locator("button").click()  # its bags share no word
     said = opened.inner_text("#cluster")
     assert "They share no stem that the encoder counts." in said
-    assert "the shared rare words of titles (0.500) and texts (0.250), the tags (–), and more" in said
+    assert "the rare words that titles (0.500) and texts (0.250) share, the tags (–), and more" in said
 
 
 def test_shared_words_are_marked_and_shared_shingles_more(opened: Any) -> None:
@@ -185,6 +185,57 @@ def test_the_slider_says_what_another_threshold_gives(opened: Any) -> None:
     assert opened.inner_text("#there-questions") == "34"
     assert "--set clusters.threshold=0.78" in opened.inner_text("#another")
     assert slider.get_attribute("aria-valuetext").startswith("0.78: 4 pairs, 5 clusters")
+
+
+LINKS = {
+    "test_links": 20,
+    "in_one_cluster": 0.5,
+    "thresholds": [],
+    "by_threshold": [
+        {"threshold": step / 100, "links_found": (100 - step) / 100, "lower_bound_precision": step / 200 or None}
+        for step in range(10, 100)
+    ],
+    "calibration": {
+        "lower": [0.0, 0.5],
+        "upper": [0.5, 1.0],
+        "pairs": [900.0, 10.0],
+        "mean_probability": [0.1, 0.8],
+        "share_right": [0.05, 0.7],
+        "share_of_duplicates_linked": 0.6,
+    },
+}
+
+
+def test_known_duplicates_give_the_slider_precision_by_recall_and_calibration(
+    browser: Any, axe: Any, tmp_path: Path
+) -> None:
+    run = build_explored_run(str(tmp_path))
+    place = storage.join(run, "metrics.json")
+    storage.write_json(place, {**storage.read_json(place), "links": LINKS})
+    page = browser.new_page(viewport=NARROW)
+    page.goto(f"file://{report.write(run)}")
+    page.wait_for_selector("html[data-ready]")
+    plots = page.locator("#threshold-plots svg")
+    names = [plots.nth(place).get_attribute("aria-label") for place in range(plots.count())]
+    assert names[2:] == [
+        "Precision (up) by known duplicates found (across)",
+        "Share that is linked (up) by probability (across)",
+    ]
+    assert page.inner_text("#there-found") == "20.0 %"  # at the run's own 0.80
+    point, mark = plots.nth(2).locator("circle"), plots.nth(3).locator("line.mark")
+    before = float(point.get_attribute("cx")), float(mark.get_attribute("x1"))
+    page.locator("#threshold").fill("30")
+    assert page.inner_text("#there-found") == "60.0 %"
+    assert float(point.get_attribute("cx")) > before[0]  # more is found
+    assert float(mark.get_attribute("x1")) < before[1]  # at a lower threshold
+    assert (
+        plots.nth(3).locator("circle title").all_text_contents()[1]
+        == "10 pairs of probability 0.800 on average: 70.0 % linked"
+    )
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    faults = [fault for fault in axe.run(page).response["violations"] if fault["impact"] in ("serious", "critical")]
+    page.close()
+    assert not [(fault["id"], [node["html"] for node in fault["nodes"]]) for fault in faults]
 
 
 def test_verdicts_by_keys_are_exported_in_the_file_that_the_next_run_reads(
@@ -240,6 +291,13 @@ def test_what_the_browser_keeps_as_unjudged_leaves_the_verdicts_of_the_run(opene
     opened.reload()
     opened.wait_for_selector("html[data-ready]")
     assert "2 judged: 1 same, 0 different, 1 unsure" in opened.inner_text("#judge-progress")
+
+
+def test_who_comes_by_the_link_can_judge_at_once(opened: Any) -> None:
+    opened.click("nav a[href='#judge']")
+    opened.wait_for_function("document.activeElement.id === 'judge-panel'")
+    opened.keyboard.press("s")
+    assert "2 judged: 1 same" in opened.inner_text("#judge-progress")
 
 
 def test_keys_do_nothing_outside_the_box(opened: Any) -> None:

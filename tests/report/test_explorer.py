@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import shlex
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -74,6 +75,19 @@ def test_the_policy_allows_the_pages_own_script_and_styles_only(run: str) -> Non
     assert "unsafe" not in policy
 
 
+def test_the_command_that_reads_verdicts_is_whole(run: str) -> None:
+    (command,) = html.fromstring(page.render(run)).xpath("//*[@class='command']")
+    words, folder = shlex.split(command.text_content()), storage.parent(storage.parent(run))
+    assert words[:2] == ["dupq", "dedup"]
+    assert dict(zip(words[2::2], words[3::2], strict=True)) == {
+        "--questions": storage.join(folder, "questions"),
+        "--links": "/archive/links",
+        "--encoder": storage.join(folder, "encoder"),
+        "--output": storage.parent(run),
+        "--verdicts": "review-fabricated.tsv",
+    }
+
+
 def test_scripts_make_no_markup_of_data() -> None:
     folder = Path(page.__file__).parent / "static"
     written = "".join(file.read_text() for file in sorted(folder.glob("**/*.js")))
@@ -114,8 +128,9 @@ def test_a_run_on_the_folder_of_one_site_shows_its_questions(tmp_path: Path) -> 
     manifest = storage.read_json(storage.join(own, "manifest.json"))
     manifest["inputs"]["questions"] += f"/site={CS}"
     storage.write_json(storage.join(own, "manifest.json"), manifest)
-    said = contents.texts(open_run(own), {(CS, 1), (TRAVEL, 5)})
-    assert {key: text.title for key, text in said.items()} == {(CS, 1): TITLES[(CS, 1)]}
+    held = contents.gather(open_run(own), set(), {(CS, 1), (TRAVEL, 5)}, {(CS, 2)})
+    assert {key: text.title for key, text in held.texts.items()} == {(CS, 1): TITLES[(CS, 1)]}
+    assert held.whole == {(CS, 2): (TITLES[(CS, 2)], "")}
 
 
 def test_changes_since_the_last_run_are_told(data: dict) -> None:
@@ -297,7 +312,7 @@ def test_no_more_pairs_are_held_than_there_is_room_for(files: int, monkeypatch: 
     steps = [int(100 * row["probability"] + 1e-6) if row["source"] == "encoder" else 100 for row in rows]
     assert sum(map(len, (own for _, own in survey._pieces))) == sum(step >= survey.first for step in steps) <= 40
     assert sum(step >= survey.first - 1 for step in steps) > 40
-    assert survey.steps()["left_out"] == sum(10 <= step < survey.first for step in steps)
+    assert survey.steps({})["left_out"] == sum(10 <= step < survey.first for step in steps)
 
 
 def test_a_run_with_too_many_pairs_at_every_step_has_no_slider_and_holds_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,8 @@ from lxml import html
 from dupq import storage, tables
 from dupq.errors import DupqError
 from dupq.report import caps, charts, figures, formats, page
+from dupq.report.collisions import Point
+from dupq.report.findings import Labelled
 from dupq.report.streaming import Histogram, Selection
 from dupq.report.summary import summary
 from dupq.runs.reader import open_run
@@ -111,7 +113,9 @@ def test_long_and_empty_titles_say_so(parsed: html.HtmlElement) -> None:
 def test_counts_are_shown(parsed: html.HtmlElement) -> None:
     steps = section(parsed, "steps").xpath(".//text/text()")
     assert steps[:4] == ["Questions", "53 (100.0 %)", "Exact copies of another", "1 (1.9 %)"]
-    assert "4 clusters hold 32 of 53 questions. The largest has 25." in text_of(parsed.find("body/header"))
+    header = text_of(parsed.find("body/header"))
+    assert "4 clusters hold 32 of 53 questions. The largest has 25." in header
+    assert "Pairs that join them: exact 1, near duplicate 24, encoder 3, known link 1." in header
 
 
 def test_a_long_cluster_shows_its_first_questions_and_says_how_many_more(parsed: html.HtmlElement) -> None:
@@ -158,13 +162,13 @@ def test_sources_count_all_pairs_joining_ones_and_known_links(run: str) -> None:
 
 
 def test_probabilities_and_no_similarities_are_in_the_histogram(run: str) -> None:
-    found = page.gathered(open_run(run))[0].probabilities
+    found = page.gathered(open_run(run))[0].probabilities.all
     assert found.counts.sum() == 5  # the encoder's
     assert found.occupied()[0][0] == pytest.approx(0.4)  # no similarity is so high
 
 
 def test_similarities_are_counted_where_they_are_also_beyond_one(run: str) -> None:
-    found = page.gathered(open_run(run))[0].similarities
+    found = page.gathered(open_run(run))[0].similarities.all
     values = [1.04, 1.09, 1.12, 1.21, 1.59]
     assert found.edges[0] <= values[0] < values[-1] <= found.edges[-1]
     assert found.counts.tolist() == np.histogram(np.array(values, np.float32), found.edges)[0].tolist()
@@ -217,6 +221,22 @@ def test_a_summary_says_how_many_known_links_are_in_one_cluster(run: str) -> Non
     storage.write_json(place, {**storage.read_json(place), "links": links})
     said = "known links              1,052 never fitted on: 3.8 % in one cluster at this threshold, 50.0 % among the"
     assert said in summary(run)
+
+
+def test_what_verdicts_tell_is_on_the_page_and_in_the_summary(run: str) -> None:
+    place = storage.join(run, "metrics.json")
+    metrics = storage.read_json(place)
+    assert "By verdicts" not in page.render(run)
+    told = {"run_id": "earlier", "judged": 12, "unsure": 1, "on_other_pairs": 0, "duplicates": None}
+    found = {"value": 0.75, "lower": 0.5, "upper": 0.905}
+    storage.write_json(place, {**metrics, "verdicts": {**told, "precision": found, "recall": None}})
+    quality = text_of(section(html.fromstring(page.render(run)), "quality"))
+    assert "12 verdicts on the sample of run earlier, besides 1 that are unsure, tell of" in quality
+    assert "Precision of the pairs that it joined 75.0 % 50.0 % to 90.5 %" in quality
+    assert "joined – not yet: judge more" in quality
+    assert "12 on run earlier: precision 75% (50% to 90%)" in summary(run)
+    storage.write_json(place, {**metrics, "verdicts": {**told, "precision": None, "recall": None}})
+    assert "none on a joined pair, so no precision yet" in summary(run)
 
 
 def test_limits_that_were_reached_stand_out(parsed: html.HtmlElement) -> None:
@@ -322,9 +342,7 @@ def test_a_histogram_loses_no_value() -> None:
 
 
 def test_a_histogram_shows_the_threshold_even_beyond_its_values() -> None:
-    histogram = Histogram(np.linspace(0, 1, 11))
-    histogram.add(pa.chunked_array([[0.25]]))
-    svg = figures.probabilities(histogram, 0.85)
+    svg = figures.probabilities(labelled([0.25], [None]), 0.85)
     assert "threshold 0.850" in svg
     assert svg.count("<rect") == 7
 
@@ -338,6 +356,33 @@ def test_the_collision_curve_shows_what_is_compared_at_the_threshold() -> None:
     assert not figures.collisions({"threshold": 0.8})
 
 
+def test_measured_points_are_beside_the_collision_curve() -> None:
+    near = {"bands": 21, "rows": 6, "threshold": 0.8}
+    svg = figures.collisions(near, [Point(0.5, 0.25, 40), Point(1.0, 1.0, 1)])
+    dots = html.fragment_fromstring(svg).xpath("//circle")
+    assert [dot.findtext("title") for dot in dots] == ["0.500: 25.0 % of 40 pairs", "1.000: 100.0 % of 1 pair"]
+    drawn = [tuple(map(float, point.split(","))) for point in re.search(r'points="([^"]+)"', svg).group(1).split()]
+    assert float(dots[0].get("cx")) == pytest.approx(drawn[50][0], abs=0.1)
+    assert float(dots[1].get("cy")) == pytest.approx(drawn[100][1], abs=0.1)
+
+
+def test_pairs_that_share_few_words_are_counted_apart(run: str) -> None:
+    found = page.gathered(open_run(run))[0]
+    assert (found.in_words.all.total, found.in_meaning.all.total) == (5, 0)
+    pairs = storage.join(run, "pairs")
+    for file in storage.list_files(pairs, ".parquet"):
+        table = storage.read_table(file.uri, tables.PAIRS)
+        few = pa.array([0.1 if row["probability"] > 0.9 else 0.3 for row in table.to_pylist()], pa.float32())
+        places = [table.column_names.index(name) for name in ("title_overlap", "text_overlap")]
+        for place, name in zip(places, ("title_overlap", "text_overlap"), strict=True):
+            table = table.set_column(place, tables.PAIRS.field(name), few)
+        storage.write_table(file.uri, table, tables.PAIRS)
+    found = page.gathered(open_run(run))[0]
+    assert (found.in_words.all.total, found.in_words.known.total) == (3, 1)
+    assert (found.in_meaning.all.total, found.in_meaning.known.total) == (2, 0)
+    assert "alike in meaning, not in words" in text_of(section(html.fromstring(page.render(run)), "scores"))
+
+
 def test_chart_labels_are_escaped() -> None:
     svg = charts.bars("A & B", "<desc>", [charts.Bar("<script>", 1, "1")])
     assert "<script>" not in svg
@@ -345,13 +390,17 @@ def test_chart_labels_are_escaped() -> None:
 
 
 def test_known_links_are_drawn_in_front_of_all_pairs() -> None:
-    counts, known = Histogram(np.linspace(0, 1, 11)), Histogram(np.linspace(0, 1, 11))
-    counts.add(pa.chunked_array([[0.25, 0.55, 0.55, 0.56]]))
-    known.add(pa.chunked_array([[0.55]]))
-    svg = figures.probabilities(counts, None, known)
+    counts = labelled([0.25, 0.55, 0.55, 0.56], [None, True, False, None])
+    svg = figures.probabilities(counts, None)
     assert re.findall(r'<rect class="two"[^>]*><title>([^<]*)', svg) == ["0.5 to 0.6: 1 known link"]
     assert "1 known link among them" in svg
-    assert 'class="two"' not in figures.probabilities(counts, None, Histogram(np.linspace(0, 1, 11)))
+    assert 'class="two"' not in figures.probabilities(labelled([0.25], [None]), None)
+
+
+def labelled(values: list[float], known: list[bool | None]) -> Labelled:
+    counts = Labelled(np.linspace(0, 1, 11))
+    counts.add(pa.table({"value": values, "known_link": pa.array(known, pa.bool_())}), "value")
+    return counts
 
 
 def test_every_colour_of_a_histogram_is_explained(parsed: html.HtmlElement) -> None:

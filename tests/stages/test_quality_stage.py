@@ -191,6 +191,10 @@ def test_a_run_is_measured_on_the_links_of_the_test_part(seed: int, tmp_path: Pa
         assert row["links_found"] == pytest.approx(mean([link in above for link in links]))
         assert row["lower_bound_precision"] == pytest.approx(mean([is_known(run, pair) for pair in above]))
         assert {name: row[name] for name in decided} == decided
+    at = [row["threshold"] for row in found["by_threshold"]]
+    assert at == pytest.approx(np.arange(0.1, 1, 0.01))
+    shares = [mean([pairs.get(link, -1) >= np.float32(threshold) for link in links]) for threshold in at]
+    assert [row["links_found"] for row in found["by_threshold"]] == pytest.approx(shares)
     assert found["calibration"]["share_of_duplicates_linked"] == 0.25
     assert sum(found["calibration"]["pairs"]) == len(touching)
 

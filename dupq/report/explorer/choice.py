@@ -29,11 +29,14 @@ _ORDERS: list[Order] = [
 
 def is_alike_in_meaning(pairs: pa.Table) -> pa.ChunkedArray:
     """Which rows of `pairs` are the encoder's, joined, and share few words (bool)."""
-    overlaps = (("title_overlap", TITLE_OVERLAP), ("text_overlap", TEXT_OVERLAP))
-    mask = pc.and_(pc.equal(pairs["source"], "encoder"), pairs["joined"])
-    for name, limit in overlaps:
-        mask = pc.and_(mask, pc.fill_null(pc.less(pairs[name], limit), False))
-    return mask
+    return pc.and_(pc.and_(pc.equal(pairs["source"], "encoder"), pairs["joined"]), share_few_words(pairs))
+
+
+def share_few_words(pairs: pa.Table) -> pa.ChunkedArray:
+    """Which rows of `pairs` share few words, as far as that was counted (bool)."""
+    limits = (("title_overlap", TITLE_OVERLAP), ("text_overlap", TEXT_OVERLAP))
+    few = [pc.fill_null(pc.less(pairs[name], limit), False) for name, limit in limits]
+    return pc.and_(*few)
 
 
 def choose(run: Run, most: int = CLUSTERS) -> list[TableRow]:

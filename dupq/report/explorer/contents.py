@@ -44,12 +44,20 @@ class Contents(NamedTuple):
     members: dict[str, Members]  # by cluster
     pairs: dict[str, list[TableRow]]  # the rows of `pairs` that join two of these members, by cluster, in any order
     texts: dict[Key, Text]  # of the members and of other questions; those no longer in the archive are left out
+    whole: dict[Key, tuple[str, str]]  # titles and bodies (HTML) of questions that are compared, not shown; likewise
 
 
-def gather(run: Run, cluster_ids: set[str], keys: set[Key]) -> Contents:
-    """The contents of clusters, and the texts of the questions `keys` too."""
+def gather(run: Run, cluster_ids: set[str], keys: set[Key], compared: set[Key]) -> Contents:
+    """The contents of clusters, the texts of the questions `keys` too, and the whole ones of `compared`."""
     own = members(run, cluster_ids)
-    return Contents(own, _pairs(run, own), texts(run, keys.union(*(some.keys for some in own.values()))))
+    shown = keys.union(*(some.keys for some in own.values()))
+    found = Contents(own, _pairs(run, own), {}, {})
+    for key, row in run.question_rows(shown | compared, ["title", "body_html", "score", "tags"]):
+        if key in shown:
+            found.texts[key] = Text(row["title"], excerpt(row["body_html"]), row["score"], row["tags"])
+        if key in compared:
+            found.whole[key] = row["title"], row["body_html"]
+    return found
 
 
 def clusters_of(run: Run, keys: set[Key]) -> set[str]:
@@ -123,12 +131,6 @@ def telling(rows: list[TableRow]) -> list[TableRow]:
     tree = {data["place"] for _, _, data in nx.maximum_spanning_edges(graph, data=True)}
     least = [place for place in range(len(rows)) if place not in tree][: PAIRS - len(tree)]
     return [rows[place] for place in sorted(tree.union(least))]
-
-
-def texts(run: Run, keys: set[Key]) -> dict[Key, Text]:
-    """What the archive says in the questions; those no longer there are left out."""
-    rows = run.question_rows(keys, ["title", "body_html", "score", "tags"])
-    return {key: Text(row["title"], excerpt(row["body_html"]), row["score"], row["tags"]) for key, row in rows}
 
 
 def excerpt(body_html: str) -> str:

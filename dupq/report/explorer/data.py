@@ -76,7 +76,15 @@ def explorer_data(run: Run, show: Chosen, held: Contents, budget: int) -> dict[s
         "held": questions,
         "review": review,
         "steps": thresholds.at_thresholds(run),
+        "bins": _bins(run),
     }
+
+
+def _bins(run: Run) -> list[list[float]]:
+    """By ranges of probability: the mean of it, the share that is linked, and how many pairs that is of."""
+    bins = (run.metrics.get("links") or {}).get("calibration") or {}
+    columns = (bins.get("mean_probability"), bins.get("share_right"), bins.get("pairs"))
+    return [[round(value, 4) for value in row] for row in zip(*(column or [] for column in columns), strict=True)]
 
 
 def run_data(run: Run) -> dict[str, object]:

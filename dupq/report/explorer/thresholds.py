@@ -4,7 +4,7 @@ Pairs are counted. Clusters and questions are those of connected components: a r
 whose pairs disagree (dupq/clusters/partition.py), so it has at most as many questions in clusters as are said here.
 """
 
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from dupq.runs.reader import Run
+from dupq.runs.records import AtThreshold
 from dupq.text.keys import Sites
 
 STEPS = 100  # of the probability
@@ -36,6 +37,8 @@ class Steps(TypedDict):
     largest: list[int]
     left_out: int  # pairs from LOWEST on whose steps are not held
     run_known: int | None  # known links at the run's own threshold
+    found: list[float | None] | None  # share of the known duplicates that nothing was fitted on; None if not measured
+    linked: list[float | None] | None  # of the pairs with such a question, the share that is linked: a lower bound
 
 
 def steps_of(probabilities: np.ndarray) -> np.ndarray:
@@ -59,7 +62,13 @@ def at_thresholds(run: Run) -> Steps | None:
         survey.add(table, run.pairs.place)
     if not survey.counts.any() or survey.first >= STEPS:
         return None
-    return survey.steps()
+    return survey.steps(_measured(run))
+
+
+def _measured(run: Run) -> dict[int, AtThreshold]:
+    """What the run measured on known duplicates, by step."""
+    rows = (run.metrics.get("links") or {}).get("by_threshold") or []
+    return {round(row["threshold"] * STEPS): row for row in rows}
 
 
 class _Survey:
@@ -105,8 +114,8 @@ class _Survey:
             self.first = int(np.flatnonzero(above <= PAIRS)[0])
             self._pieces = [(ends[own >= self.first], own[own >= self.first]) for ends, own in self._pieces]
 
-    def steps(self) -> Steps:
-        """The columns, of what was added."""
+    def steps(self, measured: dict[int, AtThreshold]) -> Steps:
+        """The columns, of what was added, and of what was `measured`."""
         counts, sums, known = (np.cumsum(column[::-1])[::-1] for column in (self.counts, self._sums, self._known))
         steps = range(self.first, STEPS)
         ends, own = (np.concatenate(column) for column in zip(*self._pieces, strict=True))
@@ -121,7 +130,18 @@ class _Survey:
             "largest": largest,
             "left_out": int(self.counts[LOWEST : self.first].sum()),
             "run_known": self._run_known if self._is_linked and self._threshold is not None else None,
+            "found": _column(measured, "links_found", steps),
+            "linked": _column(measured, "lower_bound_precision", steps),
         }
+
+
+def _column(
+    measured: dict[int, AtThreshold], name: Literal["links_found", "lower_bound_precision"], steps: range
+) -> list[float | None] | None:
+    if not measured:
+        return None
+    values = (measured[step][name] if step in measured else None for step in steps)
+    return [None if value is None else round(value, 6) for value in values]
 
 
 def _components(ends: np.ndarray, own: np.ndarray, steps: range) -> tuple[list[int], list[int], list[int]]:

@@ -114,9 +114,9 @@ function calibrated(run, pair) {
   const ranks = [pair.rank_left, pair.rank_right].filter((rank) => rank !== undefined);
   const parts = [`In this archive a pair with such evidence is a duplicate with probability ${score(pair.probability)}`];
   if (run.threshold !== null) parts.push(` (threshold ${score(run.threshold)})`);
-  parts.push('. Beside the score count');
+  parts.push('. Besides the score, the evidence is');
   if (ranks.length) parts.push(` its rank among the nearest (${ranks.join(' and ')}),`);
-  parts.push(` the shared rare words of titles (${scoreOrDash(pair.title_overlap)}) and texts (${scoreOrDash(pair.text_overlap)}),`);
+  parts.push(` the rare words that titles (${scoreOrDash(pair.title_overlap)}) and texts (${scoreOrDash(pair.text_overlap)}) share,`);
   parts.push(` the tags (${scoreOrDash(pair.tag_overlap)}), and more, such as different numbers in the titles (docs/decisions.md).`);
   return element('p', { class: 'note' }, parts.join(''));
 }

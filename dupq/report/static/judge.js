@@ -86,6 +86,8 @@ function judge(run, source) {
   byId('judge-back').addEventListener('click', () => go(-1));
   byId('judge-next').addEventListener('click', () => go(1));
   byId('judge-export').addEventListener('click', () => download(`review-${run.run}.tsv`, sheet(run, state.verdicts)));
+  // who comes by the link can judge at once; following it takes the focus away first
+  document.querySelector('nav a[href="#judge"]').addEventListener('click', () => setTimeout(() => panel.focus({ preventScroll: true })));
   bar.max = state.verdicts.length;
   state.place = Math.max(firstOpen(0), 0);
   show();

@@ -93,5 +93,6 @@ function walk(event, list) {
 
 function fillSites(run, places) {
   const select = byId('filters').elements.site;
+  select.closest('label').hidden = places.length < 2;
   for (const place of places) select.append(element('option', { value: place }, run.sites[place].name));
 }

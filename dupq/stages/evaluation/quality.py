@@ -33,6 +33,7 @@ from dupq.tables import KEY_PAIRS, MEMBERS, PAIRS, QUESTIONS
 from dupq.text.keys import ID_BITS, Sites, are_among, distinct, pair_numbers, places_among
 
 _EDGES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+_THRESHOLDS = np.arange(10, 100) / 100  # those of the report's slider, at which recall is measured too
 _FOUND = pa.schema([*KEY_PAIRS, pa.field("probability", pa.float32(), False)])
 _SAID = pa.schema([pa.field(name, pa.int64(), False) for name in ("key", "words", "year")])
 
@@ -135,6 +136,7 @@ def link_quality(files: QualityFiles, sites: Sites, decided: Decided) -> dict[st
         "b_cubed": measures.b_cubed(linked, split.set_of(linked), keys, clusters)._asdict(),
         "pairwise": measures.pairwise(linked, split.set_of(linked), keys, clusters)._asdict(),
         "thresholds": [_at_threshold(row, found, p, is_known) for row in decided["thresholds"]],
+        "by_threshold": [_at_threshold({"threshold": float(at)}, found, p, is_known) for at in _THRESHOLDS],
         "calibration": {
             **{name: column.tolist() for name, column in bins._asdict().items()},
             "share_of_duplicates_linked": decided["linked_share"],

@@ -103,7 +103,7 @@ def _sheet(rows: review.Rows, titles: dict[int, str], sites: Sites, run_id: str)
         "title_right": [titles.get(key, "") for key in rows.right.tolist()],
         "run_id": [run_id] * len(asked),
     }
-    order = np.argsort(rows.hashes, kind="stable").tolist()  # strata mixed, so that a reader learns nothing from places
+    order = review.asking_order(rows).tolist()
     shuffled = {name: [column[place] for place in order] for name, column in more.items()}
     return format_verdicts([asked[place] for place in order], shuffled)
 
