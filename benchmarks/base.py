@@ -193,7 +193,7 @@ def measured(site: Site, start: Start, settings: Settings) -> dict[str, Any]:
     counts = Counter(word for text in questions.texts.to_pylist() for word in normaliser.all_words(text))
     words = [*start.words, *sorted(set(counts).difference(start.words))]
     vocabulary = Vocabulary(words, settings.text)
-    vectors = np.concatenate([np.zeros((FIRST_WORD, DIMENSIONS), np.float32), known_vectors(start, words)])
+    vectors = np.concatenate([np.zeros((FIRST_WORD, DIMENSIONS), np.float32), known_vectors(start, words)[0]])
     network = new_network(vocabulary, vectors, token_ids(texts, vocabulary, settings)[0], [], settings)
     go_on_from(start, network, vocabulary)
     embedded = Embeddings(questions.keys, *Reader(network.eval(), vocabulary, settings).encode(texts)[0])
