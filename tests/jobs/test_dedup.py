@@ -299,6 +299,8 @@ def test_what_a_finished_run_lacks_of_its_end_is_done_only_under_its_lease(
     assert (place / "work" / "neighbours" / "directed").exists()
     dedup(again)
     assert not (place / "work" / "neighbours" / "directed").exists()
+    (place / "report.html").unlink()
+    dedup(again)  # the page of the copy names the place that it is a copy of
     for lacking in (place / "report.html", tmp_path / "latest.json"):
         kept = lacking.read_bytes()
         lacking.unlink()
@@ -306,7 +308,8 @@ def test_what_a_finished_run_lacks_of_its_end_is_done_only_under_its_lease(
             dedup(again)
         assert not lacking.exists()
         dedup(again)
-        assert lacking.read_bytes() == kept
+        is_same = lacking.read_bytes() == kept  # not in the assertion: where it fails pytest compares pages for minutes
+        assert is_same
     (place / "work" / "left").write_text("over")
     with lease.held(str(place)):
         dedup(again)  # another job is at its end
