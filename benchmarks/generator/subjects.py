@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.generator.vocabulary import PHRASES, TOPIC_PHRASES, TOPICS, Vocabulary
 
 # Of all phrases, in 128ths. With 100 questions a subject, 13 of 141 lists hold 95 % of the ten nearest of 20,000
-# questions (docs/neighbours.md); of 6,118 real ones of cs.stackexchange.com 5 of 78 lists.
+# questions, to an encoder trained from nothing; of 6,118 real ones of cs.stackexchange.com 5 of 78 lists.
 _OF_SUBJECT = 40
 _PHRASE_BITS = 5  # a subject has 2**5 phrases, some of them more often than others
 
