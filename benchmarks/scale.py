@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.whole_job import meter
 from benchmarks.whole_job.run import dump_of, machine, name_of, run_jobs
 from benchmarks.whole_job.scale_page import page, plot
+from dupq.plan.corrected import JOB, LEAST_TOLD, Measured, corrected, correction
 from dupq.plan.estimate import estimate
 from dupq.plan.machines import Machines
 from dupq.plan.rates import SHIPPED, read_rates
@@ -55,7 +56,7 @@ def main() -> None:
         if trains:
             encoder = str(options.work / f"out-{name_of(questions, options.short, options.alike)}" / "encoder")
         found["sizes"][str(questions)] = {"stages": lines, "quality": metrics["planted"], "links": metrics["links"]}
-        found["plan"] = planned(options.rates, questions, found["machine"]["cpus"])
+        found["plan"] = planned(options.rates, questions, Machines(cpus=found["machine"]["cpus"]), found["sizes"])
         write(options.output, found)  # after each size, as the next one may take hours
     print(page(found))
 
@@ -80,9 +81,17 @@ def measured(options: argparse.Namespace, questions: int, encoder: str | None) -
     return meter.read(place), json.loads(metrics.read_text())
 
 
-def planned(rates: str, questions: int, cpus: int) -> dict[str, float]:
-    """The seconds that a plan from `rates` gives each stage."""
-    plan = estimate(read_rates(rates), questions, Machines(cpus=cpus), ["ingest", "train", "dedup"])
+def planned(rates: str, questions: int, machines: Machines, sizes: dict[str, dict]) -> dict[str, float]:
+    """The seconds that a plan gives each stage: from `rates`, and what the largest smaller archive took if that tells.
+
+    What `dupq plan --run` says of that archive's run.
+    """
+    read = read_rates(rates)
+    before = max((int(size) for size in sizes if LEAST_TOLD <= int(size) < questions), default=None)
+    if before is not None:
+        took = {line["stage"]: line["seconds"] for line in sizes[str(before)]["stages"] if line["job"] == JOB}
+        read = corrected(read, correction(read, Measured(f"of {before:,}", before, machines, took)))
+    plan = estimate(read, questions, machines, ["ingest", "train", "dedup"])
     return {f"{stage.job} {stage.name}": round(stage.seconds, 1) for stage in plan.stages}
 
 

@@ -20,7 +20,8 @@ def page(found: dict[str, Any]) -> str:
         f"{_kind(found)}. "
         f"{found['note']}".rstrip(),
         "No S3, so no requests. Growth is the exponent between the two largest archives that a stage was measured on: "
-        "1 is linear. A + marks what an attempt before had begun.",
+        "1 is linear. A + marks what an attempt before had begun. The plan is of the largest: from the rates "
+        "shipped, and from what the archive before it took if that has 50,000 questions.",
         "## Seconds\n\n" + _table(names, sizes, lines, "seconds", found["plan"]),
         "## CPU seconds of all tasks and of the driver\n\n" + _table(names, sizes, lines, "cpu"),
         "## Memory of the largest task, MB\n\n" + _table(names, sizes, lines, "task_mb"),

@@ -35,6 +35,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rates", metavar="FILE", type=uri, default=str(SHIPPED), help="what benchmarks/rates.py measured"
     )
+    parser.add_argument(
+        "--run",
+        metavar="URI",
+        type=uri,
+        help="a finished run, or a folder of runs: stages take as long as they did there",
+    )
+    parser.add_argument(
+        "--run-cpus", metavar="N", type=_whole(1), help="of the machines of that run; without it, --cpus"
+    )
     parser.add_argument("--json", action="store_true", help="a JSON object in place of the table")
 
 
@@ -68,14 +77,21 @@ def _amount(text: str) -> float:
 
 def run(arguments: argparse.Namespace) -> None:
     """Print the table. Needs no Ray, no archive and no GPU."""
+    from dupq.cli.took import what_took
     from dupq.errors import SettingError
+    from dupq.plan.corrected import corrected, correction, said_of
     from dupq.plan.estimate import estimate
     from dupq.plan.limits import grounds, limits
     from dupq.plan.machines import Machines, Prices
     from dupq.plan.rates import read_gpus, read_rates
     from dupq.plan.table import table, to_json
 
-    rates, gpus = read_rates(arguments.rates), read_gpus()
+    rates, gpus, told = read_rates(arguments.rates), read_gpus(), []
+    if arguments.run:
+        cpus = arguments.run_cpus or arguments.cpus or rates.machine.cpus
+        measured = what_took(arguments.run, Machines(cpus=cpus))
+        by = correction(rates, measured)
+        rates, told = corrected(rates, by), [said_of(by, measured)]
     if arguments.gpu not in gpus.kinds:
         raise SettingError(f"--gpu {arguments.gpu}: one of {', '.join(sorted(gpus.kinds))} expected")
     machines = Machines(
@@ -92,7 +108,7 @@ def run(arguments: argparse.Namespace) -> None:
     plan = estimate(rates, arguments.questions, machines, _JOBS if arguments.planned == "all" else (arguments.planned,))
     if not plan.stages:
         raise SettingError(f"--job {arguments.planned}: {arguments.rates} has no rates of it")
-    said = [*limits(plan, machines), *grounds(plan, rates, machines, gpus)]
+    said = [*limits(plan, machines), *grounds(plan, rates, machines, gpus), *told]
     if arguments.json:
         print(json.dumps(to_json(plan, said), indent=1))
         return

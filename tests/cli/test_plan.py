@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from dupq import storage
 from dupq.cli import main
+from tests.fabricated_run import build_run
 
 SCRIPT = Path(__file__).parents[2] / "jobs" / "plan.py"
 
@@ -76,3 +78,59 @@ def test_the_help_is_complete(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0
     for option in ("--questions", "--gpus", "--cpus", "--nodes", "--gpu", "--price-per-hour", "--rates", "--json"):
         assert option in out
+
+
+def made_run(folder: Path, changed: dict[str, object], method: str = "exact", questions: int = 100_000) -> str:
+    """A finished run that says that each of its stages took 100 seconds."""
+    run = build_run(str(folder))
+    manifest = storage.read_json(f"{run}/manifest.json")
+    for stage in manifest["stages"]:
+        stage.update(seconds=100.0, rows_in=questions)
+    manifest["inputs"].update(changed)
+    storage.write_json(f"{run}/manifest.json", manifest)
+    config = storage.read_json(f"{run}/config.json")
+    config["neighbours"]["method"] = method
+    storage.write_json(f"{run}/config.json", config)
+    return str(folder / "runs")
+
+
+def planned(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[dict[str, float], str]:
+    code, out, error = ask(capsys, "--job", "dedup", "--json", *arguments)
+    assert (code, error) == (0, "")
+    found = json.loads(out)
+    return {stage["name"]: stage["seconds"] for stage in found["stages"]}, " ".join(found["notes"])
+
+
+def test_a_run_tells_what_its_stages_take(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    runs = made_run(tmp_path, {})
+    found, notes = planned(capsys, "--questions", "1e5", "--cpus", "4", "--run", runs)
+    assert [found[name] for name in ("texts", "neighbours", "evaluate")] == pytest.approx([100.0] * 3)
+    assert f"the run {tmp_path}/runs/fabricated (100,000 questions, 4 CPUs)" in notes
+    wider, _ = planned(capsys, "--questions", "1e5", "--cpus", "4", "--run", runs, "--run-cpus", "2")
+    assert wider["neighbours"] < 70  # two of the four worked then
+
+
+def test_a_search_by_lists_tells_nothing_of_the_exact_one(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    found, notes = planned(capsys, "--questions", "1e5", "--run", made_run(tmp_path, {}, method="ivf"))
+    assert found["texts"] == pytest.approx(100.0)
+    assert found["neighbours"] != pytest.approx(100.0)
+    assert "neighbours" not in notes.partition("times as long")[0].partition("corrected by")[2]
+
+
+@pytest.mark.parametrize(
+    ("changed", "questions", "said"),
+    [({"previous": "s3://runs/1"}, 100_000, "builds on an earlier run"), ({}, 53, "at least 50,000")],
+)
+def test_a_run_that_tells_nothing_is_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, changed: dict[str, object], questions: int, said: str
+) -> None:
+    runs = made_run(tmp_path, changed, questions=questions)
+    code, out, error = ask(capsys, "--questions", "1e6", "--run", runs)
+    assert (code, out, error.count("\n")) == (2, "", 1)
+    assert said in error
+
+
+def test_a_place_without_a_run_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, out, error = ask(capsys, "--questions", "1e6", "--run", str(tmp_path))
+    assert (code, out, error.count("\n")) == (1, "", 1)
+    assert "no run is here" in error
