@@ -19,7 +19,7 @@ from dupq.execution.units import Counts, skip_or
 from dupq.runs.layout import TermFiles
 from dupq.shards import Shard, partition_of, read_shard
 from dupq.tables import QUESTIONS, RARITIES, TERM_COUNTS, TERMS, TEXTS
-from dupq.text.keys import Sites, are_among
+from dupq.text.keys import RowsByKey, Sites, are_among
 from dupq.text.terms import BUCKETS, Terms, document_counts, numbers_of, rarities, tags_of, terms_of
 
 
@@ -115,17 +115,15 @@ def titles_only(table: pa.Table) -> pa.Table:
     return table
 
 
-def words_of(table: pa.Table) -> tuple[np.ndarray, Words]:
-    """The keys of rows of TERMS, sorted, and their words and tags. Memory: a copy of the table, and of one column."""
-    keys = table["key"].to_numpy()
-    order = np.argsort(keys, kind="stable")
-    columns = [_column(table[name], order) for name in TERMS.names[1:]]
+def words_of(table: pa.Table) -> tuple[RowsByKey, Words]:
+    """Where each question is among rows of TERMS, and their words and tags. Memory: a copy of the table."""
+    columns = [_column(table[name]) for name in TERMS.names[1:]]
     terms = [Terms(*columns[place], columns[place + 1][1]) for place in (0, 2, 4, 6)]
-    return keys[order], Words(*terms)
+    return RowsByKey(table["key"].to_numpy()), Words(*terms)
 
 
-def _column(column: pa.ChunkedArray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The offsets and values of a column of lists, its rows in `order`."""
-    lists = column.combine_chunks().take(pa.array(order))
+def _column(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
+    """The offsets and values of a column of lists."""
+    lists = column.combine_chunks()
     lengths = lists.value_lengths().to_numpy()
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), lists.flatten().to_numpy()

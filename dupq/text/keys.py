@@ -63,6 +63,20 @@ class Sites:
         return f"{self.names[key >> ID_BITS]}/{key & MAXIMUM_ID}"
 
 
+class RowsByKey:
+    """The rows of a table by their keys, in whatever order they are."""
+
+    def __init__(self, keys: np.ndarray) -> None:
+        """`keys` (int64, (n,)): distinct."""
+        self.keys = keys
+        self._order = np.argsort(keys, kind="stable")
+        self._sorted = keys[self._order]
+
+    def of(self, wanted: np.ndarray) -> np.ndarray:
+        """The row of each of `wanted`, all of which are there."""
+        return self._order[np.searchsorted(self._sorted, wanted)]
+
+
 def places_among(keys: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Where each of `wanted` (any shape) is among `keys` (ascending), any place if it is not; and whether it is there.
 

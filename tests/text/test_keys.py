@@ -4,7 +4,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from dupq.text.keys import Sites, are_among, distinct, hash_limit, key_hashes, pair_numbers, places_among, without
+from dupq.text.keys import (
+    RowsByKey,
+    Sites,
+    are_among,
+    distinct,
+    hash_limit,
+    key_hashes,
+    pair_numbers,
+    places_among,
+    without,
+)
 
 KEYS = st.integers(-3, 12) | st.integers(0, (1 << 63) - 1)
 
@@ -55,3 +65,10 @@ def test_a_limit_of_hashes_leaves_as_many_keys_as_are_wanted(found: set[int], mo
     keys = np.array(sorted(found), np.int64)
     inside = key_hashes(keys) <= np.uint64(hash_limit(keys, most))
     assert inside.sum() == min(len(keys), most)
+
+
+@given(st.lists(KEYS, unique=True), st.data())
+def test_rows_are_found_by_their_keys_in_any_order(keys: list[int], data: st.DataObject) -> None:
+    wanted = data.draw(st.lists(st.sampled_from(keys))) if keys else []
+    rows = RowsByKey(np.array(keys, np.int64)).of(np.array(wanted, np.int64))
+    assert rows.tolist() == [keys.index(key) for key in wanted]

@@ -140,11 +140,11 @@ def _fit(files: CalibrationFiles, request: SearchRequest, settings: CalibrationS
     lists, rarities = read_lists(files, request), read_rarities(files.terms)
     found = sampled_pairs(files, request, lists)
     tables = [storage.read_table(files.words(part), TERMS) for part in range(files.terms.parts)]
-    keys, words = words_of(pa.concat_tables(tables))
-    left, right = np.searchsorted(keys, found.left), np.searchsorted(keys, found.right)
+    places, words = words_of(pa.concat_tables(tables))
+    left, right = places.of(found.left), places.of(found.right)
     rows, indices = np.nonzero(lists.others >= 0)
-    queries, others = (np.searchsorted(keys, some) for some in (lists.keys[rows], lists.others[rows, indices]))
-    listed = around(queries, title_cosines(words.titles, queries, others, rarities), len(keys))
+    queries, others = (places.of(some) for some in (lists.keys[rows], lists.others[rows, indices]))
+    listed = around(queries, title_cosines(words.titles, queries, others, rarities), len(places.keys))
     common = shared(words, left, right, rarities)
     around_left, around_right = (Around(*(column[some] for column in listed)) for some in (left, right))
     listings = found.listing_left, found.listing_right

@@ -25,7 +25,7 @@ from dupq.shards import partition_of
 from dupq.stages.neighbours.tables import directed_rows
 from dupq.stages.terms import read_rarities, read_terms, words_of
 from dupq.tables import AROUND, CANDIDATES, COMPARED, HISTOGRAM, KEYS, SCORED, TERMS
-from dupq.text.keys import distinct
+from dupq.text.keys import RowsByKey, distinct
 
 _PRECISIONS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # their thresholds are stored beside the chosen one
 
@@ -65,10 +65,9 @@ def _terms_of_home(files: PairFiles, home: int) -> Counts:
 
     def make() -> Counts:
         table = read_terms(files.terms, home).combine_chunks()
-        keys = table["key"].to_numpy()
-        order = np.argsort(keys, kind="stable")
+        places = RowsByKey(table["key"].to_numpy())
         wanted = (exchange.read_part([files.wanted(part)], home)[0] for part in range(files.terms.parts))
-        rows = (order[np.searchsorted(keys[order], some["key"].to_numpy())] for some in wanted)
+        rows = (places.of(some["key"].to_numpy()) for some in wanted)
         batches = (exchange.one_batch(table.take(pa.array(some))) for some in rows)
         exchange.write_parts(output, batches, TERMS)
         return {}
@@ -82,14 +81,14 @@ def _compare_part(files: PairFiles, part: int) -> Counts:
     def make() -> Counts:
         pairs = storage.read_table(files.candidates(part), CANDIDATES)
         batches = exchange.read_part([files.terms_for(home) for home in range(files.terms.parts)], part)
-        keys, words = words_of(exchange.table_of(batches, TERMS))
-        left, right = (np.searchsorted(keys, pairs[side].to_numpy()) for side in ("left", "right"))
+        places, words = words_of(exchange.table_of(batches, TERMS))
+        left, right = (places.of(pairs[side].to_numpy()) for side in ("left", "right"))
         common = shared(words, left, right, read_rarities(files.terms))
         listed = [pairs[f"rank_{side}"].to_numpy() > 0 for side in ("left", "right")]
         rows = np.concatenate([left[listed[0]], right[listed[1]]])
-        found = around(rows, np.concatenate([common.title_cosine[some] for some in listed]), len(keys))
-        homes = partition_of(keys, files.terms.parts)
-        batches_out = exchange.split([keys, *found], AROUND, homes, files.terms.parts)
+        found = around(rows, np.concatenate([common.title_cosine[some] for some in listed]), len(places.keys))
+        homes = partition_of(places.keys, files.terms.parts)
+        batches_out = exchange.split([places.keys, *found], AROUND, homes, files.terms.parts)
         exchange.write_parts(files.listed(part), batches_out, AROUND)
         table = pa.table([*pairs.columns, *map(pa.array, common)], schema=COMPARED)
         storage.write_table(output, table, COMPARED)  # last: it marks the rest

@@ -199,8 +199,8 @@ def _score(
     one, other = (np.searchsorted(embedded.keys, pairs[:, column]).astype(np.int32) for column in (0, 1))
     similarities = rule.similarities(exact_scores(one, other, side, side, rule))
     terms = exchange.read_part([files.step("terms", part) for part in range(files.pairs.terms.parts)], group)
-    keys, words = words_of(exchange.table_of(terms, TERMS))
-    left, right = (np.searchsorted(keys, pairs[:, column]) for column in (0, 1))
+    places, words = words_of(exchange.table_of(terms, TERMS))
+    left, right = (places.of(pairs[:, column]) for column in (0, 1))
     common = shared(words, left, right, read_rarities(files.pairs.terms))
     compared = unlisted(pairs, similarities, common)
     uris = [files.step("around", part) for part in range(files.pairs.terms.parts)]
