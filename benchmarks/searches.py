@@ -1,10 +1,11 @@
 """What the neighbours stage takes on a run's own embeddings: of vectors alone, with bags of words, and approximately.
 
-    python benchmarks/searches.py --run RUN [--rounds 3] [--json FILE]
+    python benchmarks/searches.py --run RUN [--rounds 3] [--lists N] [--probes N] [--json FILE]
 
 - `hybrid_vs_dense`: seconds of the exact search by the encoder's measure, over those by the cosine of its vectors.
-- `ivf_vs_exact`: seconds of `neighbours.method=ivf` with its own settings, over those of the exact search.
-- `ivf_recall`: of the ten nearest, found by it; `ivf_probes`: of how many lists a question is searched for in.
+- `ivf_vs_exact`: seconds of `neighbours.method=ivf` with its own settings, or so many lists and probes, over those of
+  the exact search.
+- `ivf_recall`: of the ten nearest, found by it.
 - `recall_at_10`: of the exact search, against a float64 sort for 300 questions.
 
 Medians; the stage as a job runs it, with Ray, from tables to tables.
@@ -43,6 +44,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--run", required=True, help="a finished run")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--lists", type=int, default=0, metavar="N", help="neighbours.ivf_lists")
+    parser.add_argument("--probes", type=int, default=0, metavar="N", help="neighbours.ivf_probes")
     parser.add_argument("--json", metavar="FILE", help="where the figures go")
     options = parser.parse_args()
     cluster.connect("local")
@@ -50,10 +53,12 @@ def main() -> None:
     measure = read_measure(run.encoder_uri)
     with tempfile.TemporaryDirectory() as folder:
         stage = functools.partial(searched, run.uri, Path(folder))
-        stage(measure, "exact")  # what is compiled is compiled now
-        exact = [stage(measure, "exact") for _ in range(options.rounds)]
-        dense = [stage(Measure(measure.kind), "exact") for _ in range(options.rounds)]
-        lists = [stage(measure, "ivf") for _ in range(options.rounds)]
+        exactly = NeighbourSettings(k=K)
+        by_lists = NeighbourSettings(k=K, method="ivf", ivf_lists=options.lists, ivf_probes=options.probes)
+        stage(measure, exactly)  # what is compiled is compiled now
+        exact = [stage(measure, exactly) for _ in range(options.rounds)]
+        dense = [stage(Measure(measure.kind), exactly) for _ in range(options.rounds)]
+        lists = [stage(measure, by_lists) for _ in range(options.rounds)]
         recall = of_exact(run.uri, exact[-1][1], measure)
     seconds, of_vectors, of_lists = (statistics.median(taken for taken, *_ in runs) for runs in (exact, dense, lists))
     counts = lists[-1][2]
@@ -71,11 +76,13 @@ def main() -> None:
         Path(options.json).write_text(json.dumps(figures, indent=1) + "\n")
 
 
-def searched(run: str, folder: Path, measure: Measure, method: str) -> tuple[float, NeighbourFiles, dict, float]:
+def searched(
+    run: str, folder: Path, measure: Measure, settings: NeighbourSettings
+) -> tuple[float, NeighbourFiles, dict, float]:
     """Seconds, files, counts and memory (MB) of the stage in a new folder that has the run's embeddings."""
     work = Path(tempfile.mkdtemp(dir=folder))
     (work / "embeddings").symlink_to(Path(run).resolve() / "embeddings")
-    files, settings = NeighbourFiles(str(work)), NeighbourSettings(k=K, method=method)
+    files = NeighbourFiles(str(work))
     shards = [Shard(int(Path(uri).stem[-5:]), "", "") for uri in embedding_files(run)]
     start = time.perf_counter()
     report = find_neighbours(files, shards, SearchRequest(sites_of(run), settings, measure, 2))

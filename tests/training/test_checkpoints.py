@@ -21,7 +21,7 @@ from dupq.links.split import split_links
 from dupq.report.learning_curve import picture
 from dupq.settings import config
 from dupq.settings.config import Settings
-from dupq.stages.training.progress import progress_line
+from dupq.stages.training.progress import progress_line, shown
 from dupq.training.checkpoints import Checkpoints, Epoch, Progress, measured
 from dupq.training.loop import Losses, epoch_examples, train_epoch
 from dupq.training.optimizers import optimizer_for
@@ -210,6 +210,19 @@ def test_the_learning_curve_is_a_picture_that_stands_alone() -> None:
 def test_the_live_line_says_how_far_an_epoch_is() -> None:
     row = {"epoch": 2, "epochs": 10, "step": 50, "steps": 1200, "loss": 0.25, "seconds_left": 61.4}
     assert progress_line(row) == "fit: epoch 2 of 10, step 50 of 1,200, loss 0.2500, 61 s left in it"
+
+
+def test_an_epoch_without_examples_is_told_as_such(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Titles alone leave the epochs of titles and bodies nothing; a loss of 0 would look like perfection."""
+    row = {"epoch": 1, "loss": 0.0, "development_map": 0.5, "examples": 0}
+    curve = str(tmp_path / "curve.json")
+    with caplog.at_level("INFO"), shown(curve, str(tmp_path / "progress.json")):
+        storage.write_json(curve, [row, {**row, "epoch": 2, "loss": 0.25, "examples": 9}])
+    told = [record.getMessage().strip() for record in caplog.records]
+    assert told == [
+        "epoch   1  nothing to learn from  development MAP 0.500  best so far",
+        "epoch   2  loss 0.2500  development MAP 0.500",
+    ]
 
 
 def test_what_is_left_half_written_is_no_checkpoint(tmp_path: Path) -> None:

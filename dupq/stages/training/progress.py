@@ -53,7 +53,8 @@ def _print_epochs(uri: str, told: int) -> int:
     """Print the epochs after the first `told`; returns how many were told by then."""
     curve = storage.read_json(uri) if storage.exists(uri) else []
     for row in curve[told:]:
-        _log.info(f"  epoch {row['epoch']:3}  loss {row['loss']:.4f}{_measured(row, curve)}", extra={"told": row})
+        learned = f"loss {row['loss']:.4f}" if row["loss"] else "nothing to learn from"  # say, no bodies
+        _log.info(f"  epoch {row['epoch']:3}  {learned}{_measured(row, curve)}", extra={"told": row})
     return max(told, len(curve))  # it is shorter where workers begin again at a checkpoint
 
 
