@@ -203,7 +203,7 @@ def find(texts: Path, output: Path) -> dict:
     files, settings = NearFiles(str(texts), *places), with_bands(NearDuplicateSettings())
     parts = partitions(pq.read_table(texts, columns=[]).num_rows)
     report = make_signatures(files, Sites([SITE]), settings, parts)
-    found = find_near_duplicates(files, settings, parts)
+    found = find_near_duplicates(files, settings, parts, "english")
     return {
         "task_peak_mb": round(max(report.peak_memory_mb, found.peak_memory_mb)),
         "tasks": report.tasks + found.tasks,

@@ -382,7 +382,7 @@ BAND_KEYS = pa.schema([_required("bucket", pa.uint64()), _required("order", pa.u
 WANTED = pa.schema([_required("slice", pa.int64()), *KEYS])
 
 SHINGLE_SETS = pa.schema(
-    [*KEYS, _required("shingles", pa.large_list(pa.uint64())), _required("title_numbers", pa.large_list(pa.uint64()))]
+    [*KEYS, *(_required(name, pa.large_list(pa.uint64())) for name in ("shingles", "title_numbers", "short_words"))]
 )
 
 # The examples of an experiment (dupq/evaluation/example_files.py): pairs of a part, and its queries.

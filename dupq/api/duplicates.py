@@ -109,7 +109,7 @@ def find_duplicates(
     given = load_encoder(encoder) if isinstance(encoder, str) else encoder
     settings = _settings(given, bodies is not None, language, k)
     table = _texts(titles, bodies, settings.text)
-    near = near_pairs(_array(table["title"]), _array(table["text"]), settings.near_duplicates)
+    near = near_pairs(_array(table["title"]), _array(table["text"]), settings.near_duplicates, settings.text.language)
     members, representatives = components(near.pairs)
     every = np.arange(len(table))
     rows = np.flatnonzero(represented(every, members, representatives) == every)

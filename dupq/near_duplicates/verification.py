@@ -17,13 +17,14 @@ def jaccard(sets: Shingles, left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return result
 
 
-def have_other_numbers(numbers: Shingles, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Whether both of a pair have numbers, and not the same ones (bool): siblings ("… 2013", "… 2014"), not duplicates.
+def have_others(words: Shingles, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Whether both of a pair have words of a kind, and not the same ones (bool): then they are siblings, no duplicates.
 
-    `numbers` are sets (of hashes of the words with a digit in titles), as for `jaccard`.
+    `words` are sets of hashes, as for `jaccard`: of the words with a digit in titles ("… 2013", "… 2014"), or of the
+    words of short texts ("… in Norway?", "… in Poland?").
     """
-    has_any = np.diff(numbers.offsets) > 0
-    return has_any[left] & has_any[right] & (jaccard(numbers, left, right) < 1)
+    has_any = np.diff(words.offsets) > 0
+    return has_any[left] & has_any[right] & (jaccard(words, left, right) < 1)
 
 
 @numba.njit(nogil=True, cache=True)

@@ -207,7 +207,7 @@ def _make(
     run.stage("signatures", lambda: make_signatures(near, sites, settings.near_duplicates, files.parts))
     run.stage(
         "near_duplicates",
-        lambda: find_near_duplicates(near, settings.near_duplicates, files.parts),
+        lambda: find_near_duplicates(near, settings.near_duplicates, files.parts, settings.text.language),
         dropped=near.exchange,
     )
     run.stage("fitness", lambda: measure_fitness(files.calibration, calibration))

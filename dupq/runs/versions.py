@@ -10,7 +10,7 @@ DEDUP = {
     "inputs": 1,
     "texts": 1,
     "signatures": 1,
-    "near_duplicates": 1,
+    "near_duplicates": 2,
     "fitness": 1,
     "encode": 1,
     "terms": 1,

@@ -4,6 +4,7 @@ A table of how many questions have a term has a fixed size then, however many wo
 share a bucket count as one term: with 4 million buckets a pair of texts of 100 words meets that once in 400 pairs.
 """
 
+import functools
 import re
 from typing import NamedTuple
 
@@ -13,13 +14,14 @@ import pyarrow.compute as pc
 import xxhash
 
 from dupq.kernel_cache import numba as nb
+from dupq.text.stop_words import is_stop_word
 from dupq.text.strings import strings_of
 from dupq.text.word_forms import stems
 from dupq.text.word_table import distinct_words
 
 TERM_BITS = 22
 BUCKETS = 1 << TERM_BITS
-_DIGIT = re.compile("[0-9]")
+_DIGIT, _LETTER = re.compile("[0-9]"), re.compile(r"\w")
 
 
 class Terms(NamedTuple):
@@ -81,6 +83,19 @@ def numbers_of(texts: pa.ChunkedArray) -> pa.StringArray:
     has_any = pc.match_substring_regex(texts, "[0-9]").to_pylist()
     words = (text if has else "" for text, has in zip(texts.to_pylist(), has_any, strict=True))
     return pa.array([" ".join(word for word in text.split(" ") if _DIGIT.search(word)) for text in words], pa.string())
+
+
+def words_of_short(texts: pa.Array, most: int, language: str) -> pa.StringArray:
+    """Of each text of at most `most` words the stems of those that are no stop words; of longer ones nothing."""
+    stem = functools.cache(stems(language))
+
+    def counts(word: str) -> bool:
+        return bool(_LETTER.search(word)) and not is_stop_word(word, language)
+
+    is_short = pc.less(pc.count_substring(texts, " "), most).to_pylist()
+    found = (text.split(" ") if short else [] for text, short in zip(texts.to_pylist(), is_short, strict=True))
+    kept = [" ".join(stem(word) for word in words if counts(word)) for words in found]
+    return pa.array(kept, pa.string())
 
 
 def document_counts(terms: Terms) -> np.ndarray:

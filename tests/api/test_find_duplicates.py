@@ -133,7 +133,7 @@ def test_near_pairs_are_those_of_comparing_all() -> None:
     texts += [texts[0], texts[5], ""]
     settings = NearDuplicateSettings()
     titles = pa.array([""] * len(texts), pa.string())
-    near = near_pairs(titles, pa.array(texts), settings)
+    near = near_pairs(titles, pa.array(texts), settings, "english")
     found = {tuple(pair) for pair, is_exact in zip(near.pairs.tolist(), near.is_exact, strict=True) if not is_exact}
     sets = [set(slow_hashes(text, settings.shingle_size)) for text in texts]
     expected = {

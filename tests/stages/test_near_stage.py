@@ -26,7 +26,7 @@ from dupq.stages.near_duplicates.verify import find_near_duplicates
 from dupq.tables import TEXTS
 from dupq.text.keys import Sites
 
-SETTINGS = with_bands(NearDuplicateSettings())
+SETTINGS = with_bands(NearDuplicateSettings(short_text=0))
 SITES = Sites(["a.example.com", "b.example.com"])
 
 
@@ -66,7 +66,7 @@ def files_in(folder: Path, texts: str) -> NearFiles:
 
 
 def find(files: NearFiles, parts: int = 1) -> tuple[Report, Report]:
-    return make_signatures(files, SITES, SETTINGS, parts), find_near_duplicates(files, SETTINGS, parts)
+    return make_signatures(files, SITES, SETTINGS, parts), find_near_duplicates(files, SETTINGS, parts, "english")
 
 
 def verified(files: NearFiles) -> list[dict]:
@@ -127,9 +127,9 @@ def test_candidates_compared_some_at_a_time_have_the_same_coefficients(
     found = [row for row in verified(whole[0]) if row["source"] == "near_duplicate"]
     pairs = np.array([(row["left"], row["right"]) for row in found])
     monkeypatch.setattr(verify, "_PAIRS_AT_ONCE", 7)
-    coefficients, are_siblings = verify._compared([whole[0].step("sets", 0)], 0, pairs)
+    coefficients, *are_siblings = verify._compared([whole[0].step("sets", 0)], 0, pairs)
     assert coefficients.astype(np.float32).tolist() == [np.float32(row["jaccard"]) for row in found]
-    assert not are_siblings.any()
+    assert not np.any(are_siblings)
 
 
 def test_what_was_compared_in_vain_and_what_a_limit_cut_is_counted(whole: tuple[NearFiles, Report]) -> None:
@@ -266,11 +266,36 @@ def test_near_duplicates_have_the_same_numbers_in_their_titles_or_one_has_none(
     files = files_in(tmp_path, write(pa.table([keys, titles, texts], schema=TEXTS), tmp_path, 2))
     settings = SETTINGS.changed(same_numbers=same_numbers)
     make_signatures(files, SITES, settings, 1)
-    report = find_near_duplicates(files, settings, 1)
+    report = find_near_duplicates(files, settings, 1, "english")
     found = {(row["left"], row["right"]) for row in verified(files)}
     siblings = {(1, 2), (1, 5), (2, 3), (2, 5), (3, 5)} if same_numbers else set()
     assert found == {(left, right) for left in range(1, 6) for right in range(left + 1, 6)} - siblings
     assert report.counts["near duplicates with other numbers in their titles"] == len(siblings)
+
+
+SHORT = [
+    "what is unusual about the food and the cuisine of the people in slovakia ?",
+    "what is unusual about the food and the cuisine of the people in poland ?",  # another country
+    "what is unusual about the food and the cuisine of the people in slovakia",
+    "what was unusual about the foods and the cuisine of the people in slovakia ?",  # the same words but for their form
+    "what is unusual about the food and the cuisine of the people",  # a country less
+]
+
+
+@pytest.mark.parametrize("short_text", [30, 0])
+def test_near_duplicates_that_are_short_have_the_same_words(short_text: int, tmp_path: Path) -> None:
+    texts = pa.array(SHORT)
+    files = files_in(tmp_path, write(pa.table([pa.array(range(5)), texts, texts], schema=TEXTS), tmp_path, 2))
+    settings = with_bands(NearDuplicateSettings(short_text=short_text, threshold=0.3))
+    make_signatures(files, SITES, settings, 1)
+    report = find_near_duplicates(files, settings, 1, "english")
+    found = {(row["left"], row["right"]) for row in verified(files)}
+    siblings = {(0, 1), (0, 4), (1, 2), (1, 3), (1, 4), (2, 4), (3, 4)}
+    assert {(0, 2), (0, 3)} <= found
+    assert (found & siblings == set()) == (short_text > 0)
+    told = report.counts["near duplicates of short texts with other words"]
+    assert (told > 0) == (short_text > 0)
+    assert report.counts["near duplicates with other numbers in their titles"] == 0
 
 
 @pytest.mark.parametrize("column", [[], [""], ["", "", "a b c"]])
@@ -298,7 +323,7 @@ def test_a_damaged_exchange_file_is_named(texts: pa.Table, tmp_path: Path) -> No
     damaged = files.step("bands", 0)
     Path(damaged).write_bytes(b"no Arrow")
     with pytest.raises(DupqError, match=r"bands/00000\.arrow: not a readable Arrow file"):
-        find_near_duplicates(files, SETTINGS, 1)
+        find_near_duplicates(files, SETTINGS, 1, "english")
 
 
 def test_signatures_are_kept_for_all_but_copies_and_empty_texts_if_wanted(texts: pa.Table, tmp_path: Path) -> None:

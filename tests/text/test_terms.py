@@ -12,7 +12,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dupq.text.terms import BUCKETS, Terms, document_counts, numbers_of, rarities, terms_of
+from dupq.text.terms import BUCKETS, Terms, document_counts, numbers_of, rarities, terms_of, words_of_short
 
 KNOWN = ("run", "running", "runs", "graph", "graphs", "c++", "2014", "x11", "naïve", "سؤال", "the", "a" * 300)
 LETTERS = st.characters(exclude_categories=("Cs", "Cc", "Zs", "Zl", "Zp"))
@@ -109,3 +109,19 @@ def test_a_rarer_term_says_more_and_none_says_less_than_nothing() -> None:
     assert (np.diff(found[:1_001]) < 0).all()
     assert (found > 0).all()
     assert (found[1_000:] == found[1_000]).all()  # of buckets that count more questions than there are
+
+
+@pytest.mark.parametrize(
+    ("text", "most", "found"),
+    [
+        ("how do i bake breads", 5, "bake bread"),
+        ("how do i bake breads", 4, ""),
+        ("", 30, ""),
+        ("what is this", 30, ""),
+        ("bread", 0, ""),
+        ("« c++ » and l'eau ?", 30, "c++ l'eau"),
+    ],
+)
+def test_words_of_short_texts_are_stems_without_stop_words(text: str, most: int, found: str) -> None:
+    assert words_of_short(pa.array([text, text]), most, "english").to_pylist() == [found, found]
+    assert words_of_short(pa.array([], pa.string()), most, "english").type == pa.string()

@@ -18,27 +18,27 @@ from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
 from dupq.near_duplicates.pairing import Bucketed, ChainRule, bucket_pairs, distinct_pairs
 from dupq.near_duplicates.shingles import Shingles, shingle_sets
-from dupq.near_duplicates.verification import have_other_numbers, jaccard
+from dupq.near_duplicates.verification import have_others, jaccard
 from dupq.runs.layout import NearFiles
 from dupq.settings.near_duplicates import NearDuplicateSettings
 from dupq.shards import partition_of
 from dupq.stages.near_duplicates.bundles import Bundle, Cuts, band_tasks, bundles_of, chunks, cuts_of
 from dupq.tables import BAND_KEYS, KEY_PAIRS, REPRESENTATIVES, SHINGLE_SETS, TEXTS, VERIFIED, WANTED
 from dupq.text.keys import are_among, distinct
-from dupq.text.terms import numbers_of
+from dupq.text.terms import numbers_of, words_of_short
 
 _TEXTS_AT_ONCE = 8_192
 _FILES_AT_ONCE = 16
 _PAIRS_AT_ONCE = 100_000  # at once, with the shingle sets of their texts in memory
 
 
-def find_near_duplicates(files: NearFiles, settings: NearDuplicateSettings, parts: int) -> Report:
-    """Write verified pairs and representatives. Every pair has Jaccard ≥ the threshold."""
+def find_near_duplicates(files: NearFiles, settings: NearDuplicateSettings, parts: int, language: str) -> Report:
+    """Write verified pairs and representatives. Every pair has Jaccard ≥ the threshold; `language` is the texts'."""
     bundles = bundles_of(files.texts)
     cuts = cuts_of(bundles, parts)
     tasks = band_tasks(settings.bands, cuts)
     report = run_tasks("candidates", _candidates, [(files, settings, task, cuts) for task in enumerate(tasks)])
-    sets_of = [(files, settings, bundle, (len(tasks), cuts)) for bundle in bundles]
+    sets_of = [(files, settings, language, bundle, (len(tasks), cuts)) for bundle in bundles]
     names = [bundle.name for bundle in bundles]
     report.add(run_tasks("shingle sets", _sets_of_bundle, sets_of, names=names))
     calls = [(files, settings, number, (len(tasks), cuts)) for number in range(cuts.slices)]
@@ -101,7 +101,7 @@ def _write_wanted(uri: str, wanted: np.ndarray, cuts: Cuts) -> None:
 
 
 def _sets_of_bundle(
-    files: NearFiles, settings: NearDuplicateSettings, bundle: Bundle, tasks_and_cuts: tuple[int, Cuts]
+    files: NearFiles, settings: NearDuplicateSettings, language: str, bundle: Bundle, tasks_and_cuts: tuple[int, Cuts]
 ) -> Counts:
     tasks, cuts = tasks_and_cuts
     output = files.step("sets", bundle.number)
@@ -110,7 +110,8 @@ def _sets_of_bundle(
         batches = exchange.read_part(files.steps("wanted", tasks), bundle.number)
         by_slice, wanted = distinct_pairs(np.stack(exchange.columns_of(batches, WANTED), axis=1)).T
         keys, titles, texts = _texts_of(bundle, distinct(wanted))
-        found = shingle_sets(texts, settings.shingle_size), shingle_sets(numbers_of(titles), 1)
+        few = words_of_short(texts, settings.short_text, language)
+        found = shingle_sets(texts, settings.shingle_size), shingle_sets(numbers_of(titles), 1), shingle_sets(few, 1)
         lists = [pa.LargeListArray.from_arrays(sets.offsets, sets.hashes) for sets in found]
         bounds = np.searchsorted(by_slice, np.arange(cuts.slices + 1))
         rows = np.searchsorted(keys, wanted)
@@ -145,9 +146,10 @@ def _verify_slice(
 
     def make() -> Counts:
         candidates = distinct_pairs(_pairs(files.steps("candidates", tasks), number))
-        coefficients, are_siblings = _compared(files.steps("sets", cuts.bundles), number, candidates)
+        coefficients, other_numbers, other_words = _compared(files.steps("sets", cuts.bundles), number, candidates)
         alike = coefficients >= settings.threshold
-        kept = alike & ~are_siblings if settings.same_numbers else alike
+        other_numbers &= settings.same_numbers
+        kept = alike & ~other_numbers & ~other_words
         exact = _pairs(files.steps("exact", cuts.hash_parts), number)
         table = pa.concat_tables(
             [
@@ -159,7 +161,8 @@ def _verify_slice(
         counts = {
             "rows_in": len(candidates),
             "candidates under the threshold": int((~alike).sum()),
-            "near duplicates with other numbers in their titles": int((alike & ~kept).sum()),
+            "near duplicates with other numbers in their titles": int((alike & other_numbers).sum()),
+            "near duplicates of short texts with other words": int((alike & other_words & ~other_numbers).sum()),
         }
         storage.write_table(output, table, VERIFIED)
         return {**counts, "rows_out": len(table)}
@@ -171,20 +174,21 @@ def _pairs(uris: list[str], part: int) -> np.ndarray:
     return np.stack(exchange.columns_of(exchange.read_part(uris, part), KEY_PAIRS), axis=1)
 
 
-def _compared(uris: list[str], number: int, candidates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The exact coefficient of each candidate (sorted), and whether their titles have other numbers; some at once."""
-    result, are_siblings = np.zeros(len(candidates)), np.zeros(len(candidates), bool)
+def _compared(uris: list[str], number: int, candidates: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The exact coefficient of each candidate (sorted), and whether it is of siblings: by numbers, by words."""
+    result, (other_numbers, other_words) = np.zeros(len(candidates)), np.zeros((2, len(candidates)), bool)
     for rows in chunks(len(candidates), _PAIRS_AT_ONCE):
         some = slice(rows.start, rows.stop)
-        keys, sets, numbers = _sets(uris, number, distinct(candidates[some]))
+        keys, sets, numbers, words = _sets(uris, number, distinct(candidates[some]))
         left, right = np.searchsorted(keys, candidates[some]).T
         result[some] = jaccard(sets, left, right)
-        are_siblings[some] = have_other_numbers(numbers, left, right)
-    return result, are_siblings
+        other_numbers[some] = have_others(numbers, left, right)
+        other_words[some] = have_others(words, left, right)
+    return result, other_numbers, other_words
 
 
-def _sets(uris: list[str], number: int, wanted: np.ndarray) -> tuple[np.ndarray, Shingles, Shingles]:
-    """The keys `wanted` (sorted), their shingle sets, and the numbers in their titles."""
+def _sets(uris: list[str], number: int, wanted: np.ndarray) -> tuple[np.ndarray, Shingles, Shingles, Shingles]:
+    """The keys `wanted` (sorted), their shingle sets, the numbers in their titles, and the words of short ones."""
     pieces = [SHINGLE_SETS.empty_table()]
     for some in chunks(len(uris), _FILES_AT_ONCE):
         for batch in exchange.read_part(uris[some.start : some.stop], number):
