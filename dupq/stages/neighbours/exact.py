@@ -57,6 +57,8 @@ def planned(files: NeighbourFiles, shards: Sequence[Shard], request: SearchReque
         schema = storage.read_schema(storage.join(files.embeddings, searched[0].file))
         dimensions = schema.field("embedding").type.list_size
         each = bytes_a_question(dimensions, request.settings.k, request.measure.lexical != 0)
+        if request.settings.method == "ivf":
+            each += each // 6  # the spans of lists that take the place of blocks are not all of one size
         return block_rows(questions, each, cluster.memory(), cluster.cpus())
 
     return plan_of(files, shards, request.settings, rows_of)
