@@ -73,7 +73,7 @@ INTERFACE = {
     "report": {"--run"},
     "export": {"--run", "--to", "--output"},
     "plan": {"--questions", "--job", "--cpus", "--gpus", "--gpu", "--nodes", "--memory-gb", "--request-ms", "--rates"}
-    | {"--price-per-hour", "--price-reads", "--price-writes", "--json"},
+    | {"--price-per-hour", "--price-reads", "--price-writes", "--run", "--run-cpus", "--json"},
     "from_dump": {"--dump", "--output", "--preset", "--truth", "--gpus"},
 }
 

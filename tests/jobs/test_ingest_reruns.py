@@ -266,8 +266,10 @@ collect = ingest._SiteIngest._collect
 
 def interrupt(site):
     collect(site)  # the shards are written, and not yet in their place
-    os.kill(os.getpid(), signal.SIGINT)
-    site._run.stop.wait()
+    is_over = False
+    while not is_over:  # Python drops what a signal raises in a destructor: as a person would, press it again
+        os.kill(os.getpid(), signal.SIGINT)
+        is_over = site._run.stop.wait(60)
 
 ingest._SiteIngest._collect = interrupt
 main()
