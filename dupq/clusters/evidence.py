@@ -12,7 +12,7 @@ import numpy as np
 
 from dupq.kernel_cache import numba as nb
 from dupq.near_duplicates.shingles import Shingles
-from dupq.near_duplicates.verification import have_others, jaccard
+from dupq.near_duplicates.verification import have_other_words, jaccard
 from dupq.text.terms import Terms
 
 UNLISTED = -1  # a rank: not among the k nearest
@@ -81,7 +81,7 @@ def shared(words: Words, left: np.ndarray, right: np.ndarray, rarities: np.ndarr
         both_ways,
         np.where(has_tags[left] | has_tags[right], jaccard(tags, left, right), np.nan).astype(np.float32),
         _swaps(words.titles.offsets, words.titles.ids, rarities, left, right),
-        have_others(numbers, left, right).astype(np.float32),
+        have_other_words(numbers, left, right).astype(np.float32),
     )
 
 

@@ -12,7 +12,7 @@ from dupq.near_duplicates.exact import Hashed, copies
 from dupq.near_duplicates.pairing import ChainRule, candidate_pairs
 from dupq.near_duplicates.shingles import hash_each, shingle_sets
 from dupq.near_duplicates.signatures import text_signatures
-from dupq.near_duplicates.verification import have_others, jaccard
+from dupq.near_duplicates.verification import have_other_words, jaccard
 from dupq.settings.near_duplicates import NearDuplicateSettings
 from dupq.text.terms import numbers_of, words_of_short
 
@@ -43,8 +43,8 @@ def near_pairs(
     coefficients = jaccard(shingle_sets(texts, settings.shingle_size), left, right)
     kept = coefficients >= settings.threshold
     if settings.same_numbers:
-        kept &= ~have_others(shingle_sets(numbers_of(titles), 1), left, right)
-    kept &= ~have_others(shingle_sets(words_of_short(texts, settings.short_text, language), 1), left, right)
+        kept &= ~have_other_words(shingle_sets(numbers_of(titles), 1), left, right)
+    kept &= ~have_other_words(shingle_sets(words_of_short(texts, settings.short_text, language), 1), left, right)
     pairs = np.concatenate([exact, found[kept]])
     order = np.lexsort((pairs[:, 1], pairs[:, 0]))
     is_exact = np.arange(len(pairs)) < len(exact)

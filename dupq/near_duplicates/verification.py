@@ -17,7 +17,7 @@ def jaccard(sets: Shingles, left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return result
 
 
-def have_others(words: Shingles, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+def have_other_words(words: Shingles, left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Whether both of a pair have words of a kind, and not the same ones (bool): then they are siblings, no duplicates.
 
     `words` are sets of hashes, as for `jaccard`: of the words with a digit in titles ("… 2013", "… 2014"), or of the

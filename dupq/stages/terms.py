@@ -65,9 +65,7 @@ def _tags_of(keys: np.ndarray, shard: Shard, sites: Sites) -> Terms:
     """The tags of the questions `keys`, in their order."""
     table = read_shard(shard, QUESTIONS, ["question_id", "tags"])
     found = sites.pack(shard.site, table["question_id"].to_numpy(), shard.uri)
-    places = np.argsort(found, kind="stable")
-    tags = table["tags"].combine_chunks().take(pa.array(places[np.searchsorted(found[places], keys)]))
-    return tags_of(tags)
+    return tags_of(table["tags"].combine_chunks().take(pa.array(RowsByKey(found).of(keys))))
 
 
 def _batch(keys: np.ndarray, words: Words) -> pa.RecordBatch:

@@ -14,7 +14,7 @@ from dupq.shards import Shard, read_shard, read_shard_pieces
 from dupq.stages.earlier import LEFT_OUT, Earlier, Found, find_contents, read_texts
 from dupq.tables import ANSWERS, CONTENTS, QUESTIONS, TEXTS
 from dupq.text.contents import content_hashes
-from dupq.text.keys import MAXIMUM_ID, Sites, are_among
+from dupq.text.keys import MAXIMUM_ID, RowsByKey, Sites, are_among
 from dupq.text.questions import answer_texts_table, texts_table
 
 _ROWS_AT_ONCE = 1_024
@@ -119,8 +119,7 @@ def _in_order(table: pa.Table, keys: np.ndarray, sites: Sites) -> pa.Table:
         check_distinct(np.sort(keys), sites)
     if (found == keys).all():
         return table
-    places = np.argsort(found, kind="stable")
-    return table.take(pa.array(places[np.searchsorted(found[places], keys)]))
+    return table.take(pa.array(RowsByKey(found).of(keys)))
 
 
 def make_answer_texts(shards: list[Shard], sites: Sites, settings: TextSettings, folder: str) -> Report:

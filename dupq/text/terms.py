@@ -21,7 +21,7 @@ from dupq.text.word_table import distinct_words
 
 TERM_BITS = 22
 BUCKETS = 1 << TERM_BITS
-_DIGIT, _LETTER = re.compile("[0-9]"), re.compile(r"\w")
+_DIGIT, _WORD = re.compile("[0-9]"), re.compile(r"\w")
 
 
 class Terms(NamedTuple):
@@ -90,7 +90,7 @@ def words_of_short(texts: pa.Array, most: int, language: str) -> pa.StringArray:
     stem = functools.cache(stems(language))
 
     def counts(word: str) -> bool:
-        return bool(_LETTER.search(word)) and not is_stop_word(word, language)
+        return bool(_WORD.search(word)) and not is_stop_word(word, language)
 
     is_short = pc.less(pc.count_substring(texts, " "), most).to_pylist()
     found = (text.split(" ") if short else [] for text, short in zip(texts.to_pylist(), is_short, strict=True))

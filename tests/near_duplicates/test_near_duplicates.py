@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dupq.near_duplicates.bands import band_keys
 from dupq.near_duplicates.shingles import Shingles, hash_each, shingle, shingle_sets
 from dupq.near_duplicates.signatures import EMPTY, signatures
-from dupq.near_duplicates.verification import have_others, jaccard
+from dupq.near_duplicates.verification import have_other_words, jaccard
 
 WORDS = st.lists(st.sampled_from(["a", "b", "c", "é", "😀", "LINK"]), max_size=12).map(" ".join)
 
@@ -43,7 +43,7 @@ def test_only_two_titles_with_numbers_can_have_other_ones(numbers: list[set[int]
     flat = np.array([number for some in numbers for number in sorted(some)], np.uint64)
     sets = Shingles(flat, np.cumsum([0, *map(len, numbers)]))
     left, right = np.indices((len(numbers), len(numbers))).reshape(2, -1)
-    found = have_others(sets, left, right)
+    found = have_other_words(sets, left, right)
     assert found.dtype == bool
     pairs = [(numbers[a], numbers[b]) for a, b in zip(left.tolist(), right.tolist(), strict=True)]
     assert found.tolist() == [bool(one) and bool(other) and one != other for one, other in pairs]

@@ -220,7 +220,7 @@ def test_an_epoch_without_examples_is_told_as_such(tmp_path: Path, caplog: pytes
         storage.write_json(curve, [row, {**row, "epoch": 2, "loss": 0.25, "examples": 9}])
     told = [record.getMessage().strip() for record in caplog.records]
     assert told == [
-        "epoch   1  nothing to learn from  development MAP 0.500  best so far",
+        "epoch   1  nothing trained  development MAP 0.500  best so far",
         "epoch   2  loss 0.2500  development MAP 0.500",
     ]
 

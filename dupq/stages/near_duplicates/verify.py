@@ -18,7 +18,7 @@ from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
 from dupq.near_duplicates.pairing import Bucketed, ChainRule, bucket_pairs, distinct_pairs
 from dupq.near_duplicates.shingles import Shingles, shingle_sets
-from dupq.near_duplicates.verification import have_others, jaccard
+from dupq.near_duplicates.verification import have_other_words, jaccard
 from dupq.runs.layout import NearFiles
 from dupq.settings.near_duplicates import NearDuplicateSettings
 from dupq.shards import partition_of
@@ -182,8 +182,8 @@ def _compared(uris: list[str], number: int, candidates: np.ndarray) -> tuple[np.
         keys, sets, numbers, words = _sets(uris, number, distinct(candidates[some]))
         left, right = np.searchsorted(keys, candidates[some]).T
         result[some] = jaccard(sets, left, right)
-        other_numbers[some] = have_others(numbers, left, right)
-        other_words[some] = have_others(words, left, right)
+        other_numbers[some] = have_other_words(numbers, left, right)
+        other_words[some] = have_other_words(words, left, right)
     return result, other_numbers, other_words
 
 

@@ -53,7 +53,7 @@ def _print_epochs(uri: str, told: int) -> int:
     """Print the epochs after the first `told`; returns how many were told by then."""
     curve = storage.read_json(uri) if storage.exists(uri) else []
     for row in curve[told:]:
-        learned = f"loss {row['loss']:.4f}" if row["loss"] else "nothing to learn from"  # say, no bodies
+        learned = f"loss {row['loss']:.4f}" if row["loss"] else "nothing trained"  # no bodies, say, or no weights
         _log.info(f"  epoch {row['epoch']:3}  {learned}{_measured(row, curve)}", extra={"told": row})
     return max(told, len(curve))  # it is shorter where workers begin again at a checkpoint
 
