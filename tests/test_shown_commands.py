@@ -24,7 +24,17 @@ OF_OTHERS = {  # what they are options of
     *("--generate", "--head", "--metrics-export-port"),  # Ray
     *("--env", "--format"),  # docker
     *("--neighbors", "--text", "--x", "--y"),  # Embedding Atlas
-    *("--alike", "--leave-out", "--model", "--no-answers", "--partial", "--sets", "--work"),  # benchmarks
+    *(
+        "--alike",
+        "--leave-out",
+        "--lists",
+        "--model",
+        "--no-answers",
+        "--partial",
+        "--probes",
+        "--rounds",
+    ),  # benchmarks
+    *("--sets", "--work"),  # likewise
 }
 NO_SETTINGS = {"clusters.csv", "clusters.graphml", "encoder.json", "run.changes", "run.log", "run.trials"}
 
