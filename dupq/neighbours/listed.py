@@ -1,4 +1,5 @@
-"""The search of inverted lists: the exact search (tiles.py) of the pairs of which one question probes the other's list.
+"""The search of inverted lists: the exact search (tiles.py) of the pairs of which one question probes the other's list,
+or which share a rare word (word_lists.py).
 
 A pair serves both of its questions, whichever of the two probes: on real titles that finds with 8 lists a question as
 much as with 32 where it serves only the question that probes.
@@ -9,11 +10,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dupq.neighbours.exact import rule_of
 from dupq.neighbours.nearest import Nearest
 from dupq.neighbours.tiles import Block, Known, Search, Tile, Wanted
+from dupq.neighbours.word_lists import Probed, Shared, WordLists, cursors, not_in_codes, shared_pairs
 
 _MEMBERS = 256  # of a list, that its questions are first compared with: without bounds all of them become candidates
 _MOST = 1 << 30
+_COLUMNS = 16_384  # questions that rare words are looked for in at once: what is read of them fits into the cache
+_ROOM = 1 << 17  # pairs that are scored before they raise bounds; more than columns
 
 
 class Listed(NamedTuple):
@@ -23,6 +28,7 @@ class Listed(NamedTuple):
     lists: np.ndarray  # (n, probes)
     first: int
     stop: int
+    words: WordLists | None = None  # of both sides of a tile or of neither
 
     @property
     def places(self) -> np.ndarray:
@@ -43,21 +49,46 @@ class Listed(NamedTuple):
 
 
 def search_listed(left: Listed, right: Listed, search: Search, known: Known = (None, None)) -> tuple[Nearest, Nearest]:
-    """The nearest of `left` in `right`, and of `right` in `left`, among the pairs of which one probes the other's list.
+    """The nearest of `left` in `right`, and of `right` in `left`, among the pairs of which one probes the other's list,
+    and those that share a rare word.
 
-    If `left is right` both are the same; else they have no list in common. `known`, memory: see tiles.search_tile.
+    If `left is right` both are the same; else they have no list in common. `known`, memory: see tiles.search_tile; for
+    words 12 bytes a rare word of the left side besides.
     """
     tile = Tile(left.block, right.block, search, known=known)
-    by_left, by_right = right.probed_by(left), left.probed_by(right)
-    if len(left.block.keys) and len(right.block.keys) and (by_left.any() or by_right.any()):
-        found = tile.begin()
-        for rows, columns, is_wanted, width in _pieces(left, right, by_left, by_right):
-            for column in range(0, len(columns), min(width, found.columns)):
-                some = columns[column : column + min(width, found.columns)]
-                for row in range(0, len(rows), found.rows):
-                    tile.search_some(found, rows[row : row + found.rows], some, is_wanted)
+    if len(left.block.keys) and len(right.block.keys):
+        probed = Probed(right.probed_by(left), left.places, left.probed_by(right), right.places)
+        if probed.by_rows.any() or probed.by_columns.any():
+            _search_lists(tile, left, right, probed)
+        else:
+            tile.begin_exactly()
+        _search_words(tile, left, right, probed, search)
     of_left, of_right, _ = tile.finish()
     return of_left, of_right
+
+
+def _search_lists(tile: Tile, left: Listed, right: Listed, probed: Probed) -> None:
+    found = tile.begin()
+    for rows, columns, is_wanted, width in _pieces(left, right, probed.by_rows, probed.by_columns):
+        for column in range(0, len(columns), min(width, found.columns)):
+            some = columns[column : column + min(width, found.columns)]
+            for row in range(0, len(rows), found.rows):
+                tile.search_some(found, rows[row : row + found.rows], some, is_wanted)
+
+
+def _search_words(tile: Tile, left: Listed, right: Listed, probed: Probed, search: Search) -> None:
+    if left.words is None or right.words is None:
+        return
+    walk, is_diagonal = cursors(left.words, right.words), left is right
+    beyond = not_in_codes(rule_of(search.measure))
+    room = Shared(np.empty(_ROOM, np.int32), np.empty(_ROOM, np.int32), np.empty(_ROOM))
+    for first in range(0, len(right.block.keys), _COLUMNS):
+        columns = first, min(first + _COLUMNS, len(right.block.keys))
+        row, last = 0, columns[1] if is_diagonal else len(left.block.keys)
+        while row < last:
+            sides = left.words, right.words, walk, (row, last), columns
+            found, row = shared_pairs(*sides, tile.bounds, probed, tile.scoring, is_diagonal, beyond, room)
+            tile.take(*(column[:found] for column in room))
 
 
 def _pieces(

@@ -15,7 +15,7 @@ from dupq.devices import CPU
 from dupq.neighbours.bounds import Finder, finder
 from dupq.neighbours.candidates import Candidates, finish, no_candidates, push
 from dupq.neighbours.embeddings import Embeddings
-from dupq.neighbours.exact import Rule, Side, exact_scores, rule_of, scoring, side_of
+from dupq.neighbours.exact import Rule, Scoring, Side, exact_scores, rule_of, scoring, side_of
 from dupq.neighbours.measure import Measure
 from dupq.neighbours.nearest import Nearest
 from dupq.neighbours.products import Part
@@ -127,10 +127,24 @@ class Tile:
         """The finder for pieces of this tile; both sides have questions."""
         found = finder(self._left.side, self._right.side, self._rule, self._search.device)
         self._margin = found.margin
+        self.begin_exactly()
+        return found
+
+    def begin_exactly(self) -> None:
+        """Begin with what is known, for pairs that are `take`n with exact scores."""
         for best, scores in zip((self._of_left, self._of_right), self._known, strict=True):
             if scores is not None and self._search.k:
                 best.bounds[:] = np.maximum(best.bounds, scores - self._margin)
-        return found
+
+    @property
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """For the questions of both sides, the score (float64) below which a pair is not among their k best."""
+        return self._of_left.bounds, self._of_right.bounds
+
+    @property
+    def scoring(self) -> Scoring:
+        """What the left side's questions are scored from, with the right side's."""
+        return self._scorings[0]
 
     def search_all(self) -> Iterator[None]:
         """Search all pieces of the tile; stops after each batch of candidates, of 2^20 at most."""
@@ -143,7 +157,7 @@ class Tile:
                 self._raise_bounds(found, rows, columns, diagonal)
             bounds = self._bounds(self._of_left, rows), self._bounds(self._of_right, columns)
             for places in found.places(rows, columns, bounds, diagonal):
-                self._take(places.rows + rows.start, places.columns + columns.start, places.values)
+                self.take(places.rows + rows.start, places.columns + columns.start, places.values)
                 yield
 
     def search_some(self, found: Finder, rows: np.ndarray, columns: np.ndarray, is_wanted: Wanted) -> None:
@@ -155,7 +169,7 @@ class Tile:
         for places in found.places(rows, columns, bounds, -found.rows - 1):
             ours, theirs = rows[places.rows], columns[places.columns]
             kept = is_wanted(ours, theirs)
-            self._take(ours[kept], theirs[kept], places.values[kept])
+            self.take(ours[kept], theirs[kept], places.values[kept])
 
     def finish(self) -> tuple[Nearest, Nearest, Pairs]:
         """What was found."""
@@ -210,7 +224,10 @@ class Tile:
         """The bounds of candidates, rounded down to float32."""
         return _rounded_down(np.minimum(best.bounds[part], self._lowest - self._margin))
 
-    def _take(self, rows: np.ndarray, columns: np.ndarray, values: np.ndarray) -> None:
+    def take(self, rows: np.ndarray, columns: np.ndarray, values: np.ndarray) -> None:
+        """Add pairs, each once: rows of the left and of the right side, and their scores, within the margin of the
+        exact ones.
+        """
         left, right = self._left, self._right
         if not self._is_diagonal:
             others = left.keys[rows] != right.keys[columns]

@@ -14,7 +14,7 @@ DEDUP = {
     "fitness": 1,
     "encode": 1,
     "terms": 1,
-    "neighbours": 4,
+    "neighbours": 5,
     "calibrate": 3,
     "beyond_lists": 1,
     "pairs": 1,

@@ -47,6 +47,16 @@ class Settings(Section):
     ingest: IngestSettings = IngestSettings()
 
     @model_validator(mode="after")
+    def _words_have_probes(self) -> Self:
+        words = self.neighbours.ivf_words
+        if words and not self.neighbours.ivf_probes:
+            raise SettingError(
+                f"setting 'neighbours.ivf_words' is {words}; it needs neighbours.ivf_probes: without, both are chosen by "
+                "neighbours.ivf_recall"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _margin_has_what_it_reads(self) -> Self:
         margin = self.training.negative_margin
         if margin and not (self.teacher.encoder and self.training.mined_negatives):

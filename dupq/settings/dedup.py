@@ -40,10 +40,14 @@ class NeighbourSettings(Section):
         0, description="Lists of all questions, or of each site's if scope is site, one a block at least; 0: the root."
     )
     ivf_recall: Annotated[float, Field(gt=0, le=1)] = Field(
-        0.95, description="Share of the k nearest to be found: as many lists are probed as it takes on a sample."
+        0.95, description="Share of the k nearest to be found: on a sample, with as little work as that takes."
     )
     ivf_probes: Annotated[int, Field(ge=0, le=1 << 20)] = Field(
         0, description="Lists that a question is searched for in, whatever the recall; 0: as ivf_recall takes."
+    )
+    ivf_words: Annotated[int, Field(ge=0, le=1 << 30)] = Field(
+        0,
+        description="With ivf_probes: questions that share a word are compared too, if so many have it or fewer.",
     )
     ivf_sample: Count = Field(
         1_000, description="Questions, about so many, that lists are chosen by, and as many that recall is measured on."

@@ -571,6 +571,7 @@ SETTINGS = [
             ("neighbours.block_rows=99999999", "at most 1,048,576"),
             ("neighbours.pairs_per_question=99999999999", "at most"),
             ("neighbours.ivf_lists=99999999", "at most"),
+            ("neighbours.ivf_words=100", "needs neighbours.ivf_probes"),
             ("neighbours.ivf_probes=-1", "at least 0"),
             ("neighbours.ivf_recall=1.1", "at most 1"),
             ("neighbours.method=lsh", "allowed"),

@@ -14,6 +14,7 @@ import pytest
 import ray
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import sparse
 from test_neighbour_stage import (
     FLOOR,
     MIX,
@@ -80,7 +81,7 @@ def test_the_bytes_do_not_depend_on_the_number_of_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
 ) -> None:
     archive = made_up([200, 60, 0], seed=4)
-    wanted = search_request(block_rows=40, method="ivf", ivf_lists=9, ivf_probes=2)
+    wanted = search_request(MIX, block_rows=40, method="ivf", ivf_lists=9, ivf_probes=2, ivf_words=20)
     expected, _ = search(archive, tmp_path / "one", wanted)
     at_once = functools.partial(run_tasks, cpus=ray.cluster_resources()["CPU"] / workers)
     for module in (approximate, recall):
@@ -106,10 +107,13 @@ def test_recall_is_counted_as_it_is(scope: str, tmp_path: Path, capsys: pytest.C
     assert found.keys() == near.keys()
 
 
+@pytest.mark.parametrize("measure", [MIX, Measure("euclidean", 0.6, 0.5)])
+@pytest.mark.parametrize("words", [0, 12, 33])
 @pytest.mark.parametrize("scope", ["all", "site"])
-def test_lists_are_those_of_the_lists_looked_into(scope: str, tmp_path: Path) -> None:
+def test_lists_are_those_of_the_lists_looked_into(scope: str, words: int, measure: Measure, tmp_path: Path) -> None:
     archive = made_up([200, 0, 130], seed=11)
-    wanted = search_request(MIX, scope=scope, block_rows=45, method="ivf", ivf_lists=8, ivf_probes=3)
+    lists_of = {"ivf_lists": 8, "ivf_probes": 2 if words else 3, "ivf_words": words}
+    wanted = search_request(measure, scope=scope, block_rows=45, method="ivf", **lists_of)
     files, _ = search(archive, tmp_path, wanted)
     looked = looked_into(archive, wanted)
     similarity = slowly(archive, wanted, -9)[1]
@@ -133,16 +137,21 @@ def looked_into(archive: Embeddings, wanted: object) -> dict[int, set[int]]:
         sample = group.take(np.argsort(unit_hashes(group.keys)))
         middle = centroids(side_of(sample, rule), rule, wanted.settings.ivf_lists)
         chosen = nearest_lists(side_of(group, rule), middle, wanted.settings.ivf_probes)
-        for key, row in zip(group.keys.tolist(), chosen, strict=True):
+        has_word = group.words.toarray() > 0
+        has_word[:, has_word.sum(axis=0) > wanted.settings.ivf_words] = False
+        for key, row, words in zip(group.keys.tolist(), chosen, has_word, strict=True):
             is_asked, asks = np.isin(chosen[:, 0], row), (chosen == row[0]).any(axis=1)
-            result[key] = set(group.keys[is_asked | asks].tolist()) - {key}
+            shares = (has_word & words).any(axis=1)
+            result[key] = set(group.keys[is_asked | asks | shares].tolist()) - {key}
     return result
 
 
-@pytest.mark.parametrize(("rows", "shards"), [(30, 1), (1000, 3)])
-def test_what_is_found_does_not_depend_on_blocks_or_shards(rows: int, shards: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("rows", "shards", "words"), [(30, 1, 0), (1000, 3, 0), (30, 3, 25)])
+def test_what_is_found_does_not_depend_on_blocks_or_shards(
+    rows: int, shards: int, words: int, tmp_path: Path
+) -> None:
     archive = made_up([150, 80, 20], seed=3)
-    common = {"method": "ivf", "ivf_lists": 12, "ivf_probes": 2, "ivf_sample": 40}
+    common = {"method": "ivf", "ivf_lists": 12, "ivf_probes": 2, "ivf_words": words, "ivf_sample": 40}
     one, told = search(archive, tmp_path / "one", search_request(**common, block_rows=71))
     two, also = search(archive, tmp_path / "two", search_request(**common, block_rows=rows), shards)
     assert lists(one) == lists(two)
@@ -183,6 +192,20 @@ def test_as_many_lists_are_probed_as_the_recall_takes(
     fewer = search_request(COSINE, method="ivf", ivf_lists=40, ivf_probes=max(1, probes - 1), ivf_sample=500)
     _, report = search(clustered(2000), tmp_path / "fewer", fewer)
     assert probes == 1 or report.counts[FOUND] / report.counts[EXACT] < found
+
+
+def test_words_take_the_place_of_probes_where_they_find_more(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """Vectors at random, and two rare words in each question: its neighbours share one, and may be in any list."""
+    generator = np.random.default_rng(3)
+    rare = sparse.csr_array((np.ones(6000, np.float32), generator.integers(0, 300, 6000), np.arange(0, 6001, 2)))
+    vectors = generator.normal(size=(3000, 16)).astype(np.float16)
+    archive = Embeddings(np.arange(3000) * 7, vectors, sparse.csr_array(rare))
+    wanted = search_request(Measure("cosine", 0.3, 1.0), method="ivf", ivf_lists=50, ivf_sample=300, block_rows=700)
+    _, report = search(archive, tmp_path, wanted)
+    assert report.counts[FOUND] >= 0.93 * report.counts[EXACT]
+    told = re.search(r"in (\d+) of 50 lists, and by its words that at most (\d+) questions", capsys.readouterr().out)
+    assert int(told.group(1)) <= 2
+    assert 10 < int(told.group(2)) < 60
 
 
 @pytest.mark.parametrize(("scope", "share"), [("all", 1.0), ("site", 250 / 253)])

@@ -1,15 +1,16 @@
 """embeddings → neighbours, approximately: pairs of which one question is in a list that the other probes (IVF).
 
-    sample      a task a block    some of its questions: for the centroids, and for the recall
+    sample      a task a block    some of its questions: for the centroids, and for the recall; how many have each word
+    words       a task a group    how many of its questions have each word
     centroids   a task a group    one per list, for blocks that are compared with each other: all, or those of a site
-    probes      see recall.py     how many lists a question probes
+    probes      see recall.py     how many lists a question probes, and which words' questions it is compared with
     lists       a task a block    the lists that its questions are in and probe; the questions of each span of lists
     tiles       a task a tile     two spans against each other, as the exact search has two blocks; see waves.py
     recall      see recall.py
 
-Scores are exact, and so is the order of the neighbours found: only pairs of which neither probes the other's list are
-left out. Where the recall takes nearly half of all lists, the exact search of the group's blocks takes the place of the
-last steps: it is as fast, and lists of probes grow with their number.
+Scores are exact, and so is the order of the neighbours found: only pairs of which neither probes the other's list, and
+which share no rare word, are left out. Where the recall takes nearly as much work as the exact search of the group's
+blocks, that takes the place of the last steps: it is as fast, and lists of probes grow with their number.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,7 +38,8 @@ from dupq.stages.neighbours.centres import (
 )
 from dupq.stages.neighbours.exact import device_of_tile, finish, gpus_of_tiles, planned, search_blocks
 from dupq.stages.neighbours.plan import Plan
-from dupq.stages.neighbours.probes import goes_exactly, probes_of
+from dupq.stages.neighbours.probes import goes_exactly, read_probes
+from dupq.stages.neighbours.rare_words import add_counts, read_counts, write_counts
 from dupq.stages.neighbours.recall import choose_probes, is_sampled, measure_recall
 from dupq.stages.neighbours.tables import SearchRequest, write_tile
 from dupq.stages.neighbours.waves import Tiles, search_in_waves
@@ -55,6 +57,7 @@ def find_approximately(files: NeighbourFiles, shards: Sequence[Shard], request: 
     say_if_more_lists(plan, request)
     of_blocks = [(files, request, plan, group, number) for group in plan.groups for number in group]
     report = run_tasks("sample", _sample, of_blocks)
+    report.add(run_tasks("words", add_counts, [(files, request, plan, group) for group in plan.groups]))
     report.add(run_tasks("centroids", make_centroids, [(files, request, plan, group) for group in plan.groups]))
     report.add(choose_probes(files, request, plan))
     exactly = [group for group in plan.groups if goes_exactly(files, request, group)]
@@ -100,6 +103,7 @@ def _sample(files: NeighbourFiles, request: SearchRequest, plan: Plan, group: li
         from dupq.neighbours.ivf import unit_hashes
 
         block = _without_empty(read_block(files, request, plan, name))
+        write_counts(files, request, number, block)
         is_low = unit_hashes(block.keys) < share_for_centroids(plan, request, group)
         write_embeddings(files.step("sample", name), block.take(is_low), Sites(request.sites))
         write_embeddings(output, block.take(is_sampled(block, request, plan)), Sites(request.sites))
@@ -122,7 +126,7 @@ def _lists(files: NeighbourFiles, request: SearchRequest, plan: Plan, group: lis
 
         block = _without_empty(read_block(files, request, plan, block_name(number)))
         side = side_of(block, rule_of(request.measure))
-        lists = nearest_lists(side, read_centroids(files, group), probes_of(files, group))
+        lists = nearest_lists(side, read_centroids(files, group), read_probes(files, group)["probes"])
         probed = pa.FixedSizeListArray.from_arrays(pa.array(lists.ravel()), lists.shape[1])
         schema = tables.listed(block.vectors.shape[1], block.words is not None, lists.shape[1])
         table = embeddings_table(block, Sites(request.sites)).append_column(schema.field("lists"), probed).cast(schema)
@@ -149,14 +153,20 @@ def _ready_span(files: NeighbourFiles, request: SearchRequest, group: list[int],
 
 
 def _read_span(files: NeighbourFiles, request: SearchRequest, group: list[int], place: int) -> "Listed":
+    from dupq.neighbours.exact import rule_of
     from dupq.neighbours.listed import Listed
     from dupq.neighbours.tiles import block
+    from dupq.neighbours.word_lists import word_lists
 
     table = pa.Table.from_batches(exchange.read_part([_members_of(files, number) for number in group], place))
     found = embeddings_of(table, Sites(request.sites), _members_of(files, group[0]))
     column = table["lists"].combine_chunks()
-    lists = column.flatten().to_numpy().reshape(len(table), column.type.list_size)
-    return Listed(block(found, request.measure), lists[np.argsort(found.keys)], *read_spans(files, group)[place])
+    lists = column.flatten().to_numpy().reshape(len(table), column.type.list_size).copy()
+    del table, column
+    pa.default_memory_pool().release_unused()  # see blocks.ready_block
+    ready, most, counts = block(found, request.measure), read_probes(files, group)["words"], read_counts(files, group)
+    words = word_lists(ready.side, rule_of(request.measure), counts, most) if most and len(counts) else None
+    return Listed(ready, lists[np.argsort(found.keys)], *read_spans(files, group)[place], words)
 
 
 def _search_tile(

@@ -1,4 +1,4 @@
-"""How many lists a question probes, as recall.py chose it, and where that are so many that the search is exact."""
+"""How far a group's questions are searched for, as recall.py chose it, and where that is so far that it is exact."""
 
 import logging
 from collections.abc import Sequence
@@ -12,50 +12,51 @@ from dupq.stages.neighbours.centres import group_name
 from dupq.stages.neighbours.tables import SearchRequest
 
 _log = logging.getLogger(__name__)
-_MANY, _FEW = 0.4, 100  # of all lists: from this share on the exact search, which scores a pair once, is as fast
+_MUCH, _FEW = 0.8, 100  # from this share of the exact search's work on, and with more lists, the exact search is as fast
 
 
-class _Probes(TypedDict):
-    """The lists that each question of a group probes, and how many there are."""
+class Probes(TypedDict):
+    """The lists that each question of a group probes, and how many there are; how many questions have a word whose
+    questions are compared, at most (0: none are); the work of it over the exact search's.
+    """
 
     probes: int
     lists: int
+    words: int
+    share: float
 
 
 def say_how_many(files: NeighbourFiles, request: SearchRequest, group: Sequence[int]) -> None:
-    """Say how many lists the questions of a group probe, and whether the exact search takes their place."""
-    chosen = _read_probes(files, group)
+    """Say how far the questions of a group are searched for, and whether the exact search takes the place of that."""
+    chosen = read_probes(files, group)
     what = f"{chosen['probes']:,} of {chosen['lists']:,} lists"
+    if chosen["words"]:
+        what += f", and by its words that at most {chosen['words']:,} questions have"
     if goes_exactly(files, request, group):
         _log.warning(f"each question would be searched for in {what}: it is searched exactly, which is as fast")
         return
     _log.info(f"each question is searched for in {what}")
-    if _are_many(chosen):
+    if _is_much(chosen):
         _log.warning("neighbours.method=exact would hardly take longer, and misses nothing")
 
 
-def _are_many(chosen: _Probes) -> bool:
-    return chosen["lists"] > _FEW and chosen["probes"] > _MANY * chosen["lists"]
+def _is_much(chosen: Probes) -> bool:
+    return chosen["lists"] > _FEW and chosen["share"] > _MUCH
 
 
 def goes_exactly(files: NeighbourFiles, request: SearchRequest, group: Sequence[int]) -> bool:
-    """Whether a group is searched exactly: where the recall that is asked for takes so many lists that this is as fast.
+    """Whether a group is searched exactly: where the recall that is asked for takes so much work that this is as fast.
 
-    The same in every attempt: it depends on the number of lists alone, which a sample chose. A number that was set by
-    hand is kept to.
+    The same in every attempt: it depends on what was chosen alone. What was set by hand is kept to.
     """
-    return not request.settings.ivf_probes and _are_many(_read_probes(files, group))
+    return not request.settings.ivf_probes and _is_much(read_probes(files, group))
 
 
-def probes_of(files: NeighbourFiles, group: Sequence[int]) -> int:
-    """How many lists a group's questions probe."""
-    return _read_probes(files, group)["probes"]
-
-
-def _read_probes(files: NeighbourFiles, group: Sequence[int]) -> _Probes:
-    return read_as(place_of_probes(files, group), _Probes, "remove it, and it is made anew")
+def read_probes(files: NeighbourFiles, group: Sequence[int]) -> Probes:
+    """How far a group's questions are searched for."""
+    return read_as(place_of_probes(files, group), Probes, "remove it, and it is made anew")
 
 
 def place_of_probes(files: NeighbourFiles, group: Sequence[int]) -> str:
-    """The file of a group's number of lists and of those that are probed."""
+    """The file of it."""
     return storage.join(files.tiles, "probes", f"{group_name(group)}.json")

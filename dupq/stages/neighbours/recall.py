@@ -2,8 +2,10 @@
 
     exact     a task a block    the sampled questions against all of the block
     merged    a task a group    their exact neighbours
-    ranks     a task a block    how many lists a question would have to probe to find each of those in the block
-    probes    a task a group    how many it probes, so that half of the sample finds the share asked for
+    ranks     a task a block    how many lists a question would have to probe to find each of those in the block, and
+                                how many questions have the rarest word that it shares with them
+    probes    a task a group    how many it probes, and which words' questions it is compared with, so that half of the
+                                sample finds the share asked for with the least work
     recall    a task a group    the exact neighbours of the other half, compared with those found
 
 The sample is the questions with the highest hashes of their keys, so it does not depend on the machines.
@@ -26,7 +28,8 @@ from dupq.runs.layout import NeighbourFiles
 from dupq.stages.neighbours.blocks import block_name, ready_block
 from dupq.stages.neighbours.centres import group_name, read_centroids, read_spans, span_name
 from dupq.stages.neighbours.plan import Plan
-from dupq.stages.neighbours.probes import goes_exactly, place_of_probes, say_how_many
+from dupq.stages.neighbours.probes import Probes, goes_exactly, place_of_probes, say_how_many
+from dupq.stages.neighbours.rare_words import read_counts
 from dupq.stages.neighbours.tables import SearchRequest, nearest_table, read_nearest
 from dupq.tables import NEAREST, RANKS
 from dupq.text.keys import Sites, places_among
@@ -48,7 +51,7 @@ def is_sampled(block: Embeddings, request: SearchRequest, plan: Plan) -> np.ndar
 
 
 def choose_probes(files: NeighbourFiles, request: SearchRequest, plan: Plan) -> Report:
-    """Find the exact neighbours of the sample, and how many lists each group's questions probe."""
+    """Find the exact neighbours of the sample, and how far each group's questions are searched for."""
     of_groups = [(files, request, plan, group) for group in plan.groups]
     of_blocks = [(*call, number) for call in of_groups for number in call[-1]]
     report = run_tasks("exact neighbours of a sample", _exact_in_block, of_blocks)
@@ -122,12 +125,15 @@ def _exact(
 
 
 def _ranks_in_block(files: NeighbourFiles, request: SearchRequest, plan: Plan, group: list[int], number: int) -> Counts:
-    """A pair is found where either question probes the other's list: the fewer lists of the two are what it takes."""
+    """A pair is found where either question probes the other's list: the fewer lists of the two are what it takes; or
+    where they share a word that few enough have.
+    """
     output = files.step("ranks", block_name(number))
 
     def make() -> Counts:
         from dupq.neighbours.exact import taken
         from dupq.neighbours.ivf import nearer_lists, nearest_lists
+        from dupq.neighbours.word_lists import rarest_shared
 
         _, exact, is_measured = _exact(files, request, plan, group)
         block, asking = ready_block(files, request, plan, block_name(number)), _sampled(files, request, group)
@@ -140,22 +146,29 @@ def _ranks_in_block(files: NeighbourFiles, request: SearchRequest, plan: Plan, g
             nearer_lists(one, centroids, nearest_lists(other, centroids, 1)[:, 0]),
             nearer_lists(other, centroids, nearest_lists(one, centroids, 1)[:, 0]),
         )
-        storage.write_table(output, pa.table([pa.array(ranks)], schema=RANKS), RANKS)
+        rarest = rarest_shared(one, other, read_counts(files, group))
+        storage.write_table(output, pa.table([pa.array(ranks), pa.array(rarest)], schema=RANKS), RANKS)
         return {}
 
     return skip_or(output, make)
 
 
 def _choose_probes(files: NeighbourFiles, request: SearchRequest, plan: Plan, group: list[int]) -> Counts:
-    output = place_of_probes(files, group)
+    output, settings = place_of_probes(files, group), request.settings
 
     def make() -> Counts:
-        lists, probes = len(read_centroids(files, group).points), request.settings.ivf_probes
-        if not probes:
+        from dupq.neighbours.reach import Archive, Sampled, cheapest, reach
+
+        lists, questions = len(read_centroids(files, group).points), sum(map(plan.rows, group))
+        archive = Archive(questions, lists, read_counts(files, group))
+        if settings.ivf_probes:
+            chosen = reach(settings.ivf_probes, settings.ivf_words, archive)
+        else:
             tables = [storage.read_table(files.step("ranks", block_name(number)), RANKS) for number in group]
-            ranks = pa.concat_tables(tables)["rank"].to_numpy()
-            probes = 1 + int(np.quantile(ranks, request.settings.ivf_recall, method="higher")) if len(ranks) else lists
-        storage.write_json(output, {"probes": min(probes, lists), "lists": lists})
+            ranks, rarest = (pa.concat_tables(tables)[name].to_numpy() for name in RANKS.names)
+            chosen = cheapest(Sampled(ranks, rarest), settings.ivf_recall, archive)
+        probes = Probes(probes=chosen.probes, lists=lists, words=chosen.most, share=chosen.share)
+        storage.write_json(output, dict(probes))
         return {}
 
     return skip_or(output, make)

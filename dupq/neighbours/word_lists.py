@@ -1,0 +1,249 @@
+"""Lists of words: the pairs of questions that share a rare word, beside those of which one probes the other's list.
+
+Centroids find what is alike in meaning. What is alike by words is often in lists far from each other, but as a rule
+shares a word that few questions have, and of such words even all pairs are few. They are walked a question at a time.
+Of each pair an upper bound of its score comes first: the rare words' part of the bags' cosine, summed up on the way,
+and a product of codes, one byte a dimension, with what rounding to these may change (Cauchy and Schwarz, as in
+matrices.py). The codes hold the vector and, as the search on a GPU has them (gpu/rows.py), columns that the other words
+share, each with the length of what the bag has in it, so that their product is never below those words' part. What is
+below both questions' bounds goes no further; of the others, one in some tens, the exact score is taken.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from dupq.kernel_cache import numba as nb
+from dupq.neighbours.exact import COSINE, Rule, Scoring, Side, score_row
+
+NO_WORD = 1 << 62  # "the questions that have it" of no word
+_CODES = 127.0  # the largest code
+_BITS, _UNITS = np.uint32(12), np.uint32(4095)  # of a share; a block has 2^20 questions at most
+_END = np.int32(2**31 - 1)  # a column after all others
+_COLUMNS = 64  # of words that are not rare
+_PIECE = 4_096  # questions whose codes are made at a time
+_SLACK = 1e-5  # more than norms and sums in float32 may lack
+
+
+class WordLists(NamedTuple):
+    """The rare words of n questions, and what their scores are bounded by.
+
+    Row i has `words` with `shares` of its bag's length from `starts[i]` to `starts[i + 1]`. Word w has `members` from
+    `postings[w]` to `postings[w + 1]`: row * 4096 + its share there in units of 1 / 4095, rounded up, as one number is
+    one look into memory. What else a score is made from, the vector and the columns of other words, each times the root
+    of its weight, is within `errors[i]` of `codes[i] * scales[i]`.
+    """
+
+    starts: np.ndarray
+    words: np.ndarray
+    shares: np.ndarray
+    postings: np.ndarray
+    members: np.ndarray  # uint32
+    codes: np.ndarray  # int8, (n, d + columns)
+    scales: np.ndarray
+    errors: np.ndarray
+
+
+class Probed(NamedTuple):
+    """Which pairs the lists have: of a row and a column that either probes the other's list (masks, (lists, n)).
+
+    `of_rows` are the places of the rows' own lists, among those that `by_columns` has, and so on.
+    """
+
+    by_rows: np.ndarray
+    of_rows: np.ndarray
+    by_columns: np.ndarray
+    of_columns: np.ndarray
+
+
+class Shared(NamedTuple):
+    """Room for pairs: rows and columns (int32), exact scores (float64)."""
+
+    rows: np.ndarray
+    columns: np.ndarray
+    scores: np.ndarray
+
+
+def word_counts(words: sparse.csr_array) -> np.ndarray:
+    """How many of the questions have each word (int32), by its id."""
+    return np.bincount(words.indices[words.data > 0], minlength=words.shape[1]).astype(np.int32)
+
+
+def word_lists(side: Side, rule: Rule, counts: np.ndarray, most: int) -> WordLists:
+    """The lists of words that at most `most` questions of the archive have; `counts`: how many have each.
+
+    Memory: a byte a dimension and column, 8 a question, 12 for each of its rare words, 8 a word of the archive.
+    """
+    lengths = np.sqrt(np.where(side.bag_squares > 0, side.bag_squares, 1.0))
+    of_entry = np.repeat(np.arange(len(lengths)), np.diff(side.starts))
+    shares = (side.weights / lengths[of_entry]).astype(np.float32)
+    is_rare = (counts <= most)[side.words] & (shares > 0)
+    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(is_rare)])[side.starts]
+    shape = len(lengths), len(counts)
+    rows = sparse.csr_array((shares[is_rare], side.words[is_rare], starts), shape=shape)
+    postings = rows.tocsc()
+    members = (postings.indices.astype(np.uint32) << _BITS) + np.ceil(postings.data * _UNITS).astype(np.uint32)
+    places = of_entry[~is_rare] * _COLUMNS + _columns(counts, most)[side.words[~is_rare]]
+    others = np.bincount(places, shares[~is_rare] ** 2, minlength=len(lengths) * _COLUMNS)
+    codes = _codes(side, rule, np.sqrt(others).astype(np.float32).reshape(-1, _COLUMNS))
+    return WordLists(starts, side.words[is_rare], rows.data, postings.indptr.astype(np.int32), members, *codes)
+
+
+def _columns(counts: np.ndarray, most: int) -> np.ndarray:
+    """The column of each word that is not rare: the most frequent have one of their own, the others share the rest."""
+    frequent = np.flatnonzero(counts > most)
+    order = frequent[np.argsort(-counts[frequent], kind="stable")]
+    result = np.zeros(len(counts), np.int64)
+    own = _COLUMNS // 2
+    result[order[:own]] = np.arange(len(order[:own]))
+    result[order[own:]] = own + np.arange(len(order[own:])) % (_COLUMNS - own)
+    return result
+
+
+def _codes(side: Side, rule: Rule, others: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`codes`, `scales` and `errors` of WordLists."""
+    rows, dimensions = side.vectors.shape
+    codes = np.zeros((rows, dimensions + others.shape[1]), np.int8)
+    scales, errors = (np.empty(rows, np.float32) for _ in range(2))
+    for start in range(0, rows, _PIECE):
+        piece = slice(start, start + _PIECE)
+        lengths = np.sqrt(np.where(side.squares[piece] > 0, side.squares[piece], 1.0))
+        unit = side.vectors[piece] * (_weight(rule) ** 0.5 / lengths).astype(np.float32)[:, None]
+        exact = np.concatenate([unit, others[piece] * np.float32(rule.lexical**0.5)], axis=1)
+        scale = np.abs(exact).max(axis=1, initial=0.0) / np.float32(_CODES)
+        rounded = np.rint(exact / np.where(scale > 0, scale, np.float32(1))[:, None])
+        codes[piece], scales[piece] = rounded, scale
+        off = np.linalg.norm(exact - rounded * scale[:, None], axis=1)
+        errors[piece] = off * (1 + _SLACK) + _SLACK * (abs(rule.dense) + rule.lexical) ** 0.5
+    return codes, scales, errors
+
+
+def _weight(rule: Rule) -> float:
+    """The weight of the vectors' product in a score; what is no such product is bounded by 1 (`not_in_codes`)."""
+    return max(rule.dense, 0.0) if rule.kind == COSINE else 0.0
+
+
+def not_in_codes(rule: Rule) -> float:
+    """The most that vectors add to a score, where they are not in the codes."""
+    return 0.0 if rule.kind == COSINE and rule.dense >= 0 else abs(rule.dense)
+
+
+@nb.njit(nogil=True, cache=True)
+def rarest_shared(left: Side, right: Side, counts: np.ndarray) -> np.ndarray:
+    """How many questions have the rarest word (int64) that row i of both sides has, for each i; NO_WORD: they have none
+    in common.
+    """
+    result = np.full(len(left.bag_squares), NO_WORD, np.int64)
+    for row in range(len(result)):
+        place, stop = left.starts[row], left.starts[row + 1]
+        other, other_stop = right.starts[row], right.starts[row + 1]
+        while place < stop and other < other_stop:
+            if left.words[place] < right.words[other]:
+                place += 1
+            elif left.words[place] > right.words[other]:
+                other += 1
+            else:
+                if left.weights[place] > 0 and right.weights[other] > 0:
+                    result[row] = min(result[row], counts[left.words[place]])
+                place += 1
+                other += 1
+    return result
+
+
+class Cursors(NamedTuple):
+    """Where the walk of each rare word of each row has come to: a place in `members`, the last one's, and the column
+    that is there.
+    """
+
+    places: np.ndarray
+    ends: np.ndarray
+    columns: np.ndarray
+
+
+def cursors(mine: WordLists, theirs: WordLists) -> Cursors:
+    """At the first column of each word. Memory: 12 bytes a rare word of a row."""
+    places, ends = theirs.postings[mine.words], theirs.postings[mine.words + 1]
+    columns = np.full(len(places), _END, np.int32)
+    columns[places < ends] = theirs.members[places[places < ends]] >> _BITS
+    return Cursors(places, ends, columns)
+
+
+@nb.njit(nogil=True, cache=True)
+def shared_pairs(
+    mine: WordLists,
+    theirs: WordLists,
+    walk: Cursors,
+    rows: tuple[int, int],
+    columns: tuple[int, int],
+    bounds: tuple[np.ndarray, np.ndarray],
+    probed: Probed,
+    pairs: Scoring,
+    is_diagonal: bool,
+    beyond: float,
+    room: Shared,
+) -> tuple[int, int]:
+    """The pairs that share a word, are not `probed`, and may reach the bound of their row or of their column.
+
+    `beyond` is the most that is neither in codes nor in rare words (`not_in_codes`). Of `rows` (from, to) with `columns`, which come in ascending pieces that the cache holds. Returns how many were
+    found, and the row to continue at: `room` is for as many pairs as there are columns at least. On the diagonal only
+    columns after the row count.
+    """
+    lexical, length = pairs.rule.lexical, np.float32(np.sqrt(abs(pairs.rule.dense) + pairs.rule.lexical))
+    first, stop = columns
+    # of each column what its rare words add, its scale, its error and its bound: one look into memory for all
+    terms = np.empty((stop - first, 4), np.float32)
+    terms[:, 0] = 0.0
+    terms[:, 1], terms[:, 2] = theirs.scales[first:stop], theirs.errors[first:stop]
+    terms[:, 3] = bounds[1][first:stop]
+    touched, chosen = np.empty(stop - first, np.int32), np.empty(stop - first, np.int32)
+    # arrays are taken out of their tuples before the loops: a reference to each is counted each time
+    members, codes = theirs.members, theirs.codes
+    places, ends, at = walk
+    found, dimensions = 0, codes.shape[1]
+    for row in range(*rows):
+        if found + stop - first > len(room.rows):
+            return found, row
+        count = 0
+        for place in range(mine.starts[row], mine.starts[row + 1]):
+            column = at[place]
+            if column >= stop:
+                continue
+            entry, end = places[place], ends[place]
+            share = np.float32(lexical) * mine.shares[place] / np.float32(_UNITS)
+            while column < stop:
+                if column >= first:  # on the diagonal rows begin late
+                    other = column - first
+                    if terms[other, 0] == 0.0:
+                        touched[count] = other
+                        count += 1
+                    terms[other, 0] += share * np.float32(members[entry] & _UNITS)
+                entry += 1
+                column = np.int32(members[entry] >> _BITS) if entry < end else _END
+            places[place], at[place] = entry, column
+        my_codes, my_scale, my_error = mine.codes[row], mine.scales[row], mine.errors[row]
+        bound, beyond_words = np.float32(bounds[0][row]), np.float32(beyond + my_error * length)
+        kept = 0
+        for place in range(count):
+            other = touched[place]
+            highest, scale, error, bound_there = terms[other, 0], terms[other, 1], terms[other, 2], terms[other, 3]
+            terms[other, 0] = 0.0
+            other += first
+            if is_diagonal and other <= row:
+                continue
+            product = np.int32(0)
+            for dimension in range(dimensions):  # numba makes 64 bits of sums of 32: several times as slow
+                step = np.int32(np.int32(my_codes[dimension]) * np.int32(codes[other, dimension]))
+                product = np.int32(product + step)
+            highest += beyond_words + error * (length + my_error) + my_scale * scale * product
+            if highest < min(bound, bound_there):
+                continue
+            if not (probed.by_rows[probed.of_columns[other], row] or probed.by_columns[probed.of_rows[row], other]):
+                chosen[kept] = other
+                kept += 1
+        score_row(pairs, row, chosen[:kept], room.scores[found : found + kept])
+        room.rows[found : found + kept] = row
+        room.columns[found : found + kept] = chosen[:kept]
+        found += kept
+    return found, rows[1]
+
