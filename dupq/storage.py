@@ -343,6 +343,19 @@ def read_schema(uri: str) -> pa.Schema:
         return pq.read_schema(stream)
 
 
+def values_a_row(uri: str, column: str) -> float:
+    """The mean length of a column of lists in a Parquet file, a list without values as one; 0 if it has no such column.
+
+    Only the footer is read. Raises DupqError for a missing or damaged file.
+    """
+    with open_input(uri) as stream, readable(uri, "Parquet"):
+        footer = pq.read_metadata(stream)
+    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+    leaves = [group.column(number) for group in groups for number in range(group.num_columns)]
+    values = sum(leaf.num_values for leaf in leaves if leaf.path_in_schema.split(".")[0] == column)
+    return values / max(1, footer.num_rows)
+
+
 def read_pieces(uri: str, schema: pa.Schema, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
     """The rows of a Parquet file in order, at most `rows` at once; checked against `schema`. Memory: a few pieces.
 

@@ -228,3 +228,14 @@ for write in (lambda: storage.write_bytes("{tmp_path}/a", bytes(2000)), write_st
         for name in "ab"
     )
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_mean_length_of_lists_is_read_from_the_footer(tmp_path: Path) -> None:
+    lists = [[1, 2, 3], [], [4], [5, 6]] * 500
+    table = pa.table({"key": pa.array(range(2000)), "words": pa.array(lists, pa.list_(pa.int32()))})
+    uri = str(tmp_path / "lists.parquet")
+    pq.write_table(table, uri, row_group_size=300)
+    assert storage.values_a_row(uri, "words") == pytest.approx(7 / 4)  # an empty list counts as one value
+    assert storage.values_a_row(uri, "bodies") == 0
+    pq.write_table(table[:0], uri)
+    assert storage.values_a_row(uri, "words") == 0

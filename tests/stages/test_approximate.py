@@ -200,7 +200,7 @@ def test_words_take_the_place_of_probes_where_they_find_more(tmp_path: Path, cap
     rare = sparse.csr_array((np.ones(6000, np.float32), generator.integers(0, 300, 6000), np.arange(0, 6001, 2)))
     vectors = generator.normal(size=(3000, 16)).astype(np.float16)
     archive = Embeddings(np.arange(3000) * 7, vectors, sparse.csr_array(rare))
-    wanted = search_request(Measure("cosine", 0.3, 1.0), method="ivf", ivf_lists=50, ivf_sample=300, block_rows=700)
+    wanted = search_request(Measure("cosine", 0.3, 1.0), method="ivf", ivf_lists=50, ivf_sample=1200, block_rows=700)
     _, report = search(archive, tmp_path, wanted)
     assert report.counts[FOUND] >= 0.93 * report.counts[EXACT]
     told = re.search(r"in (\d+) of 50 lists, and by its words that at most (\d+) questions", capsys.readouterr().out)

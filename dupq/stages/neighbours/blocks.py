@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Ready = TypeVar("Ready", "Block", "Listed")
 _AT_LEAST = 2  # sides of a tile
-_KEPT_BYTES = 1 << 29  # that more than these may take together
+_KEPT_BYTES = 1 << 28  # that more than these may take together
 _kept: dict[tuple[str, str], "Block | Listed"] = {}  # by run and name, the one used last at the end
 
 

@@ -19,6 +19,7 @@ from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
 from dupq.runs.layout import NeighbourFiles
 from dupq.shards import Shard
+from dupq.side_by_side import side_by_side
 from dupq.stages.neighbours.blocks import block_name, known_scores, ready_block
 from dupq.stages.neighbours.plan import Plan, block_rows, bytes_a_question, plan_of
 from dupq.stages.neighbours.tables import SearchRequest, write_tile
@@ -54,9 +55,10 @@ def planned(files: NeighbourFiles, shards: Sequence[Shard], request: SearchReque
     def rows_of(searched: Sequence[Shard], questions: int) -> int:
         if request.settings.block_rows:
             return request.settings.block_rows
-        schema = storage.read_schema(storage.join(files.embeddings, searched[0].file))
-        dimensions = schema.field("embedding").type.list_size
-        each = bytes_a_question(dimensions, request.settings.k, request.measure.lexical != 0)
+        uris = [storage.join(files.embeddings, shard.file) for shard in searched]
+        dimensions = storage.read_schema(uris[0]).field("embedding").type.list_size
+        words = max(side_by_side(lambda uri: storage.values_a_row(uri, "words"), uris)) if request.measure.lexical else 0
+        each = bytes_a_question(dimensions, request.settings.k, words)
         if request.settings.method == "ivf":
             each += each // 6  # the spans of lists that take the place of blocks are not all of one size
         return block_rows(questions, each, cluster.memory(), cluster.cpus())
