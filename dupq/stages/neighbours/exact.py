@@ -60,7 +60,7 @@ def planned(files: NeighbourFiles, shards: Sequence[Shard], request: SearchReque
         words = max(side_by_side(lambda uri: storage.values_a_row(uri, "words"), uris)) if request.measure.lexical else 0
         each = bytes_a_question(dimensions, request.settings.k, words)
         if request.settings.method == "ivf":
-            each += each // 6  # the spans of lists that take the place of blocks are not all of one size
+            each += each // 4  # words' lists; and the spans that take the place of blocks are not all of one size
         return block_rows(questions, each, cluster.memory(), cluster.cpus())
 
     return plan_of(files, shards, request.settings, rows_of)
