@@ -247,8 +247,8 @@ def listed(dimensions: int, has_words: bool, probes: int) -> pa.Schema:
     return embeddings(dimensions, has_words).append(_required("lists", pa.list_(pa.int32(), probes)))
 
 
-# How many lists are nearer to a question than that of a neighbour, or the other way round if that is fewer; and how many
-# questions have the rarest word that both have.
+# How many lists are nearer to a question than that of a neighbour, or the other way round if that is fewer; and how
+# many questions have the rarest word that both have.
 RANKS = pa.schema([_required("rank", pa.int64()), _required("rarest", pa.int64())])
 
 # How many questions have each word, by its id.

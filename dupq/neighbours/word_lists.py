@@ -109,7 +109,7 @@ def _codes(side: Side, rule: Rule, others: np.ndarray) -> tuple[np.ndarray, np.n
     for start in range(0, rows, _PIECE):
         piece = slice(start, start + _PIECE)
         lengths = np.sqrt(np.where(side.squares[piece] > 0, side.squares[piece], 1.0))
-        unit = side.vectors[piece] * (_weight(rule) ** 0.5 / lengths).astype(np.float32)[:, None]
+        unit = side.vectors[piece] * (_weight_of_vectors(rule) ** 0.5 / lengths).astype(np.float32)[:, None]
         exact = np.concatenate([unit, others[piece] * np.float32(rule.lexical**0.5)], axis=1)
         scale = np.abs(exact).max(axis=1, initial=0.0) / np.float32(_CODES)
         rounded = np.rint(exact / np.where(scale > 0, scale, np.float32(1))[:, None])
@@ -119,8 +119,8 @@ def _codes(side: Side, rule: Rule, others: np.ndarray) -> tuple[np.ndarray, np.n
     return codes, scales, errors
 
 
-def _weight(rule: Rule) -> float:
-    """The weight of the vectors' product in a score; what is no such product is bounded by 1 (`not_in_codes`)."""
+def _weight_of_vectors(rule: Rule) -> float:
+    """The weight of vectors in codes: only products of no negative weight are there."""
     return max(rule.dense, 0.0) if rule.kind == COSINE else 0.0
 
 
@@ -185,9 +185,9 @@ def shared_pairs(
 ) -> tuple[int, int]:
     """The pairs that share a word, are not `probed`, and may reach the bound of their row or of their column.
 
-    `beyond` is the most that is neither in codes nor in rare words (`not_in_codes`). Of `rows` (from, to) with `columns`, which come in ascending pieces that the cache holds. Returns how many were
-    found, and the row to continue at: `room` is for as many pairs as there are columns at least. On the diagonal only
-    columns after the row count.
+    Of `rows` (from, to) with `columns`, which come in ascending pieces that the cache holds. `beyond` is the most that
+    is neither in codes nor in rare words (`not_in_codes`). Returns how many were found, and the row to continue at:
+    `room` is for as many pairs as there are columns at least. On the diagonal only columns after the row count.
     """
     lexical, length = pairs.rule.lexical, np.float32(np.sqrt(abs(pairs.rule.dense) + pairs.rule.lexical))
     first, stop = columns
@@ -246,4 +246,3 @@ def shared_pairs(
         room.columns[found : found + kept] = chosen[:kept]
         found += kept
     return found, rows[1]
-

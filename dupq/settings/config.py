@@ -51,8 +51,8 @@ class Settings(Section):
         words = self.neighbours.ivf_words
         if words and not self.neighbours.ivf_probes:
             raise SettingError(
-                f"setting 'neighbours.ivf_words' is {words}; it needs neighbours.ivf_probes: without, both are chosen by "
-                "neighbours.ivf_recall"
+                f"setting 'neighbours.ivf_words' is {words}; it needs neighbours.ivf_probes: without, both are chosen "
+                "by neighbours.ivf_recall"
             )
         return self
 

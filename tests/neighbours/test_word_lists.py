@@ -117,7 +117,7 @@ def all_shared(
 
 
 def test_few_pairs_that_are_far_from_the_bounds_are_scored() -> None:
-    """Of pairs whose words tell little and whose vectors are at random, bounds by one byte a dimension leave out most."""
+    """Of pairs whose words tell little and whose vectors are at random, bounds by bytes leave out most."""
     generator, measure = np.random.default_rng(1), Measure("cosine", 1.0, 0.2)
     vectors = generator.normal(size=(300, 100)).astype(np.float16)
     bags = sparse.random_array((300, 50), density=0.2, rng=generator, format="csr", dtype=np.float32)

@@ -147,9 +147,7 @@ def looked_into(archive: Embeddings, wanted: object) -> dict[int, set[int]]:
 
 
 @pytest.mark.parametrize(("rows", "shards", "words"), [(30, 1, 0), (1000, 3, 0), (30, 3, 25)])
-def test_what_is_found_does_not_depend_on_blocks_or_shards(
-    rows: int, shards: int, words: int, tmp_path: Path
-) -> None:
+def test_what_is_found_does_not_depend_on_blocks_or_shards(rows: int, shards: int, words: int, tmp_path: Path) -> None:
     archive = made_up([150, 80, 20], seed=3)
     common = {"method": "ivf", "ivf_lists": 12, "ivf_probes": 2, "ivf_words": words, "ivf_sample": 40}
     one, told = search(archive, tmp_path / "one", search_request(**common, block_rows=71))

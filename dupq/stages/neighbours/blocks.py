@@ -52,7 +52,7 @@ def ready_block(files: NeighbourFiles, request: SearchRequest, plan: Plan, name:
 def kept(files: NeighbourFiles, name: str, make: Callable[[], Ready]) -> Ready:
     """One side of a tile: what `make` gives, once for many tiles. A run's names are each of one kind.
 
-    The two used last are kept, and more while all take no more than 512 MiB. While one is made there is at most one
+    The two used last are kept, and more while all take no more than 256 MiB. While one is made there is at most one
     other, or as many as would still be kept beside one as large as the largest. So tiles in the order of their rows
     cost one reading each, and memory is the tile's own.
     """

@@ -12,7 +12,8 @@ from dupq.stages.neighbours.centres import group_name
 from dupq.stages.neighbours.tables import SearchRequest
 
 _log = logging.getLogger(__name__)
-_MUCH, _FEW = 0.8, 100  # from this share of the exact search's work on, and with more lists, the exact search is as fast
+# the share of the exact search's work from which on that search is as fast, where there are more lists than these
+_MUCH, _FEW = 0.8, 100
 
 
 class Probes(TypedDict):

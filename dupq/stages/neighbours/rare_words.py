@@ -1,4 +1,4 @@
-"""How many questions of a group have each word, for the lists of rare words: counted a block at a time, and added up."""
+"""How many questions of a group have each word, for the lists of rare words: counted by blocks, and added up."""
 
 from collections.abc import Sequence
 
