@@ -39,7 +39,9 @@ class Archive(NamedTuple):
 
 
 def cheapest(sampled: Sampled, recall: float, archive: Archive) -> Reach:
-    """The reach of the least work that finds the share `recall` of the neighbours."""
+    """The reach of the least work that finds the share `recall` of the neighbours: all lists, if none tell."""
+    if not len(sampled.ranks):
+        return reach(archive.lists, 0, archive)
     probes = np.unique(np.concatenate([sampled.ranks + 1, [1, archive.lists]]))
     tried = [(int(number), _needed(sampled, recall, number)) for number in probes]
     reaches = [reach(number, most, archive) for number, most in tried if most < NO_WORD]  # all lists need no word

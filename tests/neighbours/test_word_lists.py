@@ -161,7 +161,7 @@ def test_lists_alone_find_what_shares_no_word() -> None:
     assert (chosen.probes, chosen.most) == (8, 0)
 
 
-def test_without_neighbours_to_tell_one_list_is_probed() -> None:
+def test_without_neighbours_to_tell_all_lists_are_probed() -> None:
     nothing = np.zeros(0, np.int64)
-    chosen = cheapest(Sampled(nothing, nothing), 0.95, Archive(0, 1, np.zeros(0, np.int32)))
-    assert (chosen.probes, chosen.most) == (1, 0)
+    chosen = cheapest(Sampled(nothing, nothing), 0.95, Archive(3, 2, np.zeros(0, np.int32)))
+    assert (chosen.probes, chosen.most) == (2, 0)
