@@ -33,6 +33,7 @@ OF_OTHERS = {  # what they are options of
         "--partial",
         "--probes",
         "--rounds",
+        "--short",
     ),  # benchmarks
     *("--sets", "--work"),  # likewise
 }
