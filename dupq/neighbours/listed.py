@@ -10,10 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dupq.neighbours.exact import rule_of
 from dupq.neighbours.nearest import Nearest
 from dupq.neighbours.tiles import Block, Known, Search, Tile, Wanted
-from dupq.neighbours.word_lists import Probed, Shared, WordLists, cursors, not_in_codes, shared_pairs
+from dupq.neighbours.word_lists import Probed, Shared, WordLists, shared_pairs, walk_of
 
 _MEMBERS = 256  # of a list, that its questions are first compared with: without bounds all of them become candidates
 _MOST = 1 << 30
@@ -62,7 +61,7 @@ def search_listed(left: Listed, right: Listed, search: Search, known: Known = (N
             _search_lists(tile, left, right, probed)
         else:
             tile.begin_exactly()
-        _search_words(tile, left, right, probed, search)
+        _search_words(tile, left, right, probed)
     of_left, of_right, _ = tile.finish()
     return of_left, of_right
 
@@ -76,18 +75,17 @@ def _search_lists(tile: Tile, left: Listed, right: Listed, probed: Probed) -> No
                 tile.search_some(found, rows[row : row + found.rows], some, is_wanted)
 
 
-def _search_words(tile: Tile, left: Listed, right: Listed, probed: Probed, search: Search) -> None:
+def _search_words(tile: Tile, left: Listed, right: Listed, probed: Probed) -> None:
     if left.words is None or right.words is None:
         return
-    walk, is_diagonal = cursors(left.words, right.words), left is right
-    beyond = not_in_codes(rule_of(search.measure))
+    walk, is_diagonal = walk_of(left.words, right.words), left is right
     room = Shared(np.empty(_ROOM, np.int32), np.empty(_ROOM, np.int32), np.empty(_ROOM))
     for first in range(0, len(right.block.keys), _COLUMNS):
         columns = first, min(first + _COLUMNS, len(right.block.keys))
         row, last = 0, columns[1] if is_diagonal else len(left.block.keys)
         while row < last:
-            sides = left.words, right.words, walk, (row, last), columns
-            found, row = shared_pairs(*sides, tile.bounds, probed, tile.scoring, is_diagonal, beyond, room)
+            some = walk, (row, last), columns
+            found, row = shared_pairs(*some, tile.bounds, probed, tile.scoring, is_diagonal, room)
             tile.take(*(column[:found] for column in room))
 
 

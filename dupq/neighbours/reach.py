@@ -7,7 +7,8 @@ import numpy as np
 
 from dupq.neighbours.word_lists import NO_WORD
 
-# What a question of a word's list costs, in scores of a probed list: 40 to 60 ns where a score takes 5 to 8
+# What a question of a word's list costs, in scores of a probed list: 40 to 60 ns (measured once, on one core); a score
+# of the exact search of a million took 7.8 (benchmarks/results/scale-2026-11-25.json)
 _WALKED = 8.0
 
 
@@ -50,9 +51,10 @@ def cheapest(sampled: Sampled, recall: float, archive: Archive) -> Reach:
 
 def reach(probes: int, most: int, archive: Archive) -> Reach:
     """The reach of so many lists and words. The exact search scores each pair once, a list each question that asks."""
+    probes = min(probes, archive.lists)
     counts = archive.counts[archive.counts <= most].astype(np.float64)
     scores = probes * archive.questions**2 / archive.lists + _WALKED * (counts * counts).sum() / 2
-    return Reach(min(probes, archive.lists), most, scores / max(1.0, archive.questions**2 / 2))
+    return Reach(probes, most, scores / max(1.0, archive.questions**2 / 2))
 
 
 def _needed(sampled: Sampled, recall: float, probes: int) -> int:

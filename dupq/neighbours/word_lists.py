@@ -124,11 +124,6 @@ def _weight_of_vectors(rule: Rule) -> float:
     return max(rule.dense, 0.0) if rule.kind == COSINE else 0.0
 
 
-def not_in_codes(rule: Rule) -> float:
-    """The most that vectors add to a score, where they are not in the codes."""
-    return 0.0 if rule.kind == COSINE and rule.dense >= 0 else abs(rule.dense)
-
-
 @nb.njit(nogil=True, cache=True)
 def rarest_shared(left: Side, right: Side, counts: np.ndarray) -> np.ndarray:
     """How many questions have the rarest word (int64) that row i of both sides has, for each i; NO_WORD: they have none
@@ -151,78 +146,60 @@ def rarest_shared(left: Side, right: Side, counts: np.ndarray) -> np.ndarray:
     return result
 
 
-class Cursors(NamedTuple):
-    """Where the walk of each rare word of each row has come to: a place in `members`, the last one's, and the column
-    that is there.
+class Walk(NamedTuple):
+    """The walk through `theirs` of each rare word of `mine`: its next place in `members`, the end of its places, and the
+    column at the next one.
     """
 
+    mine: WordLists
+    theirs: WordLists
     places: np.ndarray
     ends: np.ndarray
     columns: np.ndarray
 
 
-def cursors(mine: WordLists, theirs: WordLists) -> Cursors:
-    """At the first column of each word. Memory: 12 bytes a rare word of a row."""
+def walk_of(mine: WordLists, theirs: WordLists) -> Walk:
+    """At the first column of each word. Memory: 12 bytes a rare word of `mine`."""
     places, ends = theirs.postings[mine.words], theirs.postings[mine.words + 1]
     columns = np.full(len(places), _END, np.int32)
     columns[places < ends] = theirs.members[places[places < ends]] >> _BITS
-    return Cursors(places, ends, columns)
+    return Walk(mine, theirs, places, ends, columns)
 
 
 @nb.njit(nogil=True, cache=True)
 def shared_pairs(
-    mine: WordLists,
-    theirs: WordLists,
-    walk: Cursors,
+    walk: Walk,
     rows: tuple[int, int],
     columns: tuple[int, int],
     bounds: tuple[np.ndarray, np.ndarray],
     probed: Probed,
     pairs: Scoring,
     is_diagonal: bool,
-    beyond: float,
     room: Shared,
 ) -> tuple[int, int]:
     """The pairs that share a word, are not `probed`, and may reach the bound of their row or of their column.
 
-    Of `rows` (from, to) with `columns`, which come in ascending pieces that the cache holds. `beyond` is the most that
-    is neither in codes nor in rare words (`not_in_codes`). Returns how many were found, and the row to continue at:
-    `room` is for as many pairs as there are columns at least. On the diagonal only columns after the row count.
+    Of `rows` (from, to) with `columns`, which come in ascending pieces that the cache holds. Returns how many were
+    found, and the row to continue at: `room` is for as many pairs as there are columns at least. On the diagonal only
+    columns after the row count.
     """
-    lexical, length = pairs.rule.lexical, np.float32(np.sqrt(abs(pairs.rule.dense) + pairs.rule.lexical))
-    first, stop = columns
+    rule, (first, stop), mine, theirs = pairs.rule, columns, walk.mine, walk.theirs
+    length = np.float32(np.sqrt(abs(rule.dense) + rule.lexical))
+    not_in_codes = 0.0 if rule.kind == COSINE and rule.dense >= 0 else abs(rule.dense)  # what vectors add at most there
     # of each column what its rare words add, its scale, its error and its bound: one look into memory for all
     terms = np.empty((stop - first, 4), np.float32)
     terms[:, 0] = 0.0
     terms[:, 1], terms[:, 2] = theirs.scales[first:stop], theirs.errors[first:stop]
     terms[:, 3] = bounds[1][first:stop]
     touched, chosen = np.empty(stop - first, np.int32), np.empty(stop - first, np.int32)
-    # arrays are taken out of their tuples before the loops: a reference to each is counted each time
-    members, codes = theirs.members, theirs.codes
-    places, ends, at = walk
+    codes = theirs.codes  # taken out of its tuple before the loop: a reference is counted each time
     found, dimensions = 0, codes.shape[1]
     for row in range(*rows):
         if found + stop - first > len(room.rows):
             return found, row
-        count = 0
-        for place in range(mine.starts[row], mine.starts[row + 1]):
-            column = at[place]
-            if column >= stop:
-                continue
-            entry, end = places[place], ends[place]
-            share = np.float32(lexical) * mine.shares[place] / np.float32(_UNITS)
-            while column < stop:
-                if column >= first:  # on the diagonal rows begin late
-                    other = column - first
-                    if terms[other, 0] == 0.0:
-                        touched[count] = other
-                        count += 1
-                    terms[other, 0] += share * np.float32(members[entry] & _UNITS)
-                entry += 1
-                column = np.int32(members[entry] >> _BITS) if entry < end else _END
-            places[place], at[place] = entry, column
+        count = _add_words(walk, row, columns, np.float32(rule.lexical), terms, touched)
         my_codes, my_scale, my_error = mine.codes[row], mine.scales[row], mine.errors[row]
-        bound, beyond_words = np.float32(bounds[0][row]), np.float32(beyond + my_error * length)
+        bound, beyond_words = np.float32(bounds[0][row]), np.float32(not_in_codes + my_error * length)
         kept = 0
         for place in range(count):
             other = touched[place]
@@ -246,3 +223,33 @@ def shared_pairs(
         room.columns[found : found + kept] = chosen[:kept]
         found += kept
     return found, rows[1]
+
+
+@nb.njit(nogil=True, cache=True)
+def _add_words(
+    walk: Walk, row: int, columns: tuple[int, int], lexical: float, terms: np.ndarray, touched: np.ndarray
+) -> int:
+    """Add what a row's rare words have in common with `columns` to their `terms`; how many are `touched`, and which.
+
+    The walk of each word stops at the first column after them.
+    """
+    first, stop = columns
+    starts, shares, members = walk.mine.starts, walk.mine.shares, walk.theirs.members
+    places, ends, at = walk.places, walk.ends, walk.columns
+    count = 0
+    for place in range(starts[row], starts[row + 1]):
+        column = at[place]
+        if column >= stop:
+            continue
+        entry, end, share = places[place], ends[place], lexical * shares[place] / np.float32(_UNITS)
+        while column < stop:
+            if column >= first:  # on the diagonal rows begin late
+                other = column - first
+                if terms[other, 0] == 0.0:
+                    touched[count] = other
+                    count += 1
+                terms[other, 0] += share * np.float32(members[entry] & _UNITS)
+            entry += 1
+            column = np.int32(members[entry] >> _BITS) if entry < end else _END
+        places[place], at[place] = entry, column
+    return count

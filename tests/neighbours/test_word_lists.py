@@ -16,10 +16,9 @@ from dupq.neighbours.word_lists import (
     NO_WORD,
     Probed,
     Shared,
-    cursors,
-    not_in_codes,
     rarest_shared,
     shared_pairs,
+    walk_of,
     word_counts,
     word_lists,
 )
@@ -104,14 +103,14 @@ def all_shared(
     rule = rule_of(measure)
     mine = word_lists(left, rule, *rare)
     theirs = mine if left is right else word_lists(right, rule, *rare)
-    walk, room = cursors(mine, theirs), Shared(np.empty(9, np.int32), np.empty(9, np.int32), np.empty(9))
+    walk, room = walk_of(mine, theirs), Shared(np.empty(9, np.int32), np.empty(9, np.int32), np.empty(9))
     result = []
     for first in range(0, len(right.squares), 7):
         columns = first, min(first + 7, len(right.squares))
         row, last = 0, columns[1] if left is right else len(left.squares)
         while row < last:
-            pairs = mine, theirs, walk, (row, last), columns, bounds, probed, scoring(left, right, rule)
-            found, row = shared_pairs(*pairs, left is right, not_in_codes(rule), room)
+            some = walk, (row, last), columns, bounds, probed, scoring(left, right, rule)
+            found, row = shared_pairs(*some, left is right, room)
             result += zip(*(column[:found].tolist() for column in room), strict=True)
     return result
 

@@ -57,8 +57,9 @@ def planned(files: NeighbourFiles, shards: Sequence[Shard], request: SearchReque
             return request.settings.block_rows
         uris = [storage.join(files.embeddings, shard.file) for shard in searched]
         dimensions = storage.read_schema(uris[0]).field("embedding").type.list_size
-        words = max(side_by_side(lambda uri: storage.values_a_row(uri, "words"), uris))
-        each = bytes_a_question(dimensions, request.settings.k, words if request.measure.lexical else 0)
+        read = uris if request.measure.lexical else []
+        words = max(side_by_side(lambda uri: storage.values_a_row(uri, "words"), read), default=0.0)
+        each = bytes_a_question(dimensions, request.settings.k, words)
         if request.settings.method == "ivf":
             each += each // 4  # words' lists; and the spans that take the place of blocks are not all of one size
         return block_rows(questions, each, cluster.memory(), cluster.cpus())
