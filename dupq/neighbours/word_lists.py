@@ -147,8 +147,8 @@ def rarest_shared(left: Side, right: Side, counts: np.ndarray) -> np.ndarray:
 
 
 class Walk(NamedTuple):
-    """The walk through `theirs` of each rare word of `mine`: its next place in `members`, the end of its places, and the
-    column at the next one.
+    """The walk through `theirs` of each rare word of `mine`: its next place in `members`, the end of its places, and
+    the column at the next one.
     """
 
     mine: WordLists
