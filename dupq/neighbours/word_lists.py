@@ -197,7 +197,7 @@ def shared_pairs(
     for row in range(*rows):
         if found + stop - first > len(room.rows):
             return found, row
-        count = _add_words(walk, row, columns, np.float32(rule.lexical), terms, touched)
+        count = _add_words(walk, row, columns, rule.lexical, terms, touched)
         my_codes, my_scale, my_error = mine.codes[row], mine.scales[row], mine.errors[row]
         bound, beyond_words = np.float32(bounds[0][row]), np.float32(not_in_codes + my_error * length)
         kept = 0
@@ -241,7 +241,7 @@ def _add_words(
         column = at[place]
         if column >= stop:
             continue
-        entry, end, share = places[place], ends[place], lexical * shares[place] / np.float32(_UNITS)
+        entry, end, share = places[place], ends[place], np.float32(lexical) * shares[place] / np.float32(_UNITS)
         while column < stop:
             if column >= first:  # on the diagonal rows begin late
                 other = column - first
