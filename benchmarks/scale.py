@@ -1,6 +1,7 @@
 """Made archives of growing size through the whole job: what each stage takes, how it grows, and what is found.
 
-    python benchmarks/scale.py --work FOLDER [--questions 10000 100000 1000000] [--short] [--alike N] [--output NAME]
+    python benchmarks/scale.py --work FOLDER [--questions 10000 100000 1000000] [--short] [--alike N] [--encoder FOLDER]
+        [--output NAME]
 
 writes a table (NAME.md), the same as figures (NAME.json) and a plot (NAME.svg). Goes on where an earlier attempt
 stopped, with other sizes too: what was measured is kept in FOLDER.
@@ -35,13 +36,14 @@ def main() -> None:
     parser.add_argument(
         "--train-at-most", type=whole, default=10**9, metavar="N", help="larger archives take the encoder before theirs"
     )
+    parser.add_argument("--encoder", help="a trained one for all archives, in place of training")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.NAME=VALUE", help="of any of the jobs")
     parser.add_argument("--rates", default=str(SHIPPED), help="from which the plan beside the measured times is made")
     parser.add_argument("--note", default="", help="a sentence about this measurement")
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "scale")
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
-    encoder: str | None = None
+    encoder: str | None = options.encoder
     found = {
         "machine": machine(),
         "short": options.short,
@@ -51,7 +53,7 @@ def main() -> None:
         "sizes": {},
     }
     for questions in sorted(options.questions):
-        trains = questions <= options.train_at_most or encoder is None
+        trains = encoder is None or (questions <= options.train_at_most and not options.encoder)
         lines, metrics = measured(options, questions, None if trains else encoder)
         if trains:
             encoder = str(options.work / f"out-{name_of(questions, options.short, options.alike)}" / "encoder")
