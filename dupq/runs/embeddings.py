@@ -15,10 +15,9 @@ _EXPONENT = 0x7C00  # the bits of a float16's exponent: all ones where it is inf
 
 def embeddings_table(embeddings: Embeddings, sites: Sites) -> pa.Table:
     """The rows of a run's `embeddings/`, in the order that they are given in."""
-    names, ids = sites.unpack(embeddings.keys)
     dimensions = embeddings.vectors.shape[1]
     flat = pa.array(embeddings.vectors.ravel(), tables.EMBEDDING_TYPE)
-    columns = [pa.array(names, pa.string()), pa.array(ids), pa.FixedSizeListArray.from_arrays(flat, dimensions)]
+    columns = [*sites.columns(embeddings.keys), pa.FixedSizeListArray.from_arrays(flat, dimensions)]
     if embeddings.words is not None:
         bags = embeddings.words
         offsets = pa.array(bags.indptr.astype(np.int32))

@@ -52,11 +52,16 @@ class Sites:
         names = [self.names[index] for index in (keys >> ID_BITS).tolist()]
         return names, keys & MAXIMUM_ID
 
-    def labels(self, keys: np.ndarray) -> pa.StringArray:
-        """Keys as `site/question_id`."""
+    def columns(self, keys: np.ndarray) -> tuple[pa.StringArray, pa.Int64Array]:
+        """The sites and ids of keys, as columns of a table."""
         numbers = pa.array((keys >> ID_BITS).astype(np.int32))
         sites = pa.DictionaryArray.from_arrays(numbers, pa.array(self.names, pa.string())).cast(pa.string())
-        return pc.binary_join_element_wise(sites, pa.array(keys & MAXIMUM_ID).cast(pa.string()), "/")
+        return sites, pa.array(keys & MAXIMUM_ID)
+
+    def labels(self, keys: np.ndarray) -> pa.StringArray:
+        """Keys as `site/question_id`."""
+        sites, ids = self.columns(keys)
+        return pc.binary_join_element_wise(sites, ids.cast(pa.string()), "/")
 
     def label(self, key: int) -> str:
         """A key as `site/question_id`."""
@@ -159,6 +164,18 @@ def pair_numbers(keys: np.ndarray, pairs: np.ndarray) -> np.ndarray:
     return numbers
 
 
-def pair_codes(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+def are_pairs_among(pairs: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Whether each of `wanted` (keys, shape (m, 2)) is among `pairs` (likewise, in any order): bool.
+
+    Only pairs of a left key that both have are compared, so that it takes little where one of the two is small.
+    """
+    found = np.zeros(len(wanted), bool)
+    rows = np.flatnonzero(are_among(distinct(pairs[:, 0]), wanted[:, 0]))
+    pairs = pairs[are_among(distinct(wanted[rows, 0]), pairs[:, 0])]
+    found[rows] = np.isin(_codes(wanted[rows]), _codes(pairs))
+    return found
+
+
+def _codes(pairs: np.ndarray) -> np.ndarray:
     """One comparable value a pair of keys."""
-    return np.rec.fromarrays([left.astype(np.int64), right.astype(np.int64)])
+    return np.rec.fromarrays([pairs[:, 0].astype(np.int64), pairs[:, 1].astype(np.int64)])

@@ -5,9 +5,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from dupq.text.keys import (
+    MAXIMUM_ID,
     RowsByKey,
     Sites,
     are_among,
+    are_pairs_among,
     distinct,
     hash_limit,
     key_hashes,
@@ -17,6 +19,7 @@ from dupq.text.keys import (
 )
 
 KEYS = st.integers(-3, 12) | st.integers(0, (1 << 63) - 1)
+PAIRS = st.tuples(KEYS, KEYS)
 
 
 @given(st.sets(KEYS, max_size=12), arrays(np.int64, array_shapes(min_dims=1, max_dims=2, min_side=0), elements=KEYS))
@@ -39,7 +42,7 @@ def test_keys_are_each_there_once_and_without_others_as_of_sets(found: list[int]
     assert are_among(keys, np.array(others, np.int64)).tolist() == [other in found for other in others]
 
 
-@given(st.lists(st.tuples(KEYS, KEYS), min_size=1))
+@given(st.lists(PAIRS, min_size=1))
 def test_numbers_of_pairs_are_in_their_order(pairs: list[tuple[int, int]]) -> None:
     keys = distinct(np.array(pairs, np.int64))
     numbers = pair_numbers(keys, np.array(pairs, np.int64)).tolist()
@@ -72,3 +75,17 @@ def test_rows_are_found_by_their_keys_in_any_order(keys: list[int], data: st.Dat
     wanted = data.draw(st.lists(st.sampled_from(keys))) if keys else []
     rows = RowsByKey(np.array(keys, np.int64)).of(np.array(wanted, np.int64))
     assert rows.tolist() == [keys.index(key) for key in wanted]
+
+
+def test_columns_of_keys_are_what_unpack_gives() -> None:
+    sites = Sites(["b", "a"])
+    keys = np.concatenate([sites.pack("b", np.array([7, 0]), ""), sites.pack("a", np.array([MAXIMUM_ID]), "")])
+    names, ids = sites.columns(keys)
+    assert (names.to_pylist(), ids.to_pylist()) == (["b", "b", "a"], [7, 0, MAXIMUM_ID])
+    assert [len(column) for column in sites.columns(keys[:0])] == [0, 0]
+
+
+@given(st.lists(PAIRS), st.lists(PAIRS))
+def test_pairs_are_found_among_others_as_in_a_list(pairs: list[tuple[int, int]], wanted: list[tuple[int, int]]) -> None:
+    found = are_pairs_among(np.array(pairs, np.int64).reshape(-1, 2), np.array(wanted, np.int64).reshape(-1, 2))
+    assert found.tolist() == [pair in pairs for pair in wanted]

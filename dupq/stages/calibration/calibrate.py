@@ -188,12 +188,9 @@ def _floor(scores: np.ndarray, probabilities: np.ndarray, counts: np.ndarray, re
 def _write_pairs(
     files: CalibrationFiles, sites: Sites, found: SampledPairs, features: np.ndarray, p: np.ndarray
 ) -> None:
-    names, ids = zip(*(sites.unpack(side) for side in (found.left, found.right)), strict=True)
     columns = [
-        pa.array(names[0], pa.string()),
-        pa.array(ids[0]),
-        pa.array(names[1], pa.string()),
-        pa.array(ids[1]),
+        *sites.columns(found.left),
+        *sites.columns(found.right),
         pa.array(found.scores.astype(np.float32)),
         pa.array(found.is_linked),
         pa.array(found.counts),

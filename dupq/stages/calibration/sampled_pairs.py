@@ -12,7 +12,7 @@ from dupq.runs.layout import CalibrationFiles
 from dupq.stages.neighbours.tables import SearchRequest, read_nearest
 from dupq.stages.represented_links import read_known_sets
 from dupq.tables import SAMPLE
-from dupq.text.keys import Sites, pair_codes
+from dupq.text.keys import Sites, are_pairs_among
 
 _REFERENCE = 1_000
 
@@ -66,7 +66,8 @@ def sampled_pairs(files: CalibrationFiles, request: SearchRequest, lists: Lists)
     reference = lists.scores[np.isin(lists.keys, sampled[~is_development]), 0]
     left, right = np.minimum(queries, others)[kept], np.maximum(queries, others)[kept]
     judged = _judged_pairs(read_verdicts(files.verdicts, sites), lists, split)
-    fresh = ~np.isin(pair_codes(left, right), pair_codes(judged.left, judged.right))  # a verdict replaces it
+    verdicts = np.stack([judged.left, judged.right], axis=1)
+    fresh = ~are_pairs_among(verdicts, np.stack([left, right], axis=1))  # a verdict replaces it
     none, every = np.zeros(len(judged.left), bool), np.ones(len(judged.left), bool)
 
     def both_kinds(sampled_ones: np.ndarray, judged_ones: np.ndarray) -> np.ndarray:

@@ -21,7 +21,7 @@ from dupq.clusters.components import represented, with_represented
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
 from dupq.links.tables import known_duplicates, link_targets
-from dupq.runs.keys import read_around
+from dupq.runs.keys import pairs_in, read_around
 from dupq.runs.layout import ClusterFiles
 from dupq.shards import Shard, partition_of, read_shard
 from dupq.stages.clusters.cluster_stats import make_cluster_stats
@@ -39,7 +39,7 @@ from dupq.tables import (
     TEXTS,
     VERIFIED,
 )
-from dupq.text.keys import Sites, are_among, pair_codes, places_among, without
+from dupq.text.keys import Sites, are_among, are_pairs_among, places_among, without
 
 _LOWEST = np.iinfo(np.int64).min
 
@@ -167,16 +167,12 @@ def _cluster_columns(keys: np.ndarray, members: pa.Table, alone: np.ndarray, sit
 
     ids, canonical = of_members("id", keys), of_members("canonical", keys)
     is_alone = ~inside & are_among(alone, keys)
-    site_names, question_ids = sites.unpack(keys)
-    canonical_sites, canonical_ids = sites.unpack(canonical)
     reasons = of_members("reason", np.zeros(len(keys), np.int8))
-    yield pa.array(site_names, pa.string())
-    yield pa.array(question_ids)
+    yield from sites.columns(keys)
     yield identity.written_ids(sites.labels(ids), is_alone)
-    yield pa.array(canonical_sites, pa.string())
-    yield pa.array(canonical_ids)
+    yield from sites.columns(canonical)
     yield pa.array(canonical == keys)
-    yield pa.array([REASONS[reason] for reason in reasons.tolist()], pa.string(), mask=~inside)
+    yield pc.take(pa.array(REASONS, pa.string()), pa.array(reasons, mask=~inside))
     yield pa.array(of_members("size", np.ones(len(keys), np.int64)))
 
 
@@ -225,24 +221,21 @@ def _link_pairs(links: pa.Table) -> pa.Table:
 def _links_beside(files: ClusterFiles, part: int, scored: pa.Table) -> pa.Table:
     """The used links of a part that are no candidate pairs."""
     links = storage.read_table(files.partition.links, KEY_PAIRS)
-    left, right = links["left"].to_numpy(), links["right"].to_numpy()
-    mine = partition_of(left, files.scored.terms.parts) == part
-    known = np.isin(pair_codes(left, right), pair_codes(scored["left"].to_numpy(), scored["right"].to_numpy()))
-    return links.filter(pa.array(mine & ~known))
+    mine = partition_of(links["left"].to_numpy(), files.scored.terms.parts) == part
+    links = links.filter(pa.array(mine))
+    return links.filter(pa.array(~are_pairs_among(pairs_in(scored), pairs_in(links))))
 
 
 def _pairs_table(table: pa.Table, files: ClusterFiles, sites: Sites) -> pa.Table:
-    left, right = table["left"].to_numpy(), table["right"].to_numpy()
-    columns: list[pa.Array] = []
-    for side in (left, right):
-        names, ids = sites.unpack(side)
-        columns += [pa.array(names, pa.string()), pa.array(ids)]
+    pairs = pairs_in(table)
+    columns = [*sites.columns(pairs[:, 0]), *sites.columns(pairs[:, 1])]
     known = pa.nulls(len(table), pa.bool_())
     if files.links is not None:
-        listed = np.isin(pair_codes(left, right), pair_codes(*known_duplicates(files.links, sites).T))
+        listed = are_pairs_among(known_duplicates(files.links, sites), pairs)
         known = pc.or_(pa.array(listed), pc.equal(table["source"], "known_link").combine_chunks())
     members = storage.read_table(files.members, MEMBERS, ["key", "cluster"])
     keys, clusters = members["key"].to_numpy(), members["cluster"].to_numpy()
-    joined = represented(left, keys, clusters) == represented(right, keys, clusters)
+    clusters_of = represented(pairs, keys, clusters)
+    joined = clusters_of[:, 0] == clusters_of[:, 1]
     evidence = [table[field.name] for field in _EVIDENCE]
     return pa.table([*columns, *evidence, pa.array(joined), known], schema=PAIRS)

@@ -134,9 +134,8 @@ def _sign_bundle(
 
 
 def _signature_table(keys: np.ndarray, values: np.ndarray, sites: Sites) -> pa.Table:
-    names, ids = sites.unpack(keys)
     lists = pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), values.shape[1])
-    return pa.table([pa.array(names, pa.string()), pa.array(ids), lists], schema=signatures(values.shape[1]))
+    return pa.table([*sites.columns(keys), lists], schema=signatures(values.shape[1]))
 
 
 def _write_signatures(

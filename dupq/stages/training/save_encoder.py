@@ -146,11 +146,9 @@ def _publish(source: str, folder: str) -> Counts:
 def _write_split(output: str, split: Split, wrong: np.ndarray, sites: Sites) -> None:
     """Write which part each question is in: `train` if it is only in pairs labelled as no duplicates (`wrong`)."""
     alone = np.setdiff1d(wrong, split.questions)
-    names, ids = sites.unpack(np.concatenate([split.questions, alone]))
     numbers = np.unique(np.concatenate([split.sets, alone]), return_inverse=True)[1]
     columns = [
-        pa.array(names, pa.string()),
-        pa.array(ids),
+        *sites.columns(np.concatenate([split.questions, alone])),
         pa.array(numbers, pa.int64()),
         pa.array([*split.parts.tolist(), *["train"] * len(alone)], pa.string()),
     ]
