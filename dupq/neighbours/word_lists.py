@@ -21,7 +21,9 @@ NO_WORD = 1 << 62  # "the questions that have it" of no word
 _CODES = 127.0  # the largest code
 _BITS, _UNITS = np.uint32(12), np.uint32(4095)  # of a share; a block has 2^20 questions at most
 _END = np.int32(2**31 - 1)  # a column after all others
-_COLUMNS = 64  # of words that are not rare
+# Columns of words that are not rare, and a few more: codes in whole vectors of the processor. With 120 columns beside
+# 200 dimensions a third of the pairs have to be scored that 64 leave (of ten million short made questions)
+_LEAST_COLUMNS, _AT_ONCE = 96, 64
 _PIECE = 4_096  # questions whose codes are made at a time
 _SLACK = 1e-5  # more than norms and sums in float32 may lack
 
@@ -84,20 +86,21 @@ def word_lists(side: Side, rule: Rule, counts: np.ndarray, most: int) -> WordLis
     rows = sparse.csr_array((shares[is_rare], side.words[is_rare], starts), shape=shape)
     postings = rows.tocsc()
     members = (postings.indices.astype(np.uint32) << _BITS) + np.ceil(postings.data * _UNITS).astype(np.uint32)
-    places = of_entry[~is_rare] * _COLUMNS + _columns(counts, most)[side.words[~is_rare]]
-    others = np.bincount(places, shares[~is_rare] ** 2, minlength=len(lengths) * _COLUMNS)
-    codes = _codes(side, rule, np.sqrt(others).astype(np.float32).reshape(-1, _COLUMNS))
+    columns = _LEAST_COLUMNS + -(side.vectors.shape[1] + _LEAST_COLUMNS) % _AT_ONCE
+    places = of_entry[~is_rare] * columns + _columns(counts, most, columns)[side.words[~is_rare]]
+    others = np.bincount(places, shares[~is_rare] ** 2, minlength=len(lengths) * columns)
+    codes = _codes(side, rule, np.sqrt(others).astype(np.float32).reshape(-1, columns))
     return WordLists(starts, side.words[is_rare], rows.data, postings.indptr.astype(np.int32), members, *codes)
 
 
-def _columns(counts: np.ndarray, most: int) -> np.ndarray:
-    """The column of each word that is not rare: the most frequent have one of their own, the others share the rest."""
+def _columns(counts: np.ndarray, most: int, columns: int) -> np.ndarray:
+    """The column, of so many, of each word that is not rare: the most frequent have their own, others share one."""
     frequent = np.flatnonzero(counts > most)
     order = frequent[np.argsort(-counts[frequent], kind="stable")]
     result = np.zeros(len(counts), np.int64)
-    own = _COLUMNS // 2
+    own = columns // 8
     result[order[:own]] = np.arange(len(order[:own]))
-    result[order[own:]] = own + np.arange(len(order[own:])) % (_COLUMNS - own)
+    result[order[own:]] = own + np.arange(len(order[own:])) % (columns - own)
     return result
 
 

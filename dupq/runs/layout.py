@@ -272,6 +272,11 @@ class ClusterFiles:
         """The candidate pairs."""
         return self.partition.pairs
 
+    @property
+    def known(self) -> str:
+        """The known duplicates, a batch a part; not there without `links`."""
+        return storage.join(self.partition.folder, "known.arrow")
+
     def edges(self, part: int) -> str:
         """The pairs of a part that are inside clusters, a batch a slice of these."""
         return self.partition.step("edges", part)

@@ -14,7 +14,7 @@ DEDUP = {
     "fitness": 1,
     "encode": 1,
     "terms": 1,
-    "neighbours": 5,
+    "neighbours": 6,
     "calibrate": 3,
     "beyond_lists": 1,
     "pairs": 1,

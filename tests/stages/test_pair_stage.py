@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles.slow_evidence import Question, slow_cosine, slow_lead, slow_shared, words_of
-from run_tables import Pair, contents, cut_off, home_of, write_rows, write_terms
+from run_tables import Pair, contents, cut_off, home_of, write_terms
 
 from dupq import storage
 from dupq.clusters.calibration import FEATURES, Model
 from dupq.clusters.evidence import UNLISTED
 from dupq.clusters.scoring import arounds, undirected
+from dupq.execution import exchange
 from dupq.execution.tasks import Report
 from dupq.runs.layout import PairFiles, TermFiles
 from dupq.shards import Shard
@@ -140,9 +141,10 @@ def write(archive: Archive, folder: Path, parts: int, shards: int = 2) -> PairFi
     ]
     rows += [{"query": a, "neighbour": b, "similarity": archive.score(a, b), "lift": 0.0} for a, b in archive.above]
     for name, some in (("one", rows[::2]), ("other", rows[1::2])):
-        for part in range(parts):
-            own = [row for row in some if home_of(min(row["query"], row["neighbour"]), parts) == part]
-            write_rows(f"{files.neighbours}/{name}/part-{part:05d}.parquet", own, NEIGHBOURS)
+        homes = [home_of(min(row["query"], row["neighbour"]), parts) for row in some]
+        own = ([row for row, home in zip(some, homes, strict=True) if home == part] for part in range(parts))
+        batches = (exchange.one_batch(pa.Table.from_pylist(rows, NEIGHBOURS)) for rows in own)
+        exchange.write_parts(f"{files.neighbours}/{name}.arrow", batches, NEIGHBOURS)
     return files
 
 

@@ -18,6 +18,7 @@ from dupq import storage
 from dupq.clusters import identity
 from dupq.clusters.canonical import REASONS, CanonicalCriteria, canonical_questions
 from dupq.clusters.components import represented, with_represented
+from dupq.execution import exchange
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
 from dupq.links.tables import known_duplicates, link_targets
@@ -71,11 +72,21 @@ def _members(files: ClusterFiles, shards: list[Shard], site_names: list[str]) ->
             _write_changes(files, identity.changes(identity.Grouping(keys, ids.of(clusters)), then), sites)
         alone = without(np.sort(ids.ids), keys)
         storage.write_table(files.alone, pa.table([pa.array(alone)], names=["key"]), pa.schema([("key", pa.int64())]))
+        _write_known(files, sites)
         columns = [keys, clusters, ids.of(clusters), canonical, reasons.astype(np.int8), sizes[indices]]
         storage.write_table(files.members, pa.table([pa.array(c) for c in columns], schema=MEMBERS), MEMBERS)
         return {"rows_in": len(keys), "clusters": len(sizes)}
 
     return skip_or(files.members, make)
+
+
+def _write_known(files: ClusterFiles, sites: Sites) -> None:
+    """Write the known duplicates for the parts that their pairs are in."""
+    if files.links is None:
+        return
+    pairs, parts = known_duplicates(files.links, sites), files.scored.terms.parts
+    batches = exchange.split([*pairs.T], KEY_PAIRS, partition_of(pairs[:, 0], parts), parts)
+    exchange.write_parts(files.known, batches, KEY_PAIRS)
 
 
 def _clusters(files: ClusterFiles) -> tuple[np.ndarray, np.ndarray]:
@@ -187,7 +198,7 @@ def _pairs_of_part(files: ClusterFiles, site_names: list[str], part: int) -> Cou
         links = _links_beside(files, part, scored)
         table = pa.concat_tables([_near_pairs(verified), _encoder_pairs(scored), _link_pairs(links)])
         table = table.sort_by([("left", "ascending"), ("right", "ascending")])
-        pairs = _pairs_table(table, files, sites)
+        pairs = _pairs_table(table, files, sites, part)
         storage.write_table(output, pairs, PAIRS)
         return {"rows_in": len(table), "rows_out": len(pairs)}
 
@@ -226,12 +237,12 @@ def _links_beside(files: ClusterFiles, part: int, scored: pa.Table) -> pa.Table:
     return links.filter(pa.array(~are_pairs_among(pairs_in(scored), pairs_in(links))))
 
 
-def _pairs_table(table: pa.Table, files: ClusterFiles, sites: Sites) -> pa.Table:
+def _pairs_table(table: pa.Table, files: ClusterFiles, sites: Sites, part: int) -> pa.Table:
     pairs = pairs_in(table)
     columns = [*sites.columns(pairs[:, 0]), *sites.columns(pairs[:, 1])]
     known = pa.nulls(len(table), pa.bool_())
     if files.links is not None:
-        listed = are_pairs_among(known_duplicates(files.links, sites), pairs)
+        listed = are_pairs_among(pairs_in(exchange.table_of(exchange.read_part([files.known], part), KEY_PAIRS)), pairs)
         known = pc.or_(pa.array(listed), pc.equal(table["source"], "known_link").combine_chunks())
     members = storage.read_table(files.members, MEMBERS, ["key", "cluster"])
     keys, clusters = members["key"].to_numpy(), members["cluster"].to_numpy()

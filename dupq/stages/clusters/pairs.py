@@ -48,7 +48,7 @@ def _candidates(files: PairFiles, part: int) -> Counts:
     output = files.candidates(part)
 
     def make() -> Counts:
-        directed = pa.concat_tables(directed_rows(files.neighbours, part)).combine_chunks()
+        directed = directed_rows(files.neighbours, part).combine_chunks()
         table = undirected(directed)
         keys = distinct(np.concatenate([table["left"].to_numpy(), table["right"].to_numpy()]))
         homes = partition_of(keys, files.terms.parts)

@@ -122,9 +122,8 @@ def _inside_of_part(files: PartitionFiles, groups: int, part: int) -> Counts:
     return skip_or(output, make) if groups else {}
 
 
-def _wanted(files: PartitionFiles, keys: np.ndarray, groups: int) -> list[np.ndarray]:
+def _wanted(nodes: pa.Table, keys: np.ndarray, groups: int) -> list[np.ndarray]:
     """For each group the rows of `keys` that are in it, and in a component of three and more that is scored."""
-    nodes = read_around(files.nodes, NODES, keys)
     rows, known = places_among(nodes["key"].to_numpy(), keys)
     known[known] = nodes["is_scored"].to_numpy()[rows[known]]
     mine = np.where(known, nodes["group"].to_numpy()[rows] if len(nodes) else -1, -1)
@@ -138,7 +137,8 @@ def _embeddings_of_shard(files: PartitionFiles, sites: list[str], groups: int, s
         uri = storage.join(files.embeddings, shard.file)
         table = storage.read_table(uri)
         keys = Sites(sites).pack_columns(table["site"], table["question_id"], uri)
-        batches = (exchange.one_batch(table.take(pa.array(rows))) for rows in _wanted(files, keys, groups))
+        nodes = read_around(files.nodes, NODES, keys)
+        batches = (exchange.one_batch(table.take(pa.array(rows))) for rows in _wanted(nodes, keys, groups))
         exchange.write_parts(output, batches, table.schema.remove_metadata())
         return {}
 
@@ -151,10 +151,11 @@ def _terms_of_part(files: PartitionFiles, groups: int, part: int) -> Counts:
     def make() -> Counts:
         table = read_terms(files.pairs.terms, part)
         around = storage.read_table(files.pairs.around(part), AROUND)
-        wanted = _wanted(files, around["key"].to_numpy(), groups)
+        nodes = storage.read_table(files.nodes, NODES)  # the keys of a part lie anywhere among them
+        wanted = _wanted(nodes, around["key"].to_numpy(), groups)
         batches = (exchange.one_batch(around.take(pa.array(rows))) for rows in wanted)
         exchange.write_parts(files.step("around", part), batches, AROUND)
-        wanted = _wanted(files, table["key"].to_numpy(), groups)
+        wanted = _wanted(nodes, table["key"].to_numpy(), groups)
         exchange.write_parts(output, (exchange.one_batch(table.take(pa.array(rows))) for rows in wanted), TERMS)
         return {}
 

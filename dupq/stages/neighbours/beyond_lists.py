@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 FULL = "questions whose neighbours are all above the floor"
 ABOVE_FLOOR = "pairs of these above the floor"
 LEFT_OUT = "pairs above the floor, more than neighbours.pairs_per_question"
-FULL_KEYS = "full-keys"  # the kind of step
+FULL_KEYS, _ALL = "full-keys", "all"  # the kind of step, and the name of its last file
 _AT_ONCE = 1 << 22  # pairs of a tile in memory
 
 
@@ -55,7 +55,8 @@ def find_beyond_lists(files: NeighbourFiles, request: SearchRequest, floor: floa
     if not report.counts.get(FULL):
         return report
     blocks = range(len(plan.blocks))
-    report.add(run_tasks("chosen", _chosen_of_block, [(files, request, plan, names, number) for number in blocks]))
+    report.add(run_tasks("chosen", _gather_full, [(files, names)]))
+    report.add(run_tasks("chosen", _chosen_of_block, [(files, request, plan, number) for number in blocks]))
     of_blocks = groups(files, plan, "full")
     tiles = [*((name, name) for name in of_blocks), *compared(plan, of_blocks)]
     calls = [(files, request, plan, floor, *tile) for tile in tiles]
@@ -91,11 +92,19 @@ def _full_of_file(files: NeighbourFiles, request: SearchRequest, floor: float, n
     return skip_or(output, make)
 
 
-def _chosen_of_block(
-    files: NeighbourFiles, request: SearchRequest, plan: Plan, names: list[str], number: int
-) -> Counts:
-    wanted = np.sort(np.concatenate([read_keys(files.step(FULL_KEYS, name)) for name in names]))
-    return write_chosen(files, request, plan, number, "full", wanted)
+def _gather_full(files: NeighbourFiles, names: list[str]) -> Counts:
+    """Their keys from all files, so that a block's task reads one. Memory: 16 bytes a question whose list is full."""
+    output = files.step(FULL_KEYS, _ALL)
+
+    def make() -> Counts:
+        write_keys(output, np.concatenate([read_keys(files.step(FULL_KEYS, name)) for name in names]))
+        return {}
+
+    return skip_or(output, make)
+
+
+def _chosen_of_block(files: NeighbourFiles, request: SearchRequest, plan: Plan, number: int) -> Counts:
+    return write_chosen(files, request, plan, number, "full", read_keys(files.step(FULL_KEYS, _ALL)))
 
 
 def _search_tile(

@@ -1,6 +1,7 @@
 """The recall of an approximate search: the share of exact neighbours that it finds, asked for and measured in each run.
 
-    exact     a task a block    the sampled questions against all of the block
+    sample    a task a group    the sampled questions
+    exact     a task a block    these against all of the block
     merged    a task a group    their exact neighbours
     ranks     a task a block    how many lists a question would have to probe to find each of those in the block, and
                                 how many questions have the rarest word that it shares with them
@@ -23,7 +24,7 @@ from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
 from dupq.neighbours.embeddings import Embeddings, gathered
 from dupq.neighbours.nearest import Nearest, merge
-from dupq.runs.embeddings import read_embeddings
+from dupq.runs.embeddings import read_embeddings, write_embeddings
 from dupq.runs.layout import NeighbourFiles
 from dupq.stages.neighbours.blocks import block_name, ready_block
 from dupq.stages.neighbours.centres import group_name, read_centroids, read_spans, span_name
@@ -54,7 +55,8 @@ def choose_probes(files: NeighbourFiles, request: SearchRequest, plan: Plan) -> 
     """Find the exact neighbours of the sample, and how far each group's questions are searched for."""
     of_groups = [(files, request, plan, group) for group in plan.groups]
     of_blocks = [(*call, number) for call in of_groups for number in call[-1]]
-    report = run_tasks("exact neighbours of a sample", _exact_in_block, of_blocks)
+    report = run_tasks("sample", _gather, [(files, request, group) for group in plan.groups])
+    report.add(run_tasks("exact neighbours of a sample", _exact_in_block, of_blocks))
     report.add(run_tasks("exact neighbours of a sample", _merge, of_groups))
     if not request.settings.ivf_probes:
         report.add(run_tasks("ranks", _ranks_in_block, of_blocks))
@@ -73,6 +75,18 @@ def measure_recall(files: NeighbourFiles, request: SearchRequest, plan: Plan) ->
         sampled = report.counts[SAMPLED]
         _log.info(f"recall@{request.settings.k} of the lists: {found / exact:.4f}, of {sampled:,} questions")
     return report
+
+
+def _gather(files: NeighbourFiles, request: SearchRequest, group: list[int]) -> Counts:
+    """The sample of a group in one file, so that each block's task reads one."""
+    output, sites = files.step("measured", group_name(group)), Sites(request.sites)
+
+    def make() -> Counts:
+        found = gathered([read_embeddings(files.step("measured", block_name(number)), sites) for number in group])
+        write_embeddings(output, found, sites)
+        return {}
+
+    return skip_or(output, make)
 
 
 def _exact_in_block(files: NeighbourFiles, request: SearchRequest, plan: Plan, group: list[int], number: int) -> Counts:
@@ -96,8 +110,8 @@ def _exact_in_block(files: NeighbourFiles, request: SearchRequest, plan: Plan, g
 def _sampled(files: NeighbourFiles, request: SearchRequest, group: Sequence[int]) -> "Block":
     from dupq.neighbours.tiles import block
 
-    uris = [files.step("measured", block_name(number)) for number in group]
-    return block(gathered([read_embeddings(uri, Sites(request.sites)) for uri in uris]), request.measure)
+    sample = read_embeddings(files.step("measured", group_name(group)), Sites(request.sites))
+    return block(sample, request.measure)
 
 
 def _merge(files: NeighbourFiles, request: SearchRequest, plan: Plan, group: list[int]) -> Counts:

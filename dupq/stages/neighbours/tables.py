@@ -1,7 +1,8 @@
 """Writing and reading the tables of the search: lists of neighbours, and pairs as rows for the pairs stage."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -9,6 +10,7 @@ from typing_extensions import TypedDict
 
 from dupq import storage
 from dupq.clusters.scoring import ranked
+from dupq.execution import exchange
 from dupq.execution.gpus import NO_GPUS, Gpus
 from dupq.execution.units import Counts
 from dupq.json_files import read_as
@@ -116,12 +118,13 @@ def write_lists(files: NeighbourFiles, request: SearchRequest, name: str, keys: 
 
 
 def write_directed(files: NeighbourFiles, request: SearchRequest, name: str, directed: pa.Table) -> None:
-    """Write rows for the pairs stage, one file for each part."""
+    """Write rows for the pairs stage: a file, of which each part reads its own."""
     directed = directed.combine_chunks()
-    part = partition_of(np.minimum(directed["query"].to_numpy(), directed["neighbour"].to_numpy()), request.parts)
-    for index in range(request.parts):
-        uri = storage.join(files.directed, name, f"part-{index:05d}.parquet")
-        storage.write_table(uri, directed.filter(pa.array(part == index)), NEIGHBOURS)
+    parts = partition_of(np.minimum(directed["query"].to_numpy(), directed["neighbour"].to_numpy()), request.parts)
+    order = np.argsort(parts, kind="stable")
+    directed, bounds = directed.take(pa.array(order)), np.searchsorted(parts[order], np.arange(request.parts + 1))
+    batches = (exchange.one_batch(directed.slice(start, stop - start)) for start, stop in pairwise(bounds.tolist()))
+    exchange.write_parts(storage.join(files.directed, f"{name}.arrow"), batches, NEIGHBOURS)
 
 
 def unranked(similar: pa.Table) -> pa.Table:
@@ -130,10 +133,7 @@ def unranked(similar: pa.Table) -> pa.Table:
     return pa.table([*similar.columns, pa.nulls(len(similar), pa.int32()), nothing], schema=NEIGHBOURS)
 
 
-def directed_rows(folder: str, part: int) -> Iterator[pa.Table]:
+def directed_rows(folder: str, part: int) -> pa.Table:
     """The rows of one part, of every block."""
-    name = f"part-{part:05d}.parquet"
-    yield NEIGHBOURS.empty_table()
-    for file in storage.list_files(folder, ".parquet"):
-        if storage.name(file.uri) == name:
-            yield storage.read_table(file.uri, NEIGHBOURS)
+    uris = [file.uri for file in storage.list_files(folder, ".arrow")]
+    return exchange.table_of(exchange.read_part(uris, part), NEIGHBOURS)
