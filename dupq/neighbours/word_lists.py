@@ -21,9 +21,9 @@ NO_WORD = 1 << 62  # "the questions that have it" of no word
 _CODES = 127.0  # the largest code
 _BITS, _UNITS = np.uint32(12), np.uint32(4095)  # of a share; a block has 2^20 questions at most
 _END = np.int32(2**31 - 1)  # a column after all others
-# Columns of words that are not rare, and a few more: codes in whole vectors of the processor. Of ten million short made
-# questions 5 % of the pairs are scored exactly that share a word which at most 10,561 have, and 17 % with 2,164; with 64
-# columns 16 and 63 %. An exact score takes as long as 20 products of codes.
+# Columns of words that are not rare, and a few more: codes in whole vectors of the processor. An exact score takes as
+# long as 20 products of codes; of ten million short made questions 5 % of the pairs need one that share a word which at
+# most 10,561 have, and 17 % with 2,164; with 64 columns 16 and 63 %.
 _LEAST_COLUMNS, _AT_ONCE = 184, 64
 _PIECE = 4_096  # questions whose codes are made at a time
 _SLACK = 1e-5  # more than norms and sums in float32 may lack
@@ -87,40 +87,56 @@ def word_lists(side: Side, rule: Rule, counts: np.ndarray, most: int) -> WordLis
     rows = sparse.csr_array((shares[is_rare], side.words[is_rare], starts), shape=shape)
     postings = rows.tocsc()
     members = (postings.indices.astype(np.uint32) << _BITS) + np.ceil(postings.data * _UNITS).astype(np.uint32)
-    columns = _LEAST_COLUMNS + -(side.vectors.shape[1] + _LEAST_COLUMNS) % _AT_ONCE
-    places = of_entry[~is_rare] * columns + _columns(counts, most, columns)[side.words[~is_rare]]
-    others = np.bincount(places, shares[~is_rare] ** 2, minlength=len(lengths) * columns)
-    codes = _codes(side, rule, np.sqrt(others).astype(np.float32).reshape(-1, columns))
+    others = sparse.csr_array((shares[~is_rare], side.words[~is_rare], side.starts - starts), shape=shape)
+    codes = _codes(side, rule, others, _columns(counts, most, side.vectors.shape[1]))
     return WordLists(starts, side.words[is_rare], rows.data, postings.indptr.astype(np.int32), members, *codes)
 
 
-def _columns(counts: np.ndarray, most: int, columns: int) -> np.ndarray:
-    """The column, of so many, of each word that is not rare: the most frequent have their own, others share one."""
+class _Columns(NamedTuple):
+    """Where the words that are not rare go: of how many columns each is in which."""
+
+    count: int
+    of_words: np.ndarray
+
+
+def _columns(counts: np.ndarray, most: int, dimensions: int) -> _Columns:
+    """The most frequent words have a column of their own, the others share the rest."""
+    columns = _LEAST_COLUMNS + -(dimensions + _LEAST_COLUMNS) % _AT_ONCE
     frequent = np.flatnonzero(counts > most)
     order = frequent[np.argsort(-counts[frequent], kind="stable")]
     result = np.zeros(len(counts), np.int64)
     own = columns // 8
     result[order[:own]] = np.arange(len(order[:own]))
     result[order[own:]] = own + np.arange(len(order[own:])) % (columns - own)
-    return result
+    return _Columns(columns, result)
 
 
-def _codes(side: Side, rule: Rule, others: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """`codes`, `scales` and `errors` of WordLists."""
+def _codes(
+    side: Side, rule: Rule, others: sparse.csr_array, columns: _Columns
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`codes`, `scales` and `errors` of WordLists; `others`: the shares of words that are not rare."""
     rows, dimensions = side.vectors.shape
-    codes = np.zeros((rows, dimensions + others.shape[1]), np.int8)
+    codes = np.zeros((rows, dimensions + columns.count), np.int8)
     scales, errors = (np.empty(rows, np.float32) for _ in range(2))
     for start in range(0, rows, _PIECE):
         piece = slice(start, start + _PIECE)
         lengths = np.sqrt(np.where(side.squares[piece] > 0, side.squares[piece], 1.0))
         unit = side.vectors[piece] * (_weight_of_vectors(rule) ** 0.5 / lengths).astype(np.float32)[:, None]
-        exact = np.concatenate([unit, others[piece] * np.float32(rule.lexical**0.5)], axis=1)
+        exact = np.concatenate([unit, _lengths(others[piece], columns) * np.float32(rule.lexical**0.5)], axis=1)
         scale = np.abs(exact).max(axis=1, initial=0.0) / np.float32(_CODES)
         rounded = np.rint(exact / np.where(scale > 0, scale, np.float32(1))[:, None])
         codes[piece], scales[piece] = rounded, scale
         off = np.linalg.norm(exact - rounded * scale[:, None], axis=1)
         errors[piece] = off * (1 + _SLACK) + _SLACK * (abs(rule.dense) + rule.lexical) ** 0.5
     return codes, scales, errors
+
+
+def _lengths(shares: sparse.csr_array, columns: _Columns) -> np.ndarray:
+    """The length of what each row has in each column (float32)."""
+    rows = len(shares.indptr) - 1
+    places = np.repeat(np.arange(rows), np.diff(shares.indptr)) * columns.count + columns.of_words[shares.indices]
+    squares = np.bincount(places, shares.data**2, minlength=rows * columns.count)
+    return np.sqrt(squares).astype(np.float32).reshape(rows, columns.count)
 
 
 def _weight_of_vectors(rule: Rule) -> float:
