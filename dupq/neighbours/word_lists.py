@@ -95,7 +95,7 @@ def word_lists(side: Side, rule: Rule, counts: np.ndarray, most: int) -> WordLis
 class _Columns(NamedTuple):
     """Where the words that are not rare go: of how many columns each is in which."""
 
-    count: int
+    number: int
     of_words: np.ndarray
 
 
@@ -116,7 +116,7 @@ def _codes(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """`codes`, `scales` and `errors` of WordLists; `others`: the shares of words that are not rare."""
     rows, dimensions = side.vectors.shape
-    codes = np.zeros((rows, dimensions + columns.count), np.int8)
+    codes = np.zeros((rows, dimensions + columns.number), np.int8)
     scales, errors = (np.empty(rows, np.float32) for _ in range(2))
     for start in range(0, rows, _PIECE):
         piece = slice(start, start + _PIECE)
@@ -134,9 +134,9 @@ def _codes(
 def _lengths(shares: sparse.csr_array, columns: _Columns) -> np.ndarray:
     """The length of what each row has in each column (float32)."""
     rows = len(shares.indptr) - 1
-    places = np.repeat(np.arange(rows), np.diff(shares.indptr)) * columns.count + columns.of_words[shares.indices]
-    squares = np.bincount(places, shares.data**2, minlength=rows * columns.count)
-    return np.sqrt(squares).astype(np.float32).reshape(rows, columns.count)
+    places = np.repeat(np.arange(rows), np.diff(shares.indptr)) * columns.number + columns.of_words[shares.indices]
+    squares = np.bincount(places, shares.data**2, minlength=rows * columns.number)
+    return np.sqrt(squares).astype(np.float32).reshape(rows, columns.number)
 
 
 def _weight_of_vectors(rule: Rule) -> float:
