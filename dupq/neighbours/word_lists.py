@@ -21,9 +21,9 @@ NO_WORD = 1 << 62  # "the questions that have it" of no word
 _CODES = 127.0  # the largest code
 _BITS, _UNITS = np.uint32(12), np.uint32(4095)  # of a share; a block has 2^20 questions at most
 _END = np.int32(2**31 - 1)  # a column after all others
-# Columns of words that are not rare, and a few more: codes in whole vectors of the processor. An exact score takes as
-# long as 20 products of codes; of ten million short made questions 5 % of the pairs need one that share a word which at
-# most 10,561 have, and 17 % with 2,164; with 64 columns 16 and 63 %.
+# At least so many columns of words that are not rare, and as many more as make the length of codes a multiple of the
+# processor's. Fewer cost more: with 64 most pairs needed an exact score where few words are rare (measured once, on a
+# tile of ten million short made questions), and that takes some 20 times as long as a product of codes.
 _LEAST_COLUMNS, _AT_ONCE = 184, 64
 _PIECE = 4_096  # questions whose codes are made at a time
 _SLACK = 1e-5  # more than norms and sums in float32 may lack
@@ -93,10 +93,10 @@ def word_lists(side: Side, rule: Rule, counts: np.ndarray, most: int) -> WordLis
 
 
 class _Columns(NamedTuple):
-    """Where the words that are not rare go: of how many columns each is in which."""
+    """The columns that words which are not rare are put into."""
 
-    number: int
-    of_words: np.ndarray
+    number: int  # of columns
+    of_words: np.ndarray  # the column of each word
 
 
 def _columns(counts: np.ndarray, most: int, dimensions: int) -> _Columns:
