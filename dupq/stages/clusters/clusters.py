@@ -242,7 +242,8 @@ def _pairs_table(table: pa.Table, files: ClusterFiles, sites: Sites, part: int) 
     columns = [*sites.columns(pairs[:, 0]), *sites.columns(pairs[:, 1])]
     known = pa.nulls(len(table), pa.bool_())
     if files.links is not None:
-        listed = are_pairs_among(pairs_in(exchange.table_of(exchange.read_part([files.known], part), KEY_PAIRS)), pairs)
+        duplicates = exchange.table_of(exchange.read_part([files.known], part), KEY_PAIRS)
+        listed = are_pairs_among(pairs_in(duplicates), pairs)
         known = pc.or_(pa.array(listed), pc.equal(table["source"], "known_link").combine_chunks())
     members = storage.read_table(files.members, MEMBERS, ["key", "cluster"])
     keys, clusters = members["key"].to_numpy(), members["cluster"].to_numpy()

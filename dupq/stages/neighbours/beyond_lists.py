@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 FULL = "questions whose neighbours are all above the floor"
 ABOVE_FLOOR = "pairs of these above the floor"
 LEFT_OUT = "pairs above the floor, more than neighbours.pairs_per_question"
-FULL_KEYS, _ALL = "full-keys", "all"  # the kind of step, and the name of its last file
+FULL_KEYS, _ALL = "full-keys", "all"  # the kind of step, and the name of the file that gathers the others
 _AT_ONCE = 1 << 22  # pairs of a tile in memory
 
 
@@ -93,7 +93,7 @@ def _full_of_file(files: NeighbourFiles, request: SearchRequest, floor: float, n
 
 
 def _gather_full(files: NeighbourFiles, names: list[str]) -> Counts:
-    """Their keys from all files, so that a block's task reads one. Memory: 16 bytes a question whose list is full."""
+    """All files in one, so that a block's task reads one. Memory: 16 bytes a question whose list is full."""
     output = files.step(FULL_KEYS, _ALL)
 
     def make() -> Counts:

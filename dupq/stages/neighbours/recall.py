@@ -55,7 +55,7 @@ def choose_probes(files: NeighbourFiles, request: SearchRequest, plan: Plan) -> 
     """Find the exact neighbours of the sample, and how far each group's questions are searched for."""
     of_groups = [(files, request, plan, group) for group in plan.groups]
     of_blocks = [(*call, number) for call in of_groups for number in call[-1]]
-    report = run_tasks("sample", _gather, [(files, request, group) for group in plan.groups])
+    report = run_tasks("sample", _gather_sample, [(files, request, group) for group in plan.groups])
     report.add(run_tasks("exact neighbours of a sample", _exact_in_block, of_blocks))
     report.add(run_tasks("exact neighbours of a sample", _merge, of_groups))
     if not request.settings.ivf_probes:
@@ -77,7 +77,7 @@ def measure_recall(files: NeighbourFiles, request: SearchRequest, plan: Plan) ->
     return report
 
 
-def _gather(files: NeighbourFiles, request: SearchRequest, group: list[int]) -> Counts:
+def _gather_sample(files: NeighbourFiles, request: SearchRequest, group: list[int]) -> Counts:
     """The sample of a group in one file, so that each block's task reads one."""
     output, sites = files.step("measured", group_name(group)), Sites(request.sites)
 
