@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy import sparse
 
+from dupq.kernel_cache import Integer
 from dupq.kernel_cache import numba as nb
 from dupq.text.keys import places_among
 
@@ -52,9 +53,7 @@ def best(
         inside = slice(wanted.indptr[row], wanted.indptr[row + 1])
         _products(wanted.indices[inside], wanted.data[inside], by_term.indptr, by_term.indices, by_term.data, scores)
         finished = scores if finish is None else finish(scores, row)
-        found = np.flatnonzero((finished > 0) & (keys != query_keys[row]))
-        found_keys, found_scores = first(keys[found], finished[found], k)
-        others[row, : len(found_keys)], best_scores[row, : len(found_keys)] = found_keys, found_scores
+        _insert_best(keys, finished, query_keys[row], others[row], best_scores[row])
     return others, best_scores
 
 
@@ -76,6 +75,28 @@ def _products(
     for place in range(len(terms)):
         for entry in range(starts[terms[place]], starts[terms[place] + 1]):
             scores[rows[entry]] += weights[place] * values[entry]
+
+
+@nb.njit(nogil=True, cache=True)
+def _insert_best(
+    keys: np.ndarray, scores: np.ndarray, own: Integer, others: np.ndarray, best_scores: np.ndarray
+) -> None:
+    """Fill `others` and `best_scores` ((k,), still empty) with the best of `keys` by their `scores`, `own` left out."""
+    for row in range(len(keys)):
+        score, key, place = scores[row], keys[row], len(others)
+        if score <= 0 or key == own:
+            continue
+        while place and _is_before(score, key, best_scores[place - 1], others[place - 1]):
+            if place < len(others):
+                best_scores[place], others[place] = best_scores[place - 1], others[place - 1]
+            place -= 1
+        if place < len(others):
+            best_scores[place], others[place] = score, key
+
+
+@nb.njit(nogil=True, cache=True)
+def _is_before(score: float, key: Integer, other_score: float, other_key: Integer) -> bool:
+    return bool(score > other_score or (score == other_score and key < other_key))
 
 
 def first(keys: np.ndarray, scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
