@@ -61,7 +61,7 @@ def planned(files: NeighbourFiles, shards: Sequence[Shard], request: SearchReque
         words = max(side_by_side(lambda uri: storage.values_a_row(uri, "words"), read), default=0.0)
         each = bytes_a_question(dimensions, request.settings.k, words)
         if request.settings.method == "ivf":
-            each += each // 4  # words' lists; and the spans that take the place of blocks are not all of one size
+            each += 2 * each // 5  # words' lists; and the spans that take the place of blocks are not all of one size
         return block_rows(questions, each, cluster.memory(), cluster.cpus())
 
     return plan_of(files, shards, request.settings, rows_of)
