@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.whole_job.fit import by_stage, memory, piece_of, polynomial, stage_rates
 from dupq.errors import DupqError
-from dupq.plan.rates import SHIPPED, Stage, read_rates
+from dupq.plan.rates import SHIPPED, Stage, copies, read_rates
 
 
 def changed(folder: Path, change: dict) -> Path:
@@ -84,6 +84,20 @@ def test_a_step_that_comes_twice_is_two_steps() -> None:
     assert [step.piece for step in found.steps] == [None, 50_000]
     assert [step.cpu_seconds[1] for step in found.steps] == pytest.approx([1e-3, 1e-4])
     assert found.reads[0] == pytest.approx(50)
+
+
+def test_what_grows_by_copies_is_told_from_what_does_not() -> None:
+    sizes = [10_000, 50_000, 100_000, 200_000]
+    copied = [2e-4 * size * copies(parts) for size, parts in zip(sizes, (1, 1, 2, 4), strict=True)]
+    seconds = [3e-4 * size + more for size, more in zip(sizes, copied, strict=True)]
+    whole = {
+        size: line("pairs", ("terms", 2, taken), ("around", 2, taken))
+        for size, taken in zip(sizes, seconds, strict=True)
+    }
+    terms, around = Stage.model_validate(stage_rates(whole, {}, 50, 50_000)).steps
+    assert terms.cpu_seconds[1] == pytest.approx(3e-4, rel=1e-3)
+    assert terms.copy_cpu_seconds == pytest.approx(2e-4, rel=1e-3)
+    assert around.copy_cpu_seconds == 0
 
 
 def test_a_stage_that_an_earlier_attempt_had_begun_is_not_measured() -> None:
