@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True, help="folder for archives, runs and what was measured")
     parser.add_argument("--output", type=Path, default=SHIPPED)
     parser.add_argument("--questions", type=int, nargs="+", default=[10_000, 25_000, 50_000], help="of all three jobs")
-    parser.add_argument("--only-dedup", type=int, nargs="*", default=[], help="without training")
+    parser.add_argument("--only-dedup", type=int, nargs="*", default=[100_000, 200_000], help="without training")
     parser.add_argument("--cut", type=int, default=50, help="times smaller are the pieces of work that go through S3")
     parser.add_argument("--cut-questions", type=int, nargs="*", default=[4_000, 8_000, 16_000])
     parser.add_argument("--note", default="", help="a sentence about this measurement")

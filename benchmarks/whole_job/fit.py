@@ -1,6 +1,5 @@
 """From what meters wrote to the rates of a plan (dupq/plan/rates.py)."""
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -8,32 +7,23 @@ from typing import Any
 import numpy as np
 from scipy.optimize import nnls
 
-from dupq.plan.rates import copies
 from dupq.settings.training import TitleBodySettings
 
 Line = dict[str, Any]
-_COPIED = ("terms", "compared")  # the steps of `pairs` that get a question once for each part that has pairs of it
 _QUADRATIC = "tiles"  # the only step whose work grows with the square of the questions
-_FEWEST_OF_COPIES = 3  # sizes, to tell what grows by copies from what does not
+_ENOUGH = 5  # sizes, to tell the start of the tiles' workers from what grows
 _TILE_PIECE = 8_192  # questions of the smallest block: any machine gets tiles enough
 _TILE_MB = 2_000.0  # what the cut of blocks keeps a tile below (stages/neighbours/plan.py)
 _OF_WORDS = ("prepare", "fit", "save")  # write vectors of words, of which few new ones come with more questions
-_SEVERAL = 100_000  # questions: two shards
+_SEVERAL = 200_000  # questions: so many shards that each worker had several
 _INGEST_PIECE = 10_000  # questions of a unit of a dump, some 16 MB
 _LEAST = {"seconds": 0.05, "mb": 1.0, "bytes": 1e4, "requests": 1.0}  # what differences below are worth nothing
 
 
-def polynomial(
-    sizes: Sequence[float],
-    values: Sequence[float],
-    degree: int,
-    unit: str,
-    lowest: int = 0,
-    beside: Sequence[float] | None = None,
-) -> list[float]:
+def polynomial(sizes: Sequence[float], values: Sequence[float], degree: int, unit: str, lowest: int = 0) -> list[float]:
     """Coefficients of at least 0, by least squares of the relative errors; of one size what is proportional to it.
 
-    Those below the power `lowest` are 0. The last one is that of `beside`, of a value a size, if there is one.
+    Those below the power `lowest` are 0.
     """
     if len(set(sizes)) == 1:
         value = float(np.mean(values))
@@ -42,11 +32,9 @@ def polynomial(
     weights = 1 / np.maximum(wanted, _LEAST[unit])
     scale = found.max()
     powers = range(lowest, min(degree, len(set(sizes)) - 1) + 1)
-    columns, units = [(found / scale) ** power for power in powers], [scale**power for power in powers]
-    if beside is not None:
-        columns, units = [*columns, np.asarray(beside, float)], [*units, 1.0]
-    solved, _ = nnls(np.stack(columns, axis=1) * weights[:, None], wanted * weights)
-    fitted = [float(f"{value / unit_of:.5g}") for unit_of, value in zip(units, solved, strict=True)]
+    columns = np.stack([(found / scale) ** power for power in powers], axis=1)
+    solved, _ = nnls(columns * weights[:, None], wanted * weights)
+    fitted = [float(f"{value / scale**power:.5g}") for power, value in zip(powers, solved, strict=True)]
     return [0.0] * lowest + fitted
 
 
@@ -110,7 +98,7 @@ def stage_rates(whole: Mapping[int, Line], cut: Mapping[int, Line], times: int, 
         "name": stage,
         "driver_cpu_seconds": fitted("driver_cpu_s", 1, "seconds"),
         "driver_mb": memory(sizes, [line["driver_mb"] for line in lines], None),
-        "steps": [_step(key, whole, piece_of(key, stage, cut, times), shard) for key in keys],
+        "steps": [_step(key, whole, piece_of(key, stage, cut, times)) for key in keys],
         "written_bytes": fitted("written", 1, "bytes"),
         "disk_bytes": fitted("disk", 1, "bytes"),
     }
@@ -125,7 +113,7 @@ def stage_rates(whole: Mapping[int, Line], cut: Mapping[int, Line], times: int, 
     return found
 
 
-def _step(key: tuple[str, int], whole: Mapping[int, Line], piece: float | None, shard: int) -> Line:
+def _step(key: tuple[str, int], whole: Mapping[int, Line], piece: float | None) -> Line:
     taken = {size: steps_of(line)[key] for size, line in sorted(whole.items()) if key in steps_of(line)}
     sizes = list(taken)
     is_tile = key[0] == _QUADRATIC
@@ -134,11 +122,9 @@ def _step(key: tuple[str, int], whole: Mapping[int, Line], piece: float | None, 
     if piece is not None:
         found["piece"] = piece
     seconds = [step["cpu_s"] for step in taken.values()]
-    # a constant, of so few sizes, would take the place of what grows with the questions: scoring candidates
-    found["cpu_seconds"] = polynomial(sizes, seconds, 1 + is_tile, "seconds", lowest=int(is_tile))
-    if len(sizes) > _FEWEST_OF_COPIES and next(iter(whole.values()))["stage"] == "pairs" and key[0] in _COPIED:
-        copied = [size * copies(math.ceil(size / shard)) for size in sizes]
-        *found["cpu_seconds"], found["copy_cpu_seconds"] = polynomial(sizes, seconds, 1, "seconds", beside=copied)
+    # a constant, of few sizes, would take the place of what grows with the questions: scoring candidates
+    lowest = int(is_tile and len(sizes) < _ENOUGH)
+    found["cpu_seconds"] = polynomial(sizes, seconds, 1 + is_tile, "seconds", lowest)
     found["task_mb"] = [_TILE_MB] if is_tile else memory(sizes, peaks, piece)
     return found
 

@@ -73,8 +73,7 @@ def _times(stage: Stage, factor: float) -> Stage:
 
 
 def _step_times(step: Step, factor: float) -> Step:
-    copied = factor * step.copy_cpu_seconds
-    return step.model_copy(update={"cpu_seconds": _product(step.cpu_seconds, factor), "copy_cpu_seconds": copied})
+    return step.model_copy(update={"cpu_seconds": _product(step.cpu_seconds, factor)})
 
 
 def _product(polynomial: Polynomial, factor: float) -> Polynomial:

@@ -1,6 +1,6 @@
 """The arithmetic of a plan: rates and machines in, what each stage takes out.
 
-    seconds of a step    fixed part + the rest / tasks side by side; in `pairs` the rest grows by copies too
+    seconds of a step    fixed part + the rest / tasks side by side
     tasks side by side   no more than the CPUs, than the memory holds, and than questions / questions of a task
 
 The seconds of a stage are those of its driver and of its steps, one after the other. On GPUs the tiles of the search
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dupq.plan.machines import Machines
-from dupq.plan.rates import Polynomial, Rates, Stage, Step, copies
+from dupq.plan.rates import Polynomial, Rates, Stage, Step
 
 TILES = "tiles"
 _GPU_BYTES = 2.0  # of a value of an embedding on a GPU
@@ -87,7 +87,7 @@ def _stage(stage: Stage, questions: int, shards: int, machines: Machines) -> Sta
             on_gpus = True
             seconds += step.cpu_seconds[0] + gpu_seconds(questions, machines)
             continue
-        took, tasks = _step(step, worked, shards, machines)
+        took, tasks = _step(step, worked, machines)
         seconds += took
         alone += took if tasks == 1 else step.cpu_seconds[0]
     waiting = (reads + writes) * machines.request_seconds / min(machines.cpus, shards)
@@ -113,10 +113,9 @@ def task_mb(step: Step, questions: float) -> float:
     return at(step.task_mb, questions if step.piece is None else min(questions, step.piece))
 
 
-def _step(step: Step, questions: float, parts: int, machines: Machines) -> tuple[float, float]:
+def _step(step: Step, questions: float, machines: Machines) -> tuple[float, float]:
     """Seconds, and how many tasks are at work: not a whole number, as the last one may be small."""
     fixed, whole = step.cpu_seconds[0], at(step.cpu_seconds, questions)
-    whole += step.copy_cpu_seconds * questions * copies(parts)
     pieces = 1.0 if step.piece is None else max(1.0, questions / step.piece)
     tasks = min(pieces, machines.side_by_side(task_mb(step, questions)))
     return fixed + (whole - fixed) / tasks, tasks

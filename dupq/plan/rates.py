@@ -20,14 +20,6 @@ Coefficient = Annotated[float, Field(ge=0)]
 Polynomial = Annotated[tuple[Coefficient, ...], Field(min_length=1, max_length=3)]
 
 
-_MOST_COPIES = 15  # measured: 2 of 2 parts, 10.7 of 20
-
-
-def copies(parts: float) -> float:
-    """To how many of so many parts the pairs stage copies a question: those of its own pairs, as if drawn at random."""
-    return parts * (1 - (1 - 1 / parts) ** _MOST_COPIES)
-
-
 class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -39,7 +31,6 @@ class Step(_Record):
     piece: Annotated[float, Field(gt=0)] | None = None  # questions of a task; None: one task does all
     cpu_seconds: Polynomial  # of all tasks together
     task_mb: Polynomial  # of questions in a task
-    copy_cpu_seconds: Coefficient = 0.0  # for each part that a question is copied to (`copies`), besides
 
 
 class Stage(_Record):

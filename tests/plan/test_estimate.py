@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dupq.plan.estimate import estimate, gpu_bytes, gpu_seconds
 from dupq.plan.limits import grounds, limits
 from dupq.plan.machines import Machines, Prices
-from dupq.plan.rates import SHIPPED, Gpu, Rates, copies, read_gpus, read_rates
+from dupq.plan.rates import SHIPPED, Gpu, Rates, read_gpus, read_rates
 from dupq.plan.table import table
 
 STAGE = {
@@ -59,15 +59,6 @@ def test_a_stage_takes_its_driver_and_its_steps_one_after_the_other() -> None:
 def test_no_more_tasks_work_than_there_are_pieces() -> None:
     plan = estimate(rates(MANY), 100_000, Machines(cpus=64), ["dedup"])
     assert plan.seconds == pytest.approx(1.1 + 2 + 100 / 2)
-
-
-def test_a_question_is_copied_to_all_of_few_parts_and_to_some_of_many() -> None:
-    assert [copies(1), copies(2)] == pytest.approx([1, 2], rel=1e-4)
-    assert copies(20) == pytest.approx(10.7, abs=0.1)  # as measured of a million questions
-    assert 14 < copies(1_000) < 15
-    copied = {**MANY, "copy_cpu_seconds": 1e-4}
-    plans = [estimate(rates(step), 1_000_000, Machines(cpus=8), ["dedup"]).seconds for step in (MANY, copied)]
-    assert plans[1] - plans[0] == pytest.approx(100 * copies(20) / 8)
 
 
 def test_what_a_stage_leaves_out_takes_no_time() -> None:

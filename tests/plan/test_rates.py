@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.whole_job.fit import by_stage, memory, piece_of, polynomial, stage_rates
 from dupq.errors import DupqError
-from dupq.plan.rates import SHIPPED, Stage, copies, read_rates
+from dupq.plan.rates import SHIPPED, Stage, read_rates
 
 
 def changed(folder: Path, change: dict) -> Path:
@@ -54,7 +54,7 @@ def test_of_one_size_time_is_proportional_and_memory_the_same() -> None:
 
 def test_memory_of_all_questions_grows_as_several_shards_show() -> None:
     assert memory([1e4, 5e4], [400.0, 700.0], None) == [700.0]
-    assert memory([1e4, 1e5, 2e5], [400.0, 700.0, 800.0], None) == pytest.approx([600, 1e-3])
+    assert memory([1e4, 1e5, 2e5, 3e5], [400.0, 500.0, 800.0, 900.0], None) == pytest.approx([600, 1e-3])
     assert memory([1e4, 5e4, 1e5], [400.0, 800.0, 800.0], 50_000) == pytest.approx([300, 1e-2])
 
 
@@ -84,20 +84,6 @@ def test_a_step_that_comes_twice_is_two_steps() -> None:
     assert [step.piece for step in found.steps] == [None, 50_000]
     assert [step.cpu_seconds[1] for step in found.steps] == pytest.approx([1e-3, 1e-4])
     assert found.reads[0] == pytest.approx(50)
-
-
-def test_what_grows_by_copies_is_told_from_what_does_not() -> None:
-    sizes = [10_000, 50_000, 100_000, 200_000]
-    copied = [2e-4 * size * copies(parts) for size, parts in zip(sizes, (1, 1, 2, 4), strict=True)]
-    seconds = [3e-4 * size + more for size, more in zip(sizes, copied, strict=True)]
-    whole = {
-        size: line("pairs", ("terms", 2, taken), ("around", 2, taken))
-        for size, taken in zip(sizes, seconds, strict=True)
-    }
-    terms, around = Stage.model_validate(stage_rates(whole, {}, 50, 50_000)).steps
-    assert terms.cpu_seconds[1] == pytest.approx(3e-4, rel=1e-3)
-    assert terms.copy_cpu_seconds == pytest.approx(2e-4, rel=1e-3)
-    assert around.copy_cpu_seconds == 0
 
 
 def test_a_stage_that_an_earlier_attempt_had_begun_is_not_measured() -> None:
