@@ -11,11 +11,11 @@ from dupq.settings.training import TitleBodySettings
 
 Line = dict[str, Any]
 _QUADRATIC = "tiles"  # the only step whose work grows with the square of the questions
-_ENOUGH = 5  # sizes, to tell the start of the tiles' workers from what grows
+_ENOUGH_FOR_A_CONSTANT = 5  # sizes: then what starting the tiles' workers takes is told from what grows
 _TILE_PIECE = 8_192  # questions of the smallest block: any machine gets tiles enough
 _TILE_MB = 2_000.0  # what the cut of blocks keeps a tile below (stages/neighbours/plan.py)
 _OF_WORDS = ("prepare", "fit", "save")  # write vectors of words, of which few new ones come with more questions
-_SEVERAL = 200_000  # questions: so many shards that each worker had several
+_SEVERAL = 200_000  # questions: four shards, so each of two workers has read more than one
 _INGEST_PIECE = 10_000  # questions of a unit of a dump, some 16 MB
 _LEAST = {"seconds": 0.05, "mb": 1.0, "bytes": 1e4, "requests": 1.0}  # what differences below are worth nothing
 
@@ -123,7 +123,7 @@ def _step(key: tuple[str, int], whole: Mapping[int, Line], piece: float | None) 
         found["piece"] = piece
     seconds = [step["cpu_s"] for step in taken.values()]
     # a constant, of few sizes, would take the place of what grows with the questions: scoring candidates
-    lowest = int(is_tile and len(sizes) < _ENOUGH)
+    lowest = int(is_tile and len(sizes) < _ENOUGH_FOR_A_CONSTANT)
     found["cpu_seconds"] = polynomial(sizes, seconds, 1 + is_tile, "seconds", lowest)
     found["task_mb"] = [_TILE_MB] if is_tile else memory(sizes, peaks, piece)
     return found

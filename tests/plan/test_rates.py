@@ -86,6 +86,13 @@ def test_a_step_that_comes_twice_is_two_steps() -> None:
     assert found.reads[0] == pytest.approx(50)
 
 
+@pytest.mark.parametrize(("sizes", "constant"), [([1e4, 2e4, 5e4, 1e5], 0), ([1e4, 2e4, 5e4, 1e5, 2e5], 1.5)])
+def test_what_starting_tiles_takes_is_told_from_sizes_enough(sizes: list[float], constant: float) -> None:
+    whole = {int(n): line("neighbours", ("tiles", 9, 1.5 + 2e-4 * n + 3e-9 * n * n)) for n in sizes}
+    found = Stage.model_validate(stage_rates(whole, {}, 50, 50_000)).steps[0].cpu_seconds
+    assert found[0] == pytest.approx(constant, rel=1e-3)
+
+
 def test_a_stage_that_an_earlier_attempt_had_begun_is_not_measured() -> None:
     rest = {**line("texts"), "is_rest": True}
     assert by_stage({1_000: [line("terms")], 2_000: [rest]}) == {("dedup", "terms"): {1_000: line("terms")}}
