@@ -1,6 +1,7 @@
 """How good each preset's encoder is on real archives, beside BM25 and a sentence transformer.
 
-    python benchmarks/encoders.py [--quick] [--json FILE] [--sets travel quora] [--presets NAME …] [--work FOLDER]
+    python benchmarks/encoders.py [--quick | --short] [--json FILE] [--sets travel quora] [--presets NAME …]
+        [--work FOLDER]
 
 - `travel`: Travel Stack Exchange, title and body, 4,919 questions, trained and measured on its duplicate links;
 - `cs`: Computer Science Stack Exchange, title and body, 6,118 questions, likewise;
@@ -8,10 +9,10 @@
 - `quora`: 103,765 questions of about 11 words, trained and measured on 63,831 labelled pairs, mostly positives.
 
 With --model FOLDER a sentence-transformers model is measured as it is, `sentence-transformers`, and taken as the
-teacher of `dupq-distilled` (needs `pip install 'dupq[teacher]'`).
+teacher of `dupq-distilled` and `bow-cnn-distilled` (needs `pip install 'dupq[teacher]'`).
 
-Every preset is trained by the jobs' own functions with its own settings, unless `--epochs` or `--set` change them,
-and measured as `jobs/evaluate.py` does: test questions, of sets of duplicates that no training saw,
+Every preset is trained by the jobs' own functions with its own settings, unless `--epochs`, `--set` or `--short` change
+them, and measured as `jobs/evaluate.py` does: test questions, of sets of duplicates that no training saw,
 against the whole archive. All systems of a data set are asked the same questions; `intervals` of 95 per cent are by
 bootstrap over these. `training_s` are the seconds of all
 stages of training, with one worker; on quora reading and word vectors are most of it for the presets that learn
@@ -42,11 +43,19 @@ from dupq.settings import config
 from dupq.settings.config import Settings
 
 BASELINES = ("bm25",)
-MODEL, TAUGHT = "sentence-transformers", "dupq-distilled"
+MODEL, TAUGHT = "sentence-transformers", ("dupq-distilled", "bow-cnn-distilled")
 SETS = ("travel", "travel-titles", "cs", "cs-titles", "quora")
 TITLES = "text.fields=title"
 MEASURES = ("accuracy_at_1", "accuracy_at_5", "accuracy_at_10", "map")
 QUICK = ("training.epochs=1", "word_vectors.epochs=1", "training.pairs=100")
+# With --short, of every preset whose name begins so: by themselves they would take hours on two cores.
+SHORT = {
+    "bogdanova": ("training.pairs=1000", "training.epochs=3"),
+    "dos-santos": ("training.pairs=1000", "training.epochs=2"),
+    "othman": ("training.pairs=3000", "training.epochs=10"),
+    "dupq-distilled": ("teacher.epochs=16",),
+    "bow-cnn-distilled": ("teacher.epochs=8",),
+}
 STYLE = (
     "<style>svg { background: #fff; font: 13px system-ui, sans-serif; } text { fill: #333; } "
     ".one { fill: #0b6bcb; } .two { fill: #c25e00; }</style>"
@@ -99,7 +108,9 @@ def main() -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="one epoch on a hundred pairs: does it run?")
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--quick", action="store_true", help="one epoch on a hundred pairs: does it run?")
+    length.add_argument("--short", action="store_true", help="fewer pairs and passes where a preset takes long")
     parser.add_argument("--json", metavar="FILE", help="where the figures go")
     parser.add_argument(
         "--sets", nargs="+", metavar="NAME", choices=SETS, default=list(SETS), help="of %(choices)s; default: all"
@@ -111,9 +122,9 @@ def arguments() -> argparse.Namespace:
         metavar="NAME",
         choices=config.preset_names(),
         default=names,
-        help=f"default: all that need nothing else, and with --model {MODEL} and {TAUGHT}",
+        help=f"default: all that need nothing else, and with --model {', '.join((MODEL, *TAUGHT))} besides",
     )
-    parser.add_argument("--model", metavar="FOLDER", help=f"of {MODEL}, and the teacher of {TAUGHT}")
+    parser.add_argument("--model", metavar="FOLDER", help=f"of {MODEL}, and the teacher of {' and '.join(TAUGHT)}")
     parser.add_argument("--epochs", type=int, metavar="N", help="of training, in place of each preset's own")
     parser.add_argument(
         "--set", action="append", metavar="SECTION.NAME=VALUE", default=[], help="a setting of all; may be repeated"
@@ -123,9 +134,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--data", default=shared, type=Path, help="the folder of data (default: %(default)s)")
     options = parser.parse_args()
     if options.model and options.presets == names:
-        options.presets = [*names, MODEL, TAUGHT]
-    if not options.model and {MODEL, TAUGHT} & set(options.presets):
-        parser.error(f"{MODEL} and {TAUGHT} need --model")
+        options.presets = [*names, MODEL, *TAUGHT]
+    if not options.model and {MODEL, *TAUGHT} & set(options.presets):
+        parser.error(f"{', '.join((MODEL, *TAUGHT))} need --model")
     return options
 
 
@@ -160,7 +171,8 @@ def measure(data_set: DataSet, options: argparse.Namespace, assignments: list[st
         for name, measures in baselines(archive, work).items():
             keep(work / f"{name}.json", measures)
     for preset in presets:
-        place, its_own = work / f"{preset}.json", [*assignments, *of_model(preset, options, work)]
+        place = work / f"{preset}.json"
+        its_own = [*(shorter(preset) if options.short else ()), *assignments, *of_model(preset, options, work)]
         if not is_done(place, its_own):
             say(f"{data_set.name}: {preset}")
             keep(place, trained(archive, preset, its_own, work / preset))
@@ -169,11 +181,16 @@ def measure(data_set: DataSet, options: argparse.Namespace, assignments: list[st
     return figures
 
 
+def shorter(preset: str) -> tuple[str, ...]:
+    """The settings by which a preset is trained in minutes."""
+    return next((settings for name, settings in SHORT.items() if preset.startswith(name)), ())
+
+
 def of_model(preset: str, options: argparse.Namespace, work: Path) -> list[str]:
     """The settings by which a preset finds its model or its teacher."""
     if preset == MODEL:
         return [f"encoder.model={options.model}"]
-    return [f"teacher.encoder={(work / MODEL / 'encoder').absolute()}"] if preset == TAUGHT else []
+    return [f"teacher.encoder={(work / MODEL / 'encoder').absolute()}"] if preset in TAUGHT else []
 
 
 def is_done(place: Path, assignments: list[str]) -> bool:
