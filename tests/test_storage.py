@@ -35,6 +35,22 @@ def test_what_is_written_is_read_back(folder: str) -> None:
     assert not storage.exists(place)
 
 
+@pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 65_537, 300_000])
+def test_any_bytes_of_a_file_are_read_in_any_order(folder: str, size: int) -> None:
+    place, dice = storage.join(folder, "bytes"), np.random.default_rng(size)
+    content = dice.bytes(size)
+    storage.write_bytes(place, content)
+    with storage.open_input(place) as stream:
+        assert stream.size() == size
+        for start in [0, *dice.integers(0, size + 1, 60)]:
+            stream.seek(start)
+            for count in dice.choice([1, 10, 3_000, 65_536, 100_000], 2):
+                at = stream.tell()
+                assert stream.read(int(count)) == content[at : at + count]
+        stream.seek(0)
+        assert stream.read() == content
+
+
 def test_only_one_of_many_racers_creates_a_file(folder: str) -> None:
     place = storage.join(folder, "mark")
     won: list[int] = []

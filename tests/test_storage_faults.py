@@ -58,7 +58,7 @@ def folder(s3: str) -> str:
 
 
 def _write_text(folder: str) -> None:
-    storage.write_bytes(f"{folder}/text", b"0123456789" * 100)
+    storage.write_bytes(f"{folder}/text", b"0123456789" * 30_000)  # more than one request brings
 
 
 def _write_table(folder: str) -> None:
@@ -76,7 +76,7 @@ def _write_many(folder: str) -> None:
 
 def _read_stream(folder: str) -> list[bytes]:
     with storage.open_input(f"{folder}/text") as stream:
-        return [stream.read(300), stream.read(300), stream.read()]
+        return [stream.read(300), stream.read(300), stream.read(100_000), stream.read()]
 
 
 def _read_pieces(folder: str) -> pa.Table:
@@ -349,7 +349,7 @@ def test_a_body_that_breaks_below_boto3_is_read_again(folder: str, monkeypatch: 
     _write_text(folder)
     with monkeypatch.context() as patch:
         _break_bodies(2, patch)
-        assert storage.read_bytes(f"{folder}/text") == b"0123456789" * 100
+        assert storage.read_bytes(f"{folder}/text") == b"0123456789" * 30_000
     monkeypatch.setenv("DUPQ_S3_PATIENCE_SECONDS", "0.2")
     with monkeypatch.context() as patch:
         _break_bodies(1_000_000, patch)
@@ -374,9 +374,24 @@ def test_an_object_replaced_while_it_is_read_is_not_mixed_with_the_new_one(folde
     _write_text(folder)
     with storage.open_input(f"{folder}/text") as stream:
         stream.read(10)
-        storage.write_bytes(f"{folder}/text", b"x" * 1000)
+        storage.write_bytes(f"{folder}/text", b"x" * 300_000)
         with pytest.raises(StorageError, match=r"faults/text: damaged: it was replaced while it was read"):
-            stream.read(10)
+            stream.read(100_000)
+
+
+def test_a_small_file_takes_one_request_and_an_exchanged_part_two(folder: str, proxy: FaultProxy) -> None:
+    _write_table(folder)
+    rows = pa.table([range(50_000), ["t"] * 50_000, list(map(str, range(50_000)))], schema=tables.TEXTS)
+    parts = [rows.slice(0, 100), rows.slice(100), rows.slice(0, 30_000)]
+    exchange.write_parts(f"{folder}/parts", (part.combine_chunks().to_batches()[0] for part in parts), tables.TEXTS)
+    for read, wanted in (
+        (lambda: storage.read_table(f"{folder}/table.parquet"), 1),
+        (lambda: exchange.read_part([f"{folder}/parts"], 0), 2),
+        (lambda: exchange.read_part([f"{folder}/parts"], 1), 2),
+    ):
+        proxy.requests.clear()
+        read()
+        assert proxy.count() == proxy.count("GET") == wanted
 
 
 def test_an_archive_that_may_not_be_read_is_not_called_damaged(folder: str, proxy: FaultProxy) -> None:

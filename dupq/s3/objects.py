@@ -40,6 +40,14 @@ class Info(NamedTuple):
         return self.etag.strip('"')
 
 
+class Tail(NamedTuple):
+    """The last bytes of an object, its size in bytes, and its ETag."""
+
+    content: bytes
+    size: int
+    etag: str
+
+
 class Listed(NamedTuple):
     """An object's path below the folder that was listed, and its size in bytes."""
 
@@ -158,6 +166,31 @@ def read(uri: str) -> bytes:
     """All of an object, of one version of it. Raises DupqError if there is none."""
     bucket, key = _place(uri)
     return patiently(uri, "read", lambda: client().get_object(Bucket=bucket, Key=key)["Body"].read())
+
+
+def read_tail(uri: str, count: int) -> Tail:
+    """The last `count` bytes of an object, or all if it has fewer. Raises DupqError if there is none.
+
+    One request tells what HEAD would, and has what readers of Parquet and Arrow ask for first.
+    """
+    bucket, key = _place(uri)
+
+    def ask() -> Tail:
+        try:
+            answer = client().get_object(Bucket=bucket, Key=key, Range=f"bytes=-{count}")
+        except ClientError as error:
+            if code(error) == "InvalidRange":  # an empty object has no last byte
+                return Tail(b"", 0, "")
+            raise
+        content = answer["Body"].read()
+        if len(content) != answer["ContentLength"]:
+            raise IncompleteReadError(actual_bytes=len(content), expected_bytes=answer["ContentLength"])
+        size = answer.get("ContentRange", f"/{len(content)}").rpartition("/")[2]  # all of it, where ranges are unknown
+        return Tail(content, int(size), answer["ETag"])
+
+    if not key:
+        raise DupqError(f"{uri}: no such file")
+    return patiently(uri, "read", ask)
 
 
 def read_range(uri: str, start: int, stop: int, etag: str) -> bytes:

@@ -1,10 +1,16 @@
-"""An object of S3 as a seekable file: each read is a patient request for those bytes, and of one version."""
+"""An object of S3 as a seekable file: each read is a patient request for those bytes, and of one version.
+
+Opening an object brings its last 64 KiB, where Parquet and Arrow have their tables of contents: a request costs more
+than these bytes, and a small file takes no other.
+"""
 
 import io
 
 import pyarrow as pa
 
 from dupq.s3 import objects
+
+_TAIL = 1 << 16  # bytes: what pyarrow reads at the end of a Parquet file
 
 
 def open_object(uri: str) -> pa.PythonFile:
@@ -17,20 +23,26 @@ class _Object:
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
-        self._info = objects.info(uri)
+        self._tail, self._size, self._etag = objects.read_tail(uri, _TAIL)
         self._position = 0
         self.closed = False
 
     def read(self, count: int = -1) -> bytes:
-        end = self._info.size if count < 0 else min(self._position + count, self._info.size)
-        if end <= self._position:
+        start = self._position
+        end = self._size if count < 0 else min(start + count, self._size)
+        if end <= start:
             return b""
-        content = objects.read_range(self._uri, self._position, end, self._info.etag)
+        tail_from = self._size - len(self._tail)
+        parts = []
+        if start < tail_from:
+            parts.append(objects.read_range(self._uri, start, min(end, tail_from), self._etag))
+        if end > tail_from:
+            parts.append(self._tail[max(0, start - tail_from) : end - tail_from])
         self._position = end
-        return content
+        return b"".join(parts)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._info.size}[whence]
+        self._position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
         return self._position
 
     def tell(self) -> int:
