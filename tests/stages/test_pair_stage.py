@@ -22,6 +22,7 @@ from dupq.execution import exchange
 from dupq.execution.tasks import Report
 from dupq.runs.layout import PairFiles, TermFiles
 from dupq.shards import Shard
+from dupq.stages.clusters import pairs
 from dupq.stages.clusters.pairs import _write_histogram, choose_threshold, score_pairs
 from dupq.tables import AROUND, CANDIDATES, KEY_PAIRS, NEIGHBOURS, SCORED
 from dupq.text.keys import ID_BITS
@@ -214,11 +215,13 @@ def test_pairs_are_scored_as_each_would_be_by_itself(seed: int, parts: int, shar
 
 
 @pytest.mark.parametrize("seed", [3, 4])
-def test_the_parts_and_shards_change_no_pair(seed: int, tmp_path: Path) -> None:
+def test_the_parts_and_shards_change_no_pair(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not in the last digit, though a question's neighbours are added up over other files."""
     archive = archive_of(seed)
     one, three = score(archive, tmp_path / "one", 1, 1), score(archive, tmp_path / "three", 3, 4)
     assert one.rows == three.rows
+    monkeypatch.setattr(pairs, "_AT_ONCE", 5)  # right questions, so that there are several groups of a part
+    assert score(archive, tmp_path / "seven", 7, 2).rows == one.rows
     assert choose_threshold(one.files, 0.3, -1.0) == choose_threshold(three.files, 0.3, -1.0) < 1
 
 
@@ -258,6 +261,16 @@ def test_an_attempt_that_was_cut_off_anywhere_is_finished_to_the_same_bytes(tmp_
         assert len(contents(files.folder)) == outputs
         score_pairs(files, K)
         assert contents(files.folder) == expected
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=20), st.integers(1, 30))
+def test_homes_are_compared_together_up_to_some_questions(counts: list[int], at_once: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pairs, "_AT_ONCE", at_once)
+        found = pairs._together(np.array(counts))
+    assert [home for some in found for home in some] == list(range(len(counts)))
+    assert all(sum(counts[home] for home in some[:-1]) < at_once for some in found)
+    assert len(found) <= 1 + sum(counts) // at_once
 
 
 @given(st.dictionaries(KEYS, st.tuples(st.integers(0, 99), st.integers(0, 9))), st.lists(st.tuples(KEYS, KEYS)))

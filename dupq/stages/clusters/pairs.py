@@ -6,15 +6,17 @@
     around      a task a part   the latter for its questions, from all parts and for the parts that need it
     scored      a task a part   probability
 
-A part holds the pairs whose left keys are in it (`partition_of`). Memory: the candidates of a part and the terms of the
-questions in them, some 4 kB each with the libraries' copies: 2 GB for 50,000 left questions with ten neighbours each.
+A part holds the pairs whose left keys are in it (`partition_of`). Memory: its candidates, and the terms of its own
+questions and of 100,000 others at once, some 2 kB each with the libraries' copies.
 """
+
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 
 from dupq import storage
-from dupq.clusters.evidence import around, shared
+from dupq.clusters.evidence import Shared, around, shared
 from dupq.clusters.scoring import arounds, read_scale, scored_table, undirected
 from dupq.clusters.thresholds import Spread, spread_of
 from dupq.execution import exchange
@@ -27,6 +29,7 @@ from dupq.stages.terms import read_rarities, read_terms, words_of
 from dupq.tables import AROUND, CANDIDATES, COMPARED, HISTOGRAM, KEYS, SCORED, TERMS
 from dupq.text.keys import RowsByKey, distinct
 
+_AT_ONCE = 100_000  # right questions whose terms are in memory together
 _PRECISIONS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # their thresholds are stored beside the chosen one
 
 
@@ -80,21 +83,43 @@ def _compare_part(files: PairFiles, part: int) -> Counts:
 
     def make() -> Counts:
         pairs = storage.read_table(files.candidates(part), CANDIDATES)
-        batches = exchange.read_part([files.terms_for(home) for home in range(files.terms.parts)], part)
-        places, words = words_of(exchange.table_of(batches, TERMS))
-        left, right = (places.of(pairs[side].to_numpy()) for side in ("left", "right"))
-        common = shared(words, left, right, read_rarities(files.terms))
+        keys = [pairs[side].to_numpy() for side in ("left", "right")]
+        common = _in_common(files, part, *keys)
         listed = [pairs[f"rank_{side}"].to_numpy() > 0 for side in ("left", "right")]
-        rows = np.concatenate([left[listed[0]], right[listed[1]]])
-        found = around(rows, np.concatenate([common.title_cosine[some] for some in listed]), len(places.keys))
-        homes = partition_of(places.keys, files.terms.parts)
-        batches_out = exchange.split([places.keys, *found], AROUND, homes, files.terms.parts)
-        exchange.write_parts(files.listed(part), batches_out, AROUND)
+        questions = distinct(np.concatenate(keys))
+        rows = np.searchsorted(questions, np.concatenate([key[some] for key, some in zip(keys, listed, strict=True)]))
+        found = around(rows, np.concatenate([common.title_cosine[some] for some in listed]), len(questions))
+        homes = partition_of(questions, files.terms.parts)
+        batches = exchange.split([questions, *found], AROUND, homes, files.terms.parts)
+        exchange.write_parts(files.listed(part), batches, AROUND)
         table = pa.table([*pairs.columns, *map(pa.array, common)], schema=COMPARED)
         storage.write_table(output, table, COMPARED)  # last: it marks the rest
         return {}
 
     return skip_or(output, make)
+
+
+def _in_common(files: PairFiles, part: int, left: np.ndarray, right: np.ndarray) -> Shared:
+    """What the pairs of a part have in common, those whose right questions are of some homes after those of others."""
+    parts, rarities = files.terms.parts, read_rarities(files.terms)
+    found = Shared(*np.zeros((len(Shared._fields), len(left)), np.float32))
+    own = exchange.read_part([files.terms_for(part)], part)  # with those of all left questions
+    homes = partition_of(right, parts)
+    for some in _together(np.bincount(partition_of(distinct(right), parts), minlength=parts)):
+        rows = np.flatnonzero((some.start <= homes) & (homes < some.stop))
+        others = exchange.read_part([files.terms_for(home) for home in some if home != part], part)
+        places, words = words_of(exchange.table_of([*own, *others], TERMS))
+        common = shared(words, places.of(left[rows]), places.of(right[rows]), rarities)
+        for column, values in zip(found, common, strict=True):
+            column[rows] = values
+    return found
+
+
+def _together(counts: np.ndarray) -> list[range]:
+    """Homes whose questions, so many of each, are compared at once: about _AT_ONCE, or one home's if it has more."""
+    order = (np.cumsum(counts) - counts) // _AT_ONCE
+    bounds = [*np.flatnonzero(np.diff(order, prepend=-1)), len(counts)]
+    return [range(start, stop) for start, stop in pairwise(bounds)]
 
 
 def _around_home(files: PairFiles, home: int) -> Counts:
