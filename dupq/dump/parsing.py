@@ -12,7 +12,7 @@ import pyarrow as pa
 from dupq.dump.fields import BadField
 from dupq.dump.xml.document import LIMIT, check_nothing_follows, read_closing, read_opening
 from dupq.dump.xml.links import LINK_LAYOUT, link, link_columns
-from dupq.dump.xml.plain_rows import Layout, PlainRows, parse_plain_rows
+from dupq.dump.xml.plain_rows import PlainRows, parse_plain_rows
 from dupq.dump.xml.posts import (
     ANSWER,
     QUESTION,
@@ -24,6 +24,7 @@ from dupq.dump.xml.posts import (
     post_types,
     question_columns,
 )
+from dupq.dump.xml.row_layout import Layout
 from dupq.dump.xml.rows import BrokenRow, Hiding, RawRow, Row, parse_row, unclosed
 from dupq.dump.xml.segments import MAXIMUM_ROW, ROW_START, Segment
 from dupq.errors import DupqError

@@ -7,7 +7,8 @@ import pyarrow as pa
 
 from dupq.dump.fields import identifier, milliseconds
 from dupq.dump.xml.columnar import numbers, times
-from dupq.dump.xml.plain_rows import ALWAYS, DATE, INTEGER, Attribute, PlainRows, layout
+from dupq.dump.xml.plain_rows import PlainRows
+from dupq.dump.xml.row_layout import ALWAYS, DATE, INTEGER, Attribute, layout
 from dupq.tables import LINKS
 from dupq.text.keys import MAXIMUM_ID
 

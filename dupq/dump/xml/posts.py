@@ -9,7 +9,8 @@ import pyarrow.compute as pc
 
 from dupq.dump.fields import TAG_SEPARATORS, identifier, integer, milliseconds, required, text
 from dupq.dump.xml.columnar import numbers, texts, times, with_nulls
-from dupq.dump.xml.plain_rows import ALWAYS, DATE, INTEGER, NEVER, STRING, Attribute, Layout, PlainRows, layout
+from dupq.dump.xml.plain_rows import PlainRows
+from dupq.dump.xml.row_layout import ALWAYS, DATE, INTEGER, NEVER, STRING, Attribute, Layout, layout
 from dupq.tables import QUESTIONS
 from dupq.text.keys import MAXIMUM_ID
 
