@@ -65,7 +65,7 @@ def _nodes_with_gpus() -> tuple[tuple[str, str], ...]:
 @functools.lru_cache(maxsize=1)  # the jobs of one process, one after the other, ask once
 def _trouble(nodes: tuple[tuple[str, str], ...]) -> str | None:
     """What is wrong with the GPUs of these nodes; None if nothing is, or it could not be tried in time."""
-    trial = ray.remote(_trial)
+    trial = ray.remote(max_calls=1)(_trial)  # its process would keep memory on the GPU
     asked = {
         trial.options(
             num_cpus=0, num_gpus=1, max_retries=0, scheduling_strategy=cluster.only_on(node)

@@ -1,5 +1,6 @@
 """Running a function over many shards as Ray tasks, with counts, retries and progress."""
 
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -10,6 +11,7 @@ import ray
 
 from dupq.errors import ClusterError, DupqError
 from dupq.execution import cluster, nodes, steps, waits
+from dupq.execution.gpu_workers import GpuWorkers
 from dupq.execution.gpus import hide_unless_given
 from dupq.execution.memory import measured
 from dupq.execution.units import Counts
@@ -102,29 +104,39 @@ def run_tasks(
     window = gpus or (len(calls) if cluster.may_grow() else _AHEAD * cluster.cpus())  # it grows by what waits at Ray
     idle, largest = 0, 0.0  # seconds in which no task ended; MB of a task
     shown.show(0)
-    while waiting or running:
-        while waiting and len(running) < window:
-            piece = waiting.popleft()
-            running[start(recorded, work, *piece.arguments, cpus=piece.cpus, gpus=each)] = piece
-        ready, _ = ray.wait(list(running), num_returns=1, timeout=_POLL_SECONDS)
-        if not ready:
-            idle += _POLL_SECONDS
-            if idle % _SECONDS_BETWEEN_LINES == 0:
-                cluster.check_fits(label, cpus, each)
-            continue
-        piece = running.pop(ready[0])
-        try:
-            counts, peak, written = result_of(ready[0])
-            note(written)
-            outcomes.append((counts, peak))
-            largest = max(largest, peak)
-        except ray.exceptions.RayTaskError:
-            raise  # an error of the code: it would be the same again
-        except (ray.exceptions.RayError, MemoryError) as error:
-            _widen(label, piece, waiting, each, error)
-            waiting.append(piece)
-        shown.show(len(outcomes), largest)
+    with contextlib.closing(GpuWorkers()) as workers:  # none, if no call has a GPU
+        while waiting or running:
+            while waiting and len(running) < window:
+                piece = waiting.popleft()
+                running[_begin(piece, work, workers if each else None)] = piece
+            ready, _ = ray.wait(list(running), num_returns=1, timeout=_POLL_SECONDS)
+            if not ready:
+                idle += _POLL_SECONDS
+                if idle % _SECONDS_BETWEEN_LINES == 0:
+                    cluster.check_fits(label, cpus, each)
+                continue
+            piece = running.pop(ready[0])
+            try:
+                counts, peak, written = result_of(ready[0])
+                workers.ended(ready[0])
+                note(written)
+                outcomes.append((counts, peak))
+                largest = max(largest, peak)
+            except ray.exceptions.RayTaskError:
+                raise  # an error of the code: it would be the same again
+            except (ray.exceptions.RayError, MemoryError) as error:
+                workers.ended(ready[0], is_alive=False)
+                _widen(label, piece, waiting, each, error)
+                waiting.append(piece)
+            shown.show(len(outcomes), largest)
     return summarise(outcomes)
+
+
+def _begin(piece: _Piece, work: Callable[..., Counts], workers: GpuWorkers | None) -> "ray.ObjectRef[Outcome]":
+    """A task of the piece's call; with `workers`, in a process with a GPU."""
+    if workers is None:
+        return start(recorded, work, *piece.arguments, cpus=piece.cpus)
+    return workers.start(piece.cpus, _on_node, nodes.build(), recorded, work, *piece.arguments)
 
 
 def recorded(work: Callable[..., Counts], *arguments: object) -> Outcome:
@@ -188,10 +200,10 @@ def _is_memory(error: BaseException) -> bool:
 
 
 def start(
-    work: Callable[..., Result], *arguments: object, cpus: float = 1, gpus: int = 0, retries: int = 0
+    work: Callable[..., Result], *arguments: object, cpus: float = 1, retries: int = 0
 ) -> "ray.ObjectRef[Result]":
     """A task of `work(*arguments)` on a node that has the job's code; Ray repeats it if its worker dies."""
-    task = _ON_NODE.options(num_cpus=cpus, num_gpus=gpus, max_retries=retries)
+    task = _ON_NODE.options(num_cpus=cpus, max_retries=retries)
     return task.remote(nodes.build(), work, *arguments)
 
 

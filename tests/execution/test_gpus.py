@@ -33,17 +33,35 @@ def told(call, *arguments):
     except DupqError as error:
         return str(error)
 
-def lines_of(count):
-    said = os.path.abspath(f"seen-{count}")
-    tasks.run_tasks("tiles", seen, [(number, said) for number in range(5)], gpus=count)
+def lines_of(count, work=seen):
+    said = os.path.abspath(f"{work.__name__}-{count}")
+    tasks.run_tasks("tiles", work, [(number, said) for number in range(5)], gpus=count)
     return sorted(open(said).read().splitlines())
 
 def asked():
-    return told(devices.usable, devices.GPU)
+    devices.usable(devices.GPU)
+
+def where(number, said):
+    time.sleep((0.6, 0.2, 0.1)[number % 3])
+    with open(said, "a") as lines:
+        lines.write(f"{os.getpid()} {os.environ['CUDA_VISIBLE_DEVICES']}\\n")
+    return {}
+
+def full():
+    import torch
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 5 GiB.\\nmore")
+
+def dies_once(mark):
+    if not os.path.exists(mark):
+        open(mark, "w").close()
+        os._exit(1)
+    return {"rows_out": 1}
 
 print(json.dumps({
     "auto": gpus.gpus_for(None), "one": told(gpus.gpus_for, 1), "none": gpus.gpus_for(0),
-    "without": lines_of(0), "with": lines_of(2), "tried": ray.get(tasks.start(asked, gpus=1)),
+    "without": lines_of(0), "with": lines_of(2), "where": lines_of(2, where),
+    "tried": told(tasks.run_tasks, "try", asked, [()], 1, 1), "full": told(tasks.run_tasks, "fill", full, [()], 1, 1),
+    "again": tasks.run_tasks("die", dies_once, [(os.path.abspath("mark"),)], gpus=1).rows_out,
 }))
 """
 
@@ -65,10 +83,17 @@ def test_tasks_have_the_gpus_that_they_asked_for_and_see_no_others(tmp_path: obj
     assert told["with"] == ["True 1 True"] * 5
     assert (told["auto"], told["none"]) == ([0], [0])
     trouble = "torch cannot use the GPUs of the node "
-    assert [line.partition(trouble)[0].endswith("all is computed on CPUs: ") for line in lines] == [True]
+    assert lines[0].partition(trouble)[0].endswith("all is computed on CPUs: ")
+    assert any(line.startswith("warning: die: piece 1 of 1: its worker died") for line in lines)
     assert told["one"].startswith(f"--gpus 1: {trouble}")
     assert told["one"].endswith("; mend its driver or torch, or run with --gpus none")
     assert told["tried"].startswith("torch cannot use the GPU of the node ")
+    processes = {tuple(line.split()) for line in told["where"]}
+    assert len(told["where"]) == 5
+    assert len(processes) == len({process for process, _ in processes}) == len({gpu for _, gpu in processes}) == 2
+    assert not any(os.path.exists(f"/proc/{process}") for process, _ in processes)
+    assert "too little memory (CUDA out of memory. Tried to allocate 5 GiB.); use one" in told["full"]
+    assert told["again"] == 1
 
 
 @pytest.fixture
