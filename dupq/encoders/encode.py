@@ -15,7 +15,6 @@ from dupq.text.token_ids import TokenIds
 
 _LARGEST = float(np.finfo(np.float16).max)
 _WORDS_AT_ONCE = 1 << 19  # travel's questions: 10,000 distinct ones, 37 MB of products at 300 units and a window of 3
-_Started = tuple[Batch, Embedding]
 _Entries = tuple[np.ndarray, np.ndarray, np.ndarray]  # text, word, weight
 
 
@@ -55,7 +54,7 @@ def _flat(network: Encoder, texts: TokenIds) -> np.ndarray | None:
         dense = network.dense_of(texts[some])
         if dense is None:
             return None
-        vectors[some] = _rounded(network, dense)
+        vectors[some] = _rounded(network, dense).numpy()
     return vectors
 
 
@@ -66,7 +65,7 @@ def _words(network: Encoder, texts: TokenIds, rows: int) -> sparse.csr_array | N
     bags = []
     for batch in batches(texts, rows):
         words, weights = network.bag_of(torch.from_numpy(batch.ids), torch.from_numpy(batch.lengths))
-        bags.append(_entries(words, weights, batch.texts))
+        bags.append(_entries(words.numpy(), _rounded_weights(weights).numpy(), batch.texts))
     return _matrix(bags, len(texts))
 
 
@@ -74,19 +73,43 @@ def _in_batches(network: Encoder, texts: TokenIds, rows: int, device: torch.devi
     vectors = np.zeros((len(texts), network.dimensions), np.float16)
     bags: list[_Entries] = []
     started = (
-        (batch, network(_moved(batch.ids, device), _moved(batch.lengths, device))) for batch in batches(texts, rows)
+        _copied(network, batch, network(_moved(batch.ids, device), _moved(batch.lengths, device)))
+        for batch in batches(texts, rows)
     )
-    for batch, found in _one_ahead(started):
-        vectors[batch.texts] = _rounded(network, found.dense[: len(batch.texts)])
+    for copied in _one_ahead(started):
+        if copied.event is not None:
+            copied.event.synchronize()
+        vectors[copied.texts] = copied.dense.numpy()[: len(copied.texts)]
         if network.is_lexical:
-            words, weights = found.bag
-            bags.append(_entries(words, weights, batch.texts))
+            bags.append(_entries(copied.words.numpy(), copied.weights.numpy(), copied.texts))
     return Encoded(vectors, _matrix(bags, len(texts)) if network.is_lexical else None)
 
 
-def _one_ahead(started: Iterator[_Started]) -> Iterator[_Started]:
-    """Yield each item after the next one has started: a GPU works while the embeddings of a batch are copied back."""
-    waiting: list[_Started] = []
+class _Copied(NamedTuple):
+    """What is kept of a batch, on the host once `event` has happened."""
+
+    texts: np.ndarray
+    dense: torch.Tensor
+    words: torch.Tensor
+    weights: torch.Tensor
+    event: torch.cuda.Event | None
+
+
+def _copied(network: Encoder, batch: Batch, found: Embedding) -> _Copied:
+    """Queue the copies of a batch right behind it, in front of the next one."""
+    nothing = torch.zeros(0)
+    words, weights = found.bag if network.is_lexical else (nothing, nothing)
+    kept = (_rounded(network, found.dense), words, _rounded_weights(weights))
+    dense, words, weights = (tensor.to("cpu", non_blocking=True) for tensor in kept)  # into pinned memory
+    event = torch.cuda.Event() if found.dense.is_cuda else None
+    if event is not None:
+        event.record()
+    return _Copied(batch.texts, dense, words, weights, event)
+
+
+def _one_ahead(started: Iterator[_Copied]) -> Iterator[_Copied]:
+    """Yield each batch after the next one has started: a GPU works while the host keeps what came back."""
+    waiting: list[_Copied] = []
     for item in started:
         yield from waiting
         waiting = [item]
@@ -99,22 +122,25 @@ def _moved(values: np.ndarray, device: torch.device) -> torch.Tensor:
     return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
 
 
-def _rounded(network: Encoder, dense: torch.Tensor) -> np.ndarray:
+def _rounded(network: Encoder, dense: torch.Tensor) -> torch.Tensor:
     dense = dense.float()
     if network.kind == "cosine":
         dense = _of_length_one(dense)
-    return dense.clamp(-_LARGEST, _LARGEST).half().cpu().numpy()
+    return dense.clamp(-_LARGEST, _LARGEST).half()
+
+
+def _rounded_weights(weights: torch.Tensor) -> torch.Tensor:
+    return _of_length_one(weights.float()).half()
 
 
 def _of_length_one(rows: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.normalize(rows, dim=-1, eps=1e-12)
 
 
-def _entries(words: torch.Tensor, weights: torch.Tensor, texts: np.ndarray) -> _Entries:
+def _entries(words: np.ndarray, weights: np.ndarray, texts: np.ndarray) -> _Entries:
     """The entries of the bags (B, W) of a batch, of which the first rows are `texts`."""
-    rounded = _of_length_one(weights[: len(texts)].float()).half().cpu().numpy()
-    rows, indices = np.nonzero(rounded)
-    return texts[rows], words.cpu().numpy()[rows, indices], rounded[rows, indices].astype(np.float32)
+    rows, indices = np.nonzero(weights[: len(texts)])
+    return texts[rows], words[rows, indices], weights[rows, indices].astype(np.float32)
 
 
 def _matrix(bags: list[_Entries], texts: int) -> sparse.csr_array:

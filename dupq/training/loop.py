@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from dupq.encoders.batches import padded_length
+from dupq.encoders.batches import padded, padded_length
 from dupq.encoders.protocol import Embedding, Encoder
 from dupq.links.split import Split
 from dupq.settings.training import TrainingSettings
@@ -255,15 +255,16 @@ def embed(network: Encoder, sequences: Sequences, keys: np.ndarray) -> Embedding
     the CNN in 39 ms for 140).
     """
     device = network.words.weight.device
-    texts = [sequences[int(key)] for key in keys]
-    flat = network.flat(TokenIds.of(texts)) if device.type == "cpu" else None
+    texts = TokenIds.of([sequences[int(key)] for key in keys])
+    flat = network.flat(texts) if device.type == "cpu" else None
     if flat is not None:
         return flat
-    padded = np.array([padded_length(len(text)) for text in texts])
+    wanted = np.array([padded_length(length) for length in texts.lengths.tolist()])
     pieces, places = [], []
-    for length in np.unique(padded):
-        members = np.flatnonzero(padded == length)
-        ids, lengths = pad([texts[member] for member in members])
+    for length in np.unique(wanted).tolist():
+        members = np.flatnonzero(wanted == length)
+        ids = torch.from_numpy(padded(texts, members, len(members), length))
+        lengths = torch.from_numpy(texts.lengths[members])
         with torch.autocast("cuda", torch.bfloat16, enabled=device.type == "cuda"):
             pieces.append(network(ids.to(device), lengths.to(device)))
         places.append(members)
@@ -285,12 +286,3 @@ def _widened(piece: Embedding, width: int) -> tuple[torch.Tensor, torch.Tensor]:
     words, weights = piece.bag
     front = (width - words.shape[1], 0)
     return torch.nn.functional.pad(words, front, value=PADDING), torch.nn.functional.pad(weights, front)
-
-
-def pad(texts: list[np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Token ids (B, L) and lengths (B,) of texts of different lengths."""
-    lengths = torch.tensor([len(text) for text in texts])
-    ids = torch.full((len(texts), padded_length(int(lengths.max()))), PADDING)
-    for row, text in enumerate(texts):
-        ids[row, : len(text)] = torch.from_numpy(text.astype(np.int64))
-    return ids, lengths

@@ -4,13 +4,13 @@ import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from oracles.slow_padding import pad
 
 from dupq.encoders.build import build
 from dupq.encoders.networks.word_bag import WordBag
 from dupq.encoders.protocol import Encoder
 from dupq.settings.encoder import EncoderSettings
 from dupq.text.token_ids import TokenIds
-from dupq.training.loop import pad
 
 WORDS = 12
 TEXTS = st.lists(st.lists(st.integers(0, WORDS - 1), max_size=9), min_size=1, max_size=6)

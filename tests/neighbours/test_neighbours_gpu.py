@@ -300,6 +300,21 @@ def test_the_kernel_needs_a_cuda_device() -> None:
     assert kernels.is_available() == (HAS_CUDA and kernels.triton is not None)
 
 
+@pytest.mark.skipif(HAS_CUDA, reason="a GPU is there")
+def test_where_triton_fails_torch_is_used_and_a_line_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(kernels, "triton", object())
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    capability = (7, 5)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    assert not kernels.is_available.__wrapped__()
+    assert not caplog.records
+    capability = (9, 0)
+    assert not kernels.is_available.__wrapped__()
+    assert caplog.messages[0].startswith("tiles are searched by torch, as Triton fails: Torch not compiled with CUDA")
+
+
 @pytest.mark.skipif(INTERPRETED or HAS_CUDA, reason="the tests of the kernel run by themselves")
 def test_the_kernel_interpreted() -> None:
     pytest.importorskip("triton")

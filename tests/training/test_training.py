@@ -6,6 +6,7 @@ import torch
 from encoder_settings import where_read
 from hypothesis import given
 from hypothesis import strategies as st
+from oracles.slow_padding import pad
 
 from dupq.encoders.build import build
 from dupq.errors import SettingError
@@ -14,7 +15,7 @@ from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.settings.training import TeacherSettings, TrainingSettings
 from dupq.training.distillation import DistillationTargets, targets_in_order
-from dupq.training.loop import epoch_examples, pad, train_epoch
+from dupq.training.loop import epoch_examples, train_epoch
 from dupq.training.optimizers import optimizer_for
 from dupq.training.pairs import Rankings, with_random_negatives
 

@@ -11,6 +11,7 @@ from dupq.encoders.batches import padded
 from dupq.encoders.network_settings import LearnedSettings
 from dupq.encoders.protocol import Embedding, Encoder
 from dupq.encoders.unpadded import word_products
+from dupq.encoders.word_sums import full_precision
 from dupq.encoders.words import inside
 from dupq.neighbours.measure import Kind
 from dupq.settings.section import Length
@@ -70,15 +71,21 @@ class Recurrent(Encoder):
     def forward(self, ids: torch.Tensor, lengths: torch.Tensor) -> Embedding:
         """See Encoder."""
         rows, last = torch.arange(len(ids), device=ids.device), (lengths - 1).clamp_min(0)
-        states = self.cell(self.words(ids))[0]  # (B, L, L of the paper)
+        states = self._states(self.cell, ids)  # (B, L, L of the paper)
         final = states[rows, last]
         if self.back is not None:
             places = _turned(ids, lengths)
-            turned = self.back(self.words(ids.gather(1, places)))[0]
+            turned = self._states(self.back, ids.gather(1, places))
             final = torch.cat([final, turned[rows, last]], dim=1)
             states = torch.cat([states, turned[rows[:, None], places]], dim=2)
         pooled = final if self.attention is None else self.attention(states, inside(ids, lengths))
         return Embedding(pooled * (lengths > 0)[:, None])
+
+    def _states(self, cell: nn.LSTM | nn.GRU, ids: torch.Tensor) -> torch.Tensor:
+        """The states (B, L, D) of a cell; not in half precision, which for cells is float16 under any autocast."""
+        with full_precision(ids.device):
+            states: torch.Tensor = cell(self.words(ids))[0]
+        return states
 
     def dense_of(self, texts: TokenIds) -> torch.Tensor | None:
         """See Encoder. Groups of texts of about the same length are stepped through together.

@@ -1,5 +1,7 @@
 """Triton kernels: a tile of scores is computed and filtered on the chip, and only pairs that reach a bound leave it."""
 
+import functools
+import logging
 from typing import Any, NamedTuple
 
 import torch
@@ -15,6 +17,8 @@ except ImportError:  # torch for the CPU brings none
     triton = tl = None
 
 _ALIGNMENT = 16  # bytes, of rows that bulk copies read
+_LEAST_CAPABILITY = (8, 0)
+_log = logging.getLogger(__name__)
 
 
 class Tiles(NamedTuple):
@@ -34,9 +38,21 @@ _DISTANCE_TILES = Tiles(128, 64, 1, warps=4)  # 64 sums a thread: eight differen
 _SHARED_MEMORY = 200 << 10  # bytes, for Tiles()
 
 
+@functools.cache
 def is_available() -> bool:
-    """Whether `found_by_triton` can run; where it cannot, a CUDA device uses `found_by_torch`."""
-    return torch.cuda.is_available() and triton is not None
+    """Whether `found_by_triton` runs, tried once a process; where it does not, a CUDA device uses `found_by_torch`.
+
+    Its products need tensor cores as Triton has them from compute capability 8.0 on, and its first launch a C compiler.
+    """
+    if triton is None or not torch.cuda.is_available() or torch.cuda.get_device_capability() < _LEAST_CAPABILITY:
+        return False
+    try:
+        ones, bounds = torch.ones(2, 16, dtype=torch.float16, device="cuda"), torch.zeros(2, device="cuda")
+        found = found_by_triton(ones, ones, bounds, bounds, diagonal=0)
+    except Exception as error:  # whatever Triton, its compilers or the driver raise
+        _log.warning(f"tiles are searched by torch, as Triton fails: {str(error).strip().partition(chr(10))[0]}")
+        return False
+    return len(found.rows) == 1
 
 
 def found_by_triton(

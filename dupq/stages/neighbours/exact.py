@@ -62,7 +62,8 @@ def planned(files: NeighbourFiles, shards: Sequence[Shard], request: SearchReque
         each = bytes_a_question(dimensions, request.settings.k, words)
         if request.settings.method == "ivf":
             each += 2 * each // 5  # words' lists; and the spans that take the place of blocks are not all of one size
-        return block_rows(questions, each, cluster.memory(), cluster.cpus())
+            return block_rows(questions, each, cluster.memory(), cluster.cpus())
+        return block_rows(questions, each, cluster.memory(), cluster.cpus(), gpus_of_tiles(request))
 
     return plan_of(files, shards, request.settings, rows_of)
 
