@@ -51,6 +51,7 @@ def grounds(plan: Plan, rates: Rates, machines: Machines, gpus: Gpus) -> Iterato
         yield "What a single task holds of all questions was not measured: docs/scale.md has it by the code."
     if machines.gpu is not None:
         yield f"GPUs (only tiles are planned on them): {gpus.note} {machines.gpu.source}."
+        yield "A tile on a GPU takes up to 16 GiB of the host, and no more than half of the GPU's share of its memory."
     if not machines.request_seconds:
         yield "On S3 tasks wait for answers, which is not in the seconds: give --request-ms."
     if all(stage.cost is None for stage in plan.stages):
