@@ -70,7 +70,7 @@ class GpuWorkers:
         self._busy[started] = held
         return started
 
-    def ended(self, call: "ray.ObjectRef[Any]", is_alive: bool = True) -> None:
+    def ended(self, call: "ray.ObjectRef[Result]", is_alive: bool = True) -> None:
         """A call is over: its process is idle now, or lost. Nothing for a call that was not started here."""
         held = self._busy.pop(call, None)
         if held is not None and is_alive:
