@@ -253,7 +253,8 @@ def test_kernel_finds_what_float64_finds(kernel_device: str, diagonal: int, kind
         pytest.skip("Triton's interpreter has no bfloat16 products")
     for m, n, d in [(1, 1, 1), (33, 70, 40), (40, 20, 7)]:
         search = on(kernel_device, searched(m, n, d, kind))
-        assert_right(found_by_triton(*search, diagonal, tiles=SMALL), search, diagonal)
+        for tiles in (SMALL, SMALL._replace(is_bulk=False)):
+            assert_right(found_by_triton(*search, diagonal, tiles=tiles), search, diagonal)
 
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.float32])
@@ -332,7 +333,7 @@ def test_the_kernel_interpreted() -> None:
 
 def compiled(kernel: Any, types: dict[str, str], tiles: Tiles, numbers: dict[str, int], chip: int) -> Any:
     """A kernel, compiled for a chip that need not be here; what has a type of its own is aligned."""
-    aligned = list(types) if kernel is kernels._find_distances else []
+    aligned = [name for name, kind in types.items() if not kind.startswith("tensordesc")]
     triton = pytest.importorskip("triton")
     from triton.backends.compiler import GPUTarget
 
@@ -354,17 +355,21 @@ def compiled(kernel: Any, types: dict[str, str], tiles: Tiles, numbers: dict[str
 
 
 @pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
-@pytest.mark.parametrize(("chip", "product"), [(90, "wgmma.mma_async"), (80, "mma.sync")])
+@pytest.mark.parametrize(
+    ("chip", "product", "copy"), [(90, "wgmma.mma_async", "cp.async.bulk.tensor"), (80, "mma.sync", "cp.async.cg")]
+)
 def test_the_kernel_compiles_for_chips_that_are_not_here(
-    chip: int, product: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    chip: int, product: str, copy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("triton")
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    tiles = Tiles() if chip >= 90 else kernels._SMALL_TILES
+    tiles = Tiles() if chip >= 90 else kernels._SMALL_TILES._replace(is_bulk=False)
     blocks = {"left": tiles.rows, "right": tiles.columns}
     types = {name: f"tensordesc<bf16[{rows},{tiles.depth}]>" for name, rows in blocks.items()}
-    made = compiled(kernels._find_products, types, tiles, {"steps": 5}, chip)
+    types = types if tiles.is_bulk else dict.fromkeys(blocks, "*bf16")
+    made = compiled(kernels._find_products, types, tiles, {"steps": 5, "is_bulk": tiles.is_bulk}, chip)
     assert product in made.asm["ptx"]
+    assert copy in made.asm["ptx"]  # prefetched, 16 bytes or more at a time
     assert made.metadata.shared <= (kernels._SHARED_MEMORY if chip >= 90 else 96 << 10)
 
 

@@ -17,7 +17,7 @@ except ImportError:  # torch for the CPU brings none
     triton = tl = None
 
 _ALIGNMENT = 16  # bytes, of rows that bulk copies read
-_LEAST_CAPABILITY = (8, 0)
+_LEAST_CAPABILITY, _HOPPER = (8, 0), (9, 0)
 _log = logging.getLogger(__name__)
 
 
@@ -30,6 +30,7 @@ class Tiles(NamedTuple):
     group: int = 8  # tiles of rows that run together and share columns in the L2 cache
     warps: int = 8
     stages: int = 4  # steps of `depth` that are prefetched, 48 KiB of shared memory each: most of 300 dimensions
+    is_bulk: bool = True  # rows are read by bulk copies, which chips before Hopper lack: there in pieces of 16 bytes
 
 
 _SMALL_TILES = Tiles(128, 128, 32, stages=3)  # for chips with less shared memory than Hopper's
@@ -101,22 +102,25 @@ def found_by_triton(
 def _tiles_for(left: torch.Tensor, kind: int) -> Tiles:
     if kind != COSINE:
         return _DISTANCE_TILES
-    if left.dtype == torch.float32:
-        return _FLOAT32_TILES
-    chip: Any = torch.cuda.get_device_properties(left.device) if left.is_cuda else None
-    return _SMALL_TILES if chip and chip.shared_memory_per_block_optin < _SHARED_MEMORY else Tiles()
+    products = _FLOAT32_TILES if left.dtype == torch.float32 else Tiles()
+    if not left.is_cuda:
+        return products
+    chip: Any = torch.cuda.get_device_properties(left.device)
+    if products == Tiles() and chip.shared_memory_per_block_optin < _SHARED_MEMORY:
+        products = _SMALL_TILES
+    return products._replace(is_bulk=(chip.major, chip.minor) >= _HOPPER)
 
 
 def _multiplied(
     left: torch.Tensor, right: torch.Tensor, tiles: Tiles
-) -> tuple["TensorDescriptor", "TensorDescriptor", tuple[int]]:
-    """What the kernel of products reads, and how many steps it takes."""
-    wide = [_widened(side, tiles.depth) for side in (left, right)]
-    one, other = (
-        TensorDescriptor.from_tensor(side, [rows, tiles.depth])
-        for side, rows in zip(wide, (tiles.rows, tiles.columns), strict=True)
-    )
-    return one, other, (wide[0].shape[1] // tiles.depth,)
+) -> tuple["torch.Tensor | TensorDescriptor", "torch.Tensor | TensorDescriptor", tuple[int, bool]]:
+    """What the kernel of products reads; how many steps it takes, and whether by bulk copies."""
+    one, other = (_widened(side, tiles.depth) for side in (left, right))
+    constants = one.shape[1] // tiles.depth, tiles.is_bulk
+    if not tiles.is_bulk:
+        return one.contiguous(), other.contiguous(), constants
+    described = TensorDescriptor.from_tensor
+    return described(one, [tiles.rows, tiles.depth]), described(other, [tiles.columns, tiles.depth]), constants
 
 
 def _subtracted(
@@ -153,13 +157,17 @@ if triton is not None:
         left: tl.tensor, right: tl.tensor, row_bounds: tl.tensor, column_bounds: tl.tensor,
         count: tl.tensor, found_rows: tl.tensor, found_columns: tl.tensor, found_values: tl.tensor,
         m: tl.tensor, n: tl.tensor, diagonal: tl.tensor, room: tl.tensor,
-        steps: tl.constexpr, height: tl.constexpr, width: tl.constexpr, depth: tl.constexpr, group: tl.constexpr,
+        steps: tl.constexpr, is_bulk: tl.constexpr,
+        height: tl.constexpr, width: tl.constexpr, depth: tl.constexpr, group: tl.constexpr,
     ) -> None:  # fmt: skip
         """One tile of scores, (height, width), in `steps` of `depth` dimensions; `count` is of all tiles' pairs."""
         top, start = _corner(m, n, height, width, group)
         if tl.minimum(start + width, n) - 1 <= top + diagonal:
             return
         row_bound, column_bound = _bounds(row_bounds, column_bounds, top, start, m, n, height, width)
+        if not is_bulk:  # strides that the compiler knows
+            left = tl.make_tensor_descriptor(left, [m, steps * depth], [steps * depth, 1], [height, depth])
+            right = tl.make_tensor_descriptor(right, [n, steps * depth], [steps * depth, 1], [width, depth])
         scores = tl.zeros((height, width), tl.float32)
         for step in range(steps):
             here, there = left.load([top, step * depth]), right.load([start, step * depth])
