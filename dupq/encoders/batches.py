@@ -2,7 +2,8 @@
 
 Every batch has the same number of rows, and a text is padded to a length that depends on its own length only. So it
 is in matrices of the same shape, and gets the same bits, whichever texts it shares a batch with: that is why a run's
-answer does not depend on its shards.
+answer does not depend on its shards. On a GPU bits depend on other texts in any case, and batches are as large as it
+likes.
 """
 
 from collections.abc import Iterator
@@ -28,18 +29,23 @@ def padded_length(length: int) -> int:
     return max(8, -(-length // step) * step)
 
 
-def batches(texts: TokenIds, rows: int) -> Iterator[Batch]:
-    """All `texts`, grouped by padded length; the last batch of a length has empty rows."""
+def batches(texts: TokenIds, rows: int, ids: int = 0) -> Iterator[Batch]:
+    """All `texts`, grouped by padded length; the last batch of a length has empty rows.
+
+    With `ids` a batch has at most so many, unless a single text has more, and no empty rows.
+    """
     lengths = texts.lengths
     steps = np.array([padded_length(length) for length in range(int(lengths.max(initial=0)) + 1)], np.int64)
     found = steps[lengths]
     for length in np.unique(found).tolist():
         members = np.flatnonzero(found == length)
-        for start in range(0, len(members), rows):
-            some = members[start : start + rows]
-            row_lengths = np.zeros(rows, np.int64)
+        most = min(rows, max(1, ids // length)) if ids else rows
+        for start in range(0, len(members), most):
+            some = members[start : start + most]
+            count = len(some) if ids else rows
+            row_lengths = np.zeros(count, np.int64)
             row_lengths[: len(some)] = lengths[some]
-            yield Batch(padded(texts, some, rows, length), row_lengths, some)
+            yield Batch(padded(texts, some, count, length), row_lengths, some)
 
 
 def padded(texts: TokenIds, some: np.ndarray, rows: int, length: int) -> np.ndarray:

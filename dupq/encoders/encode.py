@@ -15,6 +15,8 @@ from dupq.text.token_ids import TokenIds
 
 _LARGEST = float(np.finfo(np.float16).max)
 _WORDS_AT_ONCE = 1 << 19  # travel's questions: 10,000 distinct ones, 37 MB of products at 300 units and a window of 3
+_ROWS = 64  # of a batch on a CPU
+_GPU_ROWS, _GPU_IDS = 1 << 14, 1 << 18  # at most: 2,048 texts of 128 words, 630 MB for 600 float32 of each word
 _Entries = tuple[np.ndarray, np.ndarray, np.ndarray]  # text, word, weight
 
 
@@ -25,12 +27,13 @@ class Encoded(NamedTuple):
     words: sparse.csr_array | None  # float32 that are float16 numbers, (n, ids); None without a lexical part
 
 
-def encode(network: Encoder, texts: TokenIds | Sequence[np.ndarray], rows: int) -> Encoded:
+def encode(network: Encoder, texts: TokenIds | Sequence[np.ndarray], rows: int = 0) -> Encoded:
     """Embeddings of token ids (int32), on the device that the network is on.
 
     Vectors that are scored by cosine, and bags of words, have length 1 before they are rounded to float16. The
     row of an empty text is zero. On a CPU texts are encoded without padding where the network can; otherwise, and for
-    bags of words, `rows` is the size of a batch and bounds memory. On a GPU products are of bfloat16.
+    bags of words, `rows` is the size of a batch and bounds memory; 0: 64, on a GPU as many as have 262,144 words with
+    padding, 16,384 at most. On a GPU products are of bfloat16.
     Raises DupqError if the network gives NaN.
     """
     texts = texts if isinstance(texts, TokenIds) else TokenIds.of(texts)
@@ -63,7 +66,7 @@ def _words(network: Encoder, texts: TokenIds, rows: int) -> sparse.csr_array | N
     if not network.is_lexical:
         return None
     bags = []
-    for batch in batches(texts, rows):
+    for batch in batches(texts, rows or _ROWS):
         words, weights = network.bag_of(torch.from_numpy(batch.ids), torch.from_numpy(batch.lengths))
         bags.append(_entries(words.numpy(), _rounded_weights(weights).numpy(), batch.texts))
     return _matrix(bags, len(texts))
@@ -74,7 +77,7 @@ def _in_batches(network: Encoder, texts: TokenIds, rows: int, device: torch.devi
     bags: list[_Entries] = []
     started = (
         _copied(network, batch, network(_moved(batch.ids, device), _moved(batch.lengths, device)))
-        for batch in batches(texts, rows)
+        for batch in _batches(texts, rows, device)
     )
     for copied in _one_ahead(started):
         if copied.event is not None:
@@ -83,6 +86,10 @@ def _in_batches(network: Encoder, texts: TokenIds, rows: int, device: torch.devi
         if network.is_lexical:
             bags.append(_entries(copied.words.numpy(), copied.weights.numpy(), copied.texts))
     return Encoded(vectors, _matrix(bags, len(texts)) if network.is_lexical else None)
+
+
+def _batches(texts: TokenIds, rows: int, device: torch.device) -> Iterator[Batch]:
+    return batches(texts, rows or _ROWS) if rows or device.type == "cpu" else batches(texts, _GPU_ROWS, _GPU_IDS)
 
 
 class _Copied(NamedTuple):

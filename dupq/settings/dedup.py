@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from dupq.settings.section import BY_CONTENT, ONLY_HOW, Batch, Count, CountOrZero, Names, Section, Share
+from dupq.settings.section import BY_CONTENT, ONLY_HOW, Count, CountOrZero, Names, Section, Share
 
 Neighbours = Annotated[int, Field(ge=1, le=1_000)]
 Workers = Annotated[int, Field(ge=0, le=10_000)]  # 0: as many as fit
@@ -16,8 +16,10 @@ class EncodeSettings(Section):
     actors: Annotated[Workers, ONLY_HOW] = Field(
         0, description="Actors of Ray Data; 0: one a GPU, or in large runs one a CPU."
     )
-    batch_size: Batch = Field(
-        64, description="Questions of a batch on a GPU, and of bags of words; a CPU does the rest without batches."
+    batch_size: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
+        0,
+        description="Questions of a batch; 0: 64 on a CPU, which needs batches for bags of words only, and on a GPU as "
+        "many as have 262,144 words.",
     )
 
 
