@@ -398,7 +398,7 @@ def test_of_the_earlier_lists_a_block_reads_only_files_that_may_have_some_of_its
     write_keys(files.step("changes", "changes"), searched)
     monkeypatch.setattr(storage, "read_table", reading)
     for number in range(len(plan.blocks)):
-        increment._earlier_lists(files, before, wanted, plan, number)
+        increment._write_earlier_lists(files, before, wanted, plan, number)
         mine = lists_in(files.step("earlier", f"rest-{number:05d}"))
         assert not set(mine) & set(searched.tolist())
         keys = np.array(sorted(mine)) + (1 << ID_BITS)
@@ -492,15 +492,15 @@ def test_lists_that_are_gone_when_they_are_to_be_taken_over_are_an_error(
 ) -> None:
     archive, wanted = made_up([150, 40, 0], seed=7), search_request(block_rows=40)
     before, _ = search(archive, tmp_path / "before", wanted)
-    full, groups = lists(before), increment.groups
+    full, go = lists(before), increment._go
 
-    def pruned(*arguments: Any) -> list[str]:
+    def pruned(*arguments: Any) -> None:
         Path(storage.list_files(before.nearest, ".parquet")[0].uri).unlink(missing_ok=True)
-        return groups(*arguments)
+        go(*arguments)
 
     files, made = write(archive, tmp_path / "since", SITES)
     with monkeypatch.context() as patch:
-        patch.setattr(increment, "groups", pruned)
+        patch.setattr(increment, "_go", pruned)
         with pytest.raises(DupqError, match="lists of neighbours are gone since"):
             find_neighbours_since(files, made, wanted, before)
     find_neighbours_since(files, made, wanted, before)

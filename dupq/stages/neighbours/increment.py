@@ -1,10 +1,9 @@
 """The neighbours of a run from those of an earlier one: only what is new is searched, and the answer is the same.
 
-    changes   one task              which questions are searched again, by fingerprints
-    queries   a task a block        the embeddings of the questions that are searched again
-    earlier   a task a block        the lists that the others had
-    tiles     a task a tile         the queries against each other and against all others
-    nearest   a task a block        the earlier lists, with new neighbours merged in; and the lists of the queries
+    changes      one task           which questions are searched again, by fingerprints
+    split        a task a block     the embeddings of the questions that are searched again, the lists that others had
+    tiles        a task a tile      the queries against each other and against all others
+    neighbours   a task a block     the earlier lists, with new neighbours merged in; and the lists of the queries
 
 A question is searched again if it is new, its embedding changed, or one of its stored neighbours is gone or changed:
 who comes next in its list is not known. So is one without a list in the earlier run, which only a damaged run has. All
@@ -21,7 +20,7 @@ from dupq import storage
 from dupq.errors import DupqError, StorageError
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
-from dupq.neighbours.nearest import empty_nearest
+from dupq.neighbours.nearest import Nearest, empty_nearest
 from dupq.runs.keys import key_span
 from dupq.runs.layout import NeighbourFiles
 from dupq.runs.stage_records import is_intact
@@ -63,16 +62,12 @@ def find_neighbours_since(
         return _all_neighbours(files, shards, request, f"{changes.counts['questions searched']:,} questions changed")
     _go(files, previous.run)
     report = changes
-    report.add(run_tasks("queries", _queries_of_block, [(files, request, plan, number) for number in numbers]))
+    report.add(run_tasks("split", _split_block, [(files, previous, request, plan, number) for number in numbers]))
     names = groups(files, plan, "queries")
-    report.add(run_tasks("earlier", _earlier_lists, [(files, previous, request, plan, number) for number in numbers]))
     report.add(search_tiles(files, request, plan, [(group, group) for group in names]))
     report.add(search_tiles(files, request, plan, _tiles(plan, names)))
-    lists = run_tasks("neighbours", _nearest_of_block, [(files, request, (plan, names), number) for number in numbers])
-    new = run_tasks("neighbours", _nearest_of_group, [(files, request, (plan, names), name) for name in names])
-    lists.add(new)
-    lists.rows_in, lists.rows_out = lists.rows_in + new.rows_in, lists.rows_out + new.rows_out
-    finish(report, lists, files, request)
+    calls = [(files, request, (plan, names), name) for name in (*map(block_name, numbers), *names)]
+    finish(report, run_tasks("neighbours", _write_nearest, calls), files, request)
     return report
 
 
@@ -122,8 +117,12 @@ def _has_fingerprints(previous: NeighbourFiles) -> bool:
     return bool(found) and "fingerprint" in storage.read_schema(found[0].uri).names
 
 
-def _queries_of_block(files: NeighbourFiles, request: SearchRequest, plan: Plan, number: int) -> Counts:
-    return write_chosen(files, request, plan, number, "queries", searched_again(files))
+def _split_block(
+    files: NeighbourFiles, previous: NeighbourFiles, request: SearchRequest, plan: Plan, number: int
+) -> Counts:
+    counts = write_chosen(files, request, plan, number, "queries", searched_again(files))
+    _write_earlier_lists(files, previous, request, plan, number)
+    return counts
 
 
 def _tiles(plan: Plan, names: Sequence[str]) -> list[tuple[str, str]]:
@@ -133,38 +132,39 @@ def _tiles(plan: Plan, names: Sequence[str]) -> list[tuple[str, str]]:
     return compared(plan, names) + rests
 
 
-def _nearest_of_block(
-    files: NeighbourFiles, request: SearchRequest, cut: tuple[Plan, list[str]], number: int
-) -> Counts:
-    """Write the lists of a block's questions that are not searched again."""
-    plan, names = cut
-    name = block_name(number)
+def _write_nearest(files: NeighbourFiles, request: SearchRequest, cut: tuple[Plan, list[str]], name: str) -> Counts:
+    """Write the lists of a group's queries, or of a block's questions that are not searched again."""
 
     def make() -> Counts:
-        keys, nearest = read_nearest(files.step("earlier", rest_name(number)), request.settings.k)
-        found_by = [group for group in names if plan.compares(first_block(group), number)]
-        merge_found(nearest, keys, [files.tile(group, rest_name(number), "right") for group in found_by])
-        return write_lists(files, request, name, keys, nearest)
+        merged = _of_group if name in cut[1] else _of_block
+        return write_lists(files, request, name, *merged(files, request, cut, name))
 
     return skip_or(files.list_of(name), make)
 
 
-def _nearest_of_group(files: NeighbourFiles, request: SearchRequest, cut: tuple[Plan, list[str]], group: str) -> Counts:
-    """Write the lists of a group's queries."""
+def _of_block(
+    files: NeighbourFiles, request: SearchRequest, cut: tuple[Plan, list[str]], name: str
+) -> tuple[np.ndarray, Nearest]:
     plan, names = cut
-
-    def make() -> Counts:
-        keys, nearest = read_nearest(files.tile(group, group, "left"), request.settings.k)
-        tiles = [tile for tile in _tiles(plan, names) if group in tile]
-        merge_found(nearest, keys, [files.tile(*tile, "left" if tile[0] == group else "right") for tile in tiles])
-        return write_lists(files, request, group, keys, nearest)
-
-    return skip_or(files.list_of(group), make)
+    number = first_block(name)
+    keys, nearest = read_nearest(files.step("earlier", rest_name(number)), request.settings.k)
+    found_by = [group for group in names if plan.compares(first_block(group), number)]
+    merge_found(nearest, keys, [files.tile(group, rest_name(number), "right") for group in found_by])
+    return keys, nearest
 
 
-def _earlier_lists(
+def _of_group(
+    files: NeighbourFiles, request: SearchRequest, cut: tuple[Plan, list[str]], name: str
+) -> tuple[np.ndarray, Nearest]:
+    keys, nearest = read_nearest(files.tile(name, name, "left"), request.settings.k)
+    tiles = [tile for tile in _tiles(*cut) if name in tile]
+    merge_found(nearest, keys, [files.tile(*tile, "left" if tile[0] == name else "right") for tile in tiles])
+    return keys, nearest
+
+
+def _write_earlier_lists(
     files: NeighbourFiles, previous: NeighbourFiles, request: SearchRequest, plan: Plan, number: int
-) -> Counts:
+) -> None:
     """Write the earlier lists of a block's questions that are not searched again.
 
     Each had one when that was found out; raises DupqError if one is gone since.
@@ -193,7 +193,7 @@ def _earlier_lists(
         storage.write_table(output, nearest_table(keys, result), NEAREST)
         return {}
 
-    return skip_or(output, make)
+    skip_or(output, make)
 
 
 def _lists_around(previous: NeighbourFiles, keys: np.ndarray) -> list[str]:
