@@ -89,7 +89,7 @@ class TitleBodySettings(Section):
     """A first training phase: which body belongs to which title. Every archive has such pairs."""
 
     epochs: PassesOrNone = Field(0, description="Passes over the questions; 0: no such phase.")
-    questions: Count = Field(200_000, description="Questions at most, chosen by a hash of their key.")
+    questions: Count = Field(1_000_000, description="Questions at most, chosen by a hash of their key.")
     batch_size: Batch = Field(512, description="Pairs of a batch, of one site as far as there are enough.")
     span: Words = Field(12, description="Words of the spans that are dealt out to the two halves of a body.")
     learning_rate: MoreThanZero = Field(0.002, description="At the first step; it falls to 0.")

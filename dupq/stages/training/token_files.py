@@ -29,7 +29,7 @@ from dupq.text.token_ids import TokenIds
 from dupq.text.vocabulary import Vocabulary
 from dupq.training.title_body import TitlesAndBodies
 
-QUESTIONS_PER_BUCKET = 200_000
+QUESTIONS_PER_BUCKET = 100_000
 _LIST = pa.large_list(pa.int32())
 _IDS = pa.schema([pa.field("key", pa.int64(), False), pa.field("ids", _LIST, False)])
 _TITLES = pa.schema(
