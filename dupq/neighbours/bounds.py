@@ -8,7 +8,6 @@ import torch
 
 from dupq.devices import CPU
 from dupq.neighbours.exact import COSINE, Rule, Side
-from dupq.neighbours.gpu.finder import OnGpu
 from dupq.neighbours.products import Part, padded, quick_scores
 from dupq.neighbours.scan import Places, bounds_of_columns, bounds_of_rows, complete, scan
 
@@ -40,6 +39,8 @@ class Finder(Protocol):
 def finder(left: Side, right: Side, rule: Rule, device: str) -> Finder:
     """The fastest finder on a device: a GPU is left alone if it cannot score by this rule."""
     if device != CPU and gpu_can_score(rule):
+        from dupq.neighbours.gpu.finder import OnGpu  # with Triton, which takes 70 MB
+
         return OnGpu(left, right, rule, torch.device(device))
     return OnCpu(left, right, rule)
 
