@@ -89,7 +89,9 @@ def _in_batches(network: Encoder, texts: TokenIds, rows: int, device: torch.devi
 
 
 def _batches(texts: TokenIds, rows: int, device: torch.device) -> Iterator[Batch]:
-    return batches(texts, rows or _ROWS) if rows or device.type == "cpu" else batches(texts, _GPU_ROWS, _GPU_IDS)
+    if not rows and device.type != "cpu":
+        return batches(texts, _GPU_ROWS, _GPU_IDS)
+    return batches(texts, rows or _ROWS)
 
 
 class _Copied(NamedTuple):
