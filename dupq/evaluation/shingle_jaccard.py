@@ -7,6 +7,7 @@ from scipy import sparse
 from dupq.evaluation.sparse_search import best, columns_of, matrix
 from dupq.near_duplicates.shingles import Shingles, shingle_sets
 from dupq.near_duplicates.verification import jaccard
+from dupq.text.keys import distinct
 
 SIZES = (1, 2, 3, 4)  # words of a shingle
 
@@ -16,7 +17,7 @@ def rank(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The k best of `texts` for each of `queries` (both keys and texts) by shingles of `size` words, as from `best`."""
     query_sets, sets = shingle_sets(queries[1], size), shingle_sets(texts[1], size)
-    terms = np.unique(query_sets.hashes)
+    terms = distinct(query_sets.hashes)
     sizes, query_sizes = np.diff(sets.offsets), np.diff(query_sets.offsets)
 
     def coefficients(shared: np.ndarray, row: int) -> np.ndarray:

@@ -9,14 +9,28 @@ from dupq.kernel_cache import Integer
 from dupq.kernel_cache import numba as nb
 from dupq.text.keys import places_among
 
+_FIRST_BITS = 22  # 4 MB of flags
+
 # From the products of a query, given by its row, with all texts ((n,) float64, not to be changed) to scores ((n,))
 Finish = Callable[[np.ndarray, int], np.ndarray]
 
 
 def columns_of(hashes: np.ndarray, terms: np.ndarray) -> np.ndarray:
-    """Where each of `hashes` (uint64) is among `terms` (uint64, ascending); -1 where it is not (int64)."""
-    places, are_there = places_among(terms, hashes)
-    return np.where(are_there, places, -1)
+    """Where each of `hashes` (uint64) is among `terms` (uint64, ascending); -1 where it is not (int64).
+
+    Most shingles of a text are in no query: their first bits tell, before any is looked up by a search.
+    """
+    are_first = np.zeros(1 << _FIRST_BITS, bool)
+    are_first[_first_bits(terms)] = True
+    candidates = np.flatnonzero(are_first[_first_bits(hashes)])
+    places, are_there = places_among(terms, hashes[candidates])
+    columns = np.full(len(hashes), -1)
+    columns[candidates[are_there]] = places[are_there]
+    return columns
+
+
+def _first_bits(hashes: np.ndarray) -> np.ndarray:
+    return (hashes >> np.uint64(64 - _FIRST_BITS)).astype(np.int64)
 
 
 def matrix(columns: np.ndarray, values: np.ndarray, offsets: np.ndarray, width: int) -> sparse.csr_array:
