@@ -7,17 +7,26 @@ import numpy as np
 import torch
 from scipy import sparse
 
+from dupq.encoders.bag_sums import flat_bags
 from dupq.encoders.batches import Batch, batches
 from dupq.encoders.protocol import Embedding, Encoder
 from dupq.encoders.unpadded import pieces
 from dupq.errors import DupqError
 from dupq.text.token_ids import TokenIds
 
-_LARGEST = float(np.finfo(np.float16).max)
+_LARGEST, _SHORTEST = float(np.finfo(np.float16).max), 1e-12
 _WORDS_AT_ONCE = 1 << 19  # travel's questions: 10,000 distinct ones, 37 MB of products at 300 units and a window of 3
 _ROWS = 64  # of a batch on a CPU
 _GPU_ROWS, _GPU_IDS = 1 << 14, 1 << 18  # at most: 2,048 texts of 128 words, 630 MB for 600 float32 of each word
-_Entries = tuple[np.ndarray, np.ndarray, np.ndarray]  # text, word, weight
+
+
+class _Bags(NamedTuple):
+    """The bags of some texts, one after the other: words ascend, weights are not 0."""
+
+    texts: np.ndarray
+    sizes: np.ndarray  # words of each
+    words: np.ndarray
+    weights: np.ndarray
 
 
 class Encoded(NamedTuple):
@@ -31,9 +40,9 @@ def encode(network: Encoder, texts: TokenIds | Sequence[np.ndarray], rows: int =
     """Embeddings of token ids (int32), on the device that the network is on.
 
     Vectors that are scored by cosine, and bags of words, have length 1 before they are rounded to float16. The
-    row of an empty text is zero. On a CPU texts are encoded without padding where the network can; otherwise, and for
-    bags of words, `rows` is the size of a batch and bounds memory; 0: 64, on a GPU as many as have 262,144 words with
-    padding, 16,384 at most. On a GPU products are of bfloat16.
+    row of an empty text is zero. On a CPU texts are encoded without padding where the network can; otherwise `rows` is
+    the size of a batch and bounds memory; 0: 64, on a GPU as many as have 262,144 words with padding, 16,384 at most.
+    On a GPU products are of bfloat16.
     Raises DupqError if the network gives NaN.
     """
     texts = texts if isinstance(texts, TokenIds) else TokenIds.of(texts)
@@ -42,7 +51,7 @@ def encode(network: Encoder, texts: TokenIds | Sequence[np.ndarray], rows: int =
     with torch.inference_mode(), torch.autocast("cuda", torch.bfloat16, enabled=device.type == "cuda"):
         flat = _flat(network, texts) if device.type == "cpu" else None
         if flat is not None:
-            encoded = Encoded(flat, _words(network, texts, rows))
+            encoded = Encoded(flat, _words(network, texts))
         else:
             encoded = _in_batches(network, texts, rows, device)
     if np.isnan(encoded.vectors).any():
@@ -61,20 +70,29 @@ def _flat(network: Encoder, texts: TokenIds) -> np.ndarray | None:
     return vectors
 
 
-def _words(network: Encoder, texts: TokenIds, rows: int) -> sparse.csr_array | None:
-    """The bags of words alone."""
+def _words(network: Encoder, texts: TokenIds) -> sparse.csr_array | None:
+    """The bags of words alone, of many texts at a time."""
     if not network.is_lexical:
         return None
-    bags = []
-    for batch in batches(texts, rows or _ROWS):
-        words, weights = network.bag_of(torch.from_numpy(batch.ids), torch.from_numpy(batch.lengths))
-        bags.append(_entries(words.numpy(), _rounded_weights(weights).numpy(), batch.texts))
-    return _matrix(bags, len(texts))
+    columns = int(texts.ids.max(initial=0)) + 1
+    parts = [_flat_bags(network, texts[some], columns) for some in pieces(texts.offsets, _WORDS_AT_ONCE)]
+    return sparse.vstack(parts, format="csr") if parts else _matrix([])
+
+
+def _flat_bags(network: Encoder, texts: TokenIds, columns: int) -> sparse.csr_array:
+    words, counts = flat_bags(texts)
+    weights = network.bag_weights(torch.from_numpy(words.ids), torch.from_numpy(counts)).float().numpy()
+    squares = sparse.csr_array((weights.astype(np.float64) ** 2, words.ids, words.offsets), (len(texts), columns))
+    lengths = np.maximum(np.sqrt(squares.sum(axis=1)), _SHORTEST)
+    rounded = (weights / np.repeat(lengths, words.lengths)).astype(np.float16).astype(np.float32)
+    bags = sparse.csr_array((rounded, words.ids, words.offsets), squares.shape)
+    bags.eliminate_zeros()
+    return bags
 
 
 def _in_batches(network: Encoder, texts: TokenIds, rows: int, device: torch.device) -> Encoded:
     vectors = np.zeros((len(texts), network.dimensions), np.float16)
-    bags: list[_Entries] = []
+    bags: list[_Bags] = []
     started = (
         _copied(network, batch, network(_moved(batch.ids, device), _moved(batch.lengths, device)))
         for batch in _batches(texts, rows, device)
@@ -84,8 +102,8 @@ def _in_batches(network: Encoder, texts: TokenIds, rows: int, device: torch.devi
             copied.event.synchronize()
         vectors[copied.texts] = copied.dense.numpy()[: len(copied.texts)]
         if network.is_lexical:
-            bags.append(_entries(copied.words.numpy(), copied.weights.numpy(), copied.texts))
-    return Encoded(vectors, _matrix(bags, len(texts)) if network.is_lexical else None)
+            bags.append(_bags_of(copied.words.numpy(), copied.weights.numpy(), copied.texts))
+    return Encoded(vectors, _matrix(bags) if network.is_lexical else None)
 
 
 def _batches(texts: TokenIds, rows: int, device: torch.device) -> Iterator[Batch]:
@@ -143,20 +161,22 @@ def _rounded_weights(weights: torch.Tensor) -> torch.Tensor:
 
 
 def _of_length_one(rows: torch.Tensor) -> torch.Tensor:
-    return torch.nn.functional.normalize(rows, dim=-1, eps=1e-12)
+    return torch.nn.functional.normalize(rows, dim=-1, eps=_SHORTEST)
 
 
-def _entries(words: np.ndarray, weights: np.ndarray, texts: np.ndarray) -> _Entries:
-    """The entries of the bags (B, W) of a batch, of which the first rows are `texts`."""
-    rows, indices = np.nonzero(weights[: len(texts)])
-    return texts[rows], words[rows, indices], weights[rows, indices].astype(np.float32)
+def _bags_of(words: np.ndarray, weights: np.ndarray, texts: np.ndarray) -> _Bags:
+    """The bags (B, W) of a batch, of which the first rows are `texts`."""
+    rows, places = np.nonzero(weights[: len(texts)])
+    sizes = np.bincount(rows, minlength=len(texts))
+    return _Bags(texts, sizes, words[rows, places], weights[rows, places].astype(np.float32))
 
 
-def _matrix(bags: list[_Entries], texts: int) -> sparse.csr_array:
-    rows, words, weights = (np.concatenate(parts) for parts in zip(*bags, strict=True)) if bags else [np.zeros(0)] * 3
-    order = np.lexsort((words, rows))
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(rows.astype(np.int64), minlength=texts))])
+def _matrix(bags: list[_Bags]) -> sparse.csr_array:
+    """The bags of all texts, in the order of the texts."""
+    if not bags:
+        return sparse.csr_array((0, 1), dtype=np.float32)
+    texts, sizes, words, weights = (np.concatenate(parts) for parts in zip(*bags, strict=True))
+    found = TokenIds(np.arange(len(words)), np.concatenate([[0], np.cumsum(sizes)]))
+    found = found.take(np.argsort(texts))
     columns = int(words.max(initial=0)) + 1
-    return sparse.csr_array(
-        (weights[order].astype(np.float32), words[order].astype(np.int64), offsets), shape=(texts, columns)
-    )
+    return sparse.csr_array((weights[found.ids], words[found.ids], found.offsets), (len(texts), columns))

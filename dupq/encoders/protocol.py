@@ -78,10 +78,12 @@ class Encoder(nn.Module, abc.ABC):
         """
         return None
 
-    def bag_of(self, ids: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The words and weights of `forward` alone, where there is a lexical part."""
-        words, weights = self.forward(ids, lengths).bag
-        return words, weights
+    def bag_weights(self, words: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+        """The weights in a bag of known `words` (int, any shape) that occur so often in the text; not 0 where n > 0.
+
+        Only of an encoder with a lexical part.
+        """
+        raise NotImplementedError
 
     def mix(self) -> tuple[torch.Tensor | float, torch.Tensor | float]:
         """The weights of the dense and of the lexical score; parameters of the network where they are learned."""

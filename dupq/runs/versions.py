@@ -12,7 +12,7 @@ DEDUP = {
     "signatures": 1,
     "near_duplicates": 2,
     "fitness": 1,
-    "encode": 1,
+    "encode": 2,
     "terms": 1,
     "neighbours": 6,
     "calibrate": 3,

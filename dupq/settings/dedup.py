@@ -18,8 +18,8 @@ class EncodeSettings(Section):
     )
     batch_size: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         0,
-        description="Questions of a batch; 0: 64 on a CPU, which needs batches for bags of words only, and on a GPU as "
-        "many as have 262,144 words.",
+        description="Questions of a batch; 0: 64 on a CPU, where few networks need batches, and on a GPU as many as "
+        "have 262,144 words.",
     )
 
 

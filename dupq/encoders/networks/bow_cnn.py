@@ -106,12 +106,12 @@ class BowCNN(MaxCNN):
 
     def forward(self, ids: torch.Tensor, lengths: torch.Tensor) -> Embedding:
         """See Encoder."""
-        return Embedding(super().forward(ids, lengths).dense, *self.bag_of(ids, lengths))
-
-    def bag_of(self, ids: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """See Encoder."""
         words, counts = bags(ids, lengths)
-        return words, counts * self.word_weights(words)[:, :, 0]
+        return Embedding(super().forward(ids, lengths).dense, words, self.bag_weights(words, counts))
+
+    def bag_weights(self, words: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+        """See Encoder."""
+        return counts * self.word_weights(words)[..., 0]
 
 
 def bags(ids: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

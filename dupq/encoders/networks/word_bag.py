@@ -107,10 +107,9 @@ class WordBag(Encoder):
         weights = weights * torch.from_numpy(counts).to(weights).pow(self.power)
         return Embedding(weighted_sums(self.words.weight, words, weights))
 
-    def bag_of(self, ids: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def bag_weights(self, words: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
         """See Encoder."""
-        words, counts = bags(ids, lengths)
-        return words, self.rarities[words] * self._dampened(counts)
+        return self.rarities[words] * self._dampened(counts)
 
     def _dampened(self, counts: torch.Tensor) -> torch.Tensor:
         """n^p, and 0 for 0."""
