@@ -26,12 +26,14 @@ def html_to_text(html: str, code: str) -> str:
     A link is left as LINK_MARK; prefixed code is put between CODE_START and CODE_END. Text of different
     elements is separated by white space, so that blocks never run together.
     """
+    html = html if html.isascii() else _MARKS.sub(" ", html)
     if "<" not in html and "&" not in html:
-        return _MARKS.sub(" ", html)
-    tree = LexborHTMLParser(_MARKS.sub(" ", html))
+        return html
+    tree = LexborHTMLParser(html)
     if tree.body is None:
         return ""
-    _remove_duplicate_notes(tree)
+    if _may_have_note(html):
+        _remove_duplicate_notes(tree)
     _treat_code(tree, code)
     for node in tree.css("a"):
         node.replace_with(LINK_MARK)
@@ -55,6 +57,11 @@ def _inside_code(node: LexborNode) -> bool:
             return True
         parent = parent.parent
     return False
+
+
+def _may_have_note(html: str) -> bool:
+    """Told without a look at the elements, for most bodies have none; "&#": letters may be spelled as numbers."""
+    return not html.isascii() or "&#" in html or "duplic" in html.lower()
 
 
 def _remove_duplicate_notes(tree: LexborHTMLParser) -> None:
