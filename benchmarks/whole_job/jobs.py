@@ -42,8 +42,10 @@ def main() -> None:
 def cut(times: int) -> None:
     """Make the pieces of work smaller, so that a small archive has as many as a large one."""
     import dupq.shards
+    from dupq.stages.evaluation import compared
     from dupq.stages.near_duplicates import bundles
 
+    compared._PAIRS_AT_ONCE //= times
     dupq.shards._QUESTIONS_PER_PARTITION //= times
     for name in (*_PIECES, "_QUESTIONS_PER_SLICE"):
         setattr(bundles, name, getattr(bundles, name) // times)

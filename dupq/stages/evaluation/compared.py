@@ -4,7 +4,7 @@ The pairs are cut into pieces. What a shard has for each piece, and for the ques
 batches of one file, so that nobody holds the questions of all pairs: of 280,000 pairs these may be 800,000.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +36,7 @@ class Ranking:
     sites: list[str]
     language: str
     gpus: int = 0  # that encode what has no embedding, as all others were
+    pairs_at_once: int = field(default_factory=lambda: _PAIRS_AT_ONCE)  # that a task scores
 
     @property
     def systems(self) -> tuple[str, ...]:
@@ -43,15 +44,15 @@ class Ranking:
         return (*(["encoder"] if self.files.encoder else []), "bm25", *SHINGLES)
 
 
-def pieces_of_pairs(files: RankingFiles) -> int:
+def pieces_of_pairs(ranking: Ranking) -> int:
     """Into how many pieces the pairs are cut."""
-    return -(-storage.read_counts(files.pairs)["rows_out"] // _PAIRS_AT_ONCE)
+    return -(-storage.read_counts(ranking.files.pairs)["rows_out"] // ranking.pairs_at_once)
 
 
-def _pieces(files: RankingFiles) -> list[np.ndarray]:
+def _pieces(ranking: Ranking) -> list[np.ndarray]:
     """The pieces: views of all pairs, 16 bytes each."""
-    pairs = pairs_in(storage.read_table(files.pairs, KEY_PAIRS))
-    return [pairs[start : start + _PAIRS_AT_ONCE] for start in range(0, len(pairs), _PAIRS_AT_ONCE)]
+    pairs, size = pairs_in(storage.read_table(ranking.files.pairs, KEY_PAIRS)), ranking.pairs_at_once
+    return [pairs[start : start + size] for start in range(0, len(pairs), size)]
 
 
 def _asked_keys(files: RankingFiles) -> np.ndarray:
@@ -67,7 +68,7 @@ def read_shard(ranking: Ranking, name: str) -> Counts:
     def make() -> Counts:
         table = storage.read_table(storage.join(files.texts, name), TEXTS).sort_by("key")
         keys = table["key"].to_numpy()
-        rows = [np.flatnonzero(are_among(distinct(wanted), keys)) for wanted in [*_pieces(files), _asked_keys(files)]]
+        rows = [np.flatnonzero(are_among(distinct(wanted), keys)) for wanted in [*_pieces(ranking), _asked_keys(files)]]
         counts = {"questions encoded to be compared": 0}
         if files.encoder is not None:
             counts["questions encoded to be compared"] = _encode_missing(ranking, name, table)
@@ -140,7 +141,7 @@ def score_pairs(ranking: Ranking, names: list[str], number: int) -> Counts:
     output = files.scores(number)
 
     def make() -> Counts:
-        pairs, texts = _pieces(files)[number], texts_for(files, names, number)
+        pairs, texts = _pieces(ranking)[number], texts_for(files, names, number)
         columns = {"left": pairs[:, 0], "right": pairs[:, 1]}
         if files.encoder is not None:
             columns["encoder"] = _by_encoder(ranking, embeddings_for(ranking, names, number), pairs)

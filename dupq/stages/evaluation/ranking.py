@@ -52,7 +52,7 @@ def measure_ranked(ranking: Ranking, measure: Measuring) -> Report:
     files = ranking.files
     names = [file.relative for file in storage.list_files(files.texts, ".parquet")]
     report = run_tasks("ask", _ask, [(ranking, measure)])
-    pieces = range(pieces_of_pairs(files))
+    pieces = range(pieces_of_pairs(ranking))
     if report.counts["questions that others are compared with"]:
         report.add(run_tasks("read", read_shard, [(ranking, name) for name in names], gpus=ranking.gpus))
         report.add(run_tasks("gather", _gather, [(ranking, names)]))
@@ -95,7 +95,7 @@ def _gather(ranking: Ranking, names: list[str]) -> Counts:
     files, sites = ranking.files, Sites(ranking.sites)
 
     def make() -> Counts:
-        asked = pieces_of_pairs(files)  # what is asked for comes after all pieces
+        asked = pieces_of_pairs(ranking)  # what is asked for comes after all pieces
         storage.write_table(files.asked_texts, texts_for(files, names, asked), SAID)
         if files.encoder is not None:
             write_embeddings(files.asked_embeddings, embeddings_for(ranking, names, asked), sites)
