@@ -242,6 +242,11 @@ def test_kernel_finds_the_distances_that_float64_finds(kernel_device: str, diago
     for m, n, d in [(1, 1, 1), (33, 70, 40), (40, 20, 7)]:
         search = on(kernel_device, distant(m, n, d, by))
         assert_right(found_by_triton(*search, diagonal, by, tiles=SMALL), search, diagonal, by)
+
+
+@pytest.mark.parametrize("by", DISTANCES)
+@pytest.mark.parametrize("diagonal", DIAGONALS[1:2] if INTERPRETED else DIAGONALS)
+def test_kernel_finds_distances_with_the_tiles_it_has_of_itself(kernel_device: str, diagonal: int, by: int) -> None:
     search = on(kernel_device, distant(150, 90, 50, by))
     assert_right(found_by_triton(*search, diagonal, by, room=7), search, diagonal, by)
 
