@@ -98,6 +98,16 @@ def shared_data() -> Path:
     return folder
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _without_waiting_for_the_disk() -> Iterator[None]:
+    """In this process; no test cuts the power. Jobs and Ray's workers wait for it."""
+    from dupq import storage
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(storage, "_make_durable", lambda path: None)
+        yield
+
+
 @pytest.fixture(scope="session")
 def ray_started() -> None:
     """One Ray for the whole test session; started again if a test shut it down."""
