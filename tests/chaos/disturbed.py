@@ -35,8 +35,10 @@ _STATES = ("AWS_", "DUPQ_")  # of the environment, which the clean process has a
 Job = Callable[[], object]  # that can be pickled, as can what happens at a moment
 
 _processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(
-    [f"dupq.pipelines.{name}" for name in ("ingest", "train", "dedup", "evaluate")] + ["dupq.encoders.saved"]
+_processes.set_forkserver_preload(  # and what jobs import when they come to it: some seconds each
+    [f"dupq.pipelines.{name}" for name in ("ingest", "train", "dedup", "evaluate")]
+    + ["dupq.encoders.saved", "dupq.evaluation.rankers", "dupq.training.epochs", "dupq.training.mining"]
+    + ["bm25s", "gensim.models", "tensorboardX", "torch._dynamo"]
 )
 
 
@@ -202,12 +204,12 @@ def _disturb(moment: Moment, counted: Path) -> None:
             yield temporary
 
     def make_durable(path: str) -> None:
+        """Without waiting for the disk: what a killed process has written is there."""
         if os.path.islink(path):  # nothing was written yet
             raise _full(path)
-        durably(path)
 
     temporary_for, storage._local_temporary = storage._local_temporary, local_temporary
-    durably, storage._make_durable = storage._make_durable, make_durable
+    storage._make_durable = make_durable
     os.replace = functools.partial(around, "placed", os.replace)
     os.link = functools.partial(around, "placed", os.link)
     storage.delete = functools.partial(around, "removed", storage.delete)

@@ -18,7 +18,7 @@ from dupq.sample.archive import write_sample
 
 TRAINED = (
     *("training.epochs=2", "word_vectors.dimensions=20", "word_vectors.epochs=1"),
-    *("encoder.units=20", "training.development_pool=100"),
+    *("encoder.units=20", "training.development_pool=100", "text.tokens=words"),  # punctuation would be cut in Python
 )
 
 
