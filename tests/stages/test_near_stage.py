@@ -173,13 +173,13 @@ def bundle_tasks(files: NearFiles) -> list:
 
 @pytest.mark.usefixtures("small_cuts")
 @pytest.mark.ray
-@pytest.mark.parametrize("workers", [1, 2, 4])
+@pytest.mark.parametrize("workers", [1, 2, 3])
 def test_the_bytes_do_not_depend_on_the_number_of_workers(
     texts: pa.Table, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, workers: int
 ) -> None:
     import ray
 
-    at_once = functools.partial(run_tasks, cpus=ray.cluster_resources()["CPU"] / workers)
+    at_once = functools.partial(run_tasks, cpus=ray.cluster_resources()["CPU"] / (workers + 0.01))  # Ray rounds it
     monkeypatch.setattr(signatures, "run_tasks", at_once)
     monkeypatch.setattr(verify, "run_tasks", at_once)
     folder = tmp_path_factory.mktemp(f"workers-{workers}")
