@@ -139,7 +139,23 @@ def train_together(archive: Archive, output: Path, workers: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def trained_together(archive: Archive, tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
+def _soon_ended() -> Iterator[None]:
+    """Where Ray has no dashboard, as here, what watches its placement groups asks for it in vain for ten seconds.
+
+    Ray Train waits for that at the end of a training.
+    """
+    from ray.train.v2.api import data_parallel_trainer as trainer
+
+    watching = functools.partial(trainer.PlacementGroupCleanerCallback, stop_timeout=0.1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trainer, "PlacementGroupCleanerCallback", watching)
+        yield
+
+
+@pytest.fixture(scope="module")
+def trained_together(
+    _soon_ended: None, archive: Archive, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[int], Path]:
     """The folder of what so many workers have trained that nobody disturbed."""
 
     @functools.cache
