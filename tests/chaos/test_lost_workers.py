@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[2]
 HEAD, OTHER, PORT, TOKEN = "127.0.0.5", "127.0.0.6", 26380, "7" * 64
 ENVIRONMENT = {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN, "PYTHONPATH": str(ROOT)}
 STAGES = ("texts", "near_duplicates", "terms", "neighbours", "pairs", "clusters", "evaluate")
+ACTOR = "MapWorker(MapBatches(EncodeShards))"
 LIMIT_SECONDS = 300
 
 
@@ -81,9 +82,12 @@ class Job:
                 [*command, "--set", "encode.actors=1"], env=ENVIRONMENT, stdout=said, stderr=said
             )
 
+    def has_done(self, stage: str) -> bool:
+        return any(self._output.glob(f"*/stages/{stage}.json"))
+
     def await_stage(self, name: str) -> None:
         """Until that stage is done."""
-        await_it(lambda: any(self._output.glob(f"*/stages/{name}.json")) or self.process.poll() is not None)
+        await_it(lambda: self.has_done(name) or self.process.poll() is not None)
         assert self.process.poll() is None, self._said.read_text()
 
     def end(self, small: Small) -> None:
@@ -114,20 +118,19 @@ def test_a_node_is_lost(
     job.end(small)
 
 
-def test_the_actor_that_encodes_is_killed(head: str, small: Small, tmp_path: Path) -> None:
-    job = Job(head, small, tmp_path / "runs")
-    await_it(lambda: workers("MapWorker(MapBatches(EncodeShards))") or job.process.poll() is not None)
-    for process in workers("MapWorker(MapBatches(EncodeShards))"):
-        process.kill()
-    job.end(small)
-
-
-def test_workers_are_killed(head: str, small: Small, dice: random.Random, tmp_path: Path) -> None:
-    job = Job(head, small, tmp_path / "runs")
-    job.await_stage(dice.choice(STAGES))
-    await_it(lambda: workers("_on_node") or job.process.poll() is not None)
-    for process in workers("_on_node"):
-        process.kill()
+def test_the_actor_that_encodes_is_killed_and_in_some_stage_workers_are(
+    head: str, small: Small, dice: random.Random, tmp_path: Path
+) -> None:
+    job, stage = Job(head, small, tmp_path / "runs"), dice.choice(STAGES)
+    victims: dict[str, Callable[[], bool]] = {ACTOR: lambda: True, "_on_node": lambda: job.has_done(stage)}
+    while victims and job.process.poll() is None:
+        for title in [title for title, is_due in victims.items() if is_due()]:
+            for process in (found := workers(title)):
+                process.kill()
+            if found:
+                del victims[title]
+        time.sleep(0.05)
+    assert ACTOR not in victims
     job.end(small)
 
 
