@@ -92,7 +92,7 @@ def check(archive: Archive, places: list[Place], outcomes: list[Outcome]) -> Non
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("workers", [1, 2, 4])
 def test_files_are_those_of_one_process_for_any_number_of_workers(
     workers: int, archive: Archive, ray_started: None
 ) -> None:
