@@ -16,7 +16,7 @@ from dupq.execution import cluster
 ROOT = Path(__file__).parents[2]
 OF_RAY = [case for case in CASES if "--ray" in case.arguments]  # this process may have one, and then asks for no other
 OTHERS = [case for case in CASES if case not in OF_RAY]
-AS_PROCESSES = [*OF_RAY, *OTHERS[:: len(OTHERS) // 12]]  # the command as a user starts it: of every kind some
+AS_PROCESSES = [*OF_RAY, *OTHERS[:: len(OTHERS) // 8]]  # the command as a user starts it: of every kind some
 
 
 @pytest.fixture(scope="session")
