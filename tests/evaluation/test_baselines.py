@@ -8,11 +8,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.strategies import DataObject
 from oracles.slow_rankings import slow_best, slow_bm25, slow_jaccard, stemmed
 from scipy import sparse
 
 from dupq.evaluation import bm25, shingle_jaccard
-from dupq.evaluation.sparse_search import best
+from dupq.evaluation.sparse_search import best, columns_of
 
 WORDS = ["bread", "breads", "rises", "flat", "the", "of", "sail", "sails", "blue"]
 TEXTS = st.lists(st.lists(st.sampled_from(WORDS), max_size=8).map(" ".join), min_size=1, max_size=12)
@@ -121,3 +122,13 @@ def test_the_best_by_partition_are_those_of_a_full_sort_also_among_ties(seed: in
         expected = slow_best(keys.tolist(), products[row].tolist(), own, k)
         assert [key for key in others[row].tolist() if key >= 0] == expected
         assert np.isneginf(scores[row, len(expected) :]).all()
+
+
+@given(st.sets(st.integers(0, 2**64 - 1), max_size=20), st.lists(st.integers(0, 2**64 - 1), max_size=20), st.data())
+def test_columns_are_where_a_search_finds_them_also_of_hashes_that_begin_alike(
+    terms: set[int], others: list[int], data: DataObject
+) -> None:
+    chosen = data.draw(st.lists(st.sampled_from(sorted(terms)), max_size=20)) if terms else []
+    wanted = [*others, *chosen, *(term ^ 1 for term in chosen)]
+    found = columns_of(np.array(wanted, np.uint64), np.array(sorted(terms), np.uint64))
+    assert found.tolist() == [sorted(terms).index(term) if term in terms else -1 for term in wanted]
