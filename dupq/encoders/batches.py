@@ -2,8 +2,8 @@
 
 Every batch has the same number of rows, and a text is padded to a length that depends on its own length only. So it
 is in matrices of the same shape, and gets the same bits, whichever texts it shares a batch with: that is why a run's
-answer does not depend on its shards. On a GPU bits depend on the other texts in any case,
-so batches may be larger there.
+answer does not depend on its shards. On a GPU bits depend on the other texts in any case, so batches may be
+larger there.
 """
 
 from collections.abc import Iterator

@@ -79,7 +79,7 @@ class Encoder(nn.Module, abc.ABC):
         return None
 
     def bag_weights(self, words: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
-        """The weights in a bag of known `words` (int, any shape) that occur so often in the text; not 0 where n > 0.
+        """The weights in a bag of known `words` (int, any shape), each of which the text has `counts` times.
 
         Only of an encoder with a lexical part.
         """
