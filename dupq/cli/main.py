@@ -17,7 +17,7 @@ from dupq.execution import head
 from dupq.runs import log, progress, terminal
 
 _SCRIPTS = ("ingest", "train", "dedup", "evaluate", "report", "export", "plan", "from_dump")
-JOBS = (*_SCRIPTS, "runs", "prune", "status", "serve")
+JOBS = (*_SCRIPTS, "runs", "prune", "status", "serve", "warm")
 _log = logging.getLogger(__name__)
 
 

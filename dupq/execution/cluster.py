@@ -6,15 +6,20 @@ import os
 import secrets
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import ray
+from ray._common.utils import get_default_ray_temp_dir, get_system_memory
 from ray._private import ray_constants
+from ray._private.utils import get_num_cpus
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dupq.errors import ClusterError, SettingError
 from dupq.execution import head, metrics, nodes, waits
+from dupq.own_folder import can_write, own_folder
 from dupq.runs import log
 
 _log = logging.getLogger(__name__)
@@ -23,6 +28,8 @@ _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
 _LEAST_STORE_BYTES = 300_000_000
 _STORE_BYTES_A_CPU = 400_000_000  # shards on their way through Ray Data, of which half of the store is for blocks
 _STORE_SHARE = 0.3  # of the memory, and of what is free in /dev/shm, at most
+_LONGEST_SESSION_FOLDER = 36  # bytes: a socket has a path of 103 at most (Linux: 107), and Ray adds up to 67
+_SHORT_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")
 _ENVIRONMENT = {
     "RAY_BACKEND_LOG_LEVEL": "fatal",  # failures are raised as well
     "RAY_IGNORE_UNHANDLED_ERRORS": "1",  # else Ray prints those of all other tasks behind the one that ends the job
@@ -103,19 +110,47 @@ def _init(address: str) -> None:
     with _on_loopback():
         ray.init(
             address="local",
+            num_cpus=_cpus_here(),
             include_dashboard=False,
             object_store_memory=_object_store_bytes(),
+            _plasma_directory=None if os.path.isdir("/dev/shm") or sys.platform != "linux" else tempfile.gettempdir(),
+            _temp_dir=_session_folder(),
             _node_ip_address="127.0.0.1",
             **_QUIET,
         )
 
 
+def _session_folder() -> str | None:
+    """Where Ray keeps its sockets, logs and spilled blocks; None: where it does by itself, RAY_TMPDIR or TMPDIR.
+
+    That may be too long a path for a socket. Raises ClusterError if no other folder can be written.
+    """
+    usual = Path(get_default_ray_temp_dir())
+    if len(os.fsencode(usual.absolute())) <= _LONGEST_SESSION_FOLDER and can_write(usual):
+        return None
+    own = own_folder(_SHORT_FOLDERS)
+    if own is None:
+        raise ClusterError(
+            f"Ray's sockets cannot be in {usual}, as its path is longer than {_LONGEST_SESSION_FOLDER} bytes or it "
+            f"cannot be written, nor in {', '.join(_SHORT_FOLDERS)}; set RAY_TMPDIR to a short path that can be written"
+        )
+    return str(own / "ray")
+
+
+def _cpus_here() -> int:
+    """The CPUs that this process may run on: a batch system gives a job some of the machine's."""
+    there = int(get_num_cpus())  # of this container, if it has a limit
+    with contextlib.suppress(AttributeError):  # Linux only
+        return min(there, len(os.sched_getaffinity(0)))
+    return there
+
+
 def _object_store_bytes() -> int:
     """The size of Ray's store: it holds the shards that are being encoded; all else is exchanged as files."""
-    room = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with contextlib.suppress(OSError):  # macOS has no such place
+    room = get_system_memory()  # of this container, if it has a limit
+    with contextlib.suppress(OSError):  # macOS has no such place, and a container may have none
         room = min(room, shutil.disk_usage("/dev/shm").free)
-    return max(_LEAST_STORE_BYTES, min(int(_STORE_SHARE * room), _STORE_BYTES_A_CPU * (os.cpu_count() or 1)))
+    return max(_LEAST_STORE_BYTES, min(int(_STORE_SHARE * room), _STORE_BYTES_A_CPU * _cpus_here()))
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from dupq.execution.gpu_workers import GpuWorkers
 from dupq.execution.gpus import hide_unless_given
 from dupq.execution.memory import measured
 from dupq.execution.units import Counts
+from dupq.kernel_cache import also_compiled, compile_seconds
 from dupq.recording import Written, note, recording
 from dupq.runs import progress
 from dupq.runs.live import Line
@@ -23,6 +24,7 @@ from dupq.shards import Shard
 # Counts of a task are rows_in, rows_out, anything else by its name, and with CAP in front of the name how often a
 # limit left something out.
 CAP = "cap: "
+_COMPILING_MS = "compiling: ms"  # of a task's process meanwhile
 
 Result = TypeVar("Result")
 _log = logging.getLogger(__name__)
@@ -63,7 +65,7 @@ def summarise(outcomes: Sequence[tuple[Counts, float]]) -> Report:
         report.peak_memory_mb = max(report.peak_memory_mb, peak)
         for name, value in counts.items():
             kept = report.caps if name.startswith(CAP) else report.counts
-            if name not in ("rows_in", "rows_out"):
+            if name not in ("rows_in", "rows_out", _COMPILING_MS):
                 kept[name.removeprefix(CAP)] = kept.get(name.removeprefix(CAP), 0) + value
     return report
 
@@ -129,6 +131,7 @@ def run_tasks(
                 _widen(label, piece, waiting, each, error)
                 waiting.append(piece)
             shown.show(len(outcomes), largest)
+    also_compiled(max((counts.get(_COMPILING_MS, 0) for counts, _ in outcomes), default=0) / 1000)
     return summarise(outcomes)
 
 
@@ -142,9 +145,10 @@ def _begin(piece: _Piece, work: Callable[..., Counts], workers: GpuWorkers | Non
 def recorded(work: Callable[..., Counts], *arguments: object) -> Outcome:
     """The counts of `work(*arguments)`, its peak memory in MB, and what it wrote."""
     steps.begin(work)
+    before = compile_seconds()
     with recording() as written:
         counts, peak = measured(work, *arguments)
-    return counts, peak, written
+    return {**counts, _COMPILING_MS: round(1000 * (compile_seconds() - before))}, peak, written
 
 
 def _shards(call: tuple[object, ...]) -> list[Shard]:

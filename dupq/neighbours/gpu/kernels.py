@@ -2,12 +2,15 @@
 
 import functools
 import logging
+import os
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
 from dupq.neighbours.exact import COSINE, MANHATTAN
 from dupq.neighbours.gpu.found import Found, room_for
+from dupq.own_folder import can_write, own_folder
 
 try:
     import triton
@@ -15,6 +18,8 @@ try:
     from triton.tools.tensor_descriptor import TensorDescriptor
 except ImportError:  # torch for the CPU brings none
     triton = tl = None
+if triton is not None and not can_write(Path("~/.triton").expanduser() if os.environ.get("HOME") else Path()):
+    os.environ.setdefault("TRITON_CACHE_DIR", str((own_folder() or Path("/tmp")) / "triton"))  # no home for it
 
 _ALIGNMENT = 16  # bytes, of rows that bulk copies read
 _LEAST_CAPABILITY, _HOPPER = (8, 0), (9, 0)

@@ -1,0 +1,58 @@
+"""Commands in other surroundings: as a user who may write nowhere, on a read-only file system, without /dev/shm."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+NOBODY = 65534
+WITHOUT_SHM = """
+D=$(mktemp -d); mount -t tmpfs -o mode=755 tmpfs $D
+for name in null zero full random urandom; do touch $D/$name; mount --bind /dev/$name $D/$name; done
+ln -s /proc/self/fd $D/fd
+mount --move $D /dev
+"""
+SMALL_SHM = "mount -t tmpfs -o size=64m tmpfs /dev/shm\n"
+
+
+def read_only(folder: Path) -> str:
+    """The commands that make a folder read-only."""
+    return f"mount --bind {folder} {folder}; mount -o remount,ro,bind {folder}\n"
+
+
+def read_only_root(writable: Path) -> str:
+    """The commands that make all read-only but `writable`, as /mnt, and an empty /tmp; as `docker run --read-only`."""
+    return f"mount --bind {writable} /mnt; mount -o remount,ro,bind /; mount -t tmpfs -o mode=1777 tmpfs /tmp\n"
+
+
+@cache
+def why_not() -> str | None:
+    """Why surroundings cannot be made here; None if they can."""
+    if os.geteuid() != 0:
+        return "other surroundings need root"
+    if not (shutil.which("unshare") and shutil.which("setpriv")):
+        return "unshare or setpriv is not installed (util-linux)"
+    tried = subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True)
+    return "mounts of a process's own are not allowed here" if tried.returncode else None
+
+
+def run_as(
+    user: int, set_up: str, command: Sequence[str], environment: Mapping[str, str], cpus: Sequence[int] = ()
+) -> "subprocess.CompletedProcess[str]":
+    """Run a command as `user` (an id), with this environment and no more, after `set_up` (shell, as root).
+
+    The user may read everything, so that it is no matter where this interpreter is.
+    """
+    changed = [f"--reuid={user}", f"--regid={user}", "--clear-groups"] if user else []
+    reads_all = ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"] if user else []
+    pinned = ["taskset", "-c", ",".join(map(str, cpus))] if cpus else []
+    variables = [f"{name}={value}" for name, value in {"PATH": "/usr/bin:/bin", **environment}.items()]
+    inner = [*pinned, "setpriv", *changed, *reads_all, "env", "-i", *variables, *command]
+    return subprocess.run(
+        ["unshare", "-m", "sh", "-c", f'set -e\n{set_up}exec "$@"', "sh", *inner],
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )

@@ -1,0 +1,165 @@
+"""No place is taken for granted: not a home, a package or a /dev/shm that can be written, nor a short TMPDIR."""
+
+import hashlib
+import logging
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from elsewhere import NOBODY, SMALL_SHM, WITHOUT_SHM, read_only, read_only_root, run_as
+from inline import without_ray
+from test_kernel_cache import ASK, small_package
+
+from dupq import kernel_cache, own_folder
+from dupq.errors import ClusterError
+from dupq.execution import cluster
+from dupq.pipelines.from_dump import FromDumpJob, from_dump
+from dupq.runs import writer
+from dupq.sample.archive import write_sample
+from dupq.settings.config import Settings
+
+REPOSITORY = Path(kernel_cache.__file__).parents[1]
+QUICK = ("word_vectors.dimensions=20", "word_vectors.epochs=1", "calibration.precision=0.5")
+TABLES = ("pairs", "clusters", "cluster_stats", "embeddings")
+
+
+def digests(output: Path) -> dict[str, str]:
+    """What the tables of the run below `output` hold; marks name URIs, so they differ."""
+    (run,) = (path for path in (output / "runs").iterdir() if path.is_dir())
+    files = [file for table in TABLES for file in sorted((run / table).rglob("*.parquet"))]
+    assert len(files) >= len(TABLES)
+    return {str(file.relative_to(run)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sample's dump, and what comes of it as usual."""
+    folder = tmp_path_factory.mktemp("plain")
+    archive = str(write_sample(folder / "dump", questions=300).archive)
+    with without_ray():
+        from_dump(FromDumpJob((archive,), str(folder / "out"), "arora-sif", None, QUICK))
+    return folder
+
+
+def command(dump: str, output: str) -> list[str]:
+    chosen = [word for assignment in QUICK for word in ("--set", assignment)]
+    script = str(REPOSITORY / "jobs" / "from_dump.py")
+    return [sys.executable, script, "--dump", dump, "--output", output, "--preset", "arora-sif", *chosen]
+
+
+@pytest.fixture
+def nobodys() -> Iterator[Path]:
+    """A folder of user nobody's, which he may enter from the root on, as pytest's are not."""
+    with tempfile.TemporaryDirectory(prefix="dupq-test-", dir="/tmp") as folder:
+        os.chown(folder, NOBODY, NOBODY)
+        yield Path(folder)
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("elsewhere")
+def test_a_user_who_may_write_nowhere_gets_the_same_bytes(plain: Path, nobodys: Path) -> None:
+    """No home, a package and an environment that are read-only, a long TMPDIR, no /dev/shm, umask 077, C, one CPU."""
+    temporary = nobodys / ("t" * (89 - len(str(nobodys))))
+    temporary.mkdir()
+    os.chown(temporary, NOBODY, NOBODY)
+    environment = {"HOME": "/nonexistent", "TMPDIR": str(temporary), "LC_ALL": "C"}
+    set_up = f"{WITHOUT_SHM}{read_only(REPOSITORY)}umask 077\n"
+    given = command(str(plain / "dump"), str(nobodys / "out"))
+    ended = run_as(NOBODY, set_up, given, environment, cpus=[min(os.sched_getaffinity(0))])
+    assert ended.returncode == 0, ended.stderr
+    assert digests(nobodys / "out") == digests(plain / "out")
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("elsewhere")
+def test_a_container_that_is_read_only_gets_the_same_bytes(plain: Path, nobodys: Path) -> None:
+    """Its user has no name and no home, /dev/shm 64 MB; only /tmp and the folder of the output can be written."""
+    shutil.copytree(plain / "dump", nobodys / "dump")
+    set_up = f"{SMALL_SHM}{read_only(REPOSITORY)}{read_only_root(nobodys)}"
+    ended = run_as(NOBODY, set_up, command("/mnt/dump", "/mnt/out"), {})
+    assert ended.returncode == 0, ended.stderr
+    assert digests(nobodys / "out") == digests(plain / "out")
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_compiled_code_is_kept_where_it_can_be(tmp_path: Path, nobodys: Path) -> None:
+    small_package(tmp_path)
+    environment = {"PYTHONPATH": str(tmp_path), "HOME": "/nonexistent", "TMPDIR": str(nobodys)}
+    ask = [sys.executable, "-P", "-B", "-c", ASK]
+
+    def asked(set_up: str = read_only(tmp_path)) -> tuple[str, str]:
+        ended = run_as(NOBODY, set_up, ask, environment)
+        return ended.stdout.strip(), ended.stderr
+
+    everywhere = "".join(f"mount -o remount,ro,bind {place}\n" for place in ("/", "/dev/shm"))
+    answer, told = asked(everywhere)
+    assert answer == "19 0", told
+    assert told.count("\n") == 1
+    assert "compiled code cannot be kept" in told
+    assert "NUMBA_CACHE_DIR" in told
+    assert asked() == ("19 0", "")
+    own = nobodys / f"dupq-{NOBODY}"
+    assert own.stat().st_mode & 0o777 == 0o700
+    assert asked() == ("19 1", "")
+    shutil.rmtree(own)
+    run_as(0, "", ask, environment | {"HOME": "/root"})  # leaves it beside the sources, as an image would have it
+    assert asked() == ("19 1", "")
+    assert not list(own.rglob("*.nbc"))
+
+
+def test_what_another_user_may_write_to_is_not_taken(tmp_path: Path) -> None:
+    name = f"dupq-{os.geteuid()}"
+    assert own_folder.own_folder([tmp_path]) == tmp_path / name
+    (tmp_path / name).chmod(0o770)
+    assert own_folder.own_folder([tmp_path]) is None
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / name).symlink_to(tmp_path / "elsewhere")
+    assert own_folder.own_folder([tmp_path / "linked"]) is None
+    assert own_folder.own_folder([tmp_path / "missing", tmp_path / "linked", "~", tmp_path / "elsewhere"]) == (
+        tmp_path / "elsewhere" / name
+    )
+    if os.geteuid() == 0:
+        os.chown(tmp_path / name, NOBODY, NOBODY)
+        (tmp_path / name).chmod(0o700)
+        assert own_folder.own_folder([tmp_path]) is None
+
+
+def test_rays_sockets_are_in_a_short_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    short = own_folder.own_folder(["/tmp"])
+    assert short is not None
+    monkeypatch.setenv("RAY_TMPDIR", str(short))
+    assert cluster._session_folder() is None
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / ("x" * 60)))
+    assert cluster._session_folder() == str(short / "ray")
+    monkeypatch.setattr(cluster, "_SHORT_FOLDERS", ("/proc",))
+    with pytest.raises(ClusterError, match=r"x{60}/ray.*set RAY_TMPDIR to a short path"):
+        cluster._session_folder()
+
+
+def test_a_job_takes_the_cpus_that_it_is_given() -> None:
+    all_of_them = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(all_of_them)})
+        assert cluster._cpus_here() == 1
+    finally:
+        os.sched_setaffinity(0, all_of_them)
+
+
+def test_a_stage_says_that_it_mostly_compiled(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = writer.open_run(str(tmp_path), {}, {}, Settings(), {"texts": 1, "encode": 1})
+
+    def work(seconds: float) -> SimpleNamespace:
+        kernel_cache.also_compiled(seconds)
+        return SimpleNamespace(tasks=1, rows_in=1, rows_out=1, peak_memory_mb=1.0, counts={}, caps={})
+
+    logging.getLogger("dupq").addHandler(caplog.handler)
+    run.stage("texts", lambda: work(12.0))
+    run.stage("encode", lambda: work(0.5))
+    logging.getLogger("dupq").removeHandler(caplog.handler)
+    assert [line.endswith("mostly compiling (12.0 s)") for line in caplog.messages] == [True, False]
