@@ -132,7 +132,9 @@ def _tables(listed: Mapping[str, _Listed]) -> tuple[list[_SiteTable | _BadFile],
 def _passed_over(listed: Iterable[_Listed], used: Collection[str]) -> dict[str, str]:
     """The files and links that look like a dump, yet are not `used`, each with why and what to do."""
     found = passed_over([file for files, _ in listed for file in files], used)
-    return dict(sorted((found | {link: why for _, lost in listed for link, why in lost.items()}).items()))
+    found |= {link: why for _, lost in listed for link, why in lost.items()}
+    # a name may be no UTF-8, and must be shown
+    return {uri.encode(errors="backslashreplace").decode(): found[uri] for uri in sorted(found)}
 
 
 def _check_all_used(listed: Mapping[str, _Listed], used: Collection[str], wanted: str) -> None:
