@@ -22,7 +22,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import xxhash
 
-from dupq import recording
+from dupq import local_files, recording
 from dupq.errors import DupqError, StorageError
 from dupq.recording import Written
 from dupq.s3 import objects
@@ -154,12 +154,19 @@ def names_in(uri: str) -> list[str]:
 
 
 def _local_files(uri: str) -> Iterator[tuple[str, int]]:
-    path = absolute(uri)
+    for relative, size in _walk(uri):
+        if isinstance(size, int):
+            yield relative, size
+
+
+def _walk(uri: str) -> Iterator[tuple[str, int | str]]:
     with _local(uri, "read"):
-        infos = pafs.LocalFileSystem().get_file_info(pafs.FileSelector(path, recursive=True, allow_not_found=True))
-    for info in infos:
-        if info.type == pafs.FileType.File:
-            yield info.path[len(path) :].lstrip("/"), info.size
+        yield from local_files.walk(absolute(uri))
+
+
+def lost_links(uri: str) -> dict[str, str]:
+    """The links at any depth below the folder `uri` that lead to nothing or in a circle, and which; none on S3."""
+    return {} if is_s3(uri) else {join(uri, path): why for path, why in _walk(uri) if isinstance(why, str)}
 
 
 def read_bytes(uri: str) -> bytes:

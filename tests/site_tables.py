@@ -62,7 +62,7 @@ def read_site(site: DumpSite, folder: Path, answers: bool = False, shard_rows: i
             assert files[-1].num_rows <= shard_rows or table == "links"
         tables[table] = pa.concat_tables(files)
     found_rejects = pa.concat_tables([REJECTS.empty_table(), *map(storage.read_table, reject_files)])
-    account.check_questions()
+    account.check_questions(f"{work}/rejects")
     return SiteTables(tables, found_rejects, account.closed())
 
 

@@ -3,10 +3,19 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+import pyarrow.compute as pc
+
+from dupq import storage
+from dupq.dump.files import Member
 from dupq.errors import DupqError, RejectsError
 from dupq.settings.ingest import IngestSettings
+from dupq.side_by_side import side_by_side
+from dupq.tables import REJECTS
 
 _ENDS = ("questions", "answers", "links", "other_posts", "fabricated", "duplicate_ids", "rejects")  # of a row
+_FORBIDDEN = "forbidden_characters"  # that XML forbids, which were left out of rows
+_POSITIONS = {"xml": "byte", "delimited": "line", "parquet": "row"}  # what the position of a reject counts
+_SHOWN = 100  # characters of a reject
 
 
 def check_rejects(rows: int, rejects: int, settings: IngestSettings, folder: str) -> None:
@@ -14,12 +23,36 @@ def check_rejects(rows: int, rejects: int, settings: IngestSettings, folder: str
     if rejects > max(settings.rejects_allowed, settings.maximum_reject_share * rows):
         raise RejectsError(
             f"{rejects:,} of {rows:,} rows are broken, more than the share of "
-            f"{settings.maximum_reject_share:g} that --max-reject-share allows; see {folder} for their reasons"
+            f"{settings.maximum_reject_share:g} that --max-reject-share allows{_commonest(folder)}; "
+            f"see {folder} for their reasons"
         )
 
 
+def _commonest(folder: str) -> str:
+    """What most rejects in `folder` are rejected for, how many those are, and the first of them; "" without any."""
+    files = [file.uri for file in storage.list_files(folder, ".parquet")]
+    counts = Counter[str]()
+    for reasons in side_by_side(lambda uri: pc.value_counts(storage.read_table(uri, REJECTS, ["reason"])[0]), files):
+        counts.update({counted["values"]: counted["counts"] for counted in reasons.to_pylist()})
+    if not counts:
+        return ""
+    (reason, count), *_ = counts.most_common(1)
+    first = next(
+        row for uri in files for row in storage.read_table(uri, REJECTS).to_pylist() if row["reason"] == reason
+    )
+    source, position = first["source"], first["position"]
+    shown = " ".join(first["excerpt"].split())[:_SHOWN]
+    return (
+        f", most often: {reason} ({count:,} rows), first at {_POSITIONS[Member(source).form]} {position:,} of {source}"
+        f": {shown!r}"
+    )
+
+
 class Account:
-    """What the rows of a site's files became, file by file. Each has `rows`, the sum of all the others."""
+    """What the rows of a site's files became, file by file. Each has `rows`, the sum of all the others.
+
+    Apart from those is how many characters that XML forbids were left out, if any were.
+    """
 
     def __init__(self, sources: Sequence[str], links: int) -> None:
         """`sources` are the names of the files, of which the last `links` hold links."""
@@ -41,14 +74,14 @@ class Account:
         rows, rejects = (sum(counts[name] for counts in self._files) for name in ("rows", "rejects"))
         check_rejects(rows, rejects, settings, folder)
 
-    def check_questions(self) -> None:
-        """Raise DupqError if there is not one question."""
+    def check_questions(self, folder: str) -> None:
+        """Raise DupqError if there is not one question; rejects in `folder` may say why."""
         posts = self._sum(0, self._posts)
         if not posts["questions"]:
             others = posts["other_posts"] + posts["fabricated"] + posts["answers"]
             raise DupqError(
                 f"{self._sources[0]}: no questions in it, only {others:,} other posts and "
-                f"{posts['rejects']:,} unusable rows"
+                f"{posts['rejects']:,} unusable rows{_commonest(folder)}"
             )
 
     def closed(self) -> dict[str, object]:
@@ -60,6 +93,8 @@ class Account:
         posts, links = self._sum(0, self._posts), self._sum(self._posts, len(self._files))
         sums = {name: posts[name] for name in ("rows", *_ENDS) if name != "links"}
         sums |= {"link_rows": links["rows"], "links": links["links"], "link_rejects": links["rejects"]}
+        if forbidden := posts[_FORBIDDEN] + links[_FORBIDDEN]:
+            sums[_FORBIDDEN] = forbidden
         return {**sums, "files": dict(zip(self._sources, map(_filled, self._files), strict=True))}
 
     def _sum(self, start: int, stop: int) -> Counter[str]:
@@ -70,4 +105,5 @@ class Account:
 
 
 def _filled(counts: Mapping[str, int]) -> dict[str, int]:
-    return {name: counts.get(name, 0) for name in ("rows", *_ENDS) if name in ("rows", "rejects") or counts.get(name)}
+    names = ("rows", *_ENDS, _FORBIDDEN)
+    return {name: counts.get(name, 0) for name in names if name in ("rows", "rejects") or counts.get(name)}

@@ -55,6 +55,8 @@ def integer(attributes: Mapping[str, str], name: str, bits: int) -> int | None:
 def milliseconds(attributes: Mapping[str, str], name: str) -> int | None:
     """A time in milliseconds since 1970, None if there is none. Dumps write UTC, with or without fractions.
 
+    BigQuery says so: `2012-03-06 19:06:05.667 UTC`.
+
     Raises BadField if it is no date.
     """
     text = attributes.get(name)
@@ -62,6 +64,8 @@ def milliseconds(attributes: Mapping[str, str], name: str) -> int | None:
         return None
     if len(text) > _LONGEST_DATE:
         raise BadField(f"{name} not a date")
+    if text.endswith(" UTC"):
+        text = f"{text.removesuffix(' UTC')}Z"
     try:
         time = datetime.datetime.fromisoformat(text)
         time = time.replace(tzinfo=datetime.UTC) if time.tzinfo is None else time.astimezone(datetime.UTC)

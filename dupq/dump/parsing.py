@@ -64,7 +64,8 @@ class Contents:
     """The rows of a piece of a file, sorted as KINDS says; `rejects` in the order of the file.
 
     `counts`: `rows` = those of each table + `rejects` + those by the names of what else they were, of which
-    `duplicate_ids` are rows whose key a later row of the same piece has.
+    `duplicate_ids` are rows whose key a later row of the same piece has. `forbidden_characters`, if there are any, are
+    no rows.
     """
 
     tables: dict[str, pa.Table]
@@ -221,6 +222,8 @@ class _Found:
     def add(self, row: Row | BrokenRow, source: str) -> None:
         """Judge one row."""
         self.counts["rows"] += 1
+        if isinstance(row, Row) and row.forbidden:
+            self.counts["forbidden_characters"] += row.forbidden
         parsed = self._parsed(row)
         if isinstance(parsed, BrokenRow):
             self.rejects.append({"source": source, **parsed._asdict()})

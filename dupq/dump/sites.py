@@ -5,6 +5,7 @@ names of their columns. Only names, headers and footers are read here, several f
 each is a request or two.
 """
 
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
@@ -15,14 +16,15 @@ import pyarrow.parquet as pq
 from dupq import storage
 from dupq.dump.archives import seven_zip
 from dupq.dump.files import DumpSite, Member, without_compression
+from dupq.dump.passed_over import OTHER_TABLES, passed_over
 from dupq.errors import DupqError, SettingError
+from dupq.local_files import NOWHERE
 from dupq.side_by_side import side_by_side
 
 _TableName = Literal["posts", "links"]
 
 _TABLES: dict[str, _TableName] = {"posts": "posts", "postlinks": "links"}
 _TABLE_FILES = {f"{table}.xml": held for table, held in _TABLES.items()}
-_OTHER_TABLES = {"badges", "comments", "posthistory", "tags", "users", "votes"}
 _SITE_AND_TABLE = re.compile(r"(?P<site>.+)-(?P<table>[a-z_]+)", re.IGNORECASE)
 _LINK_COLUMNS = {"linktypeid", "postid", "relatedpostid"}
 _PARQUET_TABLE = re.compile(r"(post_?links|links|posts|questions|answers)([-_.]?\d.*)?", re.IGNORECASE)
@@ -38,10 +40,21 @@ _WANTED_TABLES = "looked for .csv and .tsv (plain, .gz, .bz2, .xz or .zst) and .
 
 
 class Found(NamedTuple):
-    """The sites that can be read, sorted by name, and those that cannot, with the first reason found."""
+    """The sites that can be read, sorted by name, and those that cannot, with the first reason found.
+
+    And the files that look like a dump but are not read, each with why and what to do.
+    """
 
     sites: list[DumpSite]
     failed: list[tuple[str, DupqError]]
+    passed_over: dict[str, str]
+
+
+class _Listed(NamedTuple):
+    """What there is below one of the URIs that --dump names."""
+
+    files: list[str]
+    lost_links: dict[str, str]  # with what is wrong with each
 
 
 class _SiteTable(NamedTuple):
@@ -73,10 +86,11 @@ def find_sites(
     of `uris` is missing or has no dump in it; SettingError if `site` is missing or is given for several, and for
     files that do not go with `foreign`.
     """
-    listed = {uri: _files(uri, tuple(left_out)) for uri in dict.fromkeys(map(storage.absolute, uris))}
+    listed = {uri: _listed(uri, tuple(left_out)) for uri in dict.fromkeys(map(storage.absolute, uris))}
     if foreign:
-        return Found([_foreign_site(listed, site)], [])
-    tables = _tables(listed)
+        dump = _foreign_site(listed, site)
+        return Found([dump], [], _passed_over(listed.values(), {member.uri for member in dump.posts}))
+    tables, passed = _tables(listed)
     by_site: dict[str, list[_SiteTable]] = {}
     for table in tables:
         if isinstance(table, _SiteTable):
@@ -84,34 +98,52 @@ def find_sites(
     failed = {bad.site: bad.error for bad in reversed(tables) if isinstance(bad, _BadFile)}
     if site is not None and not failed:
         by_site = {site: _only_site(by_site, site)}
-    found = _dump_sites(by_site, failed)
-    if found.failed and (site is not None or not found.sites):
-        raise _all_of([error for _, error in found.failed])
-    return found
+    sites, failures = _dump_sites(by_site, failed)
+    if failures and (site is not None or not sites):
+        raise _all_of([error for _, error in failures])
+    return Found(sites, failures, passed)
 
 
-def _files(uri: str, left_out: tuple[str, ...]) -> list[str]:
+def _listed(uri: str, left_out: tuple[str, ...]) -> _Listed:
     kind = storage.kind(uri)
     if kind == "missing":
-        raise DupqError(f"{uri}: no such file or folder")
+        raise DupqError(f"{uri}: {NOWHERE if os.path.islink(uri) else 'no such file or folder'}")
     files = [uri] if kind == "file" else [file.uri for file in storage.list_files(uri)]
-    return [file for file in files if not file.startswith(left_out)]
+    lost = {} if kind == "file" else storage.lost_links(uri)
+    return _Listed(
+        [file for file in files if not file.startswith(left_out)],
+        {link: why for link, why in lost.items() if not link.startswith(left_out)},
+    )
 
 
-def _tables(listed: Mapping[str, list[str]]) -> list[_SiteTable | _BadFile]:
-    """The tables in all listed files, in the order of the files, and the links beside posts that are named."""
-    named = {uri for uri, files in listed.items() if files == [uri]}
-    files = sorted({file for files in listed.values() for file in files}.union(*map(_links_beside, named)))
+def _tables(listed: Mapping[str, _Listed]) -> tuple[list[_SiteTable | _BadFile], dict[str, str]]:
+    """The tables in all listed files, in the order of the files, and the links beside posts that are named.
+
+    And the files that are passed over.
+    """
+    named = {uri for uri, (files, _) in listed.items() if files == [uri]}
+    files = sorted({file for files, _ in listed.values() for file in files}.union(*map(_links_beside, named)))
     found = dict(zip(files, side_by_side(lambda file: _tables_in(file, file in named), files), strict=True))
-    _check_all_used(listed, [file for file, tables in found.items() if tables], _WANTED)
-    return [table for tables in found.values() for table in tables]
+    used = {file for file, tables in found.items() if tables}
+    _check_all_used(listed, used, _WANTED)
+    return [table for tables in found.values() for table in tables], _passed_over(listed.values(), used)
 
 
-def _check_all_used(listed: Mapping[str, list[str]], used: Collection[str], wanted: str) -> None:
+def _passed_over(listed: Iterable[_Listed], used: Collection[str]) -> dict[str, str]:
+    """The files and links that look like a dump, yet are not `used`, each with why and what to do."""
+    found = passed_over([file for files, _ in listed for file in files], used)
+    found |= {link: why for _, lost in listed for link, why in lost.items()}
+    # a name may be no UTF-8, and must be shown
+    return {uri.encode(errors="backslashreplace").decode(): found[uri] for uri in sorted(found)}
+
+
+def _check_all_used(listed: Mapping[str, _Listed], used: Collection[str], wanted: str) -> None:
     """Raise DupqError for what was named and adds nothing, the sign of a wrong path."""
-    for uri, files in listed.items():
-        if set(files).isdisjoint(used):
-            raise DupqError(f"{uri}: no dump in it; {wanted}")
+    for uri, there in listed.items():
+        if set(there.files).isdisjoint(used):
+            passed = _passed_over([there], used)
+            said = [why if file == uri else f"passed over: {file} ({why})" for file, why in passed.items()]
+            raise DupqError(f"{uri}: no dump in it; " + "\n  ".join(said or [wanted]))
 
 
 def _tables_in(uri: str, is_named: bool) -> Sequence[_SiteTable | _BadFile]:
@@ -146,14 +178,14 @@ def _xml(uri: str, is_named: bool) -> _SiteTable | None:
     site, table = _split(stem)
     if table in _TABLES:
         return _SiteTable(site, _TABLES[table], Member(uri), uri)
-    if not is_named or {stem.lower(), table} & _OTHER_TABLES:
+    if not is_named or {stem.lower(), table} & OTHER_TABLES:
         return None
     return _SiteTable(stem, "posts", Member(uri), uri)
 
 
 def _archived(uri: str) -> list[_SiteTable]:
     """The tables in `SITE.7z`, or in one of `SITE-Posts.7z` and `SITE-PostLinks.7z`."""
-    if _split(storage.name(uri)[: -len(".7z")])[1] in _OTHER_TABLES:
+    if _split(storage.name(uri)[: -len(".7z")])[1] in OTHER_TABLES:
         return []
     members: dict[_TableName, Member] = {}
     for file in seven_zip.read_header(uri):
@@ -250,7 +282,9 @@ def _only_site(by_site: Mapping[str, list[_SiteTable]], site: str) -> list[_Site
     return next(iter(by_site.values()))
 
 
-def _dump_sites(by_site: Mapping[str, list[_SiteTable]], failed: Mapping[str, DupqError]) -> Found:
+def _dump_sites(
+    by_site: Mapping[str, list[_SiteTable]], failed: Mapping[str, DupqError]
+) -> tuple[list[DumpSite], list[tuple[str, DupqError]]]:
     """The sites but those that have `failed` already, which are added to those that fail now."""
     sites, errors = [], dict(failed)
     for name in sorted(by_site.keys() - failed.keys()):
@@ -258,7 +292,7 @@ def _dump_sites(by_site: Mapping[str, list[_SiteTable]], failed: Mapping[str, Du
             sites.append(_dump_site(name, by_site[name]))
         except DupqError as error:
             errors[name] = error
-    return Found(sites, [(name, errors[name]) for name in sorted(errors)])
+    return sites, [(name, errors[name]) for name in sorted(errors)]
 
 
 def _all_of(errors: Sequence[DupqError]) -> DupqError:
@@ -298,10 +332,10 @@ def _missing_file(links: Member) -> str:
     return re.sub("postlinks", "Posts", name, flags=re.IGNORECASE)
 
 
-def _foreign_site(listed: Mapping[str, list[str]], site: str | None) -> DumpSite:
+def _foreign_site(listed: Mapping[str, _Listed], site: str | None) -> DumpSite:
     if site is None:
         raise SettingError("--columns needs --site NAME, for a table of questions does not say whose they are")
-    files = sorted({file for files in listed.values() for file in files if _is_foreign_table(file)})
+    files = sorted({file for files, _ in listed.values() for file in files if _is_foreign_table(file)})
     _check_all_used(listed, files, _WANTED_TABLES)
     _check_name(site, files[0])
     return DumpSite(site, tuple(map(Member, files)))

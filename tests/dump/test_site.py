@@ -162,14 +162,19 @@ def test_a_reject_from_an_archive_names_the_member(tmp_path: Path) -> None:
         (b"", "0 other posts and 0 unusable rows"),
         (row(Id=1, PostTypeId=2) + row(Id=2, PostTypeId=4), "2 other posts and 0 unusable rows"),
         (question(1000000001), "1 other posts and 0 unusable rows"),
-        (question("x") + question("y") + question(""), "0 other posts and 3 unusable rows"),
+        (
+            question("x") + question("y") + question(""),
+            "0 other posts and 3 unusable rows, most often: Id not a number (2 rows), first at byte {} of {}: {!r}",
+        ),
     ],
 )
 def test_a_dump_without_questions_is_an_error_that_says_what_it_has(posts: bytes, instead: str, tmp_path: Path) -> None:
     with pytest.raises(DupqError) as caught:
         read(tmp_path, posts)
 
-    assert str(caught.value) == f"{tmp_path}/dump/Posts.xml: no questions in it, only {instead}"
+    source = f"{tmp_path}/dump/Posts.xml"
+    first, bad = Path(source).read_bytes().find(b"<row"), '<row Id="x" PostTypeId="1" />'
+    assert str(caught.value) == f"{source}: no questions in it, only {instead.format(first, source, bad)}"
 
 
 def test_a_file_that_is_cut_short_is_an_error(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ LINK_COLUMNS = ("Id", "PostId", "RelatedPostId", "LinkTypeId", "CreationDate")
 
 def sites(*uris: Path | str, site: str | None = None) -> dict[str, tuple[list[str], list[str]]]:
     """The sources of posts and links by site."""
-    found, failed = find_sites([str(uri) for uri in uris], site)
+    found, failed, _ = find_sites([str(uri) for uri in uris], site)
     assert failed == []
     assert found == sorted(found, key=lambda dump: dump.site)
     return {dump.site: ([m.source for m in dump.posts], [m.source for m in dump.links]) for dump in found}
@@ -417,13 +417,13 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 def test_what_has_no_dump_is_named_though_others_have_one(tmp_path: Path) -> None:
     good = write_files(tmp_path / "good", "Posts.xml")
-    write_files(
-        tmp_path, "bad/Users.xml", "bad/notes.txt", "bad/a.com-Users.xml", "bad/q.csv", "empty/.hidden/Posts.xml"
-    )
-    write_archive(tmp_path / "bad" / "a.7z", {"Users.xml": b"<users></users>"})
+    write_files(tmp_path, "bad/Users.xml", "bad/notes.txt", "bad/a.com-Users.xml", "bad/q.csv", content=b"<users/>")
+    write_files(tmp_path, "empty/.hidden/Posts.xml")
+    write_archive(tmp_path / "bad" / "a-Users.7z", {"Users.xml": b"<users></users>"})
     write_parquet(tmp_path / "bad", "v.parquet", columns=("Id", "VoteTypeId"))
 
-    for name in ("empty", "bad", "bad/Users.xml", "bad/notes.txt", "bad/a.com-Users.xml", "bad/a.7z", "bad/v.parquet"):
+    names = ("Users.xml", "notes.txt", "a.com-Users.xml", "a-Users.7z", "v.parquet")
+    for name in ("empty", "bad", *(f"bad/{name}" for name in names)):
         with pytest.raises(DupqError) as caught:
             sites(good, tmp_path / name)
         assert str(caught.value).startswith(f"{tmp_path}/{name}: no dump in it; looked for Posts.xml (plain, .gz,")
@@ -434,7 +434,7 @@ def test_what_has_no_dump_is_named_though_others_have_one(tmp_path: Path) -> Non
 
 def failures(*uris: Path, site: str | None = None) -> tuple[list[str], dict[str, str]]:
     """The names of the sites that were found, and why others failed."""
-    found, failed = find_sites(list(map(str, uris)), site)
+    found, failed, _ = find_sites(list(map(str, uris)), site)
     assert failed == sorted(failed, key=lambda failure: failure[0])
     return [dump.site for dump in found], {name: str(error) for name, error in failed}
 
@@ -503,7 +503,7 @@ def test_with_a_site_named_nothing_may_fail(tmp_path: Path) -> None:
 def test_files_may_be_left_out_by_how_their_uris_begin(tmp_path: Path) -> None:
     write_files(tmp_path, "a/Posts.xml", "out/b/Posts.xml", "outer/c/Posts.xml")
 
-    found, failed = find_sites([str(tmp_path)], left_out=[f"{tmp_path}/out/"])
+    found, failed, _ = find_sites([str(tmp_path)], left_out=[f"{tmp_path}/out/"])
 
     assert [site.site for site in found] == ["a", "c"]
     assert failed == []
@@ -519,7 +519,7 @@ def test_tables_from_elsewhere_are_posts_of_the_site_that_is_given(tmp_path: Pat
     write_files(tmp_path, *names, "README.md", "a.json", content=b"id,title\n")
     write_parquet(tmp_path, "g.parquet", columns=("question", "answer"))
 
-    ((site,), failed) = find_sites([str(tmp_path), str(tmp_path / "a.csv")], "quora", foreign=True)
+    ((site,), failed, _) = find_sites([str(tmp_path), str(tmp_path / "a.csv")], "quora", foreign=True)
 
     assert failed == []
     assert site == DumpSite("quora", tuple(Member(f"{tmp_path}/{name}") for name in [*names, "g.parquet"]))
@@ -545,7 +545,7 @@ def test_a_dump_is_no_table_from_elsewhere(name: str, tmp_path: Path) -> None:
 
 
 def test_what_has_no_table_from_elsewhere_is_named(tmp_path: Path) -> None:
-    write_files(tmp_path, "a.csv", "b/notes.txt", "b/x.parquet.gz")
+    write_files(tmp_path, "a.csv", "b/notes.txt", "b/x.parquet.gz", content=b"id,title")
 
     for name in ("b", "b/notes.txt"):
         with pytest.raises(DupqError, match=rf"{name}: no dump in it; looked for \.csv and \.tsv"):

@@ -162,6 +162,12 @@ def test_all_fields_become_attributes_of_the_dump() -> None:
         ("one", "<one>"),
         (",", ""),
         ("operator<,a|b", "<operator><a b>"),
+        ("c++|graph-theory", "<c++><graph-theory>"),
+        ("['c++', 'graph-theory', \"it's\"]", "<c++><graph-theory><it's>"),
+        ('["c++","a,b"]', "<c++><a,b>"),
+        ("['c++' 'graph-theory']", "<c++><graph-theory>"),
+        ("[c++, b]", "<c++><b>"),
+        ("[]", ""),
     ],
 )
 def test_tags_of_foreign_tables_may_be_spelt_in_several_ways(text: str, spelt: str) -> None:
@@ -291,9 +297,7 @@ def test_quotes_inside_a_field_are_text() -> None:
         (b"2,b\xff", "not UTF-8"),
         (b'2,"b\xff\nc"', "not UTF-8"),
         (b"2,\xed\xa0\x80", "not UTF-8"),
-        (b"2,b\0", "a control character"),
-        (b"2,\x1b[31m", "a control character"),
-        (b'2,"\xef\xbf\xbf"', "a control character"),
+        (b"2,b\0\0c", "NUL bytes"),
         (b'2,"open, with a comma', BAD_QUOTES),
         (b'2,"a "quoted, word" in it"', BAD_QUOTES),
         (b"2," + b"x" * 2_000, "longer than 1,000 bytes"),
@@ -309,6 +313,23 @@ def test_a_broken_row_costs_no_other(line: bytes, reason: str, end: bytes) -> No
 
     assert titles(found) == [("1", "a"), ("3", "c"), ("4", "d"), ("5", "e")]
     assert rejects(found) == [(3, reason)]
+
+
+def test_characters_that_xml_forbids_are_left_out_and_counted() -> None:
+    found = read(b'id,title\n1,"a\0\xef\xbf\xbf"\n2,\x1b[31mb\t\n3,c\n')
+
+    assert titles(found) == [("1", "a"), ("2", "[31mb\t"), ("3", "c")]
+    assert [row.forbidden for row in found] == [2, 1, 0]
+
+
+@pytest.mark.parametrize("header", ["id,title", '"id","title"', "\ufeff\n\nid,title"])
+def test_lines_may_end_as_on_old_macs(header: str) -> None:
+    rows = f'{header}\n1,"a\n\nb ""c"""\n\n2,d\n'
+
+    assert read(rows.replace("\n", "\r")) == read(rows)
+    assert titles(read(rows.replace("\n", "\r"))) == [("1", 'a\n\nb "c"'), ("2", "d")]
+    assert titles(read('id,title\r1,"a\nb"\r2,d')) == [("1", "a\nb"), ("2", "d")]
+    assert titles(read("id,title\r\n1,a\rb\r\n2,d")) == [("1", "a\rb"), ("2", "d")]
 
 
 @settings(deadline=None)
@@ -531,6 +552,7 @@ def test_what_is_written_as_parquet_is_read_back(
         pa.array([MILLISECONDS, None], pa.timestamp("ms", tz="America/New_York")),
         pa.array(["2012-03-06T19:06:05.667", ""]),
         pa.array(["2012-03-06 20:06:05.667000+01:00", None]),
+        pa.array(["2012-03-06 19:06:05.667 UTC", None]),
     ],
     ids=lambda dates: str(dates.type),
 )
@@ -662,10 +684,12 @@ def test_a_tag_that_is_no_utf8_costs_its_row_only(parquet: Any) -> None:
 
 
 @pytest.mark.parametrize("character", ["\0", "\x1b", "\ufffe", "\uffff"])
-def test_a_control_character_costs_its_row_only(parquet: Any, character: str) -> None:
-    found = parquet({"id": [1, 2, 3], "title": ["a", f"b{character}", "c\t\r\n"]}, "id=id,title=title")
+def test_a_character_that_xml_forbids_costs_itself_only(parquet: Any, character: str) -> None:
+    titled = ["a", f"b{character}b{character}", "c\t\r\n", "\0\0"]
+    found = parquet({"id": [1, 2, 3, 4], "title": titled}, "id=id,title=title")
 
-    assert (titles(found), rejects(found)) == ([("1", "a"), ("3", "c\t\r\n")], [(1, "a control character")])
+    assert (titles(found), rejects(found)) == ([("1", "a"), ("2", "bb"), ("3", "c\t\r\n")], [(3, "NUL bytes")])
+    assert [row.forbidden for row in found[:3]] == [0, 2, 0]
 
 
 @pytest.mark.parametrize(

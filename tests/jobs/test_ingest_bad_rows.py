@@ -100,17 +100,10 @@ REJECTED: dict[str, tuple[bytes, list[str]]] = {
     "a character beyond Unicode": (body(b"\xf4\x90\x80\x80"), [NO_UTF8]),
     "Latin-1": (body("é".encode("latin-1")), [NO_UTF8]),
     "bytes that are no UTF-8 in a value that is not read": (b'<row Id="2" PostTypeId="1" X="\xff" />\n', [NO_UTF8]),
-    "NUL": (body(b"a\x00b"), [FORBIDDEN]),
-    "a control character": (body(b"a\x08b"), [FORBIDDEN]),
-    "a form feed": (body(b"a\x0cb"), [FORBIDDEN]),
-    "U+FFFE": (body(b"\xef\xbf\xbe"), [FORBIDDEN]),
-    "U+FFFF": (body(b"\xef\xbf\xbf"), [FORBIDDEN]),
-    "NUL as a reference": (body(b"&#0;"), [FORBIDDEN]),
-    "a control character as a reference": (body(b"a&#1;b"), [FORBIDDEN]),
-    "a control character as a hexadecimal reference": (body(b"a&#x1f;b"), [FORBIDDEN]),
-    "U+FFFE as a reference": (body(b"&#xFFFE;"), [FORBIDDEN]),
-    "a surrogate as a reference": (body(b"&#xD800;&#xDC00;"), [FORBIDDEN]),
-    "a reference beyond Unicode": (body(b"&#x110000;"), [FORBIDDEN]),
+    "NULs of a disk": (body(b"a\x00\x00b"), [FORBIDDEN]),
+    "a forbidden character in a row that is no XML besides": (body(b"a&#1;&nbsp;"), [FORBIDDEN]),
+    "a forbidden character between attributes": (b'<row Id="2" \x01 PostTypeId="1" />\n', [FORBIDDEN]),
+    "a forbidden character behind a row": (body(b"a&#1;").strip() + b"\x01\n", [OUTSIDE]),
     "a reference that is 65 in 32 bits": (body(b"&#4294967361;"), [BROKEN]),
     # values
     "no Id": (b'<row PostTypeId="1" Title="x" />\n', ["no Id"]),
@@ -142,6 +135,10 @@ REJECTED: dict[str, tuple[bytes, list[str]]] = {
         question(2, CreationDate="0001-01-01T00:00:00+01:00"),
         ["CreationDate not a date"],
     ),
+    "a date with its zone twice": (
+        question(2, CreationDate="2012-03-06T21:06:05+02:00 UTC"),
+        ["CreationDate not a date"],
+    ),
     "a date that is a number": (question(2, ClosedDate="1331060765"), ["ClosedDate not a date"]),
     "a score that is no number": (question(2, Score="many"), ["Score not a number"]),
     "a score beyond 32 bits": (question(2, Score=2**31), ["Score not a number"]),
@@ -171,8 +168,9 @@ def test_a_bad_row_is_rejected_with_its_reason_and_costs_no_other(name: str) -> 
     contents = between_good_rows(bad)
 
     assert contents.rejects.column("reason").to_pylist() == reasons
-    others = {"other_posts": 1} if name == "a row in a row" else {}
-    assert counts(contents) == {"rejects": len(reasons)} | others
+    others = {"a row in a row": {"other_posts": 1}}
+    others["a forbidden character behind a row"] = {"questions": 1, "forbidden_characters": 1}
+    assert counts(contents) == {"rejects": len(reasons)} | others.get(name, {})
 
 
 @pytest.mark.parametrize("name", REJECTED)
@@ -206,6 +204,36 @@ def test_what_stands_before_the_first_row_is_rejected_too(stray: bytes) -> None:
     contents = every_way(document(stray + BEFORE), QUESTIONS)
 
     assert counts(contents, good=1) == {"rejects": 1}
+
+
+FORBIDDEN_CHARACTERS = {
+    "NUL": b"\x00",
+    "a control character": b"\x08",
+    "a form feed": b"\x0c",
+    "U+FFFE": b"\xef\xbf\xbe",
+    "U+FFFF": b"\xef\xbf\xbf",
+    "NUL as a reference": b"&#0;",
+    "a control character as a reference": b"&#1;",
+    "a control character as a hexadecimal reference": b"&#x0E;",
+    "a control character with zeros": b"&#x000000000000B;",
+    "U+FFFE as a reference": b"&#xFFFE;",
+    "a surrogate as a reference": b"&#xD83D;",
+    "a reference beyond Unicode": b"&#x110000;",
+}
+
+
+@pytest.mark.parametrize("name", FORBIDDEN_CHARACTERS)
+def test_a_character_that_xml_forbids_costs_itself_and_not_the_question(name: str) -> None:
+    character = FORBIDDEN_CHARACTERS[name]
+    clean = body(b"a&#233;\tb&#xD;") + question(4, Title="x", Tags="<a>", Score=7)
+    odd = clean.replace(b"\tb", character + b"\tb" + character).replace(b'Score="7"', b'Score="7%b"' % character)
+    odd += row(Id=5, PostTypeId=5, Body="x").replace(b"x", character)
+
+    for change in ((b"", b""), (b" />", b"></row><!-- a -->"), (b'"', b"'")):
+        contents = between_good_rows(odd.replace(*change) if change[0] else odd)
+
+        assert contents.tables == between_good_rows(clean).tables
+        assert counts(contents) == {"questions": 2, "other_posts": 1, "forbidden_characters": 4}
 
 
 TEXTS = ["Title", "Tags", "OwnerUserId", "OwnerDisplayName", "ContentLicense"]
@@ -539,6 +567,7 @@ def without(*names: bytes) -> bytes:
 DIALECTS: dict[str, tuple[bytes, dict[str, Any]]] = {
     "as dumps are": (WRITTEN, {}),
     "newer tags": (replaced((b"&lt;c++&gt;&lt;graph-theory&gt;", b"|c++|graph-theory|")), {}),
+    "tags without outer bars": (replaced((b"&lt;c++&gt;&lt;graph-theory&gt;", b"c++|graph-theory")), {}),
     "raw greater-than signs": (replaced((b"&gt;", b">")), {}),
     "decimal line breaks": (replaced((b"&#xA;", b"&#10;")), {}),
     "lower-case hexadecimal line breaks": (replaced((b"&#xA;", b"&#xa;")), {}),
@@ -586,6 +615,7 @@ DIALECTS: dict[str, tuple[bytes, dict[str, Any]]] = {
     "a date with one digit": (replaced((b".667", b".6")), {"creation_date": MOMENT.replace(microsecond=600_000)}),
     "a date with seven digits": (replaced((b".667", b".6679999")), {}),
     "a date with its zone": (replaced((b".667", b".667Z")), {}),
+    "a date as BigQuery has it": (replaced((b"T19:06:05.667", b" 19:06:05.667000 UTC")), {}),
     "a date of another zone": (replaced((b"T19:06:05.667", b"T21:06:05.667+02:00")), {}),
     "a date before 1970": (
         replaced((b"2012-03-06T19:06:05.667", b"1969-12-31T23:59:59.999")),
@@ -632,6 +662,7 @@ def test_two_rows_may_stand_on_one_line() -> None:
         (DECLARATION, b"<?xml version='1.0' encoding='UTF-8' standalone='yes' ?>"),
         (b"\n", b"\r\n"),
         (b"\r\n", b"\n"),
+        (b"\r\n", b"\r"),
         (b"<posts>", b'<posts xmlns:xsi="urn:x">'),
         (b"</posts>", b"</posts >\r\n\n"),
         (b"<posts>", b"<!-- of 2026 -->\n<?by hand?>\n<posts>\n<!-- rows -->\n"),

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dupq.dump.fields import TAG_SEPARATORS
+from dupq.dump.xml.rows import EXCERPT, BrokenRow, Row, excerpt
 from dupq.errors import DupqError, SettingError
 
 Table = Literal["posts", "links"]
 
 # Reasons of rejects.
-CONTROL_CHARACTER = "a control character"
+NUL_BYTES = "NUL bytes"
 NOT_UTF8 = "not UTF-8"
 
 _QUESTION = "1"  # PostTypeId
@@ -52,6 +53,8 @@ DATES = ("CreationDate", "ClosedDate")
 
 _CONTROL_CHARACTERS = bytes(byte for byte in range(0x20) if byte not in b"\t\n\r")
 _NONCHARACTER = re.compile(rb"\xef\xbf[\xbe\xbf]")
+_FORBIDDEN = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # by XML
+_QUOTED_TAG = re.compile(r"""'([^']*)'|"([^"]*)\"""")
 _WHOLE_FLOAT = re.compile(r"(-?[0-9]+)\.0+")
 _BLANK_LINES = re.compile(r"\n[ \t]*(?:\n[ \t]*)+")
 _SHOWN = 20  # column names in an error
@@ -169,10 +172,19 @@ def tags_of(tags: Sequence[str | None]) -> str:
 
 
 def spelt_tags(text: str) -> str:
-    """`text` if it is in a spelling of the dumps; else what its commas, or without any its white space, part."""
+    """`text` if it is in a spelling of the dumps; else a list of quoted tags, as Python and JSON write it.
+
+    Or what its commas part, or without any its bars, as BigQuery has them, or without those either its white space.
+    """
     if text.startswith(("<", "|")):
         return text
-    return tags_of(text.split(",") if "," in text else text.split())
+    if text.startswith("[") and text.endswith("]"):
+        quoted = [single or double for single, double in _QUOTED_TAG.findall(text)]
+        if quoted:
+            return tags_of(quoted)
+        text = text[1:-1]
+    separator = next((mark for mark in ",|" if mark in text), None)
+    return tags_of(text.split(separator))
 
 
 def paragraphs(text: str) -> str:
@@ -182,7 +194,21 @@ def paragraphs(text: str) -> str:
     return "\n".join(f"<p>{part}</p>" for part in parts if part.strip())
 
 
-def has_control_character(content: bytes) -> bool:
+def read_row(position: int, values: Sequence[str | None], content: bytes, layout: Layout) -> Row | BrokenRow:
+    """The row of `values`, which are in the order of the layout's attributes, without the characters that XML forbids.
+
+    `content` is all of the row. It is broken where NUL bytes follow one another: there a text is lost.
+    """
+    forbidden = 0
+    if _has_forbidden(content):
+        if b"\0\0" in content:
+            return BrokenRow(position, NUL_BYTES, excerpt(content))
+        cleaned = [_FORBIDDEN.subn("", value or "") for value in values]
+        values, forbidden = [value for value, _ in cleaned], sum(count for _, count in cleaned)
+    return Row(position, layout.row(values), content[: 4 * EXCERPT], forbidden)
+
+
+def _has_forbidden(content: bytes) -> bool:
     """Whether `content`, which is UTF-8, holds a character that XML forbids."""
     if len(content.translate(None, _CONTROL_CHARACTERS)) < len(content):
         return True

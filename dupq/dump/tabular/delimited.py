@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from typing import IO, NamedTuple
 
 from dupq.dump.tabular.columns import (
-    CONTROL_CHARACTER,
     NOT_UTF8,
     Columns,
     Layout,
     Table,
     columns_of,
-    has_control_character,
     locate,
+    read_row,
 )
 from dupq.dump.xml.document import WIDE_ENCODINGS
 from dupq.dump.xml.rows import EXCERPT, BrokenRow, Row, excerpt
@@ -30,6 +29,8 @@ from dupq.errors import DupqError
 
 _PIECE = 1 << 20  # bytes
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_ENDS_IN_CR = re.compile(rb"""(?:[^"\r\n]|"[^"]*")*+\r++(?!\n)""")  # the first line of old Macs' files
+_CR_ENDS = re.compile(rb"""(?:[^"\r\n]|"[^"]*")*+\r++(?!\n)""")  # how a table begins whose lines end as on old Macs
 _BLANK_LINES = re.compile(rb"(?: *+\r?\n)*+")
 _KEY = re.compile(rb"[0-9]{1,19}(?:\.0+)?")
 _BAD_QUOTES = "quotes that do not match"
@@ -71,7 +72,10 @@ class _Window:
         self.line = 1
         self._stream = stream
         self._is_whole = False  # nothing is left to read
-        self.advance(0)
+        self._has_cr_ends = False
+        self._fill()
+        self._has_cr_ends = _CR_ENDS.match(self.content) is not None
+        self._make_ends()
 
     def advance(self, end: int) -> None:
         """Go on to `end`, a place in `content`."""
@@ -109,6 +113,12 @@ class _Window:
             missing -= len(piece)
         self._is_whole = missing > 0
         self.content, self.start = b"".join(pieces), 0
+        self._make_ends()
+
+    def _make_ends(self) -> None:
+        """End lines by line feeds, where only carriage returns do."""
+        if self._has_cr_ends:
+            self.content = self.content.replace(b"\r", b"\n")
 
 
 class _Record(NamedTuple):
@@ -243,12 +253,9 @@ def _row(fields: list[bytes], position: int, line: bytes, grammar: _Grammar) -> 
         line.decode()
     except UnicodeDecodeError:
         return BrokenRow(position, NOT_UTF8, excerpt(line))
-    if has_control_character(line):
-        return BrokenRow(position, CONTROL_CHARACTER, excerpt(line))
     if len(fields) != grammar.width:
         return BrokenRow(position, _wrong_width(fields, grammar), excerpt(line))
-    values = [fields[place].decode() for place in grammar.layout.places]
-    return Row(position, grammar.layout.row(values), line)
+    return read_row(position, [fields[place].decode() for place in grammar.layout.places], line, grammar.layout)
 
 
 def _wrong_width(fields: list[bytes], grammar: _Grammar) -> str:

@@ -12,19 +12,18 @@ import pyarrow.types as pt
 from dupq import storage
 from dupq.dump.archives.streams import UnpackLimits
 from dupq.dump.tabular.columns import (
-    CONTROL_CHARACTER,
     DATES,
     NOT_UTF8,
     Columns,
     Layout,
     Table,
     columns_of,
-    has_control_character,
     locate,
+    read_row,
     tags_of,
     whole_number,
 )
-from dupq.dump.xml.rows import EXCERPT, BrokenRow, Row, excerpt
+from dupq.dump.xml.rows import EXCERPT, BrokenRow, Row
 from dupq.dump.xml.segments import MAXIMUM_ROW
 from dupq.errors import DupqError
 
@@ -188,10 +187,7 @@ def _row(values: Sequence[str | None], position: int, layout: Layout) -> Row | B
     if _NOT_TEXT in texts:
         shown = " ".join(value for value in texts if value is not _NOT_TEXT)
         return BrokenRow(position, NOT_UTF8, shown[:EXCERPT])
-    content = " ".join(texts).encode()
-    if has_control_character(content):
-        return BrokenRow(position, CONTROL_CHARACTER, excerpt(content))
-    return Row(position, layout.row(values), content[: 4 * EXCERPT])
+    return read_row(position, values, " ".join(texts).encode(), layout)
 
 
 def _text_bytes(array: pa.Array) -> int:

@@ -12,13 +12,13 @@ from dupq.dump.xml.segments import MAXIMUM_ROW, ROW_START
 
 EXCERPT = 200  # characters
 
-_WHOLE_ROW = re.compile(rb"""<row(?:\s+[^\s<>=/"']+\s*=\s*(?:"[^"<]*"|'[^'<]*'))*+\s*/>""")
 _ROW_TAG = re.compile(rb"""<row(?:\s+[^\s<>=/"']+\s*=\s*(?:"[^"<]*"|'[^'<]*'))*+\s*/?>""")
 _HIDING = re.compile(rb"<!--|<\?[A-Za-z_:]")  # how a comment begins, or a processing instruction
 _BROKEN_END = re.compile(rb"/>\s*(?=<!--|<\?[A-Za-z_:])")
 _COMMENT_END, _INSTRUCTION_END = re.compile(rb"-->"), re.compile(rb"\?>")
-_FORBIDDEN = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]|\xef\xbf[\xbe\xbf]")
-_REFERENCE = re.compile(rb"&#(?:x0*([0-9a-fA-F]{1,9})|0*([0-9]{1,9}));")
+_SUSPECT = re.compile(  # characters that XML forbids, and references, which may be to one
+    rb"[\x00-\x08\x0b\x0c\x0e-\x1f]|\xef\xbf[\xbe\xbf]|&#(?:x0*([0-9a-fA-F]{1,9})|0*([0-9]{1,9}));"
+)
 _PARSER = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False)
 
 
@@ -35,6 +35,7 @@ class Row(NamedTuple):
     position: int
     attributes: dict[str, str]
     content: bytes
+    forbidden: int = 0  # characters that XML forbids, which are left out of the attributes
 
     @property
     def excerpt(self) -> str:
@@ -53,7 +54,7 @@ class BrokenRow(NamedTuple):
 def parse_row(row: RawRow) -> list[Row | BrokenRow]:
     """The row, parsed; followed by what comes after its end, if that is not just white space or a comment.
 
-    Those alone are no row.
+    Those alone are no row. Characters that XML forbids are left out: dumps have `&#x0E;` in their texts.
     """
     if not row.content.strip():
         return []
@@ -64,12 +65,17 @@ def parse_row(row: RawRow) -> list[Row | BrokenRow]:
     attributes = _attributes(row.content)
     if attributes is not None:
         return [Row(row.position, attributes, row.content)]
-    whole = _WHOLE_ROW.match(row.content)
-    attributes = None if whole is None else _attributes(whole[0])
-    if whole is None or attributes is None:
-        return [BrokenRow(row.position, _fault(row.content), excerpt(row.content))]
-    rest = RawRow(row.position + whole.end(), row.content[whole.end() :])
-    return [Row(row.position, attributes, whole[0]), *_parse_text(rest)]
+    tag = _ROW_TAG.match(row.content)
+    if tag is not None:
+        written, forbidden = _without_forbidden(tag[0])
+        rest = RawRow(row.position + tag.end(), row.content[tag.end() :])
+        attributes = _attributes(written + rest.content) if forbidden else None
+        if attributes is not None:
+            return [Row(row.position, attributes, row.content, forbidden)]
+        attributes = _attributes(written)
+        if attributes is not None:
+            return [Row(row.position, attributes, tag[0], forbidden), *_parse_text(rest)]
+    return [BrokenRow(row.position, _fault(row.content), excerpt(row.content))]
 
 
 def _parse_text(text: RawRow) -> list[Row | BrokenRow]:
@@ -123,16 +129,30 @@ def _attributes(content: bytes) -> dict[str, str] | None:
         return None
 
 
+def _without_forbidden(content: bytes) -> tuple[bytes, int]:
+    """`content` without the characters that XML forbids, as they are or by reference, and how many those were.
+
+    Nothing is changed where NUL bytes follow one another: a disk has them where a text is lost.
+    """
+    if b"\0\0" in content:
+        return content, 0
+    forbidden = sum(map(_is_forbidden, _SUSPECT.finditer(content)))
+    return _SUSPECT.sub(lambda match: b"" if _is_forbidden(match) else match[0], content), forbidden
+
+
 def _fault(content: bytes) -> str:
     """Why `content` is no XML."""
     try:
         content.decode("utf-8")
     except UnicodeDecodeError:
         return "not UTF-8"
-    references = (int(match[1], 16) if match[1] else int(match[2]) for match in _REFERENCE.finditer(content))
-    if _FORBIDDEN.search(content) or not all(map(_is_allowed, references)):
-        return "a character that XML forbids"
-    return "not well-formed"
+    return "a character that XML forbids" if any(map(_is_forbidden, _SUSPECT.finditer(content))) else "not well-formed"
+
+
+def _is_forbidden(match: re.Match[bytes]) -> bool:
+    """Whether XML forbids what _SUSPECT has found."""
+    hexadecimal, decimal = match.groups()
+    return not (hexadecimal or decimal) or not _is_allowed(int(hexadecimal, 16) if hexadecimal else int(decimal))
 
 
 def _is_allowed(code_point: int) -> bool:

@@ -206,7 +206,7 @@ class _SiteIngest:
         finally:
             self._publish_rejects()
         self._account.check_rejects(self._job.settings, self._folder("rejects"))
-        self._account.check_questions()
+        self._account.check_questions(self._folder("rejects"))
         for table in ("questions", "links"):
             self._write(table, self._rest(table, self._shards[table]))
         if self._job.answers:
