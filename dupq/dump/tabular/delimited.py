@@ -29,7 +29,6 @@ from dupq.errors import DupqError
 
 _PIECE = 1 << 20  # bytes
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_ENDS_IN_CR = re.compile(rb"""(?:[^"\r\n]|"[^"]*")*+\r++(?!\n)""")  # the first line of old Macs' files
 _CR_ENDS = re.compile(rb"""(?:[^"\r\n]|"[^"]*")*+\r++(?!\n)""")  # how a table begins whose lines end as on old Macs
 _BLANK_LINES = re.compile(rb"(?: *+\r?\n)*+")
 _KEY = re.compile(rb"[0-9]{1,19}(?:\.0+)?")
