@@ -49,6 +49,8 @@ def connect(address: str | None = None) -> None:
         return
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+    if os.path.expanduser("~") == "~":  # a user without a name, as in containers: some libraries insist on a home
+        os.environ["HOME"] = tempfile.gettempdir()
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     wanted = address or os.environ.get("RAY_ADDRESS") or "local"
     source = "--ray" if address else "RAY_ADDRESS"

@@ -15,6 +15,16 @@ ln -s /proc/self/fd $D/fd
 mount --move $D /dev
 """
 SMALL_SHM = "mount -t tmpfs -o size=64m tmpfs /dev/shm\n"
+CGROUPS = Path("/sys/fs/cgroup/memory")  # version 1
+
+
+def in_cgroup(name: str, limit: int) -> str:
+    """The commands that put the process into a control group with so many bytes, of which it sees the limit."""
+    group = CGROUPS / name
+    return (
+        f"mkdir {group}; echo {limit} > {group}/memory.limit_in_bytes; echo $$ > {group}/cgroup.procs\n"
+        f"mount --bind {group} {CGROUPS}\n"
+    )
 
 
 def read_only(folder: Path) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from elsewhere import NOBODY, SMALL_SHM, WITHOUT_SHM, read_only, read_only_root, run_as
+from elsewhere import CGROUPS, NOBODY, SMALL_SHM, WITHOUT_SHM, in_cgroup, read_only, read_only_root, run_as
 from inline import without_ray
 from test_kernel_cache import ASK, small_package
 
@@ -25,6 +25,7 @@ from dupq.settings.config import Settings
 
 REPOSITORY = Path(kernel_cache.__file__).parents[1]
 QUICK = ("word_vectors.dimensions=20", "word_vectors.epochs=1", "calibration.precision=0.5")
+NO_NAME = 123456  # a user that the system does not know
 TABLES = ("pairs", "clusters", "cluster_stats", "embeddings")
 
 
@@ -60,6 +61,17 @@ def nobodys() -> Iterator[Path]:
         yield Path(folder)
 
 
+@pytest.fixture
+def memory_limit() -> Iterator[str]:
+    """What puts a process under a limit of 2 GB; nothing where no control group can be made."""
+    if not os.access(CGROUPS / "cgroup.procs", os.W_OK):
+        yield ""
+        return
+    name = f"dupq-test-{os.getpid()}"
+    yield in_cgroup(name, 2 << 30)
+    (CGROUPS / name).rmdir()
+
+
 @pytest.mark.ray
 @pytest.mark.usefixtures("elsewhere")
 def test_a_user_who_may_write_nowhere_gets_the_same_bytes(plain: Path, nobodys: Path) -> None:
@@ -77,11 +89,12 @@ def test_a_user_who_may_write_nowhere_gets_the_same_bytes(plain: Path, nobodys: 
 
 @pytest.mark.ray
 @pytest.mark.usefixtures("elsewhere")
-def test_a_container_that_is_read_only_gets_the_same_bytes(plain: Path, nobodys: Path) -> None:
-    """Its user has no name and no home, /dev/shm 64 MB; only /tmp and the folder of the output can be written."""
+def test_a_container_that_is_read_only_gets_the_same_bytes(plain: Path, nobodys: Path, memory_limit: str) -> None:
+    """Its user has no name and no home, /dev/shm 64 MB; only /tmp and the folder of the output can be written; 2 GB."""
     shutil.copytree(plain / "dump", nobodys / "dump")
-    set_up = f"{SMALL_SHM}{read_only(REPOSITORY)}{read_only_root(nobodys)}"
-    ended = run_as(NOBODY, set_up, command("/mnt/dump", "/mnt/out"), {})
+    os.chown(nobodys, NO_NAME, NO_NAME)
+    set_up = f"{SMALL_SHM}{read_only(REPOSITORY)}{memory_limit}{read_only_root(nobodys)}"
+    ended = run_as(NO_NAME, set_up, command("/mnt/dump", "/mnt/out"), {})
     assert ended.returncode == 0, ended.stderr
     assert digests(nobodys / "out") == digests(plain / "out")
 
