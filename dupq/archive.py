@@ -52,6 +52,12 @@ def read_record(uri: str) -> SiteRecord:
     return read_as(uri, SiteRecord, "remove it, and the site is ingested anew")
 
 
+def all_counts(output: str) -> dict[str, dict[str, object]]:
+    """The counts of each finished site of an archive: its sums, and `files` with those of each file."""
+    marks = storage.list_files(storage.join(output, "ingest"), ".json")
+    return {file.relative.removesuffix(".json"): dict(read_record(file.uri)["counts"]) for file in marks}
+
+
 def table_files(table: str) -> list[storage.File]:
     """The Parquet files of a table with a folder `site=NAME` a site, or of one such folder, in their paths' order.
 

@@ -138,8 +138,11 @@ def _tables(uri: str, kind: str) -> list[storage.File]:
     if storage.kind(uri) == "file":
         raise DupqError(f"{uri}: a file; the folder of the {kind} tables expected, with their site=NAME folders")
     files = table_files(uri)
+    own = f"{kind}s"  # the folder of an archive that holds the table
+    if any(file.relative.startswith(f"{own}/site=") for file in files):
+        raise DupqError(f"{uri}: a whole archive; give its {own}: {storage.join(uri, own)}")
     if not files:
-        raise DupqError(f"{uri}: no {kind} tables here (no .parquet file); make them with jobs/ingest.py")
+        raise DupqError(f"{uri}: no {kind} tables here (no .parquet file); make them with dupq ingest")
     return files
 
 

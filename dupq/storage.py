@@ -13,6 +13,8 @@ import errno
 import json
 import os
 import pathlib
+import re
+import shlex
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Literal, NamedTuple
@@ -29,6 +31,7 @@ from dupq.s3 import objects
 from dupq.s3.stream import open_object
 from dupq.tables import conform
 
+_ADDRESS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/")  # a Path has made one slash of two
 _COUNTS = b"dupq.counts"
 _SINCE = "since this run was opened; run the same command again, for a run over what is there now"
 CHANGED = f"has changed {_SINCE}"
@@ -45,16 +48,31 @@ class File(NamedTuple):
     size: int
 
 
-def absolute(uri: str) -> str:
+def absolute(uri: str | os.PathLike[str]) -> str:
     """`uri` in the one spelling used everywhere: `s3://…` as it is, local paths absolute.
 
-    Raises DupqError for what no file can be called.
+    Raises DupqError for what no file can be called, and for an address of what is not read.
     """
+    given, uri = uri, os.fspath(uri) if isinstance(uri, os.PathLike) else uri
+    if not isinstance(uri, str):
+        raise DupqError(f"{uri!r}: {type(uri).__name__}, no path or URI; a str or a pathlib.Path expected")
     if "\0" in uri or not _is_utf8(uri):
         raise DupqError(f"{uri!r}: no name of a file or folder; UTF-8 without a zero byte expected")
     if uri.startswith("s3://"):
         return uri.rstrip("/")
+    address = _ADDRESS.match(uri)
+    if address and not uri.startswith("file://"):
+        raise DupqError(_not_read(uri, address["scheme"].lower(), isinstance(given, os.PathLike)))
     return os.path.abspath(os.path.expanduser(uri.removeprefix("file://")))
+
+
+def _not_read(uri: str, scheme: str, is_path: bool) -> str:
+    """What is wrong with an address, and what to do."""
+    if is_path:
+        return f"{uri}: a pathlib.Path cannot hold an address; give it as a str, such as '{scheme}://…'"
+    if scheme in ("http", "https"):
+        return f"{uri}: an address of the web, which dupq does not read; download it first: curl -LO {shlex.quote(uri)}"
+    return f"{uri}: {scheme}: is not read; copy it to a local path, file:///PATH or s3://BUCKET/KEY"
 
 
 def _is_utf8(text: str) -> bool:

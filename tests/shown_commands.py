@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dupq.cli.options import Parser
-from dupq.pipelines.dedup import FREE_SECTIONS
+from dupq.pipelines.arguments.dedup import FREE_SECTIONS
 from dupq.settings import config
 
 ROOT = Path(__file__).parents[1]

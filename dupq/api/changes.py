@@ -4,6 +4,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dupq.clusters import identity
+from dupq.errors import DupqError
 from dupq.runs.reader import Run
 from dupq.runs.table_view import TableView, in_memory
 from dupq.tables import CHANGED_CLUSTERS
@@ -12,6 +13,8 @@ from dupq.text.keys import Sites
 
 def changes_since(run: Run, earlier: Run) -> TableView:
     """See Run.changes_since."""
+    if not isinstance(earlier, Run):
+        raise DupqError(f"changes_since: {type(earlier).__name__}; a run that dupq.open_run has opened expected")
     sites = Sites([*run.metrics["sites"], *earlier.metrics["sites"]])
     found = identity.changes(own_clusters(run, sites), own_clusters(earlier, sites))
     return in_memory(f"{run.uri} since {earlier.uri}", changes_table(found, sites))

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from dupq import storage
 from dupq.api.changes import changes_table, own_clusters
+from dupq.api.inputs import share
 from dupq.clusters import identity
 from dupq.clusters.components import components, represented, with_represented
 from dupq.clusters.decision import decide
@@ -62,16 +63,14 @@ def decided(run: Run, threshold: float | None, precision: float | None) -> Decis
     """The decision at a threshold, or at the one for a precision. See Run.at."""
     if (threshold is None) == (precision is None):
         raise SettingError("at: give a threshold or a precision, not both")
-    wanted = threshold if threshold is not None else precision
-    if wanted is None or not 0 <= wanted <= 1:
-        raise SettingError(f"at: {wanted} is out of range; 0 to 1 expected")
+    wanted = share(threshold if threshold is not None else precision, "at: ")
     sites = Sites(sorted(run.metrics["sites"]))
     table = run.pairs.arrow(_COLUMNS)
     near = _ends(table.filter(pc.is_in(table["source"], pa.array(_NEAR))), sites)
     members, representatives = components(near)
     pairs = _pairs_of(table.filter(pc.equal(table["source"], "encoder")), sites)
     spread = spread_of(pairs.probabilities)
-    chosen = spread.choose(wanted) if threshold is None else spread.above(threshold)
+    chosen = spread.choose(wanted) if threshold is None else spread.above(wanted)
     scorer = _Scorer(run, sites, pairs)
     cut = chosen["threshold"]
     solved = decide(

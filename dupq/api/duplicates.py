@@ -10,7 +10,7 @@ The steps of a run, on arrays; a run also learns from the known duplicates of it
 """
 
 import html
-from collections.abc import Mapping
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from dupq.api.encoders import TextEncoder, load_encoder
+from dupq.api.inputs import collected, column_of, names_of, share, texts, values_of
 from dupq.clusters.calibration import FEATURES, Labelled, Model, fit
 from dupq.clusters.components import components, represented, with_represented
 from dupq.clusters.decision import decide
@@ -41,7 +42,6 @@ from dupq.text.questions import texts_table
 from dupq.text.terms import Terms, document_counts, rarities
 from dupq.training.unsupervised import learn
 
-_MISSING = ("None", "nan", "<NA>")  # as Arrow, Polars and pandas mark it
 _PAIRS = pa.schema(
     [
         pa.field("left", pa.int64(), nullable=False),  # row of the texts, from 0
@@ -87,7 +87,7 @@ class Duplicates:
 def find_duplicates(
     texts: Any,
     *,
-    encoder: str | TextEncoder | None = None,
+    encoder: str | os.PathLike[str] | TextEncoder | None = None,
     threshold: float = 0.5,
     precision: float | None = None,
     k: int = 10,
@@ -95,18 +95,25 @@ def find_duplicates(
 ) -> Duplicates:
     """The pairs and clusters of duplicates among some thousand texts.
 
-    `texts` is a list or a column (pandas, Polars, Arrow) of titles, or a table (pandas, Polars, Arrow, or a dictionary
-    of columns) with the column `title` and, if there is one, `body` (plain text) or `body_html`. They are encoded by
+    `texts` is a list or a column (pandas, Polars, Arrow) of titles, or a table (pandas, Polars, also lazy, Arrow, a
+    TableView of a run, or a dictionary of columns) with the column `title` and, if there is one, `body` (plain text) or
+    `body_html`. A text that is missing (None, NaN) is an empty one. They are encoded by
     the encoder that ships with dupq, which counts how rare their words are, unless a saved one is named, which then
-    says how texts are read; in another language than English one is learned on them. Pairs may join from `threshold`
-    on, a probability, or if `precision` is given from where that is expected of them. The `k` nearest of each text are
-    looked at; `language` is for the stems of words, unless an encoder is named. Raises DupqError for what is no text.
+    says how texts are read; in another language than English one is learned on them.
+
+    Pairs that the encoder finds may join from `threshold` on, a probability, or if `precision` is given from where that
+    is expected of them. Copies and near duplicates join whatever the threshold is, at 1 too. The `k` nearest of each
+    text are looked at; `language` is for the stems of words, unless an encoder is named. Raises DupqError with the row
+    of what is no text, such as bytes, or a text that UTF-8 cannot hold.
     """
     for name, value in (("threshold", threshold), ("precision", precision)):
-        if value is not None and not 0 <= value <= 1:
-            raise SettingError(f"find_duplicates: {name}={value} is out of range; 0 to 1 expected")
+        if value is not None:
+            share(value, f"find_duplicates: {name}=")
     titles, bodies = _columns(texts)
-    given = load_encoder(encoder) if isinstance(encoder, str) else encoder
+    given = load_encoder(encoder) if isinstance(encoder, (str, os.PathLike)) else encoder
+    if not isinstance(given, TextEncoder | None):
+        expected = "the address of a saved one, or what dupq.load_encoder gives, expected"
+        raise SettingError(f"find_duplicates: encoder is {type(given).__name__}; {expected}")
     settings = _settings(given, bodies is not None, language, k)
     table = _texts(titles, bodies, settings.text)
     near = near_pairs(_array(table["title"]), _array(table["text"]), settings.near_duplicates, settings.text.language)
@@ -198,37 +205,22 @@ def _settings(given: TextEncoder | None, has_bodies: bool, language: str, k: int
     return config.load("dupq", [*own, "word_vectors.algorithm=random", "title_body.epochs=12"])
 
 
-def _columns(texts: Any) -> tuple[list[str], list[str] | None]:
+def _columns(given: object) -> tuple[list[str], list[str] | None]:
     """Titles, and bodies as HTML if there are any."""
-    names = getattr(texts, "column_names", getattr(texts, "columns", None))
-    if isinstance(texts, Mapping):
-        names = list(texts)
+    table, call = collected(given), "find_duplicates"
+    names = names_of(table)
     if names is None:
-        return _strings(texts, "texts"), None
+        return texts(values_of(table, call, "texts"), call, "texts"), None
     found = [name for name in ("title", "body_html", "body") if name in names]
     if "title" not in found:
-        raise DupqError(f"find_duplicates: the table has no column 'title'; it has {', '.join(map(str, names))}")
-    titles = _strings(texts["title"], "title")
-    if len(found) == 1:
+        raise DupqError(f"find_duplicates: the table has no column 'title'; it has {', '.join(names)}")
+    titles, *rest = (texts(column_of(table, name, call), call, name) for name in found[:2])
+    if not rest:
         return titles, None
-    bodies = _strings(texts[found[1]], found[1])
+    bodies = rest[0]
     if len(bodies) != len(titles):
         raise DupqError(f"find_duplicates: {len(titles)} titles, but {len(bodies)} bodies")
     return titles, bodies if found[1] == "body_html" else [html.escape(body) for body in bodies]
-
-
-def _strings(column: Any, name: str) -> list[str]:
-    """The texts of a column; "" for what is missing."""
-    if isinstance(column, str):
-        raise DupqError(f"find_duplicates: {name} is one text; a list or a column of texts expected")
-    values = column.to_pylist() if hasattr(column, "to_pylist") else list(column)
-    for row, value in enumerate(values):
-        if isinstance(value, str):
-            continue
-        if str(value) not in _MISSING:
-            raise DupqError(f"find_duplicates: row {row} of {name} is {type(value).__name__}, no text")
-        values[row] = ""
-    return values
 
 
 def _texts(titles: list[str], bodies: list[str] | None, settings: TextSettings) -> pa.Table:

@@ -1,5 +1,6 @@
 """Encoding texts in memory with a saved encoder: `dupq.load_encoder`."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from dupq import storage
+from dupq.api.inputs import texts, values_of
 from dupq.encoders.encode import Encoded
 from dupq.encoders.reader import Reader
 from dupq.encoders.saved import load
@@ -60,15 +62,19 @@ class TextEncoder:
 
     def encode_whole(self, titles: Sequence[str], bodies_html: Sequence[str] | None = None) -> Encoded:
         """The same with the bags of words (a sparse array, (n, ids)) of an encoder that has them."""
-        bodies = [""] * len(titles) if bodies_html is None else list(bodies_html)
+        titles = texts(values_of(titles, "encode", "titles"), "encode", "titles")
+        bodies = [""] * len(titles)
+        if bodies_html is not None:
+            bodies = texts(values_of(bodies_html, "encode", "bodies_html"), "encode", "bodies_html")
         if len(bodies) != len(titles):
             raise DupqError(f"{len(titles)} titles, but {len(bodies)} bodies; there must be one of each a question")
-        keys, shown = pa.array(np.arange(len(titles))), pa.array(list(titles), pa.string())
+        keys, shown = pa.array(np.arange(len(titles))), pa.array(titles, pa.string())
         table = texts_table(keys, shown, pa.array(bodies, pa.string()), self.reader.settings.text)
         return self.reader.encode(table)[0]
 
     def score(self, left: Sequence[str], right: Sequence[str]) -> np.ndarray:
         """The scores (float64, shape (n,)) of pairs of titles, row by row: higher is more alike."""
+        left, right = (texts(values_of(side, "score", "titles"), "score", "titles") for side in (left, right))
         if len(left) != len(right):
             raise DupqError(f"{len(left)} titles on the left, but {len(right)} on the right")
         sides = [Embeddings(np.arange(len(side)), *self.encode_whole(side)) for side in (left, right)]
@@ -76,6 +82,8 @@ class TextEncoder:
 
     def weighed(self, left: tuple[str, str], right: tuple[str, str]) -> Weighed:
         """The score of two questions (title, body as HTML), and what each word of their bags adds to it."""
+        if any(isinstance(side, str) or len(side) != 2 for side in (left, right)):
+            raise DupqError("weighed: two questions expected, each as (title, body_html)")
         titles, bodies = zip(left, right, strict=True)
         both = Embeddings(np.arange(2), *self.encode_whole(titles, bodies))
         score, dense, words = parts_of(self.measure, both, 0, 1)
@@ -83,6 +91,6 @@ class TextEncoder:
         return Weighed(score, dense, [Word(vocabulary.word(number), value) for number, value in words])
 
 
-def load_encoder(uri: str) -> TextEncoder:
+def load_encoder(uri: str | os.PathLike[str]) -> TextEncoder:
     """Open the encoder that `train` saved at `uri`. Raises DupqError if there is none, or it is damaged."""
     return TextEncoder(load(storage.absolute(uri)).reader)

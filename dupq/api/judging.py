@@ -1,9 +1,12 @@
 """A run's sample of pairs to be judged, and what verdicts on it tell: `Run.review`, `Run.judged`."""
 
+import os
 from typing import Any
 
 import pyarrow as pa
 
+from dupq import storage
+from dupq.api.inputs import collected, column_of, keys_in, names_of, texts
 from dupq.errors import DupqError
 from dupq.evaluation.review import Estimate, estimate, verdicts_of
 from dupq.evaluation.verdict_files import Judged, judged, read_verdicts
@@ -49,21 +52,21 @@ def estimated(run: Run, verdicts: Any) -> Estimate:
     if found is None:
         raise DupqError(f"{run.uri}: no sample to judge, because the run has no candidate pairs of the encoder")
     rows, sites = found
-    given = read_verdicts(verdicts, sites) if isinstance(verdicts, str) else _of_table(verdicts, sites)
+    is_file = isinstance(verdicts, (str, os.PathLike))
+    given = read_verdicts(storage.absolute(verdicts), sites) if is_file else _of_table(verdicts, sites)
     return estimate(rows, verdicts_of(rows, given.left, given.right, given.verdicts)[0])
 
 
-def _of_table(table: Any, sites: Sites) -> Judged:
+def _of_table(given: object, sites: Sites) -> Judged:
     """The verdicts of a pandas, Polars or Arrow table, checked as those of a file are."""
-    names = getattr(table, "column_names", getattr(table, "columns", ()))
+    table = collected(given)
+    names = names_of(table)
+    if names is None:
+        raise DupqError(f"judged: {type(table).__name__}; the address of a review.tsv, or a table like it, expected")
     missing = [name for name in COLUMNS if name not in names]
     if missing:
-        raise DupqError(f"judged: the table has no column '{missing[0]}'; it has {', '.join(map(str, names))}")
-    columns = [_values(table[name]) for name in COLUMNS]
-    columns[-1] = [value if isinstance(value, str) else "" for value in columns[-1]]
-    given = [Verdict(*row) for row in zip(*columns, strict=True)]
-    return judged(parse_verdicts(format_verdicts(given), "judged"), sites, "judged")
-
-
-def _values(column: Any) -> list[Any]:
-    return list(column.to_pylist() if hasattr(column, "to_pylist") else column)
+        raise DupqError(f"judged: the table has no column '{missing[0]}'; it has {', '.join(names)}")
+    left, right = (keys_in(table, end, "judged") for end in ("_left", "_right"))
+    words = texts(column_of(table, "verdict", "judged"), "judged", "verdict")
+    rows = [Verdict(*one, *other, word) for one, other, word in zip(left, right, words, strict=True) if one and other]
+    return judged(parse_verdicts(format_verdicts(rows), "judged"), sites, "judged")

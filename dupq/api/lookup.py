@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from dupq import storage
 from dupq.api.encoders import TextEncoder
-from dupq.errors import SettingError
+from dupq.api.inputs import check_count
 from dupq.near_duplicates.datasketch_lsh import run_settings, run_signatures
 from dupq.near_duplicates.signatures import text_signatures
 from dupq.neighbours.embeddings import Embeddings
@@ -42,8 +42,7 @@ class _Found(NamedTuple):
 
 def similar(run: Run, encoder: TextEncoder, text: tuple[str, str], k: int) -> TableView:
     """The questions most like a text (title, body as HTML). See Run.similar."""
-    if k < 1:
-        raise SettingError(f"similar: k={k}; at least 1 expected")
+    check_count(k, "similar: k=")
     found = [*_by_encoder(run, encoder, text, k), *_by_minhash(run, text, encoder, k)]
     titles = run.titles((row.site, row.question_id) for row in found)
     ranks: dict[str, int] = {}

@@ -1,29 +1,31 @@
 """A finished run for notebooks: its tables, clusters, explanations and look-ups (`dupq.open_run`)."""
 
+import os
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import pyarrow.compute as pc
 
 from dupq import storage
+from dupq.api.inputs import key_of, text
 from dupq.errors import DupqError
 from dupq.json_files import read_as
 from dupq.runs import reader
-from dupq.runs.links import link
 from dupq.runs.reader import Key, Question
 from dupq.runs.records import Success
 from dupq.runs.table_view import TableView, in_memory
 
 if TYPE_CHECKING:
-    import pandas
-
     from dupq.api.decisions import Decision
     from dupq.api.encoders import TextEncoder
     from dupq.api.explanation import Explanation
     from dupq.api.trials import Trials
     from dupq.evaluation.review import Estimate
+
+
+Frame = TypeVar("Frame")  # a table of pandas, Polars or Arrow
 
 
 class Member(NamedTuple):
@@ -68,24 +70,21 @@ class Run(reader.Run):
         place = storage.join(self.uri, "_SUCCESS")
         return datetime.fromisoformat(read_as(place, Success, "the run has not succeeded")["finished"])
 
-    def with_titles(self, frame: "pandas.DataFrame") -> "pandas.DataFrame":
-        """`frame`, a pandas DataFrame, with the titles of its questions, and their addresses on the web.
+    def with_titles(self, frame: Frame) -> Frame:
+        """A table of pandas, Polars or Arrow with the titles of its questions, and their addresses on the web.
 
-        Questions are in the columns `site` and `question_id`, or `site_left`, `question_id_left` and likewise for
-        `right`; so are `title` and `link`, which are None where a question is no longer in the archive, or its site no
-        host name. The text is its author's: escape it.
+        The result is of the same kind, or in memory if `frame` is lazy. Questions are in the columns `site` and
+        `question_id`, or `site_left`, `question_id_left` and likewise for `right`; so are `title` and `link`, which are
+        None where a question is no longer in the archive, or its site no host name. The text is its author's: escape
+        it. Raises DupqError for another table, with the row where one holds no question.
         """
-        for end in ("", "_left", "_right"):
-            if f"site{end}" in frame and f"question_id{end}" in frame:
-                keys = list(zip(frame[f"site{end}"], frame[f"question_id{end}"], strict=True))
-                found = self.titles(keys)
-                titles = [found[key].title if key in found else None for key in keys]
-                frame = frame.assign(**{f"title{end}": titles, f"link{end}": [link(key) for key in keys]})
-        return frame
+        from dupq.api.titles import with_titles
+
+        return cast(Frame, with_titles(self, frame))
 
     def cluster_of(self, question: str | Key) -> Cluster:
         """The cluster of a question, with titles, and what makes it one."""
-        site, number = self._key(question)
+        site, number = key_of(question)
         own = self.clusters.arrow(filter=(pc.field("question_id") == number) & (pc.field("site") == site))
         if not len(own):
             raise DupqError(f"{site}/{number}: no such question in the run {self.uri}")
@@ -162,22 +161,17 @@ class Run(reader.Run):
         """
         from dupq.api.lookup import similar
 
-        return similar(self, self.encoder, (title, body_html), k)
+        given = text(title, "similar: the title"), text(body_html, "similar: body_html")
+        return similar(self, self.encoder, given, k)
 
     def explain(self, left: str | Key, right: str | Key) -> "Explanation":
         """The evidence that two questions are duplicates."""
         from dupq.api.explanation import Explanation
 
-        return Explanation(self, lambda: self.encoder, self._key(left), self._key(right))
-
-    def _key(self, question: str | Key) -> Key:
-        site, _, number = question.rpartition("/") if isinstance(question, str) else (question[0], "", question[1])
-        if not site or not str(number).isdecimal():
-            raise DupqError(f"{question!r}: no question; site/question_id expected, such as cs.stackexchange.com/123")
-        return site, int(number)
+        return Explanation(self, lambda: self.encoder, key_of(left), key_of(right))
 
 
-def open_run(uri: str) -> Run:
+def open_run(uri: str | os.PathLike[str]) -> Run:
     """The run at `uri`, or the last one that succeeded if `uri` is a folder of runs; local or on S3.
 
     Raises DupqError if there is neither.

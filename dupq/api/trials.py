@@ -1,6 +1,6 @@
 """Encoders trained and compared on a run's archive, in memory and without Ray: `Run.trials`.
 
-For archives of some ten thousand questions, and for finding out what is worth a whole training (`jobs/train.py`).
+For archives of some ten thousand questions, and for finding out what is worth a whole training (`dupq train`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from dupq.api.encoders import TextEncoder
+from dupq.api.inputs import check_count
 from dupq.encoders.description import encoder_at, read_split
 from dupq.encoders.kinds import learns_without_links, network_settings
 from dupq.encoders.reader import Reader
@@ -89,7 +90,7 @@ class Trials:
     def train(self, preset: str = config.DEFAULT_PRESET, settings: Iterable[str] = ()) -> Trained:
         """An encoder of a preset, with settings like `training.epochs=2`, trained on the training part.
 
-        As `jobs/train.py` does, in one process and in memory; the best epoch is chosen on the development part. Raises
+        As `dupq train` does, in one process and in memory; the best epoch is chosen on the development part. Raises
         DupqError for a setting that is wrong, or that asks for a teacher or a file of vectors, and for a preset that
         learns from known duplicates only if there are none in the training part.
         """
@@ -114,8 +115,11 @@ class Trials:
         At most so many `queries` search the whole archive; a row for each system and query. Links are incomplete, so
         what is not found may not be missed: compare systems, and take no figure for what it is.
         """
-        if k < 1 or queries < 1:
-            raise SettingError(f"ranks: k={k}, queries={queries}; at least 1 expected")
+        check_count(k, "ranks: k=")
+        check_count(queries, "ranks: queries=")
+        for name, encoder in encoders.items():
+            if not isinstance(encoder, TextEncoder):
+                raise SettingError(f"ranks: '{name}' is {type(encoder).__name__}; dupq.load_encoder opens an encoder")
         if _BM25 in encoders:
             raise SettingError(f"ranks: an encoder is called {_BM25}; name it otherwise")
         wanted = chosen(self.split.questions_of("test"), queries)
@@ -195,7 +199,7 @@ def _checked(settings: Settings) -> Settings:
     vectors = settings.word_vectors
     if settings.teacher.encoder or vectors.algorithm == "teacher" or vectors.file:
         raise SettingError(
-            "trials have neither a teacher nor a file of word vectors; train with jobs/train.py, open the encoder with "
+            "trials have neither a teacher nor a file of word vectors; train with dupq train, open the encoder with "
             "dupq.load_encoder, and compare it"
         )
     return settings.changed(encoder=network_settings(settings.encoder).found().given())

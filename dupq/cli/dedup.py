@@ -85,10 +85,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Connect, find the duplicates, and say what was found and where the report is."""
-    from dupq.execution import cluster
-    from dupq.pipelines.dedup import DedupJob, dedup
+    from dupq.pipelines.arguments.dedup import DedupJob
     from dupq.pipelines.gates import Gates
-    from dupq.report.summary import summary
 
     job = DedupJob(
         arguments.questions,
@@ -108,7 +106,12 @@ def run(arguments: argparse.Namespace) -> None:
         arguments.gpus,
     )
     checked = job.check()
+    from dupq.execution import cluster  # Ray, and what works with it: later than the check, as that takes a second
+
     cluster.connect(arguments.ray)
+    from dupq.pipelines.dedup import dedup
+    from dupq.report.summary import summary
+
     _log.info(summary(dedup(job, checked).uri))
 
 

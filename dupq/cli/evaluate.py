@@ -60,9 +60,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Connect, measure, and show the tables."""
-    from dupq.execution import cluster
-    from dupq.pipelines.evaluate import EvaluationJob, evaluate
-    from dupq.pipelines.papers import PapersJob, measure_papers
+    from dupq.pipelines.arguments.evaluate import EvaluationJob
 
     wanted = arguments.table or sorted(TABLES)
     if ALL in wanted:
@@ -79,10 +77,18 @@ def run(arguments: argparse.Namespace) -> None:
         raise SettingError("--pair-set and --quick are for the papers' tables; name one of these with --table, or all")
     job = EvaluationJob(questions, links, output, arguments.encoder, general, tuple(arguments.set), arguments.gpus)
     checked = job.check() if general else None
+    from dupq.pipelines.arguments.papers import PapersJob
+
     papers = PapersJob(questions, links, output, of_papers, tuple(arguments.pair_set), arguments.quick)
     sources = papers.check() if of_papers else None
+    from dupq.execution import cluster  # Ray, and what works with it: later than the check, as that takes a second
+
     cluster.connect(arguments.ray)
     if general:
+        from dupq.pipelines.evaluate import evaluate
+
         _log.info(evaluate(job, checked))
     if of_papers:
+        from dupq.pipelines.papers import measure_papers
+
         _log.info(measure_papers(papers, sources))

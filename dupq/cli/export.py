@@ -21,9 +21,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Write, and say what is where. Needs no Ray."""
-    from dupq.export.formats import FORMATS, export
+    from dupq.runs.reader import finished_run
 
-    for written in export(arguments.run, arguments.to, arguments.output):
+    run = finished_run(arguments.run)
+    from dupq.export.formats import FORMATS, export  # with what lays a map out: later than the check
+
+    for written in export(run.uri, arguments.to, arguments.output):
         rows = f"{written.rows:>12,} rows  " if written.rows else " " * 19
         print(f"{rows}{written.uri}" + (f"  ({written.note})" if written.note else ""))
     print(f"open it with: {FORMATS[arguments.to].opened_by.format(output=arguments.output)}")

@@ -32,9 +32,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Connect, do the three jobs, and say what was found and where the report is."""
-    from dupq.execution import cluster
-    from dupq.pipelines.from_dump import FromDumpJob, from_dump
-    from dupq.report.summary import summary
+    from dupq.pipelines.arguments.from_dump import FromDumpJob
 
     job = FromDumpJob(
         tuple(arguments.dump),
@@ -45,5 +43,10 @@ def run(arguments: argparse.Namespace) -> None:
         arguments.gpus,
     )
     checked = job.check()
+    from dupq.execution import cluster  # Ray, and what works with it: later than the check, as that takes a second
+
     cluster.connect(arguments.ray)
+    from dupq.pipelines.from_dump import from_dump
+    from dupq.report.summary import summary
+
     _log.info(summary(from_dump(job, checked).uri))

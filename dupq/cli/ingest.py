@@ -43,8 +43,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Connect, ingest, and say what came of it."""
-    from dupq.execution import cluster
-    from dupq.pipelines.ingest import IngestJob, ingest
+    from dupq.pipelines.arguments.ingest import IngestJob
 
     job = IngestJob(
         tuple(arguments.dump),
@@ -55,5 +54,9 @@ def run(arguments: argparse.Namespace) -> None:
         (f"ingest.maximum_reject_share={arguments.max_reject_share}", *arguments.set),
     )
     checked = job.check()
+    from dupq.execution import cluster  # Ray, and what works with it: later than the check, as that takes a second
+
     cluster.connect(arguments.ray)
+    from dupq.pipelines.ingest import ingest
+
     ingest(job, checked)

@@ -20,7 +20,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Write the report, and say where it is. Needs no Ray."""
-    from dupq.report.page import write
     from dupq.runs.reader import finished_run
 
-    print(write(finished_run(arguments.run).uri))
+    run = finished_run(arguments.run)
+    from dupq.report.page import write  # with what draws: later than the check
+
+    print(write(run.uri))

@@ -22,6 +22,6 @@ def run(arguments: argparse.Namespace) -> None:
     now = datetime.now(UTC)
     runs = known_runs(arguments.output, now)
     if not runs:
-        raise DupqError(f"{arguments.output}: no runs here; give the --output of jobs/dedup.py")
+        raise DupqError(f"{arguments.output}: no runs here; give the --output of dupq dedup")
     for known in runs:
         print(line_of(known, now))

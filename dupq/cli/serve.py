@@ -33,7 +33,9 @@ def run(arguments: argparse.Namespace) -> None:
     """Make the index, and serve until Ctrl-C. Needs no Ray."""
     from dupq.runs.live import Line
     from dupq.runs.reader import finished_run
-    from dupq.serve.server import serve
+
+    run = finished_run(arguments.run)
+    from dupq.serve.server import serve  # with what draws: later than the check
 
     line = Line("index", seconds_between=10)
 
@@ -44,4 +46,4 @@ def run(arguments: argparse.Namespace) -> None:
         line.end()
         print(f"open {address} in a browser; Ctrl-C ends it", flush=True)
 
-    serve(finished_run(arguments.run), arguments.port, arguments.index, tell, ready)
+    serve(run, arguments.port, arguments.index, tell, ready)

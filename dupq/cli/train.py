@@ -40,8 +40,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Connect, train, and say how good it became."""
-    from dupq.execution import cluster
-    from dupq.pipelines.train import TrainingJob, train
+    from dupq.pipelines.arguments.train import TrainingJob
 
     job = TrainingJob(
         arguments.questions,
@@ -54,5 +53,9 @@ def run(arguments: argparse.Namespace) -> None:
         arguments.gpus,
     )
     checked = job.check()
+    from dupq.execution import cluster  # Ray, and what works with it: later than the check, as that takes a second
+
     cluster.connect(arguments.ray)
+    from dupq.pipelines.train import train
+
     train(job, checked)

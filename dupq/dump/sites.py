@@ -34,7 +34,7 @@ _NAME_BYTES = 100  # it becomes a part of names of files, which may have 255
 
 _WANTED = (
     "looked for Posts.xml (plain, .gz, .bz2, .xz or .zst), .7z archives that hold one, and Parquet files with a "
-    "dump's columns; other tables of questions need --site and --columns"
+    "dump's columns; other tables of questions need dupq ingest with --site and --columns"
 )
 _WANTED_TABLES = "looked for .csv and .tsv (plain, .gz, .bz2, .xz or .zst) and .parquet files"
 
@@ -158,7 +158,9 @@ def _tables_in(uri: str, is_named: bool) -> Sequence[_SiteTable | _BadFile]:
         found = _xml(uri, is_named)
         return [] if found is None else [found]
     if plain.endswith((".csv", ".tsv")) and is_named:
-        raise SettingError(f"{uri}: say with --site NAME --columns id=…,title=… what this table holds")
+        raise SettingError(
+            f"{uri}: a table of questions; say what it holds: dupq ingest --site NAME --columns id=…,title=…"
+        )
     return []
 
 
@@ -312,7 +314,7 @@ def _dump_site(site: str, found: list[_SiteTable]) -> DumpSite:
 def _check_name(site: str, uri: str) -> None:
     if not _SITE_NAME.fullmatch(site) or len(site.encode()) > _NAME_BYTES:
         rule = f"letters, of which there must be one, digits, '.', '-', '_'; at most {_NAME_BYTES} bytes"
-        raise DupqError(f"{uri}: '{site[:_NAME_BYTES]}' is no site name ({rule}); give one with --site")
+        raise DupqError(f"{uri}: '{site[:_NAME_BYTES]}' is no site name ({rule}); give one with dupq ingest --site")
 
 
 def _members(found: Iterable[_SiteTable], table: _TableName) -> tuple[Member, ...]:

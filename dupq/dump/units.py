@@ -13,10 +13,10 @@ import numpy as np
 from dupq import storage
 from dupq.dump.archives import seven_zip
 from dupq.dump.archives.streams import UnpackLimits, open_member
-from dupq.dump.files import DumpSite, Member, without_compression
+from dupq.dump.files import DumpSite, Member
 from dupq.dump.parsing import Contents, Format, links_format, posts_format, read_rows, read_segment
 from dupq.dump.tabular.columns import Columns, Table
-from dupq.dump.tabular.delimited import read_delimited
+from dupq.dump.tabular.delimited import read_delimited, separator_of
 from dupq.dump.tabular.parquet import read_row_group, row_groups
 from dupq.dump.xml.posts import PostChoice
 from dupq.dump.xml.rows import BrokenRow, Row
@@ -147,7 +147,7 @@ def _table_rows(unit: Unit, reading: Reading) -> Iterator[Row | BrokenRow]:
     if unit.member.form == "parquet":
         yield from read_row_group(unit.member.uri, unit.number, reading.columns, unit.table, reading.limits)
         return
-    separator = "\t" if without_compression(unit.member.uri).lower().endswith(".tsv") else ","
+    separator = separator_of(unit.member.uri)
     with open_member(unit.member, reading.limits) as stream:
         yield from read_delimited(stream, unit.member.source, reading.columns, separator, unit.table)
 

@@ -77,7 +77,7 @@ def encoder_at(uri: str) -> str:
     place = storage.join(uri, "latest.json")
     if storage.exists(storage.join(uri, "encoder.json")) or not storage.exists(place):
         return storage.absolute(uri)
-    name = read_as(place, _Pointer, "train the encoder again with jobs/train.py, which writes the file anew")["encoder"]
+    name = read_as(place, _Pointer, "train the encoder again with dupq train, which writes the file anew")["encoder"]
     return storage.absolute(storage.join(uri, name))
 
 
@@ -86,7 +86,7 @@ def read_description(uri: str) -> Description:
     uri = encoder_at(uri)
     place = storage.join(uri, "encoder.json")
     if not storage.exists(place):
-        raise DupqError(f"{uri}: no encoder here (encoder.json is missing); train one with jobs/train.py")
+        raise DupqError(f"{uri}: no encoder here (encoder.json is missing); train one with dupq train")
     description = storage.read_json(place)
     if not isinstance(description, dict) or description.get("format") != FORMAT:
         raise DupqError(f"{place}: not an encoder of format {FORMAT}; train it anew with this version of dupq")

@@ -24,40 +24,34 @@ import dataclasses
 import functools
 import logging
 import math
-from dataclasses import dataclass
 
 from dupq import storage
-from dupq.clusters.prior import read_prior
 from dupq.encoders import description
-from dupq.encoders.description import encoder_at, read_description, read_measure, read_settings
+from dupq.encoders.description import encoder_at, read_description, read_measure
 from dupq.errors import DupqError, LeaseError
-from dupq.evaluation.truth_files import planted_keys
-from dupq.evaluation.verdict_files import read_verdicts
 from dupq.execution.gpus import Gpus, gpus_for
 from dupq.execution.tasks import Report, run_tasks
-from dupq.near_duplicates.band_choice import with_bands
-from dupq.pipelines.gates import NO_GATES, Gates, check_gates, check_rows
+from dupq.pipelines.arguments.dedup import DedupJob
+from dupq.pipelines.gates import check_gates, check_rows
 from dupq.runs import progress, tidying, versions, writer
 from dupq.runs.layout import NeighbourFiles, RunLayout
-from dupq.runs.reader import check_earlier, read_metrics
-from dupq.settings import config
+from dupq.runs.reader import read_metrics
 from dupq.settings.config import Settings
-from dupq.shards import TEXT_COLUMNS, Shard, check_links, check_questions, partitions, pinned, question_shards
+from dupq.shards import Shard, partitions, pinned, question_shards
 from dupq.stages.calibration.calibrate import calibrate
 from dupq.stages.calibration.fitness import measure_fitness
 from dupq.stages.clusters.clusters import make_clusters
 from dupq.stages.clusters.pairs import choose_threshold, score_pairs
 from dupq.stages.clusters.partition import Cut, partition_pairs
 from dupq.stages.earlier import Earlier, earlier_texts, texts_made_as
-from dupq.stages.encode import check_encoder, check_room_to_encode, encode_texts
+from dupq.stages.encode import check_room_to_encode, encode_texts
 from dupq.stages.evaluation.evaluate import evaluate_run
-from dupq.stages.evaluation.review import estimated, make_review
+from dupq.stages.evaluation.review import make_review
 from dupq.stages.inputs import Input, copy_inputs, encoder_content, input_files
 from dupq.stages.near_duplicates.signatures import make_signatures
 from dupq.stages.near_duplicates.verify import find_near_duplicates
 from dupq.stages.neighbours.beyond_lists import find_beyond_lists
 from dupq.stages.neighbours.increment import find_neighbours_since
-from dupq.stages.neighbours.plan import in_scope
 from dupq.stages.neighbours.search import find_neighbours
 from dupq.stages.neighbours.tables import SearchRequest
 from dupq.stages.report import write_report
@@ -66,55 +60,7 @@ from dupq.stages.terms import make_terms
 from dupq.stages.texts import make_texts
 from dupq.text.keys import Sites
 
-FREE_SECTIONS = ("near_duplicates", "encode", "neighbours", "calibration", "clusters", "evaluation", "run")
-_COLUMNS_READ = (
-    *TEXT_COLUMNS,
-    *("tags", "creation_date", "score", "view_count", "answer_count", "accepted_answer_id"),
-)
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class DedupJob:
-    """The arguments of `jobs/dedup.py`. Those that are None by default may be missing."""
-
-    questions: str
-    encoder: str
-    output: str
-    links: str | None = None
-    truth: str | None = None
-    previous: str | None = None  # an earlier run, or the folder of runs
-    assignments: tuple[str, ...] = ()
-    verdicts: str | None = None  # a filled-in review.tsv
-    gates: Gates = NO_GATES
-    skipped: tuple[str, ...] = ()  # paths of question shards below `questions` that are left out
-    gpus: int | None = None  # that may be taken; None: those that the cluster has
-
-    def check(self) -> Settings:
-        """The settings; raises DupqError for what is wrong, before any work."""
-        self.gates.check(self.previous is not None)
-        writer.check_output(self.output)
-        sites, _ = check_questions(self.questions, _COLUMNS_READ, self.skipped)
-        if self.links is not None:
-            check_links(self.links)
-        if self.truth is not None:
-            planted_keys(self.truth, sites)
-        read_verdicts(self.verdicts, sites)
-        if self.verdicts is not None:
-            estimated(self.verdicts, self.output)  # the run that drew the pairs, if it is there, can be read
-        settings = self.settings(self.encoder)
-        if settings.neighbours.sites:
-            in_scope(question_shards(self.questions, self.skipped)[0], settings.neighbours)
-        read_prior(settings.calibration.prior)
-        earlier = writer.previous_run(self.previous)
-        if earlier is not None:
-            check_earlier(earlier)
-        check_encoder(self.encoder, sites)
-        return settings
-
-    def settings(self, encoder: str) -> Settings:
-        """The settings of a run with the encoder at `encoder`."""
-        return run_settings(read_settings(encoder), self.assignments)
 
 
 def dedup(job: DedupJob, checked: Settings | None = None) -> writer.Run:
@@ -260,13 +206,6 @@ def _texts(files: RunLayout, sites: Sites, settings: Settings, skipped: int, ear
     if skipped:
         report.caps["shards of questions left out by --skip-shard"] = skipped
     return report
-
-
-def run_settings(trained: Settings, assignments: tuple[str, ...]) -> Settings:
-    """The settings that the encoder was trained with, changed where a run is free to, and bands and rows chosen."""
-    free = {section: getattr(Settings(), section) for section in FREE_SECTIONS}
-    settings = config.assign_to_trained(trained.changed(**free), assignments, FREE_SECTIONS)
-    return settings.changed(near_duplicates=with_bands(settings.near_duplicates))
 
 
 def _inputs(job: DedupJob) -> dict[str, str | None]:

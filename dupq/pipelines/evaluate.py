@@ -2,75 +2,32 @@
 
 import dataclasses
 import functools
-from dataclasses import dataclass
 
 import numpy as np
 
 from dupq import storage
-from dupq.encoders.description import FILES, encoder_at, read_description, read_settings
-from dupq.errors import DupqError, SettingError
+from dupq.encoders.description import FILES, encoder_at, read_description
+from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import measure_known
 from dupq.evaluation.labels import Labels, usable
 from dupq.evaluation.ranked import Archive
 from dupq.evaluation.records import Known
 from dupq.evaluation.tables import TABLES, left_out
 from dupq.execution.gpus import gpus_for
-from dupq.links.pair_files import check_pairs, read_lines
+from dupq.links.pair_files import read_lines
 from dupq.links.tables import known_duplicates
+from dupq.pipelines.arguments.evaluate import EvaluationJob, is_pair_file
 from dupq.runs import progress, versions, writer
 from dupq.runs.layout import Encoding, RankingFiles
-from dupq.settings import config
 from dupq.settings.config import Settings
-from dupq.shards import check_links, check_questions, pinned, question_shards
-from dupq.stages.encode import check_encoder, check_room_to_encode, encode_texts
+from dupq.shards import pinned, question_shards
+from dupq.stages.encode import check_room_to_encode, encode_texts
 from dupq.stages.evaluation.compared import Ranking
 from dupq.stages.evaluation.evaluate import read_seen
 from dupq.stages.evaluation.ranking import measure_ranked
 from dupq.stages.inputs import copy_inputs, encoder_content, input_files
 from dupq.stages.texts import make_distinct_texts
 from dupq.text.keys import Sites
-
-FREE_SECTIONS = ("encode", "evaluation")  # with an encoder: it reads the texts as it was trained to
-_BASELINES_READ = ("text", "training", "evaluation")  # of training the split
-
-
-@dataclass(frozen=True)
-class EvaluationJob:
-    """The arguments of `jobs/evaluate.py`: URIs, and the names of the tables to measure.
-
-    `links` is a table of links, or a file of labelled pairs.
-    """
-
-    questions: str
-    links: str
-    output: str
-    encoder: str | None = None
-    tables: tuple[str, ...] = tuple(TABLES)
-    assignments: tuple[str, ...] = ()
-    gpus: int | None = None  # that may encode; None: those that the cluster has
-
-    def check(self) -> Settings:
-        """The settings; raises DupqError for what is wrong, before any work."""
-        writer.check_output(self.output)
-        unknown = [name for name in self.tables if name not in TABLES]
-        if unknown or not self.tables:
-            raise SettingError(f"--table {', '.join(unknown)}: no such table; there are {', '.join(TABLES)}")
-        sites, questions = check_questions(self.questions)
-        if not questions:
-            raise DupqError(f"{self.questions}: no questions in the tables; nothing to measure")
-        if _is_pair_file(self.links):
-            check_pairs(self.links, sites)
-        else:
-            check_links(self.links)
-        if self.encoder is None:
-            return config.assign_free(config.load(), self.assignments, _BASELINES_READ, "not read without an encoder")
-        settings = self.settings(self.encoder)
-        check_encoder(self.encoder, sites)
-        return settings
-
-    def settings(self, encoder: str) -> Settings:
-        """The settings of a run with the encoder at `encoder`."""
-        return config.assign_to_trained(read_settings(encoder), self.assignments, FREE_SECTIONS)
 
 
 def evaluate(job: EvaluationJob, checked: Settings | None = None) -> str:
@@ -130,7 +87,7 @@ def _fingerprint(job: EvaluationJob, encoder: str | None, settings: Settings) ->
 
 def _measured(job: EvaluationJob, settings: Settings, site_names: list[str], archive: Archive) -> Known:
     sites = Sites(site_names)
-    labels = _read_labels(job.links, sites, archive.keys) if _is_pair_file(job.links) else None
+    labels = _read_labels(job.links, sites, archive.keys) if is_pair_file(job.links) else None
     links = known_duplicates(job.links, sites) if labels is None else labels.duplicates
     others = None if labels is None else labels.others
     seen_before = read_seen(job.encoder, sites)
@@ -145,10 +102,6 @@ def _measured(job: EvaluationJob, settings: Settings, site_names: list[str], arc
             "to measure. Give links or pairs that it has not seen"
         )
     return known if labels is None else {**known, "labels": labels.counts}
-
-
-def _is_pair_file(links: str) -> bool:
-    return storage.kind(links) == "file" and not links.endswith(".parquet")
 
 
 def _read_labels(uri: str, sites: Sites, keys: np.ndarray) -> Labels:

@@ -1,69 +1,14 @@
 """The ingest job: dumps in, an archive's tables out."""
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
 
 from dupq import storage
-from dupq.dump.sites import Found, find_sites
-from dupq.dump.tabular.columns import Columns, parse_columns
-from dupq.errors import SettingError
+from dupq.archive import all_counts
+from dupq.pipelines.arguments.ingest import Checked, IngestJob
 from dupq.runs import writer
-from dupq.settings import config
-from dupq.settings.config import Settings
-from dupq.stages.ingest.ingest import all_counts
 from dupq.stages.ingest.ingest import ingest as ingest_sites
-from dupq.stages.ingest.tasks import Ingest
 
 _log = logging.getLogger(__name__)
-_WRITTEN = (
-    *("questions/site=", "answers/site=", "links/site=", "rejects/site="),
-    *("ingest/", "_parts/", "manifest.json"),
-)
-
-
-class Checked(NamedTuple):
-    """A job that can be begun: the sites in its dumps, and how they are ingested."""
-
-    found: Found
-    stage: Ingest
-
-
-@dataclass(frozen=True)
-class IngestJob:
-    """The arguments of `jobs/ingest.py`; dumps and output are URIs."""
-
-    dumps: tuple[str, ...]
-    output: str
-    site: str | None = None
-    columns: str | None = None
-    answers: bool = False
-    assignments: tuple[str, ...] = ()
-
-    def check(self) -> Checked:
-        """What there is to do; raises DupqError for what is wrong, before any work."""
-        writer.check_output(self.output)
-        settings = config.assign_free(Settings(), self.assignments, ("ingest",), "not read by this job").ingest
-        columns: Columns | None = None
-        if self.columns is not None:
-            if self.site is None:
-                raise SettingError("--columns needs --site NAME: a table does not say which site it is of")
-            columns = parse_columns(self.columns)
-        all_counts(storage.absolute(self.output))
-        dumps, output = [storage.absolute(dump) for dump in self.dumps], storage.absolute(self.output)
-        found = find_sites(dumps, self.site, columns is not None, _own_files(output, dumps))
-        return Checked(found, Ingest(output, settings, self.answers, columns))
-
-
-def _own_files(output: str, dumps: Sequence[str]) -> list[str]:
-    """How the URIs of files begin that the job itself writes, which are no dump where dumps are looked for.
-
-    That is all of the output, unless a dump is in it.
-    """
-    if any(f"{dump}/".startswith(f"{output}/") for dump in dumps):
-        return [storage.join(output, name) for name in _WRITTEN]
-    return [f"{output}/"]
 
 
 def ingest(job: IngestJob, checked: Checked | None = None) -> dict[str, dict[str, object]]:

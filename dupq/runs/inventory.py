@@ -162,11 +162,11 @@ def encoder_leftovers(encoder: str, now: datetime) -> list[KnownRun]:
     training made it, because its description is damaged.
     """
     if storage.kind(encoder) != "folder":
-        raise DupqError(f"{encoder}: no such folder; give the --output of jobs/train.py")
+        raise DupqError(f"{encoder}: no such folder; give the --output of dupq train")
     runs = known_runs(storage.join(encoder, "work"), now)
     place = storage.join(encoder_at(encoder), "encoder.json")
     if not runs and not storage.exists(place):
-        raise DupqError(f"{encoder}: neither an encoder nor a training is here; give the --output of jobs/train.py")
+        raise DupqError(f"{encoder}: neither an encoder nor a training is here; give the --output of dupq train")
     remedy = "train or copy the encoder anew; nothing is removed"
     made_it = read_as(place, _Made, remedy).get("run_id") if storage.exists(place) else None
     return [

@@ -1,5 +1,6 @@
 """Finding a run: its own folder is given, or a folder of runs with the pointer to the latest."""
 
+import os
 from typing import Annotated
 
 from pydantic import Field
@@ -21,7 +22,7 @@ def latest_run(runs: str) -> str | None:
     return storage.join(runs, pointer["run_id"]) if pointer else None
 
 
-def run_at(uri: str) -> str:
+def run_at(uri: str | os.PathLike[str]) -> str:
     """The folder `uri`, or that of the latest run if `uri` is a folder of runs."""
     place = storage.absolute(uri)
     pointer = storage.join(place, "latest.json")

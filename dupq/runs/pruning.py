@@ -21,7 +21,7 @@ def prune(output: str, encoders: Sequence[str], keep: Keep, now: datetime, is_dr
     """
     runs = inventory.known_runs(output, now)
     if not runs:
-        raise DupqError(f"{output}: no runs here; give the --output of jobs/dedup.py")
+        raise DupqError(f"{output}: no runs here; give the --output of dupq dedup")
     for run in runs:
         if run.is_base_unknown:
             raise DupqError(

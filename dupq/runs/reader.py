@@ -3,6 +3,7 @@
 The report opens runs here; `dupq.open_run` adds what notebooks need (dupq/api/runs.py).
 """
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -175,11 +176,18 @@ def finished_run(uri: str) -> Run:
     return run
 
 
-def place_of(uri: str) -> str:
+def place_of(uri: str | os.PathLike[str]) -> str:
     """The folder of the run that `open_run` opens."""
     place = run_at(uri)
-    if not storage.exists(storage.join(place, "manifest.json")):
-        raise DupqError(f"{place}: no run is here; give a run's folder, or a folder of runs with its latest.json")
+    # an archive has a manifest.json too, but neither of the others
+    is_run = storage.exists(storage.join(place, "manifest.json")) and any(
+        storage.exists(storage.join(place, name)) for name in ("_SUCCESS", "config.json")
+    )
+    if not is_run:
+        runs = storage.join(place, "runs")
+        has_runs = storage.exists(storage.join(runs, "latest.json"))
+        remedy = f"give {runs}" if has_runs else "give a run's folder, or a folder of runs with its latest.json"
+        raise DupqError(f"{place}: no run is here; {remedy}")
     return place
 
 

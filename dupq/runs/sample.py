@@ -45,3 +45,34 @@ def asked(run: Run) -> list[Asked]:
     joined, pairs = rows.joined.tolist(), (rows.sizes / rows.drawn).tolist()
     order = review.asking_order(rows).tolist()
     return [Asked(left[row], right[row], words[row], joined[row], pairs[row]) for row in order]
+
+
+def estimated(uri: str, runs: str) -> dict[str, object] | None:
+    """What the verdicts of a file say of the run whose sample they are on; None if no run below `runs` drew them.
+
+    By the keys of that run, which are numbered by its own sites. Raises DupqError if its metrics.json is damaged.
+    """
+    run_id = _run_of(storage.read_bytes(uri).decode())
+    sample = drawn(Run(storage.join(runs, run_id))) if run_id else None
+    if sample is None:
+        return None
+    rows, sites = sample
+    judged = read_verdicts(uri, sites)
+    codes, elsewhere = review.verdicts_of(rows, judged.left, judged.right, judged.verdicts)
+    found = review.estimate(rows, codes)
+    intervals = {
+        name: None if getattr(found, name) is None else getattr(found, name)._asdict()
+        for name in ("precision", "recall", "duplicates")
+    }
+    return {"run_id": run_id, **intervals, "judged": found.judged, "unsure": found.unsure, "on_other_pairs": elsewhere}
+
+
+def _run_of(text: str) -> str | None:
+    """The run that a sheet names, if it names one."""
+    lines = [line for line in text.removeprefix("\ufeff").splitlines() if line.strip()]
+    columns = [name.strip() for name in lines[0].split("\t")] if lines else []
+    if "run_id" not in columns or len(lines) < 2:
+        return None
+    fields = lines[1].split("\t")
+    name = fields[columns.index("run_id")].strip() if len(fields) == len(columns) else ""
+    return name if name.isalnum() else None

@@ -15,6 +15,7 @@ import logging
 import os
 import platform
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -313,6 +314,11 @@ def check_output(uri: str) -> None:
         raise StorageError(f"{folder}: a file; a folder expected, for the output {uri}")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise StorageError(f"{folder}: nothing may be written here, so the output {uri} cannot be; give another")
+    try:  # rights may be there where nothing can be made: /proc, a read-only disk, root's own on NFS
+        os.rmdir(tempfile.mkdtemp(prefix=".dupq-", dir=folder))
+    except OSError as error:
+        said = f"nothing can be written here ({error.strerror})"
+        raise StorageError(f"{folder}: {said}, so the output {uri} cannot be; give another") from error
 
 
 def content_of(table: str, shards: Sequence[Shard]) -> list[list[str]]:

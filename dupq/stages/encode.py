@@ -16,7 +16,7 @@ import logging
 import ray
 
 from dupq import storage
-from dupq.encoders.description import read_description, read_split
+from dupq.encoders.description import read_description
 from dupq.execution import cluster
 from dupq.execution.gpus import Gpus
 from dupq.execution.tasks import Report, run_tasks, summarise
@@ -33,14 +33,6 @@ from dupq.stages.encoding.shard import Place, Work, encode_shard
 from dupq.text.keys import Sites
 
 _log = logging.getLogger(__name__)
-
-
-def check_encoder(encoder: str, sites: Sites) -> None:
-    """Raise DupqError for an encoder that is missing, damaged, or has weights that are no numbers."""
-    from dupq.encoders.saved import load
-
-    load(encoder)
-    read_split(encoder, sites)
 
 
 def check_room_to_encode(settings: EncodeSettings, shards: int, made_as: str, gpus: Gpus) -> None:

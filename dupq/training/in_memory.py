@@ -1,4 +1,4 @@
-"""Training on known duplicates in one process, for experiments: as `jobs/train.py`, without its files and workers.
+"""Training on known duplicates in one process, for experiments: as `dupq train`, without its files and workers.
 
 An epoch is measured by whatever the caller wants of it, and the best one's weights are kept. Unlike there that may be
 the start, before any pair is learned; the epochs of titles and bodies are not measured; and there is no teacher.

@@ -291,7 +291,7 @@ def test_parquet_without_a_name_wants_one(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("dupq.dump.sites._says_where", lambda folder: False)  # as if in /posts
     write_parquet(tmp_path, "posts.parquet")
 
-    with pytest.raises(DupqError, match=r"'' is no site name .*; give one with --site"):
+    with pytest.raises(DupqError, match=r"'' is no site name .*; give one with dupq ingest --site"):
         sites(tmp_path)
     assert list(sites(tmp_path, site="cs")) == ["cs"]
 
@@ -554,7 +554,7 @@ def test_what_has_no_table_from_elsewhere_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["q.csv", "q.tsv.xz"])
 def test_a_table_from_elsewhere_without_columns_wants_them(name: str, tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match=rf"{name}: say with --site NAME --columns id=…,title=… what"):
+    with pytest.raises(SettingError, match=rf"{name}: a table .*: dupq ingest --site NAME --columns id=…,title=…"):
         sites(write_files(tmp_path, name) / name)
 
 

@@ -54,7 +54,10 @@ def test_a_wrong_setting_of_a_network_is_named(preset: str, assignment: str, nam
 
 
 def test_a_setting_that_its_network_does_not_read_stops_a_training_before_any_work(tmp_path: Path) -> None:
-    job = FromDumpJob((str(tmp_path),), str(tmp_path / "out"), assignments=("encoder.units=5",))
+    dump = tmp_path / "bread.example.com" / "Posts.xml"
+    dump.parent.mkdir()
+    dump.write_text("<posts></posts>")
+    job = FromDumpJob((str(dump),), str(tmp_path / "out"), assignments=("encoder.units=5",))
     with pytest.raises(SettingError, match="word_bag does not read it"):
         job.check()
     assert not (tmp_path / "out").exists()

@@ -15,7 +15,7 @@ from dupq.evaluation.review import Rows, estimate, verdicts_of
 from dupq.evaluation.verdict_files import read_verdicts
 from dupq.evaluation.verdicts import SAME, UNJUDGED, parse_verdicts
 from dupq.report import page as report
-from dupq.stages.evaluation.review import estimated
+from dupq.runs.sample import estimated
 from dupq.text.keys import Sites
 
 WIDE, NARROW = {"width": 1400, "height": 1000}, {"width": 390, "height": 844}

@@ -15,8 +15,9 @@ from dupq.evaluation import review, verdicts
 from dupq.evaluation.verdict_files import read_verdicts
 from dupq.execution.tasks import Report
 from dupq.runs.layout import ReviewFiles
+from dupq.runs.sample import estimated
 from dupq.shards import Shard, question_shards
-from dupq.stages.evaluation.review import estimated, make_review, read_rows
+from dupq.stages.evaluation.review import make_review, read_rows
 from dupq.tables import PAIRS, QUESTIONS
 from dupq.text.keys import ID_BITS, Sites
 

@@ -152,7 +152,7 @@ def locate(columns: Columns, names: Sequence[str], source: str) -> Layout:
         if len(places) > 1:
             raise DupqError(f"{source}: column '{column}' is there {len(places)} times; its columns are {_list(names)}")
         if not places and attribute not in columns.optional:
-            remedy = "; name those of a question table with --columns" if columns.is_dump else ""
+            remedy = "; name those of a question table with dupq ingest --columns" if columns.is_dump else ""
             raise DupqError(f"{source}: column '{column}' is missing; its columns are {_list(names)}{remedy}")
         if places:
             found[attribute] = places[0]

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO, NamedTuple
 
+from dupq.dump.files import without_compression
 from dupq.dump.tabular.columns import (
     NOT_UTF8,
     Columns,
@@ -50,15 +51,22 @@ def read_delimited(
     broken row, and a field of several lines that is longer is one that is never closed. Raises DupqError naming
     `source` if the table is empty or no UTF-8, or its header lacks one of `columns` or has it twice.
     """
-    window = _Window(stream, maximum_row)
-    _skip_byte_order_mark(window, source)
-    window.skip_blank_lines()
     pattern = _field_pattern(separator)
-    names = _header(window, pattern, source)
+    window, names = _opened(stream, source, pattern, maximum_row)
     layout = locate(columns_of(columns, table), names, source)
     grammar = _Grammar(pattern, separator.encode(), layout, len(names), maximum_row)
     while window.skip_blank_lines():
         yield _next_row(window, grammar)
+
+
+def column_names(stream: IO[bytes] | io.RawIOBase, source: str, separator: str) -> list[str]:
+    """The names in the header of a table; of its rows nothing is read but some MB. Errors as of `read_delimited`."""
+    return _opened(stream, source, _field_pattern(separator), _PIECE)[1]
+
+
+def separator_of(uri: str) -> str:
+    """What is between the fields of a table, by the name of its file, which may be compressed."""
+    return "\t" if without_compression(uri).lower().endswith(".tsv") else ","
 
 
 class _Window:
@@ -152,6 +160,16 @@ def _field_pattern(separator: str) -> re.Pattern[bytes]:
     mark = re.escape(separator.encode())
     quoted = rb'"([^"]*+(?:""[^"]*+)*+)"(?=' + mark + rb"|\r?\n|\Z)"
     return re.compile(rb"(?:" + quoted + rb"|([^\n" + mark + rb"]*+))(" + mark + rb"|\r?\n|\Z)")
+
+
+def _opened(
+    stream: IO[bytes] | io.RawIOBase, source: str, pattern: re.Pattern[bytes], maximum_row: int
+) -> tuple[_Window, list[str]]:
+    """The window behind the header of a table, and the names that this holds."""
+    window = _Window(stream, maximum_row)
+    _skip_byte_order_mark(window, source)
+    window.skip_blank_lines()
+    return window, _header(window, pattern, source)
 
 
 def _skip_byte_order_mark(window: _Window, source: str) -> None:

@@ -30,6 +30,7 @@ from dupq.execution.units import Counts
 from dupq.links.tables import known_duplicates
 from dupq.runs.layout import EvaluationFiles
 from dupq.runs.reader import read_metrics
+from dupq.runs.sample import estimated
 from dupq.settings.config import Settings
 from dupq.stages.clusters.clusters import previous_clusters
 from dupq.stages.encoding.device import gpus_to_go_on
@@ -37,7 +38,6 @@ from dupq.stages.evaluation.compared import Ranking
 from dupq.stages.evaluation.counts import count_tables, read_counts
 from dupq.stages.evaluation.quality import Decided, link_quality, partners_changed, read_linked
 from dupq.stages.evaluation.ranking import measure_ranked
-from dupq.stages.evaluation.review import estimated
 from dupq.tables import CLUSTER_STATS, CLUSTERS, MEMBERS
 from dupq.text.keys import Sites, are_among, distinct
 

@@ -12,13 +12,11 @@ import pyarrow.compute as pc
 
 from dupq import storage
 from dupq.evaluation import review
-from dupq.evaluation.verdict_files import read_rows, read_verdicts
+from dupq.evaluation.verdict_files import read_rows
 from dupq.evaluation.verdicts import Verdict, format_verdicts
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
 from dupq.runs.layout import ReviewFiles
-from dupq.runs.reader import Run
-from dupq.runs.sample import drawn
 from dupq.shards import Shard, read_shard
 from dupq.tables import PAIRS, QUESTIONS, REVIEW, REVIEW_COUNTS, TEXTS
 from dupq.text.keys import Sites, are_among, distinct
@@ -126,34 +124,3 @@ def _titles_of_shard(files: ReviewFiles, site_names: list[str], shard: Shard) ->
 def _titles(files: ReviewFiles, shards: list[Shard]) -> dict[int, str]:
     tables = [storage.read_table(files.titles(shard.file), _TITLES) for shard in shards]
     return {key: title for table in tables for key, title in zip(*(c.to_pylist() for c in table.columns), strict=True)}
-
-
-def estimated(uri: str, runs: str) -> dict[str, object] | None:
-    """What the verdicts of a file say of the run whose sample they are on; None if no run below `runs` drew them.
-
-    By the keys of that run, which are numbered by its own sites. Raises DupqError if its metrics.json is damaged.
-    """
-    run_id = _run_of(storage.read_bytes(uri).decode())
-    sample = drawn(Run(storage.join(runs, run_id))) if run_id else None
-    if sample is None:
-        return None
-    rows, sites = sample
-    judged = read_verdicts(uri, sites)
-    codes, elsewhere = review.verdicts_of(rows, judged.left, judged.right, judged.verdicts)
-    found = review.estimate(rows, codes)
-    intervals = {
-        name: None if getattr(found, name) is None else getattr(found, name)._asdict()
-        for name in ("precision", "recall", "duplicates")
-    }
-    return {"run_id": run_id, **intervals, "judged": found.judged, "unsure": found.unsure, "on_other_pairs": elsewhere}
-
-
-def _run_of(text: str) -> str | None:
-    """The run that a sheet names, if it names one."""
-    lines = [line for line in text.removeprefix("\ufeff").splitlines() if line.strip()]
-    columns = [name.strip() for name in lines[0].split("\t")] if lines else []
-    if "run_id" not in columns or len(lines) < 2:
-        return None
-    fields = lines[1].split("\t")
-    name = fields[columns.index("run_id")].strip() if len(fields) == len(columns) else ""
-    return name if name.isalnum() else None

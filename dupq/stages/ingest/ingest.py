@@ -89,12 +89,6 @@ def _raise(errors: Sequence[Failure], sites: int) -> None:
         )
 
 
-def all_counts(output: str) -> dict[str, dict[str, object]]:
-    """The counts of each finished site of an archive: its sums, and `files` with those of each file."""
-    marks = storage.list_files(storage.join(output, "ingest"), ".json")
-    return {file.relative.removesuffix(".json"): dict(archive.read_record(file.uri)["counts"]) for file in marks}
-
-
 def packed_bytes(site: DumpSite) -> int:
     """The size of a site's files, packed or not."""
     return sum(map(storage.size, {member.uri for member in (*site.posts, *site.links)}))

@@ -1,0 +1,114 @@
+"""What Python code gives to the API, as texts, numbers and questions. Errors name the call, and the row of a column."""
+
+import re
+from collections.abc import Iterable, Mapping
+from numbers import Integral, Real
+
+from dupq.errors import DupqError, SettingError
+from dupq.runs.reader import Key
+from dupq.runs.table_view import TableView
+
+_MISSING = ("None", "nan", "NaT", "<NA>")  # as Arrow, Polars and pandas mark it
+_ID = re.compile(r"([0-9]{1,15})(?:\.0)?")  # pandas has fractions where one of a column is missing
+
+
+def collected(table: object) -> object:
+    """A table in memory of a lazy one (a LazyFrame of Polars, a TableView); anything else as it is."""
+    if isinstance(table, TableView):
+        return table.arrow()
+    collect = getattr(table, "collect", None)
+    return collect() if callable(collect) else table
+
+
+def names_of(table: object) -> list[str] | None:
+    """The names of the columns of a table (pandas, Polars, Arrow, a dictionary of columns); None for what is none."""
+    if isinstance(table, Mapping):
+        return list(map(str, table))
+    names = getattr(table, "column_names", getattr(table, "columns", None))
+    return None if names is None else list(map(str, names))
+
+
+def column_of(table: object, name: str, call: str) -> list[object]:
+    """The values of a column of such a table. Raises DupqError if there are several of that name."""
+    try:
+        return values_of(table[name], call, name)  # type: ignore[index]
+    except KeyError as error:
+        raise DupqError(f"{call}: no single column '{name}' ({error.args[0]})") from error
+
+
+def values_of(column: object, call: str, name: str) -> list[object]:
+    """The values of a list or a column. Raises DupqError for what is none, such as one text."""
+    if isinstance(column, (str, bytes)):
+        raise DupqError(f"{call}: {name} is one text; a list or a column of texts expected")
+    if not isinstance(column, Iterable) or hasattr(column, "columns"):
+        raise DupqError(f"{call}: {name} is {type(column).__name__}, no list or column")
+    return list(column.to_pylist() if hasattr(column, "to_pylist") else column)
+
+
+def texts(values: Iterable[object], call: str, name: str) -> list[str]:
+    """The texts of a column, "" for what is missing. Raises DupqError with the row of what is no text."""
+    return [text(value, f"{call}: row {row} of {name}") for row, value in enumerate(values)]
+
+
+def text(value: object, where: str) -> str:
+    """`value` as a text that can be stored, "" if it is missing; raises DupqError that begins with `where`."""
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise DupqError(
+                f"{where} holds half a character ({value[error.start]!r}), as a text does that was cut; mend it with "
+                "text.encode(errors='replace').decode()"
+            ) from error
+        return value
+    if str(value) in _MISSING:
+        return ""
+    remedy = "; decode it first" if isinstance(value, bytes) else ""
+    if isinstance(value, Mapping):
+        remedy = "; give a table, or a dictionary of columns"
+    raise DupqError(f"{where} is {type(value).__name__}, no text{remedy}")
+
+
+def share(value: object, where: str) -> float:
+    """A number from 0 to 1; raises SettingError that begins with `where` for anything else."""
+    if not isinstance(value, Real):
+        raise SettingError(f"{where}{value!r} is {type(value).__name__}, no number; 0 to 1 expected")
+    if not 0 <= float(value) <= 1:
+        raise SettingError(f"{where}{value} is out of range; 0 to 1 expected")
+    return float(value)
+
+
+def check_count(value: object, where: str) -> None:
+    """Raise SettingError that begins with `where` for what is no whole number from 1 on."""
+    if not isinstance(value, Integral) or value < 1:
+        raise SettingError(f"{where}{value!r}; a whole number, at least 1 expected")
+
+
+def key_of(question: object) -> Key:
+    """The key of a question, given as "site/question_id" or (site, question_id); raises DupqError for anything else."""
+    if isinstance(question, str):
+        site, _, number = question.rpartition("/")
+    elif isinstance(question, (tuple, list)) and len(question) == 2:
+        site, number = question
+    else:
+        site, number = "", ""
+    digits = _ID.fullmatch(str(number))
+    if not isinstance(site, str) or not site or digits is None:
+        raise DupqError(f"{question!r}: no question; site/question_id expected, such as cs.stackexchange.com/123")
+    return text(site, f"{question!r}: the site"), int(digits[1])
+
+
+def keys_in(table: object, end: str, call: str) -> list[Key | None]:
+    """The keys of a table with the columns `site` and `question_id`, with `end` at their names; None for an empty row.
+
+    Raises DupqError with the row of what is no question.
+    """
+    sites, numbers = (column_of(table, f"{name}{end}", call) for name in ("site", "question_id"))
+    found: list[Key | None] = []
+    for row, (site, number) in enumerate(zip(sites, numbers, strict=True)):
+        try:
+            is_missing = str(site) in _MISSING and str(number) in _MISSING
+            found.append(None if is_missing else key_of((site, number)))
+        except DupqError as error:
+            raise DupqError(f"{call}: row {row}: {error}") from error
+    return found

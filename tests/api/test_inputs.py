@@ -1,0 +1,183 @@
+"""What Python gives as texts, tables, questions, paths and numbers: it is right, or one line says what is not."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fabricated_run
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from fabricated_run import CS, TITLES
+
+import dupq
+from dupq import DupqError
+from dupq.api.duplicates import Duplicates
+from dupq.api.runs import Run
+from dupq.runs.table_view import in_memory
+
+GIVEN = ["How do I bake bread?", "how do I bake bread", None, "Where is my bicycle?"]
+HALF = "cut \ud83d"
+KEYS = {"site": [CS, CS, None, CS], "question_id": [1, 2, None, 999]}
+
+
+@pytest.fixture(scope="module")
+def found() -> Duplicates:
+    return dupq.find_duplicates(GIVEN)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("run")
+    fabricated_run.build_run(str(place))
+    return place
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> Run:
+    return dupq.open_run(folder / "runs")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        pl.DataFrame({"title": GIVEN}),
+        pl.LazyFrame({"title": GIVEN}),
+        pl.Series(GIVEN),
+        in_memory("questions", pa.table({"title": GIVEN})),
+        (title for title in GIVEN),
+        np.array(GIVEN, object),
+        [*GIVEN[:2], pd.NaT, GIVEN[3]],
+    ],
+    ids=lambda given: type(given).__name__,
+)
+def test_every_column_and_table_is_read(given: Any, found: Duplicates) -> None:
+    assert dupq.find_duplicates(given, encoder=found.encoder).pairs.arrow().equals(found.pairs.arrow())
+    assert found.groups() == [[0, 1]]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pd.DataFrame,
+        pl.DataFrame,
+        pa.table,
+        lambda columns: pl.LazyFrame(columns),
+        lambda columns: in_memory("keys", pa.table(columns)),
+    ],
+    ids=["pandas", "polars", "arrow", "lazy", "view"],
+)
+@pytest.mark.parametrize("end", ["", "_left"])
+def test_titles_come_beside_the_keys_of_every_table(run: Run, make: Callable[[Any], Any], end: str) -> None:
+    given = make({f"{name}{end}": values for name, values in KEYS.items()})
+    titled = run.with_titles(given)
+    kinds = {pl.LazyFrame: pl.DataFrame, type(in_memory("", pa.table({}))): pa.Table}
+    assert isinstance(titled, kinds.get(type(given), type(given)))
+    shown = titled[f"title{end}"].to_pylist() if isinstance(titled, pa.Table) else titled[f"title{end}"].to_list()
+    links = titled[f"link{end}"].to_pylist() if isinstance(titled, pa.Table) else titled[f"link{end}"].to_list()
+    assert [title if isinstance(title, str) else None for title in shown] == [TITLES[CS, 1], TITLES[CS, 2], None, None]
+    assert links[0] == f"https://{CS}/questions/1"
+    again = run.with_titles(titled)  # the columns that are there are replaced
+    assert list(again.columns) == list(titled.columns)
+
+
+def test_a_question_is_named_in_every_way(run: Run) -> None:
+    ways = [f"{CS}/1", (CS, 1), (CS, "1"), [CS, 1], (CS, np.int64(1)), (CS, 1.0)]
+    assert {run.cluster_of(way).cluster_id for way in ways} == {run.cluster_of(f"{CS}/1").cluster_id}
+
+
+def test_a_path_is_taken_where_an_address_is(folder: Path, run: Run, found: Duplicates) -> None:
+    assert run.uri == dupq.open_run(str(folder / "runs")).uri
+    for opened in (dupq.load_encoder, lambda path: dupq.find_duplicates(GIVEN, encoder=path)):
+        with pytest.raises(DupqError, match=rf"^{folder}: no encoder here .*; train one with dupq train$"):
+            opened(folder)
+    with pytest.raises(DupqError, match=r"no whole run is here; give the --output of dupq dedup"):
+        dupq.open_runs(folder)
+
+
+WEB = "https://archive.org/cs.7z"
+WRONG: list[tuple[str, Callable[[Run, Duplicates], Any], str]] = [
+    (
+        "half a character",
+        lambda *_: dupq.find_duplicates(["a", HALF]),
+        r"row 1 of texts holds half a character \('\\ud83d",
+    ),
+    (
+        "bytes",
+        lambda *_: dupq.find_duplicates({"title": ["a", b"b"]}),
+        "row 1 of title is bytes, no text; decode it first",
+    ),
+    ("a path as a text", lambda *_: dupq.find_duplicates([Path("a")]), "row 0 of texts is PosixPath, no text"),
+    ("records", lambda *_: dupq.find_duplicates([{"title": "a"}]), "row 0 of texts is dict, no text; give a table"),
+    ("a body", lambda *_: dupq.find_duplicates({"title": ["a"], "body": [HALF]}), "row 0 of body holds half"),
+    ("a lazy row", lambda *_: dupq.find_duplicates(pl.LazyFrame({"title": [1]})), "row 0 of title is int, no text"),
+    ("bytes as all", lambda *_: dupq.find_duplicates(b"a"), "texts is one text"),
+    ("nothing", lambda *_: dupq.find_duplicates(None), "texts is NoneType, no list or column"),
+    ("a number", lambda *_: dupq.find_duplicates(7), "texts is int, no list or column"),
+    ("titles twice", lambda *_: dupq.find_duplicates(_twice(pd.DataFrame)), "title is DataFrame, no list"),
+    ("titles twice in Arrow", lambda *_: dupq.find_duplicates(_twice(_arrow)), "no single column 'title'"),
+    (
+        "a text for a number",
+        lambda *_: dupq.find_duplicates(GIVEN, threshold="0.5"),
+        "threshold='0.5' is str, no number",
+    ),
+    ("a function", lambda *_: dupq.find_duplicates(GIVEN, encoder=len), "encoder is builtin_function_or_method"),
+    (
+        "an address of the web",
+        lambda *_: dupq.find_duplicates(GIVEN, encoder=WEB),
+        "curl -LO https://archive.org/cs.7z",
+    ),
+    ("a run on the web", lambda *_: dupq.open_run(WEB), "download it first: curl -LO"),
+    ("runs on the web", lambda *_: dupq.open_runs("HTTP://a/b?c&d"), r"curl -LO 'HTTP://a/b\?c&d'"),
+    ("an encoder elsewhere", lambda *_: dupq.load_encoder("hdfs://a/b"), "hdfs: is not read; copy it to a local path"),
+    ("an address in a Path", lambda *_: dupq.open_run(Path("s3://a/b")), "s3:/a/b: a pathlib.Path cannot hold"),
+    ("a number for a path", lambda *_: dupq.open_run(5), "5: int, no path or URI"),
+    ("bytes for a path", lambda *_: dupq.load_encoder(b"/a"), "bytes, no path or URI"),
+    ("an id alone", lambda run, _: run.cluster_of(5), "5: no question; site/question_id expected"),
+    ("a path as a question", lambda run, _: run.explain(Path(f"{CS}/1"), f"{CS}/2"), "no question"),
+    ("a site of bytes", lambda run, _: run.cluster_of((b"a", 1)), "no question"),
+    ("half a fraction", lambda run, _: run.cluster_of((CS, 1.5)), "no question"),
+    ("an endless id", lambda run, _: run.cluster_of(f"{CS}/{'9' * 5000}"), "no question"),
+    ("half a site", lambda run, _: run.cluster_of((HALF, 1)), "the site holds half a character"),
+    ("no keys", lambda run, _: run.with_titles(pd.DataFrame({"a": [1]})), "with_titles: .* DataFrame has a"),
+    ("no table", lambda run, _: run.with_titles([1]), "with_titles: .* list has no columns"),
+    (
+        "a row",
+        lambda run, _: run.with_titles(pl.DataFrame({"site": [CS] * 2, "question_id": ["1", "b"]})),
+        "row 1: .*'b'",
+    ),
+    ("a column of titles", lambda run, _: run.similar(["a"]), "similar: the title is list, no text"),
+    ("bytes to look up", lambda run, _: run.similar(b"a"), "similar: the title is bytes, no text; decode it first"),
+    ("a share in words", lambda run, _: run.at("much"), "at: 'much' is str, no number"),
+    ("an earlier path", lambda run, _: run.changes_since("runs"), "changes_since: str; a run that dupq.open_run has"),
+    ("a text to encode", lambda _, found: found.encoder.encode("text"), "encode: titles is one text"),
+    ("a row to encode", lambda _, found: found.encoder.encode(["a", b"b"]), "encode: row 1 of titles is bytes"),
+    ("a body to encode", lambda _, found: found.encoder.encode(["a"], [3]), "encode: row 0 of bodies_html is int"),
+    ("texts to score", lambda _, found: found.encoder.score("a", "b"), "score: titles is one text"),
+    ("texts to weigh", lambda _, found: found.encoder.weighed("ab", "cd"), "weighed: two questions expected"),
+]
+
+
+def _arrow(values: list[list[str]], columns: list[str]) -> pa.Table:
+    return pa.table([pa.array(column) for column in zip(*values, strict=True)], names=columns)
+
+
+def _twice(make: Callable[..., Any]) -> Any:
+    return make([["a", "b"]], columns=["title", "title"])
+
+
+@pytest.mark.parametrize(("ask", "said"), [case[1:] for case in WRONG], ids=[case[0] for case in WRONG])
+def test_what_is_wrong_is_one_line(
+    ask: Callable[[Run, Duplicates], Any], said: str, run: Run, found: Duplicates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(run.__dict__, "encoder", found.encoder)  # of a run that names one that is not there
+    with pytest.raises(DupqError, match=said) as raised:
+        ask(run, found)
+    assert "\n" not in str(raised.value)
+
+
+def test_near_duplicates_join_whatever_the_threshold_is(found: Duplicates) -> None:
+    assert dupq.find_duplicates(GIVEN, encoder=found.encoder, threshold=1.0).groups() == [[0, 1]]
+    assert "whatever the threshold" in " ".join(str(dupq.find_duplicates.__doc__).split())
