@@ -25,7 +25,8 @@ def run(arguments: argparse.Namespace) -> None:
     from dupq import find_duplicates
     from dupq.execution import cluster
     from dupq.kernel_cache import compile_seconds
-    from dupq.pipelines.from_dump import FromDumpJob, from_dump
+    from dupq.pipelines.arguments.from_dump import FromDumpJob
+    from dupq.pipelines.from_dump import from_dump
     from dupq.sample.archive import write_sample
 
     start = time.monotonic()
