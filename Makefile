@@ -95,9 +95,9 @@ pictures: .venv/ready
 	$(JOB) docs/make_pictures.py $$($(JOB) -c 'import dupq; print(dupq.open_run("out/pictures/runs").uri)')/report.html
 
 lock:
-	uv pip compile pyproject.toml --extra build --universal --python-version 3.11 --generate-hashes \
+	uv pip compile pyproject.toml --extra build --extra jobs -c requirements-torch.lock --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-package torch --no-annotate --no-header --upgrade --quiet -o requirements.lock
-	uv pip compile pyproject.toml --extra test -c requirements.lock --universal --python-version 3.11 --generate-hashes \
+	uv pip compile pyproject.toml --extra test -c requirements.lock -c requirements-torch.lock --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-package torch --no-annotate --no-header --upgrade --quiet -o requirements-test.lock
 
 clean:

@@ -1,13 +1,13 @@
 """Finding the scores of a tile that reach their bounds: on a CPU in cache-sized pieces, on a GPU in large ones."""
 
 import functools
-import importlib.util
 from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
 
 from dupq.devices import CPU
+from dupq.extras import is_installed
 from dupq.neighbours.exact import COSINE, Rule, Side
 from dupq.neighbours.products import Distances, Part, Products, padded
 from dupq.neighbours.scan import Places, bounds_of_columns, bounds_of_rows, complete, scan
@@ -58,7 +58,7 @@ def gpu_can_score(rule: Rule) -> bool:
 @functools.cache
 def fastest_products() -> type[Products]:
     """Those of the numbers that this processor multiplies fastest."""
-    if importlib.util.find_spec("torch") is None:
+    if not is_installed("torch"):
         return Products
     from dupq.neighbours import rounded
 

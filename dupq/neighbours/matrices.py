@@ -39,14 +39,14 @@ def float32_matrix(side: Side, frequent: sparse.csr_array | None, rule: Rule) ->
         if frequent is not None:
             rows[piece, dimensions:] = frequent[piece].toarray()
         longest = max(longest, float(np.linalg.norm(rows[piece], axis=1).max()))
-    return measured(rows, 0.0, longest)
+    return Matrix(rows, *with_slack(0.0, longest))
 
 
-def measured(rows: Any, error: float, length: float) -> Matrix:
-    """The matrix of rows within `error` of float32 ones, which have at most this `length` by a float32 norm."""
+def with_slack(error: float, length: float) -> tuple[float, float]:
+    """The error and length of a Matrix of rows within `error` of float32 ones of this `length`, by norms in float32."""
     longest = length * (1.0 + _SLACK)
     # the float32 rows themselves are within three roundings of the exact ones
-    return Matrix(rows, error * (1.0 + _SLACK) + 4.0 * FLOAT32_ERROR * longest, longest)
+    return error * (1.0 + _SLACK) + 4.0 * FLOAT32_ERROR * longest, longest
 
 
 def margin(left: Matrix, right: Matrix, summed: float, result: float) -> float:

@@ -8,7 +8,7 @@ import torch
 
 from dupq.neighbours.exact import Rule, Side
 from dupq.neighbours.lexical import FREQUENT_FOR_BFLOAT16, FREQUENT_FOR_TILES, Lexical
-from dupq.neighbours.matrices import PIECE, Matrix, measured
+from dupq.neighbours.matrices import PIECE, Matrix, with_slack
 from dupq.neighbours.products import Part, Products, count_of
 
 _ROWS = 128  # row numbers are repeated up to a multiple: each new shape of a product has to be compiled
@@ -41,7 +41,7 @@ def matrix(
         rows[piece] = rounded
         error = torch.maximum(error, (rounded.float() - near).norm(dim=1).max())
         length = torch.maximum(length, near.norm(dim=1).max())
-    return measured(rows, float(error), float(length))
+    return Matrix(rows, *with_slack(float(error), float(length)))
 
 
 def is_fast() -> bool:
