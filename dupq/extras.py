@@ -4,7 +4,7 @@ import importlib.util
 
 from dupq.errors import DupqError
 
-_EXTRAS = {
+PACKAGES = {  # by the name that is imported: its own name, and the extra of pip
     "altair": ("Altair", "jobs"),
     "duckdb": ("DuckDB", "tables"),
     "nltk": ("NLTK", "jobs"),
@@ -27,5 +27,5 @@ def is_installed(module: str) -> bool:
 def require(module: str, user: str) -> None:
     """Raise DupqError, naming the extra to install, if `module` is missing, which `user` needs."""
     if not is_installed(module):
-        name, extra = _EXTRAS[module]
+        name, extra = PACKAGES[module]
         raise DupqError(f"{user} needs {name}, which is not installed: pip install 'dupq[{extra}]'")
