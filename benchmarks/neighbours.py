@@ -47,7 +47,7 @@ from dupq.execution.tasks import Report
 from dupq.neighbours.embeddings import Embeddings, blocks
 from dupq.neighbours.measure import Measure
 from dupq.neighbours.nearest import Nearest, merge
-from dupq.neighbours.products import fastest_type
+from dupq.neighbours.rounded import is_fast
 from dupq.neighbours.search import all_pairs
 from dupq.neighbours.tiles import Pairs, Search, block, search_tile
 from dupq.runs import writer
@@ -124,7 +124,8 @@ def measure(count: int, dimensions: int) -> dict[str, Any]:
     """All figures of one size."""
     archive = made_up(count, dimensions)
     operations = 2.0 * count * count * dimensions
-    peaks = {name: gemm_peak(dimensions, kind) for name, kind in (("", fastest_type()), ("float32_", torch.float32))}
+    fastest = torch.bfloat16 if is_fast() else torch.float32
+    peaks = {name: gemm_peak(dimensions, kind) for name, kind in (("", fastest), ("float32_", torch.float32))}
     found: list[list[Nearest]] = []
     reset_peak()
     topk = seconds(lambda: found.__setitem__(slice(None), [search_all(archive, TOP_K)[0]]))

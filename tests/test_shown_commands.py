@@ -13,6 +13,7 @@ import pytest
 from ray.scripts.scripts import cli as ray_commands
 from shown_commands import PAGES, ROOT, UNCHECKED, check_job, job_of, lines_of, options_of, parser, words_of
 
+from dupq import __version__
 from dupq.cli.main import JOBS
 from dupq.encoders.kinds import kinds
 from dupq.settings import config
@@ -22,7 +23,8 @@ HISTORY = {"lab-log.md"}  # tells of what there was
 OF_OTHERS = {  # what they are options of
     *("--bucket", "--copy-source", "--key", "--name", "--query", "--region", "--aws-service-name"),  # aws
     *("--generate", "--head", "--metrics-export-port"),  # Ray
-    *("--env", "--format"),  # docker
+    *("--env", "--format", "--read-only", "--tmpfs", "--user"),  # docker
+    "--index-url",  # pip
     *("--neighbors", "--text", "--x", "--y"),  # Embedding Atlas
     *(
         "--alike",
@@ -88,8 +90,8 @@ def _has_options(file: Path, arguments: list[str]) -> None:
 def _pip(words: list[str]) -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert words[1] == "install"
-    for package, extra in re.findall(r"(\w+)\[(\w+)\]", " ".join(words)):
-        assert package == "dupq"
+    for package, extra in re.findall(r"([\w.-]+)\[(\w+)\]", " ".join(words)):
+        assert package in ("dupq", f"dupq-{__version__}-py3-none-any.whl")
         assert extra in extras
 
 

@@ -26,7 +26,9 @@ from dupq.clusters.evidence import Shared, Words, around, shared, title_cosines
 from dupq.clusters.prior import read_prior
 from dupq.clusters.scoring import Scale, arounds, ranked, scored_table, undirected, unlisted, words_of_texts
 from dupq.clusters.thresholds import spread_of
+from dupq.encoders.reader import Reader
 from dupq.errors import DupqError, SettingError
+from dupq.extras import require
 from dupq.near_duplicates.in_memory import NearPairs, near_pairs
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.exact import pair_scores
@@ -40,7 +42,7 @@ from dupq.settings.text import Language, TextSettings
 from dupq.tables import COMPARED
 from dupq.text.questions import texts_table
 from dupq.text.terms import Terms, document_counts, rarities
-from dupq.training.unsupervised import learn
+from dupq.training.counted import counted
 
 _PAIRS = pa.schema(
     [
@@ -120,7 +122,7 @@ def find_duplicates(
     members, representatives = components(near.pairs)
     every = np.arange(len(table))
     rows = np.flatnonzero(represented(every, members, representatives) == every)
-    known = given or TextEncoder(learn(table, settings))
+    known = given or TextEncoder(_learned(table, settings))
     embedded = Embeddings(rows, *known.reader.encode(table.take(pa.array(rows)))[0])
     words = words_of_texts(table, _no_tags(len(table)), settings.text.language)
     compared = _Comparison(embedded, words, known.measure, k)
@@ -137,6 +139,16 @@ def find_duplicates(
         chosen["expected_precision"],
         known,
     )
+
+
+def _learned(texts: pa.Table, settings: Settings) -> Reader:
+    """An encoder for rows of TEXTS; torch is loaded only if it is trained on them."""
+    if not settings.title_body.epochs:
+        return counted(texts, settings)
+    require("torch", f"find_duplicates, for bodies in {settings.text.language},")
+    from dupq.training.unsupervised import learn
+
+    return learn(texts, settings)
 
 
 class _Comparison:
@@ -202,7 +214,8 @@ def _settings(given: TextEncoder | None, has_bodies: bool, language: str, k: int
     # the encoder that ships with dupq needs no training here; it has English words only
     if language == "english":
         return config.load("dupq", [*own, "title_body.epochs=0"])
-    return config.load("dupq", [*own, "word_vectors.algorithm=random", "title_body.epochs=12"])
+    epochs = 12 if has_bodies else 0  # it learns which title belongs to which body
+    return config.load("dupq", [*own, "word_vectors.algorithm=random", f"title_body.epochs={epochs}"])
 
 
 def _columns(given: object) -> tuple[list[str], list[str] | None]:

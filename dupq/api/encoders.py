@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from dupq import storage
 from dupq.api.inputs import texts, values_of
-from dupq.encoders.encode import Encoded
+from dupq.encoders.bags import Encoded
 from dupq.encoders.reader import Reader
-from dupq.encoders.saved import load
+from dupq.encoders.saved import load_reader
 from dupq.errors import DupqError
 from dupq.neighbours.contributions import parts_of
 from dupq.neighbours.embeddings import Embeddings
@@ -93,4 +93,4 @@ class TextEncoder:
 
 def load_encoder(uri: str | os.PathLike[str]) -> TextEncoder:
     """Open the encoder that `train` saved at `uri`. Raises DupqError if there is none, or it is damaged."""
-    return TextEncoder(load(storage.absolute(uri)).reader)
+    return TextEncoder(load_reader(storage.absolute(uri)))

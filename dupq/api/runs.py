@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from dupq import storage
 from dupq.api.inputs import key_of, text
 from dupq.errors import DupqError
+from dupq.extras import require
 from dupq.json_files import read_as
 from dupq.runs import reader
 from dupq.runs.reader import Key, Question
@@ -141,6 +142,7 @@ class Run(reader.Run):
     @cached_property
     def trials(self) -> "Trials":
         """Encoders trained and compared on this archive, in memory. Raises DupqError without known duplicates."""
+        require("torch", "Run.trials")
         from dupq.api.trials import Trials
 
         return Trials(self)

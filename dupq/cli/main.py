@@ -14,10 +14,12 @@ from dupq.cli import failure
 from dupq.cli.options import Parser
 from dupq.errors import FAULT, INTERRUPTED, ClusterError, DupqError
 from dupq.execution import head
+from dupq.extras import require
 from dupq.runs import log, progress, terminal
 
 _SCRIPTS = ("ingest", "train", "dedup", "evaluate", "report", "export", "plan", "from_dump")
 JOBS = (*_SCRIPTS, "runs", "prune", "status", "serve", "warm")
+_ON_RAY = ("ingest", "train", "dedup", "evaluate", "from_dump", "warm")
 _log = logging.getLogger(__name__)
 
 
@@ -92,6 +94,8 @@ def _done(arguments: argparse.Namespace) -> tuple[int, str]:
 
 def _do(arguments: argparse.Namespace) -> None:
     """The job itself. When it has ended, a lost head must not end this process, which still tells of it."""
+    if arguments.job in _ON_RAY:
+        require("ray", f"dupq {arguments.job.replace('_', '-')}")
     head.if_stuck(lambda error: _tell(arguments, error.exit_code, str(error)))
     try:
         arguments.do(arguments)

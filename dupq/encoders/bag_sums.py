@@ -11,13 +11,6 @@ from torch.autograd.function import BackwardCFunction, FunctionCtx, once_differe
 
 from dupq.kernel_cache import numba
 from dupq.text.token_ids import TokenIds
-from dupq.text.vocabulary import FIRST_WORD
-
-
-def flat_bags(texts: TokenIds) -> tuple[TokenIds, np.ndarray]:
-    """The distinct known words of each text, ascending, and how often each occurs there (float32, (T,))."""
-    words, counts, offsets = _bags(texts.ids, texts.offsets, np.int32(FIRST_WORD))
-    return TokenIds(words, offsets), counts
 
 
 def weighted_sums(table: torch.Tensor, words: TokenIds, weights: torch.Tensor) -> torch.Tensor:
@@ -67,25 +60,6 @@ class _WeightedSums(torch.autograd.Function):
             _multiply(sums, table.detach().numpy(), ids, offsets, products)
             of_weights = torch.from_numpy(products)
         return of_table, of_weights, None, None
-
-
-@numba.njit(nogil=True, cache=True)
-def _bags(ids: np.ndarray, offsets: np.ndarray, first: np.int32) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    words, counts, begins = np.empty_like(ids), np.empty(len(ids), np.float32), np.zeros_like(offsets)
-    end = np.int64(0)
-    for text in range(len(offsets) - 1):
-        own = np.sort(ids[offsets[text] : offsets[text + 1]])
-        before = first - np.int32(1)
-        for word in own:
-            if word < first:
-                continue
-            if word == before:
-                counts[end - 1] += np.float32(1)
-            else:
-                words[end], counts[end], before = word, np.float32(1), word
-                end += 1
-        begins[text + 1] = end
-    return words[:end].copy(), counts[:end].copy(), begins
 
 
 @numba.njit(nogil=True, cache=True)

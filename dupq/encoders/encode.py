@@ -7,15 +7,13 @@ import numpy as np
 import torch
 from scipy import sparse
 
-from dupq.encoders.bag_sums import flat_bags
+from dupq.encoders.bags import SHORTEST, WORDS_AT_ONCE, Encoded, flat_bags, pieces, unit_bags
 from dupq.encoders.batches import Batch, batches
 from dupq.encoders.protocol import Embedding, Encoder
-from dupq.encoders.unpadded import pieces
 from dupq.errors import DupqError
 from dupq.text.token_ids import TokenIds
 
-_LARGEST, _SHORTEST = float(np.finfo(np.float16).max), 1e-12
-_WORDS_AT_ONCE = 1 << 19  # travel's questions: 10,000 distinct ones, 37 MB of products at 300 units and a window of 3
+_LARGEST = float(np.finfo(np.float16).max)
 _ROWS = 64  # of a batch on a CPU
 _GPU_ROWS, _GPU_IDS = 1 << 14, 1 << 18  # at most: 2,048 texts of 128 words, 630 MB for 600 float32 of each word
 
@@ -27,13 +25,6 @@ class _Bags(NamedTuple):
     sizes: np.ndarray  # words of each
     words: np.ndarray
     weights: np.ndarray
-
-
-class Encoded(NamedTuple):
-    """Embeddings of n texts; see dupq/neighbours/embeddings.py."""
-
-    vectors: np.ndarray  # float16, (n, D)
-    words: sparse.csr_array | None  # float32 that are float16 numbers, (n, ids); None without a lexical part
 
 
 def encode(network: Encoder, texts: TokenIds | Sequence[np.ndarray], rows: int = 0) -> Encoded:
@@ -62,7 +53,7 @@ def encode(network: Encoder, texts: TokenIds | Sequence[np.ndarray], rows: int =
 def _flat(network: Encoder, texts: TokenIds) -> np.ndarray | None:
     """The vectors of texts without padding, many at a time; None if the network cannot do that."""
     vectors = np.zeros((len(texts), network.dimensions), np.float16)
-    for some in pieces(texts.offsets, _WORDS_AT_ONCE):
+    for some in pieces(texts.offsets, WORDS_AT_ONCE):
         dense = network.dense_of(texts[some])
         if dense is None:
             return None
@@ -75,19 +66,14 @@ def _words(network: Encoder, texts: TokenIds) -> sparse.csr_array | None:
     if not network.is_lexical:
         return None
     columns = int(texts.ids.max(initial=0)) + 1
-    parts = [_flat_bags(network, texts[some], columns) for some in pieces(texts.offsets, _WORDS_AT_ONCE)]
+    parts = [_flat_bags(network, texts[some], columns) for some in pieces(texts.offsets, WORDS_AT_ONCE)]
     return sparse.vstack(parts, format="csr") if parts else _matrix([])
 
 
 def _flat_bags(network: Encoder, texts: TokenIds, columns: int) -> sparse.csr_array:
     words, counts = flat_bags(texts)
     weights = network.bag_weights(torch.from_numpy(words.ids), torch.from_numpy(counts)).float().numpy()
-    squares = sparse.csr_array((weights.astype(np.float64) ** 2, words.ids, words.offsets), (len(texts), columns))
-    lengths = np.maximum(np.sqrt(squares.sum(axis=1)), _SHORTEST)
-    rounded = (weights / np.repeat(lengths, words.lengths)).astype(np.float16).astype(np.float32)
-    bags = sparse.csr_array((rounded, words.ids, words.offsets), squares.shape)
-    bags.eliminate_zeros()
-    return bags
+    return unit_bags(words, weights, columns)
 
 
 def _in_batches(network: Encoder, texts: TokenIds, rows: int, device: torch.device) -> Encoded:
@@ -161,7 +147,7 @@ def _rounded_weights(weights: torch.Tensor) -> torch.Tensor:
 
 
 def _of_length_one(rows: torch.Tensor) -> torch.Tensor:
-    return torch.nn.functional.normalize(rows, dim=-1, eps=_SHORTEST)
+    return torch.nn.functional.normalize(rows, dim=-1, eps=SHORTEST)
 
 
 def _bags_of(words: np.ndarray, weights: np.ndarray, texts: np.ndarray) -> _Bags:

@@ -8,24 +8,28 @@ split.parquet       which questions the network was trained, tuned and tested on
 
 import hashlib
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import safetensors
 import safetensors.numpy
-import torch
 
 from dupq import storage
-from dupq.encoders.build import rebuild
-from dupq.encoders.description import FORMAT, encoder_at, read_description, settings_of
+from dupq.encoders.bags import KIND, Bag
+from dupq.encoders.description import FORMAT, Description, encoder_at, read_description, settings_of
 from dupq.encoders.fitness import Fitness
-from dupq.encoders.kinds import read_by_its_kind
-from dupq.encoders.protocol import Encoder
 from dupq.encoders.reader import Reader
 from dupq.encoders.vocabulary_files import vocabulary_of
 from dupq.errors import DupqError, SettingError
+from dupq.extras import require
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.text.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    import torch
+
+    from dupq.encoders.protocol import Encoder
 
 DESCRIBED = ("format", "settings", "measure", "pair_threshold", "fitness")  # what the fingerprint covers
 
@@ -34,7 +38,7 @@ DESCRIBED = ("format", "settings", "measure", "pair_threshold", "fitness")  # wh
 class SavedEncoder:
     """An encoder as it was trained."""
 
-    network: Encoder
+    network: "Encoder"
     vocabulary: Vocabulary
     settings: Settings
     pair_threshold: float | None  # score that tells duplicates from random pairs; None without links to choose it on
@@ -47,7 +51,7 @@ class SavedEncoder:
         return Reader(self.network, self.vocabulary, self.settings)
 
 
-def weights(network: torch.nn.Module) -> bytes:
+def weights(network: "torch.nn.Module") -> bytes:
     """The weights as safetensors, names sorted: the same weights give the same bytes."""
     tensors = {name: value.detach().cpu().numpy() for name, value in sorted(network.state_dict().items())}
     return safetensors.numpy.save(tensors)
@@ -73,8 +77,39 @@ def save(uri: str, encoder: SavedEncoder, run_id: str) -> str:
     return fingerprint
 
 
+class _Files(NamedTuple):
+    """What the files of an encoder hold."""
+
+    uri: str
+    description: Description
+    settings: Settings
+    weights: dict[str, np.ndarray]
+    vocabulary: Vocabulary
+
+    @property
+    def place(self) -> str:
+        """Where the weights are."""
+        return storage.join(self.uri, "model.safetensors")
+
+
 def load(uri: str) -> SavedEncoder:
     """Open an encoder. Raises DupqError if files are missing, damaged or do not belong together."""
+    return _rebuilt(_read(uri))
+
+
+def load_reader(uri: str) -> Reader:
+    """Open an encoder for encoding on the CPU alone: a weighted bag of words needs no torch for that.
+
+    Raises DupqError as `load` does, and if torch is needed and missing.
+    """
+    files = _read(uri)
+    if files.settings.encoder.kind == KIND:
+        return Reader(Bag.of(files.weights, files.place), files.vocabulary, files.settings)
+    require("torch", f"{files.uri}, an encoder of kind {files.settings.encoder.kind},")
+    return _rebuilt(files).reader
+
+
+def _read(uri: str) -> _Files:
     uri = encoder_at(uri)
     description = read_description(uri)
     model = storage.read_bytes(storage.join(uri, "model.safetensors"))
@@ -84,28 +119,50 @@ def load(uri: str) -> SavedEncoder:
         raise DupqError(f"{uri}: the encoder's files are damaged or from different trainings; train or copy it anew")
     settings = settings_of(description, uri)  # not read again: it may be of another encoder by now
     place = storage.join(uri, "model.safetensors")
-    try:
-        settings = settings.changed(encoder=read_by_its_kind(settings.encoder))
-        network = rebuild(settings.encoder, read_weights(model, place), place)
-    except SettingError as error:
-        raise DupqError(f"{storage.join(uri, 'encoder.json')}: {error}; train the encoder anew") from error
+    tensors = read_weights(model, place)
     vocabulary = vocabulary_of(words, settings, storage.join(uri, "vocabulary.txt"))
-    if network.words.num_embeddings != len(vocabulary):
-        raise DupqError(
-            f"{uri}: {network.words.num_embeddings} word vectors, but {len(vocabulary)} ids; train the encoder anew"
-        )
-    network.set_vocabulary(vocabulary.words)
+    vectors = len(tensors["words.weight"])
+    if vectors != len(vocabulary):
+        raise DupqError(f"{uri}: {vectors} word vectors, but {len(vocabulary)} ids; train the encoder anew")
+    return _Files(uri, description, settings, tensors, vocabulary)
+
+
+def _rebuilt(files: _Files) -> SavedEncoder:
+    from dupq.encoders.build import rebuild
+    from dupq.encoders.kinds import read_by_its_kind
+
+    description = files.description
+    try:
+        settings = files.settings.changed(encoder=read_by_its_kind(files.settings.encoder))
+        network = rebuild(settings.encoder, files.weights, files.place)
+    except SettingError as error:
+        raise DupqError(f"{storage.join(files.uri, 'encoder.json')}: {error}; train the encoder anew") from error
+    network.set_vocabulary(files.vocabulary.words)
     known = description["fitness"]
     found = Fitness(known["questions"], known["unknown_words"], known["bodies_found"])
-    return SavedEncoder(network, vocabulary, settings, description["pair_threshold"], found, description["metrics"])
+    threshold, metrics = description["pair_threshold"], description["metrics"]
+    return SavedEncoder(network, files.vocabulary, settings, threshold, found, metrics)
 
 
 def read_weights(content: bytes, place: str) -> dict[str, np.ndarray]:
-    """What `weights` wrote, by name; raises DupqError naming `place` if it is not readable."""
+    """What `weights` wrote, by name.
+
+    Raises DupqError naming `place` if it is not readable, has no word vectors, or a weight is no finite number:
+    training that diverged leaves such.
+    """
     try:
-        return safetensors.numpy.load(content)
+        found = safetensors.numpy.load(content)
     except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:  # of types that numpy lacks too
         raise DupqError(f"{place}: not readable ({error}); train or copy the encoder anew") from error
+    vectors = found.get("words.weight")
+    if vectors is None or vectors.ndim != 2 or vectors.dtype != np.float32:
+        raise DupqError(f"{place}: no table of word vectors (words.weight, float32); train the encoder anew")
+    for name, value in found.items():
+        if value.dtype.kind == "f" and not np.isfinite(value).all():
+            raise DupqError(
+                f"{place}: the weights '{name}' are not all finite; train the encoder anew, with a lower learning rate"
+            )
+    return found
 
 
 def _fingerprint(model: bytes, words: bytes, description: dict[str, object]) -> str:

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 
+from dupq.encoders.bags import pieces
 from dupq.kernel_cache import numba
 from dupq.text.token_ids import TokenIds
 
@@ -123,15 +124,6 @@ def sums_of_words(
 def frequencies(texts: TokenIds, size: int) -> np.ndarray:
     """How often each word occurs in its own text (float32, (T,)), of a vocabulary of `size` ids."""
     return _frequencies(texts.ids, texts.offsets, np.zeros(size, np.int32))
-
-
-def pieces(offsets: np.ndarray, size: int) -> Iterator[slice]:
-    """All texts, some after the other: as many as have `size` words together, at least one."""
-    start = 0
-    while start < len(offsets) - 1:
-        stop = max(start + 1, int(np.searchsorted(offsets, offsets[start] + size, side="right")) - 1)
-        yield slice(start, stop)
-        start = stop
 
 
 @numba.njit(nogil=True, cache=True)

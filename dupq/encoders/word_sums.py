@@ -1,19 +1,17 @@
 """Parts that SIF and MappSent share: sums of word vectors, and removing their principal components."""
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
 
 import numpy as np
 import torch
 from torch import nn
 
+from dupq.encoders.bags import some_at_once
 from dupq.encoders.batches import batches
 from dupq.encoders.words import inside
-from dupq.kernel_cache import numba
 from dupq.text.token_ids import TokenIds
 from dupq.text.vocabulary import PADDING, UNKNOWN
 
-_TEXTS_AT_ONCE = 4_096
 _ROWS = 64
 
 
@@ -35,29 +33,9 @@ def known(size: int) -> torch.Tensor:
 def count_ids(texts: Iterable[np.ndarray], size: int) -> np.ndarray:
     """How often each id of a vocabulary of `size` occurs in `texts` (int64)."""
     counts = np.zeros(size, np.int64)
-    for some in _chunks(texts):
+    for some in some_at_once(texts):
         counts += np.bincount(np.concatenate(some), minlength=size)
     return counts
-
-
-def count_texts(texts: Iterable[np.ndarray], size: int) -> tuple[int, np.ndarray]:
-    """How many `texts` there are, and how many hold each id of a vocabulary of `size` (int64)."""
-    number, counts, last = 0, np.zeros(size, np.int64), np.full(size, -1, np.int64)
-    for some in _chunks(texts):
-        flat = TokenIds.of(some)
-        _count_texts(flat.ids, flat.offsets, number, counts, last)
-        number += len(flat)
-    return number, counts
-
-
-@numba.njit(nogil=True, cache=True)
-def _count_texts(ids: np.ndarray, offsets: np.ndarray, first: int, counts: np.ndarray, last: np.ndarray) -> None:
-    """`last` is the number of the last text that held each id; the first text here has the number `first`."""
-    for text in range(len(offsets) - 1):
-        for place in range(offsets[text], offsets[text + 1]):
-            if last[ids[place]] != first + text:
-                last[ids[place]] = first + text
-                counts[ids[place]] += 1
 
 
 def vectors_of(
@@ -65,7 +43,7 @@ def vectors_of(
 ) -> Iterator[np.ndarray]:
     """The vectors that `embed` (ids, lengths → (B, D)) gives for texts, some rows at a time (float64), in order."""
     with torch.inference_mode():
-        for some in _chunks(texts):
+        for some in some_at_once(texts):
             rows: np.ndarray | None = None
             for batch in batches(TokenIds.of(some), _ROWS):
                 found = embed(torch.from_numpy(batch.ids).to(device), torch.from_numpy(batch.lengths).to(device))
@@ -74,12 +52,6 @@ def vectors_of(
                 rows[batch.texts] = found[: len(batch.texts)].double().cpu().numpy()
             if rows is not None:
                 yield rows
-
-
-def _chunks(texts: Iterable[np.ndarray]) -> Iterator[list[np.ndarray]]:
-    remaining = iter(texts)
-    while some := list(islice(remaining, _TEXTS_AT_ONCE)):
-        yield some
 
 
 def principal_components(vectors: Iterable[np.ndarray], dimensions: int, number: int) -> np.ndarray:

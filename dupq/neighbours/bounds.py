@@ -1,14 +1,15 @@
 """Finding the scores of a tile that reach their bounds: on a CPU in cache-sized pieces, on a GPU in large ones."""
 
+import functools
 from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
-import torch
 
 from dupq.devices import CPU
+from dupq.extras import is_installed
 from dupq.neighbours.exact import COSINE, Rule, Side
-from dupq.neighbours.products import Part, padded, quick_scores
+from dupq.neighbours.products import Distances, Part, Products, padded
 from dupq.neighbours.scan import Places, bounds_of_columns, bounds_of_rows, complete, scan
 
 _ROWS, _COLUMNS = 1_024, 2_048
@@ -39,6 +40,8 @@ class Finder(Protocol):
 def finder(left: Side, right: Side, rule: Rule, device: str) -> Finder:
     """The fastest finder on a device: a GPU is left alone if it cannot score by this rule."""
     if device != CPU and gpu_can_score(rule):
+        import torch
+
         from dupq.neighbours.gpu.finder import OnGpu  # with Triton, which takes 70 MB
 
         return OnGpu(left, right, rule, torch.device(device))
@@ -52,14 +55,24 @@ def gpu_can_score(rule: Rule) -> bool:
     return rule.is_distance or (rule.kind == COSINE and rule.lexical >= 0)
 
 
+@functools.cache
+def fastest_products() -> type[Products]:
+    """Those of the numbers that this processor multiplies fastest."""
+    if not is_installed("torch"):
+        return Products
+    from dupq.neighbours import rounded
+
+    return rounded.Bfloat16Products if rounded.is_fast() else Products
+
+
 class OnCpu:
     """Approximate scores of a piece, then compiled scans of them."""
 
     rows, columns = _ROWS, _COLUMNS
 
     def __init__(self, left: Side, right: Side, rule: Rule) -> None:
-        """Memory: what `quick_scores` holds."""
-        self._quick = quick_scores(left, right, rule)
+        """Memory: what the quick scores hold."""
+        self._quick = (fastest_products() if rule.kind == COSINE else Distances)(left, right, rule)
         self.margin = self._quick.margin
         self._room = Places(np.empty(_ROOM, np.int32), np.empty(_ROOM, np.int32), np.empty(_ROOM, np.float32))
 

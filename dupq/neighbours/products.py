@@ -1,9 +1,9 @@
 """Approximate ("quick") scores of whole blocks, each within a known margin of the exact one.
 
 A cosine, and a weighted sum of a cosine of vectors and one of bags of words, is one product of two matrices: the unit
-vectors beside the frequent words, each part times the square root of its weight. Products are of bfloat16 numbers, with
-sums in float32, where the processor multiplies these (twice as fast as float32), else of float32 numbers. Distances are
-computed from differences, in float32: a product would lose small distances of long vectors.
+vectors beside the frequent words, each part times the square root of its weight. Products are of float32 numbers, or by
+torch, where it is there and the processor multiplies these twice as fast, of bfloat16 numbers (rounded.py).
+Distances are computed from differences, in float32: a product would lose small distances of long vectors.
 
 How far from the exact ones: matrices.py and distances.py. The lists of words add gamma_n of at most the product of the
 bags' lengths.
@@ -12,25 +12,15 @@ bags' lengths.
 from typing import Protocol
 
 import numpy as np
-import torch
+import numpy.typing as npt
 from scipy import sparse
 
 from dupq.neighbours.distances import columns_of, distance_margin, distances, longest_distance
-from dupq.neighbours.exact import COSINE, MANHATTAN, Rule, Side
-from dupq.neighbours.lexical import (
-    FREQUENT,
-    FREQUENT_FOR_BFLOAT16,
-    FREQUENT_FOR_TILES,
-    Lexical,
-    lexical_parts,
-)
-from dupq.neighbours.matrices import FLOAT32_ERROR, NO_WORDS, Matrix, Words, margin, matrix, signs
+from dupq.neighbours.exact import MANHATTAN, Rule, Side
+from dupq.neighbours.lexical import FREQUENT, Lexical, lexical_parts
+from dupq.neighbours.matrices import FLOAT32_ERROR, Matrix, float32_matrix, margin, signs
 from dupq.neighbours.postings import Bags, bags_of, rest_between
 from dupq.neighbours.scan import GROUP, NO_REST, Rest
-
-_BFLOAT16_ERROR = 2.0**-9
-_ROWS = 128  # row numbers are repeated up to a multiple: each new shape of a product has to be compiled
-
 
 Part = slice | np.ndarray  # some of a side's questions: a range, or row numbers in ascending order
 
@@ -52,51 +42,46 @@ class Quick(Protocol):
         ...
 
 
-def fastest_type() -> torch.dtype:
-    """bfloat16 if this processor multiplies it faster than float32."""
-    capabilities = torch.cpu.get_capabilities()
-    return torch.bfloat16 if capabilities.get("avx512_bf16") or capabilities.get("amx_bf16") else torch.float32
-
-
-def quick_scores(left: Side, right: Side, rule: Rule, kind: torch.dtype | None = None) -> Quick:
-    """The quick scores of two sides by a rule; `kind` is the type of the numbers multiplied, the fastest by default."""
-    if rule.kind == COSINE:
-        return Products(left, right, rule, kind or fastest_type())
-    return Distances(left, right, rule)
-
-
 class Products:
     """Quick scores of cosines, alone or mixed with bags of words."""
 
-    def __init__(self, left: Side, right: Side, rule: Rule, kind: torch.dtype) -> None:
+    result_error = FLOAT32_ERROR  # of a product, relative to it
+    least_share = FREQUENT  # of the questions, from which on a word is multiplied
+
+    def __init__(self, left: Side, right: Side, rule: Rule) -> None:
         """Memory: a matrix for each side."""
-        bags = _lexical(left, right, rule, _least_share(kind))
-        self._left = _rounded(left, bags[0], rule, kind)
-        self._right = self._left if left is right else _rounded(right, bags[1], rule, kind)
-        self._signs = signs(rule, left.vectors.shape[1], self._left.rows)
+        bags = _lexical(left, right, rule, self.least_share)
+        self._left = self.matrix(left, bags[0], rule)
+        self._right = self._left if left is right else self.matrix(right, bags[1], rule)
+        self._signs = signs(rule, left.vectors.shape[1], self._left.rows.shape[1])
         self._lists = Lists(*bags, rule)
-        self._buffer = torch.empty(0, dtype=kind)
-        result = _BFLOAT16_ERROR if kind == torch.bfloat16 else FLOAT32_ERROR
-        self.margin = margin(self._left, self._right, FLOAT32_ERROR, result) + self._lists.margin
+        self._buffer = np.empty(0, np.uint8)
+        self.margin = margin(self._left, self._right, FLOAT32_ERROR, self.result_error) + self._lists.margin
+
+    def matrix(self, side: Side, bags: Lexical | None, rule: Rule) -> Matrix:
+        """The rows of a side, with the frequent words of its bags."""
+        return float32_matrix(side, None if bags is None else bags.frequent, rule)
 
     def scores(self, rows: Part, columns: Part, width: int) -> np.ndarray:
         """See Quick."""
-        count = _count(rows)
-        left = _chosen(self._left.rows, rows, -(-count // _ROWS) * _ROWS)
-        right = _chosen(self._right.rows, columns, width)
+        left, right = self._left.rows[rows], self._right.rows[columns]
         if self._signs is not None:
             left = left * self._signs
-        if self._buffer.numel() < len(left) * width:
-            self._buffer = torch.empty(len(left) * width, dtype=left.dtype)
-        scores = self._buffer[: len(left) * width].view(len(left), width)
-        torch.mm(left, right.T, out=scores[:, : len(right)])  # much slower where these are not all columns
-        scores[:, _count(columns) :] = -torch.inf
-        scores = scores[:count]
-        return scores.view(torch.uint16).numpy() if scores.dtype == torch.bfloat16 else scores.numpy()
+        scores = self._room((len(left), width), np.float32)
+        np.matmul(left, right.T, out=scores[:, : len(right)])
+        scores[:, len(right) :] = -np.inf
+        return scores
 
     def rest(self, rows: Part, columns: Part) -> Rest:
         """See Quick."""
         return self._lists.between(rows, columns)
+
+    def _room(self, shape: tuple[int, int], kind: npt.DTypeLike) -> np.ndarray:
+        """An array in memory that every call uses again."""
+        size = shape[0] * shape[1] * np.dtype(kind).itemsize
+        if len(self._buffer) < size:
+            self._buffer = np.empty(size, np.uint8)
+        return self._buffer[:size].view(kind).reshape(shape)
 
 
 class Distances:
@@ -171,14 +156,8 @@ class Lists:
         return rest_between(*self._bags, rows, columns, self._numbers)
 
 
-def _chosen(rows: torch.Tensor, part: Part, count: int = 0) -> torch.Tensor:
-    """Some rows; of row numbers the last is repeated up to `count`."""
-    if isinstance(part, slice):
-        return rows[part]
-    return rows.index_select(0, torch.from_numpy(np.pad(part, (0, max(0, count - len(part))), mode="edge")))
-
-
-def _count(part: Part) -> int:
+def count_of(part: Part) -> int:
+    """How many questions they are."""
     return part.stop - part.start if isinstance(part, slice) else len(part)
 
 
@@ -186,22 +165,6 @@ def _lexical(left: Side, right: Side, rule: Rule, least_share: float) -> tuple[L
     if not (rule.lexical and len(left.words) and len(right.words)):
         return None, None
     return lexical_parts(left, right, abs(rule.lexical) ** 0.5, least_share)
-
-
-def _rounded(side: Side, bags: Lexical | None, rule: Rule, kind: torch.dtype) -> Matrix:
-    """The matrix of a side, with the frequent words of its bags."""
-    words = NO_WORDS
-    if bags is not None:
-        frequent = bags.frequent
-        words = Words(frequent.shape[1], lambda rows: torch.from_numpy(frequent[rows].toarray()))
-    return matrix(torch.from_numpy(side.vectors), torch.from_numpy(side.squares), rule, kind, words)
-
-
-def _least_share(kind: torch.dtype) -> float:
-    """The share of the questions from which on a word is multiplied: the lower, the faster this processor does that."""
-    if kind != torch.bfloat16:
-        return FREQUENT
-    return FREQUENT_FOR_TILES if torch.cpu.get_capabilities().get("amx_bf16") else FREQUENT_FOR_BFLOAT16
 
 
 def padded(columns: int) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-import torch
+from threadpoolctl import threadpool_limits
 
 from dupq.devices import CPU
 from dupq.neighbours.embeddings import Embeddings, Neighbours
@@ -36,7 +36,8 @@ def all_pairs(blocks: Sequence[Block], search: Search, threads: int = 1) -> tupl
     """
     nearest = [empty_nearest(len(block.keys), search.k) for block in blocks]
     pairs = []
-    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+    pool = ThreadPoolExecutor(threads, initializer=threadpool_limits, initargs=(1,))  # OpenMP's limits are by thread
+    with threadpool_limits(1, "blas"), pool:
         for indices in tile_places(len(blocks)):
             known = [one.worst if one.worst is None else one.worst.copy() for one in nearest]
             found = pool.map(

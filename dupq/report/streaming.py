@@ -36,7 +36,7 @@ class Histogram:
 
 
 class Selection:
-    """The first `limit` rows, in an order, of all the tables added; never more are held."""
+    """The first `limit` rows, in an order, nulls last, of all the tables added; never more are held."""
 
     def __init__(self, limit: int, order: Order) -> None:
         """If no two rows are equal in `order`, the answer depends neither on the files nor on their order."""
@@ -47,7 +47,8 @@ class Selection:
     def add(self, table: pa.Table) -> None:
         """Let the rows of `table` compete."""
         pool = table if self._kept is None else pa.concat_tables([self._kept, table])
-        self._kept = pool.take(pc.select_k_unstable(pool, k=self._limit, sort_keys=self._order))
+        # select_k_unstable is faster, but until pyarrow 26 it fails without rows, and up to 24 it drops nulls
+        self._kept = pool.take(pc.sort_indices(pool, sort_keys=self._order)[: self._limit])
 
     def rows(self) -> list[TableRow]:
         """The rows that won, first to last."""

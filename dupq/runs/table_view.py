@@ -1,10 +1,8 @@
 """A lazy view of a table for notebooks, as Arrow, pandas, Polars or DuckDB."""
 
 import functools
-import importlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -14,6 +12,7 @@ import pyarrow.parquet as pq
 
 from dupq import storage
 from dupq.errors import DupqError, StorageError
+from dupq.extras import require
 from dupq.tables import conform
 
 if TYPE_CHECKING:
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     import pandas
     import polars
 
-EXTRA = "tables"  # of pip
 PIECE = 65_536  # rows; those of a row group
 Filter: TypeAlias = pc.Expression | list[tuple[str, str, Any]]
 Rows = TypeVar("Rows")
@@ -58,12 +56,15 @@ class TableView:
 
     def pandas(self, columns: list[str] | None = None, filter: Filter | None = None) -> "pandas.DataFrame":
         """A pandas DataFrame."""
-        _optional("pandas")
+        require("pandas", "a DataFrame of pandas")
         return self.arrow(columns, filter).to_pandas()
 
     def polars(self, columns: list[str] | None = None, filter: Filter | None = None) -> "polars.DataFrame":
         """A Polars DataFrame."""
-        return _optional("polars").from_arrow(self.arrow(columns, filter))
+        require("polars", "a DataFrame of Polars")
+        import polars
+
+        return polars.DataFrame(self.arrow(columns, filter))
 
     def duckdb(
         self,
@@ -75,9 +76,11 @@ class TableView:
 
         Without columns and filter it is lazy: a query on it reads what it needs. With either, these rows are in memory.
         """
-        module = _optional("duckdb")
+        require("duckdb", "a relation of DuckDB")
+        import duckdb
+
         is_all = columns is None and filter is None
-        return (connection or module).from_arrow(self.dataset if is_all else self.arrow(columns, filter))
+        return (connection or duckdb).from_arrow(self.dataset if is_all else self.arrow(columns, filter))
 
     def files(self, columns: list[str] | None = None) -> Iterator[pa.Table]:
         """The same as `arrow`, file by file, so that a reader needs the memory of one."""
@@ -157,10 +160,3 @@ def stored(uri: str, schema: pa.Schema | None = None, files: Sequence[storage.Fi
 def in_memory(place: str, table: pa.Table) -> TableView:
     """The view of a table that is there already; `place` is what errors call it."""
     return TableView(place, table.schema, ds.dataset(table))
-
-
-def _optional(name: str) -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise DupqError(f"{name} is not installed; pip install 'dupq[{EXTRA}]'") from error

@@ -18,10 +18,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-import py7zr
-
 from dupq import storage
 from dupq.errors import DupqError
+from dupq.extras import require
 from dupq.sample.grammar import Dice, Grammar, answer, load_grammar
 from dupq.sample.planting import Question, plant
 from dupq.sample.xml import Attributes, body_html, document, duplicate_note, moment_text
@@ -233,6 +232,9 @@ def _truth(site: _Site) -> str:
 
 def _packed(members: dict[str, bytes]) -> bytes:
     """A 7z archive whose bytes depend on the members alone, not on the clock or the umask."""
+    require("py7zr", "dupq.sample")
+    import py7zr
+
     with tempfile.TemporaryDirectory(prefix="dupq-") as folder:
         archive_path = Path(folder) / "archive.7z"
         with py7zr.SevenZipFile(archive_path, "w") as archive:

@@ -7,6 +7,7 @@ and ends of sentences are not seen; an unknown word that has no telling ending c
 
 from collections.abc import Sequence
 
+from dupq.extras import require
 from dupq.text.punctuation import SENTENCE_ENDS
 
 _CONTENT = ("NN", "VB", "JJ")  # the Penn Treebank's nouns, names among them, verbs without modals, and adjectives
@@ -14,6 +15,7 @@ _CONTENT = ("NN", "VB", "JJ")  # the Penn Treebank's nouns, names among them, ve
 
 def content_words(tokens: Sequence[str]) -> list[bool]:
     """For each token of an English text whether it is a noun, a verb or an adjective."""
+    require("textblob", "reading parts of speech")
     from textblob.en import parser
 
     return [tag.startswith(_CONTENT) for _, tag in parser.find_tags(list(tokens))]

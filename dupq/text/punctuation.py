@@ -13,6 +13,7 @@ from typing import Literal
 
 import regex
 
+from dupq.extras import require
 from dupq.text.html import CODE_END, CODE_START, LINK_MARK
 from dupq.text.tokens import CODE_PREFIX, LINK_TOKEN, with_marks_named, written_form
 
@@ -41,6 +42,7 @@ def _written(token: str) -> str:
 @functools.cache
 def _cut() -> Callable[[str], list[str]]:
     """From a sentence to its tokens. NLTK is loaded when it is first needed: that takes a second."""
+    require("nltk", "keeping punctuation (text.tokens)")
     from nltk.tokenize.destructive import NLTKWordTokenizer
 
     return NLTKWordTokenizer().tokenize

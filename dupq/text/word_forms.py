@@ -9,6 +9,8 @@ from collections.abc import Callable
 
 import Stemmer
 
+from dupq.extras import require
+
 _CODES = {
     "arabic": "ar",
     "english": "en",
@@ -30,6 +32,7 @@ def stems(language: str) -> Callable[[str], str]:
 
 def lemmas(language: str) -> Callable[[str], str]:
     """The function from a word to its lemma, in lower case as all tokens are."""
+    require("simplemma", "text.word_form=lemma")
     import simplemma
 
     code = _CODES[language]

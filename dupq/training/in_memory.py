@@ -64,7 +64,7 @@ def train(
     with torch.random.fork_rng(devices=[]):
         if settings.title_body.epochs and network.trainable:
             train_title_body(network, titles_and_bodies(texts, vocabulary, settings), settings)
-        curve = _train_pairs(reader, sequences, known, measured)
+        curve = _train_pairs(network, reader, sequences, known, measured)
     network.eval().tune(lambda: measured(reader)[QUALITY])
     return reader, curve
 
@@ -77,9 +77,11 @@ def _read_alone(texts: pa.Table, known: KnownPairs, settings: Settings) -> list[
     return np.setdiff1d(texts["key"].to_numpy(), held_out).tolist()
 
 
-def _train_pairs(reader: Reader, sequences: Sequences, known: KnownPairs, measured: Measured) -> list[dict[str, float]]:
-    """Train `reader`'s network in place; it has the weights of the best epoch then."""
-    network, settings = reader.network, reader.settings
+def _train_pairs(
+    network: Encoder, reader: Reader, sequences: Sequences, known: KnownPairs, measured: Measured
+) -> list[dict[str, float]]:
+    """Train `network`, which `reader` reads for, in place; it has the weights of the best epoch then."""
+    settings = reader.settings
     training = settings.training
     curve = [{"epoch": 0.0, **measured(reader)}]
     if not network.trainable or not len(known.positives):

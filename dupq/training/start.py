@@ -2,20 +2,19 @@
 
 import functools
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
-from dupq.encoders.build import build
-from dupq.encoders.kinds import network_settings
 from dupq.encoders.packed import BASE, Start, unpack
-from dupq.encoders.protocol import Encoder
 from dupq.encoders.saved import load
 from dupq.errors import SettingError
 from dupq.settings.config import Settings
 from dupq.settings.training import WordVectorSettings
 from dupq.text.vocabulary import FIRST_WORD, Vocabulary
+
+if TYPE_CHECKING:
+    from dupq.encoders.protocol import Encoder
 
 _WORDS = "words.weight"
 _READING = ("tokens", "word_form", "language")  # what a word is: alike in start and training
@@ -61,6 +60,8 @@ def check_start(settings: Settings) -> None:
 
 def _shape(settings: Settings) -> dict[str, Any]:
     """The settings of a network that its weights depend on."""
+    from dupq.encoders.kinds import network_settings
+
     return network_settings(settings.encoder).model_dump(exclude={"maximum_tokens", "dropout"})
 
 
@@ -77,19 +78,29 @@ def known_vectors(start: Start, words: list[str]) -> tuple[np.ndarray, np.ndarra
     return vectors, is_known
 
 
+def shared_rows(start: Start, vocabulary: Vocabulary) -> tuple[np.ndarray, np.ndarray]:
+    """The ids (int64) of the words of both, in the vocabulary and in the encoder that training goes on from."""
+    theirs = {word: row for row, word in enumerate(start.words, FIRST_WORD)}
+    shared = [(row, theirs[word]) for row, word in enumerate(vocabulary.words, FIRST_WORD) if word in theirs]
+    own, other = np.array(shared, np.int64).reshape(-1, 2).T
+    return own.copy(), other.copy()
+
+
 def new_network(
     vocabulary: Vocabulary,
     word_vectors: np.ndarray,
     texts: Iterable[np.ndarray],
     pairs: Iterable[tuple[np.ndarray, np.ndarray]],
     settings: Settings,
-) -> Encoder:
+) -> "Encoder":
     """The network over `word_vectors` (one row an id), initialised from the archive's `texts` and `pairs`.
 
     See Encoder.prepare for these. With word_vectors.algorithm=start its weights are those of the encoder that training
     goes on from; those of words that it lacks, and what only holds for one archive, are as in a fresh one. Raises
     SettingError as `check_start` does.
     """
+    from dupq.encoders.build import build
+
     if settings.word_vectors.goes_on:
         check_start(settings)
     network = build(settings.encoder, word_vectors, settings.training.seed)
@@ -100,11 +111,11 @@ def new_network(
     return network
 
 
-def go_on_from(start: Start, network: Encoder, vocabulary: Vocabulary) -> None:
+def go_on_from(start: Start, network: "Encoder", vocabulary: Vocabulary) -> None:
     """Take the weights of `start`, but for the word vectors, which are there already."""
-    theirs = {word: row for row, word in enumerate(start.words, FIRST_WORD)}
-    shared = [(row, theirs[word]) for row, word in enumerate(vocabulary.words, FIRST_WORD) if word in theirs]
-    own, other = torch.tensor(shared, dtype=torch.int64).reshape(-1, 2).T
+    import torch
+
+    own, other = map(torch.from_numpy, shared_rows(start, vocabulary))
     with torch.no_grad():
         for name, tensor in network.state_dict().items():
             if name == _WORDS or name in network.of_archive:

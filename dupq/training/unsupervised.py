@@ -13,15 +13,14 @@ import torch
 from dupq.encoders.protocol import Encoder
 from dupq.encoders.reader import Reader
 from dupq.settings.config import Settings
-from dupq.text.normalisation import Normaliser
 from dupq.text.questions import token_ids
 from dupq.text.vocabulary import Vocabulary
+from dupq.training.counted import words_of
 from dupq.training.epochs import as_training, falling, seed_dropout
 from dupq.training.loop import train_epoch
 from dupq.training.optimizers import optimizer_for
 from dupq.training.start import new_network
 from dupq.training.title_body import TitlesAndBodies, title_body_examples
-from dupq.training.word_vectors import make_word_vectors
 
 
 def learn(texts: pa.Table, settings: Settings) -> Reader:
@@ -29,11 +28,8 @@ def learn(texts: pa.Table, settings: Settings) -> Reader:
 
     Raises DupqError if no text has a word. Memory: a table of the word vectors, four times while they are learned.
     """
-    normaliser = Normaliser(settings.text)
-    sentences = [normaliser.all_words(text) for text in texts["text"].to_pylist() if text]
-    vectors = make_word_vectors(sentences, settings.word_vectors, settings.training.seed)
-    vocabulary = Vocabulary(vectors.words, settings.text, settings.word_vectors.hashed)
-    network = new_network(vocabulary, vectors.table, token_ids(texts, vocabulary, settings)[0], [], settings)
+    vocabulary, table = words_of(texts, settings)
+    network = new_network(vocabulary, table, token_ids(texts, vocabulary, settings)[0], [], settings)
     titles = titles_and_bodies(texts, vocabulary, settings)
     if len(titles.titles) > 1:
         with torch.random.fork_rng(devices=[]):

@@ -15,7 +15,6 @@ import dupq
 from dupq import storage, tables
 from dupq.api.runs import Run
 from dupq.errors import DupqError
-from dupq.runs import table_view
 
 HEAVY = ("torch", "ray", "numba", "pyarrow", "pandas", "numpy", "gensim")
 
@@ -123,7 +122,7 @@ def test_a_library_that_is_not_installed_is_named_with_the_extra(
     library: str, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(DupqError, match=rf"{library} is not installed; pip install 'dupq\[{table_view.EXTRA}\]'"):
+    with pytest.raises(DupqError, match=rf"(?i){library}, which is not installed: pip install 'dupq\[tables\]'"):
         getattr(run.pairs, library)()
 
 

@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from oracles import encoder_twins as twins
 
 from dupq import storage
+from dupq.encoders.bags import Encoded, pieces
 from dupq.encoders.batches import batches
 from dupq.encoders.build import build, rebuild
 from dupq.encoders.dropout import FeatureDropout
-from dupq.encoders.encode import Encoded, _in_batches, encode
+from dupq.encoders.encode import _in_batches, encode
 from dupq.encoders.fitness import Fitness
 from dupq.encoders.kinds import network_settings
 from dupq.encoders.networks.bow_cnn import BowCNN
 from dupq.encoders.networks.word_bag import WordBag
 from dupq.encoders.protocol import Embedding, Encoder, similarity
 from dupq.encoders.saved import SavedEncoder, load, read_weights, save, weights
-from dupq.encoders.unpadded import pieces
 from dupq.errors import DupqError
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.measure import Measure

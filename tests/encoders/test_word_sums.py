@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from oracles import encoder_twins
 from scipy.linalg import orthogonal_procrustes
 
+from dupq.encoders.bags import count_texts
 from dupq.encoders.build import build, rebuild
 from dupq.encoders.encode import encode
 from dupq.encoders.networks.mappsent import orthogonal_map
 from dupq.encoders.protocol import Encoder
 from dupq.encoders.saved import read_weights, weights
-from dupq.encoders.word_sums import count_ids, count_texts, principal_components
+from dupq.encoders.word_sums import count_ids, principal_components
 from dupq.settings import config
 from dupq.settings.encoder import EncoderSettings
 

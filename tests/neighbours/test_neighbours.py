@@ -8,9 +8,12 @@ from oracles.slow_neighbours import archives, as_rows, assert_all_are_found, exa
 from scipy import sparse
 
 from dupq.neighbours.embeddings import Embeddings, blocks, gathered
-from dupq.neighbours.exact import pair_scores
+from dupq.neighbours.exact import pair_scores, rule_of
 from dupq.neighbours.fingerprints import fingerprints
 from dupq.neighbours.measure import Measure
+from dupq.neighbours.products import Products, padded
+from dupq.neighbours.rounded import Bfloat16Products
+from dupq.neighbours.scan import complete
 from dupq.neighbours.search import all_pairs, top_k
 from dupq.neighbours.tiles import Block, Pairs, Search, block, pairs_of_tile, search_tile
 
@@ -116,6 +119,25 @@ def test_words_of_other_blocks_do_not_matter() -> None:
     assert together.keys.tolist() == [3, 5, 7]
     assert together.words is not None
     assert together.words.toarray().tolist() == [[0, 0.5, 0, 0, 0.5], [0, 0, 0, 0, 1], [0, 1, 0, 0, 0]]
+
+
+@pytest.mark.parametrize("products", [Products, Bfloat16Products])
+@pytest.mark.parametrize("measure", [measure for measure in MEASURES if measure.kind == "cosine"])
+def test_quick_scores_are_within_their_margin_with_torch_and_without(
+    products: type[Products], measure: Measure
+) -> None:
+    generator = np.random.default_rng(4)
+    vectors = generator.normal(size=(300, 24)).astype(np.float16)
+    archive = Embeddings(np.arange(300), vectors, random_bags(generator, 300))
+    side = block(archive, measure).side
+    quick = products(side, side, rule_of(measure))
+    exact = slow_scores(archive, measure)[1]
+    for rows, columns in ((slice(3, 203), slice(50, 300)), (np.array([0, 7, 9]), np.arange(5, 95))):
+        width = padded(len(exact[0][columns]))
+        scores = complete(quick.scores(rows, columns, width), quick.rest(rows, columns))
+        wanted = exact[rows][:, columns]
+        assert np.abs(scores[:, : wanted.shape[1]] - wanted).max() <= quick.margin
+        assert np.isneginf(scores[:, wanted.shape[1] :]).all()
 
 
 @settings(max_examples=100, deadline=None)

@@ -326,12 +326,17 @@ def test_the_report_needs_neither_ray_nor_torch() -> None:
 
 def test_a_selection_is_the_head_of_the_whole_table_sorted() -> None:
     generator = np.random.default_rng(1)
-    table = pa.table({"score": generator.integers(0, 20, 500), "name": [f"row {row}" for row in range(500)]})
+    score = pa.array(generator.integers(0, 20, 500), mask=generator.random(500) < 0.95)
+    table = pa.table({"score": score, "name": [f"row {row}" for row in range(500)]})
     order = [("score", "descending"), ("name", "ascending")]
     selection = Selection(30, order)
+    selection.add(table.slice(0, 0))
+    assert selection.rows() == []
     for start in range(0, 500, 70):
         selection.add(table.slice(start, 70))
-    assert selection.rows() == table.sort_by(order).slice(0, 30).to_pylist()
+    expected = sorted(table.to_pylist(), key=lambda row: (row["score"] is None, -(row["score"] or 0), row["name"]))
+    assert expected[29]["score"] is None
+    assert selection.rows() == expected[:30]
 
 
 def test_a_histogram_loses_no_value() -> None:

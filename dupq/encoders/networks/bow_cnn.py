@@ -8,10 +8,10 @@ import torch
 from pydantic import Field
 from torch import nn
 
+from dupq.encoders.bags import inverse_document_frequencies
 from dupq.encoders.network_settings import LearnedSettings, Window
 from dupq.encoders.protocol import Embedding, Encoder
 from dupq.encoders.unpadded import highest_windows
-from dupq.encoders.word_sums import count_texts
 from dupq.encoders.words import highest, inside, window_products
 from dupq.settings.section import Length
 from dupq.text.token_ids import TokenIds
@@ -126,11 +126,3 @@ def bags(ids: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.
     frequencies = torch.searchsorted(words, words, right=True) - first
     is_first = first == torch.arange(ids.shape[1], device=ids.device)
     return words, frequencies * (is_first & (words != PADDING))
-
-
-def inverse_document_frequencies(texts: Iterable[np.ndarray], ids: int) -> np.ndarray:
-    """log(|Q| / |q in Q: w_i in q|) (float32, shape (ids,)), 0 for padding and for unknown words."""
-    questions, holding = count_texts(texts, ids)
-    frequencies = np.log(max(1, questions) / np.maximum(1, holding))
-    frequencies[:FIRST_WORD] = 0.0
-    return frequencies.astype(np.float32)

@@ -4,7 +4,6 @@ The package is not installed with dupq: `pip install 'dupq[teacher]'` on every m
 at the same path on each. Only safetensors are read, and no code in the folder is run.
 """
 
-import importlib.util
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
@@ -20,6 +19,7 @@ from dupq.encoders.network_settings import NetworkSettings
 from dupq.encoders.protocol import Embedding, Encoder
 from dupq.encoders.words import word_table
 from dupq.errors import DupqError
+from dupq.extras import require
 from dupq.text.vocabulary import FIRST_WORD
 
 if TYPE_CHECKING:
@@ -106,11 +106,7 @@ class Pretrained(Encoder):
 
 def check_model(folder: str) -> None:
     """Raise DupqError if the package or the model is missing, without loading either."""
-    if importlib.util.find_spec("sentence_transformers") is None:
-        raise DupqError(
-            "encoder.kind=sentence_transformers: the package sentence-transformers is missing; "
-            "install it with pip install 'dupq[teacher]'"
-        )
+    require("sentence_transformers", "encoder.kind=sentence_transformers")
     if not folder or not (Path(folder) / "modules.json").is_file():
         raise DupqError(
             f"encoder.model={folder}: the local folder of a sentence-transformers model expected (modules.json)"

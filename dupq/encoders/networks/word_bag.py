@@ -8,18 +8,22 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from dupq.encoders.bag_sums import flat_bags, rows_of, weighted_sums
+from dupq.encoders.bag_sums import rows_of, weighted_sums
+from dupq.encoders.bags import (
+    FIRST_POWER,
+    LEAST_RARITY,
+    USUAL_LEXICAL_WEIGHT,
+    flat_bags,
+    inverse_document_frequencies,
+)
 from dupq.encoders.network_settings import Dropout, LearnedSettings
-from dupq.encoders.networks.bow_cnn import bags, inverse_document_frequencies
+from dupq.encoders.networks.bow_cnn import bags
 from dupq.encoders.protocol import Embedding, Encoder
 from dupq.encoders.unpadded import frequencies, sums_of_words
 from dupq.encoders.word_sums import known
 from dupq.text.token_ids import TokenIds
 
-_LEAST_RARITY = 0.1  # of a word in nearly every question: its logarithm is what is learned
-_FIRST_POWER = 0.5
 _LEXICAL_WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.8, 1.2)  # candidates for beta
-USUAL_LEXICAL_WEIGHT = 0.8  # where there is nothing to choose it by
 
 
 class WordBagSettings(LearnedSettings):
@@ -59,14 +63,14 @@ class WordBag(Encoder):
         self.log_weights = nn.Embedding.from_pretrained(
             torch.zeros(words.num_embeddings, 1), freeze=not words.weight.requires_grad, sparse=True
         )
-        self.power = nn.Parameter(torch.tensor(_FIRST_POWER), requires_grad=words.weight.requires_grad)
+        self.power = nn.Parameter(torch.tensor(FIRST_POWER), requires_grad=words.weight.requires_grad)
         self.register_buffer("lexical", torch.tensor(_LEXICAL_WEIGHTS[0]))
         self.register_buffer("rarities", torch.ones(words.num_embeddings))
 
     def prepare(self, texts: Iterable[np.ndarray], pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> None:
         """Count r_w, as which a_w starts; see Encoder."""
         frequencies = inverse_document_frequencies(texts, self.words.num_embeddings)
-        self.rarities.copy_(torch.from_numpy(np.maximum(frequencies, _LEAST_RARITY)))
+        self.rarities.copy_(torch.from_numpy(np.maximum(frequencies, LEAST_RARITY)))
         self.log_weights.weight.data[:, 0] = self.rarities.log()
 
     def mix(self) -> tuple[float, float]:

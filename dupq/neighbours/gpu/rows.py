@@ -15,7 +15,8 @@ import torch
 
 from dupq.neighbours.exact import Rule, Side
 from dupq.neighbours.gpu.sides import DeviceSide, row_of_each_word
-from dupq.neighbours.matrices import NO_WORDS, Matrix, Words, matrix, signs
+from dupq.neighbours.matrices import Matrix, signs
+from dupq.neighbours.rounded import NO_WORDS, Words, matrix
 
 _COLUMNS = 384
 _STEP = 64  # dimensions that the kernel takes at a time: columns fill the last step
@@ -41,8 +42,8 @@ def product_rows(
     left, right = on_device
     one = matrix(left.vectors, left.squares, rule, torch.float16, words[0])
     other = one if left is right else matrix(right.vectors, right.squares, rule, torch.float16, words[1])
-    negative = signs(rule, dimensions, one.rows)
-    return one if negative is None else one._replace(rows=one.rows * negative), other
+    negative = signs(rule, dimensions, one.rows.shape[1])
+    return one if negative is None else one._replace(rows=one.rows * torch.from_numpy(negative).to(one.rows)), other
 
 
 def columns_of_words(left: DeviceSide, right: DeviceSide, columns: int) -> torch.Tensor:

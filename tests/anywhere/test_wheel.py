@@ -1,0 +1,153 @@
+"""The wheel in an empty environment: the API and the reading of runs, without Ray and without torch."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import venv
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+import pytest
+from explored_run import WORDS, build_explored_run
+
+from dupq import __version__, extras
+from dupq.encoders.build import build
+from dupq.encoders.fitness import Fitness
+from dupq.encoders.saved import SavedEncoder, save
+from dupq.settings import config
+from dupq.settings.encoder import EncoderSettings
+from dupq.text.vocabulary import Vocabulary
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dist")
+    built = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder]
+    subprocess.run(built, cwd=ROOT, check=True, capture_output=True)
+    return folder / f"dupq-{__version__}-py3-none-any.whl"
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory, lacking: Callable[[str], NoReturn]) -> Path:
+    """The programs of an environment with the wheel and what it needs, in the locked versions."""
+    folder = tmp_path_factory.mktemp("installed")
+    venv.create(folder, with_pip=True)
+    pins = re.findall(r"^([a-z0-9-]+==[^\\\n]+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
+    (folder / "pins.txt").write_text("\n".join(pins))
+    pip = [folder / "bin" / "pip", "install", "--quiet", "--no-compile", "-c", folder / "pins.txt", wheel]
+    ended = subprocess.run(pip, capture_output=True, text=True, check=False)
+    if "No matching distribution" in ended.stderr:
+        lacking("no package index is reached")
+    assert ended.returncode == 0, ended.stderr
+    package = next(folder.glob("lib/*/site-packages/dupq"))
+    for compiled in (ROOT / "dupq").rglob(
+        "__pycache__/*.nb[ic]"
+    ):  # of the same sources: a minute of compiling is spared
+        target = package / compiled.relative_to(ROOT / "dupq")
+        target.parent.mkdir(exist_ok=True)
+        shutil.copyfile(compiled, target)
+    return folder / "bin"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> str:
+    """A finished run whose encoder can be opened."""
+    found = build_explored_run(str(tmp_path))
+    kind = EncoderSettings(kind="word_bag")
+    network = build(kind, np.eye(len(WORDS) + 2, 2, dtype=np.float32) + np.float32(0.5), 1)
+    network.tune(None)
+    settings = config.load("dupq", ["text.word_form=written"]).changed(encoder=kind)
+    saved = SavedEncoder(network, Vocabulary(WORDS, settings.text), settings, None, Fitness(1, 0.0, None), {})
+    save(str(tmp_path / "encoder"), saved, "run")
+    return found
+
+
+def test_it_holds_all_that_the_package_reads_and_no_tests(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        metadata = archive.read(f"dupq-{__version__}.dist-info/METADATA").decode()
+    sources = {str(file.relative_to(ROOT)) for file in (ROOT / "dupq").rglob("*") if file.is_file()}
+    assert {name for name in names if not name.startswith(f"dupq-{__version__}.dist-info/")} == {
+        name for name in sources if "__pycache__" not in name
+    }
+    read = ["py.typed", "clusters/prior.json", "encoders/base/encoder.npz", "settings/presets/dupq.toml"]
+    read += ["sample/grammar.toml", "report/page.html.jinja", "report/static/main.js", "serve/joined.sql"]
+    assert {f"dupq/{name}" for name in read} < names
+    assert any(name.endswith("/licenses/LICENSE") for name in names)
+    for module, (_, extra) in extras.PACKAGES.items():
+        name = module.replace("_", "-")
+        assert re.search(rf"^Requires-Dist: {name}\b.*; extra == '{extra}'$", metadata, re.MULTILINE), module
+
+
+def call(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    """A program of the environment, which finds its own packages only."""
+    own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return subprocess.run(list(map(str, words)), capture_output=True, text=True, check=False, env=own)
+
+
+PROGRAM = """
+import importlib.util, json, sys
+import dupq
+
+titles = ["How do I bake bread?", "how do I bake bread", "Where is my bicycle?"]
+found = {"groups": dupq.find_duplicates(titles).groups()}
+run = dupq.open_run(sys.argv[1])
+found["pairs"] = len(run.pairs.arrow(filter=[("probability", ">", 0.5)]))
+found["similar"] = run.similar("oven", k=3).arrow()["source"].to_pylist()
+explained = run.explain("cs.stackexchange.com/31", "cs.stackexchange.com/32")
+found["explained"] = [len(explained.edges), explained.weighed.score]
+found["members"] = len(run.cluster_of("cs.stackexchange.com/31").questions)
+found["decided"] = len(run.at(0.9).clusters)
+found["missing"] = [name for name in ("ray", "torch", "pandas") if importlib.util.find_spec(name) is None]
+found["said"] = []
+for wanted in (lambda: run.pairs.pandas(), lambda: run.trials):
+    try:
+        wanted()
+    except dupq.DupqError as error:
+        found["said"].append(str(error))
+print(json.dumps(found))
+"""
+
+
+def test_runs_are_read_and_duplicates_found_without_ray_and_torch(installed: Path, run: str) -> None:
+    ended = call(installed / "python", "-c", PROGRAM, run)
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout)
+    assert found["groups"] == [[0, 1]]
+    assert found["pairs"] > 0
+    assert found["similar"] == ["encoder"] * 3
+    assert found["explained"][0] == 1
+    assert found["members"] == 3
+    assert found["decided"] > 0
+    assert found["missing"] == ["ray", "torch", "pandas"]
+    assert found["said"] == [
+        "a DataFrame of pandas needs pandas, which is not installed: pip install 'dupq[tables]'",
+        "Run.trials needs torch, which is not installed: pip install 'dupq[jobs]'",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("job", "options"),
+    [
+        ("dedup", ["--questions", "a", "--encoder", "b", "--output", "c"]),
+        ("from-dump", ["--dump", "a", "--output", "b"]),
+    ],
+)
+def test_a_job_names_the_extra_that_it_needs(installed: Path, job: str, options: list[str]) -> None:
+    ended = call(installed / "dupq", job, *options)
+    said = f"error: dupq {job} needs Ray, which is not installed: pip install 'dupq[jobs]'\n"
+    assert (ended.returncode, ended.stderr) == (1, said)
+
+
+def test_a_plan_and_a_report_need_no_extra(installed: Path, run: str) -> None:
+    for words in (["plan", "--questions", "1e6"], ["report", "--run", run]):
+        ended = call(installed / "dupq", *words)
+        assert (ended.returncode, ended.stderr) == (0, ""), words

@@ -1,0 +1,81 @@
+"""dupq's own encoder on arrays gives what its network gives."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dupq.encoders.bags import Bag
+from dupq.encoders.build import build, rebuild
+from dupq.encoders.encode import encode
+from dupq.encoders.fitness import Fitness
+from dupq.encoders.saved import SavedEncoder, load, load_reader, read_weights, save, weights
+from dupq.errors import DupqError
+from dupq.settings import config
+from dupq.settings.encoder import EncoderSettings
+from dupq.tables import TEXTS
+from dupq.text.token_ids import TokenIds
+from dupq.text.vocabulary import Vocabulary
+from dupq.training.counted import counted
+from dupq.training.unsupervised import learn
+
+KIND = EncoderSettings(kind="word_bag", dropout=0.2)
+TITLES = ["How do I bake bread?", "Baking bread without an oven", "", "Zzyzx or zzyzx?", "Where is my bicycle?"]
+
+
+def trained_like() -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
+    """Weights as after a training, and texts with repeats, unknown words, and none."""
+    generator = np.random.default_rng(3)
+    network = build(KIND, generator.normal(size=(40, 12)).astype(np.float32), 1)
+    texts = [generator.integers(0, 40, size).astype(np.int32) for size in (5, 0, 1, 60, 3)] + [np.zeros(2, np.int32)]
+    network.prepare(texts, [])
+    network.tune(None)
+    tensors = read_weights(weights(network), "here")
+    tensors["power"] = np.array(0.37, np.float32)
+    tensors["log_weights.weight"] += generator.normal(size=(40, 1)).astype(np.float32)
+    return tensors, texts
+
+
+def test_embeddings_and_measure_are_the_networks() -> None:
+    tensors, texts = trained_like()
+    network, bag = rebuild(KIND, tensors, "here"), Bag.of(tensors, "here")
+    assert (bag.dimensions, bag.measure) == (network.dimensions, network.measure)
+    wanted, found = encode(network, texts), bag.encode(TokenIds.of(texts))
+    assert found.vectors.dtype == np.float16
+    np.testing.assert_allclose(found.vectors, wanted.vectors, atol=1e-3)
+    assert wanted.words is not None
+    assert found.words is not None
+    np.testing.assert_allclose(found.words.toarray(), wanted.words.toarray(), atol=1e-3)
+    assert not found.vectors[1].any()
+    nothing = bag.encode(TokenIds.of([]))
+    assert nothing.vectors.shape == (0, 12)
+    assert nothing.words is not None
+    assert nothing.words.shape[0] == 0
+
+
+def test_what_is_counted_is_what_a_training_begins_with() -> None:
+    table = pa.table([pa.array(np.arange(len(TITLES))), pa.array(TITLES), pa.array(TITLES)], schema=TEXTS)
+    for own in ((), ("word_vectors.algorithm=random", "word_vectors.dimensions=8")):
+        settings = config.load("dupq", ["title_body.epochs=0", "word_vectors.minimum_count=1", *own])
+        found, wanted = counted(table, settings), learn(table, settings)
+        assert found.vocabulary.words == wanted.vocabulary.words
+        assert found.network.measure == wanted.network.measure
+        np.testing.assert_allclose(found.encode(table)[0].vectors, wanted.encode(table)[0].vectors, atol=1e-3)
+
+
+def test_a_saved_bag_is_read_without_its_network_and_weights_of_others_are_refused(tmp_path: Path) -> None:
+    tensors, texts = trained_like()
+    uri, words = str(tmp_path), Vocabulary([f"word{number}" for number in range(38)])
+    settings = config.load("dupq").changed(encoder=KIND)
+    network = rebuild(KIND, tensors, "here")
+    save(uri, SavedEncoder(network, words, settings, None, Fitness(1, 0.0, None), {}), "run")
+    reader = load_reader(uri)
+    assert isinstance(reader.network, Bag)
+    assert (reader.vocabulary.words, reader.settings) == (words.words, load(uri).settings)
+    found, wanted = (bag.encode(TokenIds.of(texts)).vectors for bag in (reader.network, Bag.of(tensors, "here")))
+    assert np.array_equal(found, wanted)
+    of_others = ({"power": np.zeros(2, np.float32)}, {"more": np.zeros(2)}, {"lexical": np.zeros((), np.int64)})
+    for wrong in of_others:
+        with pytest.raises(DupqError, match="place: not the weights of a network of kind word_bag"):
+            Bag.of({**tensors, **wrong}, "place")
