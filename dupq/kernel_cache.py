@@ -96,7 +96,7 @@ def _read(place: Path, modified_ns: int, size: int) -> tuple[bytes, list[Path]]:
     return hashlib.sha256(source).digest(), imports(source)
 
 
-class _Locator(caching._CacheLocator):  # type: ignore[misc]
+class _Locator(caching._CacheLocator):
     """What numba asks of a place: nothing but the names of files depends on it here."""
 
     def __init__(self, py_file: str) -> None:
@@ -112,7 +112,7 @@ class _Locator(caching._CacheLocator):  # type: ignore[misc]
         return f"dupq_{source_stamp(self._py_file)[:16]}"
 
 
-class _Code(caching.CompileResultCacheImpl):  # type: ignore[misc]
+class _Code(caching.CompileResultCacheImpl):
     """How numba turns compiled code into bytes and back, under a name of ours."""
 
     def __init__(self, py_func: Any) -> None:
@@ -121,7 +121,7 @@ class _Code(caching.CompileResultCacheImpl):  # type: ignore[misc]
         self._filename_base = self.get_filename_base(f"{Path(py_file).stem}.{py_func.__qualname__}", sys.abiflags)
 
 
-class KernelCache(caching.FunctionCache):  # type: ignore[misc]
+class KernelCache(caching.FunctionCache):
     """The compiled code of one function of dupq, in the folders that may hold it."""
 
     _impl_class = _Code

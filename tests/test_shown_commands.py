@@ -23,8 +23,7 @@ HISTORY = {"lab-log.md"}  # tells of what there was
 OF_OTHERS = {  # what they are options of
     *("--bucket", "--copy-source", "--key", "--name", "--query", "--region", "--aws-service-name"),  # aws
     *("--generate", "--head", "--metrics-export-port"),  # Ray
-    *("--env", "--format", "--read-only", "--tmpfs", "--user"),  # docker
-    "--index-url",  # pip
+    *("--build-arg", "--env", "--format", "--read-only", "--tmpfs", "--user"),  # docker
     *("--neighbors", "--text", "--x", "--y"),  # Embedding Atlas
     *(
         "--alike",
