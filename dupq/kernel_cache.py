@@ -22,6 +22,7 @@ import logging
 import re
 import sys
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import numba
@@ -115,7 +116,7 @@ class _Locator(caching._CacheLocator):
 class _Code(caching.CompileResultCacheImpl):
     """How numba turns compiled code into bytes and back, under a name of ours."""
 
-    def __init__(self, py_func: Any) -> None:
+    def __init__(self, py_func: FunctionType) -> None:
         py_file = inspect.getfile(py_func)
         self._lineno, self._locator = py_func.__code__.co_firstlineno, _Locator(py_file)
         self._filename_base = self.get_filename_base(f"{Path(py_file).stem}.{py_func.__qualname__}", sys.abiflags)
@@ -126,7 +127,7 @@ class KernelCache(caching.FunctionCache):
 
     _impl_class = _Code
 
-    def __init__(self, py_func: Any) -> None:
+    def __init__(self, py_func: FunctionType) -> None:
         """Of the function `py_func`."""
         super().__init__(py_func)
         self._py_file = inspect.getfile(py_func)
@@ -188,7 +189,7 @@ def _warn_once() -> None:
     )
 
 
-def _cache_of(py_func: Any) -> Any:
+def _cache_of(py_func: FunctionType) -> object:
     """The cache of a function, as numba's dispatchers make it."""
     is_ours = Path(inspect.getfile(py_func)).resolve().is_relative_to(PACKAGE)
     return KernelCache(py_func) if is_ours else caching.FunctionCache(py_func)
