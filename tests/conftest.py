@@ -35,6 +35,10 @@ _LONGEST = ("cluster", "jobs", "chaos", "stages", "api")  # folders, whose files
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files that take longest, so that no process waits for another at the end."""
+    if "DUPQ_FULL" not in os.environ:
+        for item in items:
+            if item.get_closest_marker("full"):
+                item.add_marker(pytest.mark.skip(reason="make full runs it (DUPQ_FULL=1): a sample of its kind is run"))
     ranks = {folder: rank for rank, folder in enumerate(_LONGEST)}
     items.sort(key=lambda item: ranks.get(item.path.parent.name, len(_LONGEST)))
 

@@ -59,6 +59,7 @@ def test_there_is_a_test_of_each_notebook() -> None:
     assert [path.stem for path in NOTEBOOKS] == sorted([*SHOWN, "first_look"])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", SHOWN)
 def test_a_notebook_runs(name: str, nights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = executed(ROOT / "notebooks" / f"{name}.ipynb", monkeypatch, str(nights))

@@ -1,4 +1,4 @@
-"""Jobs that are disturbed at a chosen moment, each in a process of its own, which is forked from a clean one.
+"""Jobs that are disturbed at a chosen moment, each in a process of its own, forked from one that has done each job.
 
 Without Ray: tasks run one after the other in the job's process. So the n-th change of the output is the same one in
 each attempt, a kill ends driver and workers at once, and a job of a small archive takes a second or two. What real
@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
+from unittest import mock
 
 from inline import without_ray
 
@@ -35,11 +36,7 @@ _STATES = ("AWS_", "DUPQ_")  # of the environment, which the clean process has a
 Job = Callable[[], object]  # that can be pickled, as can what happens at a moment
 
 _processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(  # and what jobs import when they come to it: some seconds each
-    [f"dupq.pipelines.{name}" for name in ("ingest", "train", "dedup", "evaluate")]
-    + ["dupq.encoders.saved", "dupq.evaluation.rankers", "dupq.training.epochs", "dupq.training.mining"]
-    + ["bm25s", "gensim.models", "tensorboardX", "torch._dynamo"]
-)
+_processes.set_forkserver_preload(["warmed"])
 
 
 class Moment(NamedTuple):
@@ -113,7 +110,8 @@ def begin(job: Job, moment: Moment, folder: Path) -> Callable[[], Ended]:
     counted.write_text("")
     states = {name: value for name, value in os.environ.items() if name.startswith(_STATES)}
     process = _processes.Process(target=_run_and_exit, args=(job, moment, said, counted, states))
-    process.start()
+    with mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)):  # by which the first finds `warmed`
+        process.start()
 
     def wait() -> Ended:
         process.join(LIMIT_SECONDS)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pyarrow.parquet as pq
 import pytest
 from disturbed import Ended, Job, Moment, attempt, differing, latest, searched_again
-from every_job import JOBS, Given, Tried, run_in
+from every_job import JOBS, Given, Tried, encoder_in, run_in
 from fault_proxy import Fault, FaultProxy, Request
 from moments import Moments
 from small_archive import Small, job_of, undisturbed
@@ -112,6 +112,8 @@ def wholes(
         requests, made = list(proxy.requests), ALL_JOBS[name].made(output)
         if name == "dedup":  # S3 has other checksums than a disk, so the run has another name
             assert differing(without_run(made), without_run(small.tables)) == []
+        if name == "train":
+            assert differing(made, encoder_in(str(small.folder / "inputs" / "encoder"))) == []
         assert name != "dedup-after-one" or searched_again(latest(output))
         return Whole(requests, made)
 

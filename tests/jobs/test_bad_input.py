@@ -6,102 +6,88 @@ import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 from trained import TrainedSample
+
+from dupq.cli.main import main
+from dupq.execution import cluster
 
 ROOT = Path(__file__).parents[2]
 HEAD = '<?xml version="1.0" encoding="utf-8"?>\n'
 QUESTION = '  <row Id="{}" PostTypeId="1" Title="How to bake" Body="&lt;p&gt;Bread&lt;/p&gt;" Tags="|bread|" />\n'
 
 
-INLINE = """
-from inline import without_ray
-from dupq.cli.main import main
-from dupq.execution import cluster
-
-cluster.connect = lambda address: None
-with without_ray():
-    main()
-"""
-
-
-def start(job: str, *arguments: object) -> subprocess.CompletedProcess:
-    return _ended([str(ROOT / "jobs" / f"{job}.py"), *map(str, arguments)])
-
-
-def start_inline(job: str, *arguments: object) -> subprocess.CompletedProcess:
-    """Without Ray, whose start takes longest."""
-    return _ended(["-c", INLINE, job, *map(str, arguments)])
-
-
-def _ended(arguments: list[str]) -> subprocess.CompletedProcess:
+def start(*arguments: object) -> tuple[int, str]:
+    """The exit code and stderr of an ingest as a user starts it."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_ADDRESS")}
-    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
-    command = [sys.executable, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=ROOT)
+    command = [sys.executable, str(ROOT / "jobs" / "ingest.py"), *map(str, arguments)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    return ended.returncode, ended.stderr
 
 
-def assert_one_line(ended: subprocess.CompletedProcess, code: int, *said: str) -> None:
-    assert ended.returncode == code, ended.stderr
-    lines = [
-        line for line in ended.stderr.splitlines() if not line.startswith("ingest: ")
-    ]  # progress, on slow machines
-    assert len(lines) == 1, ended.stderr
-    assert lines[0].startswith("error: ")
-    assert "Traceback" not in ended.stdout + ended.stderr
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for the dump of a site that this process ingests, without Ray."""
+    monkeypatch.setattr(cluster, "connect", lambda address: None)
+    folder = tmp_path / "bread.example.com"
+    folder.mkdir()
+    return folder
+
+
+def ingested(site: Path, posts: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    (site / "Posts.xml").write_text(HEAD + posts)
+    with pytest.raises(SystemExit) as ended:
+        main(["ingest", "--dump", str(site), "--output", str(site.parent / "out")])
+    return int(str(ended.value.code)), capsys.readouterr().err
+
+
+def assert_one_line(ended: tuple[int, str], code: int, *said: str) -> None:
+    assert ended[0] == code, ended[1]
+    [line] = [line for line in ended[1].splitlines() if not line.startswith("ingest: ")]  # progress, on slow machines
+    assert line.startswith("error: ")
     for words in said:
-        assert words in lines[0]
+        assert words in line
 
 
 def test_an_archive_cut_short(tmp_path: Path, trained_sample: TrainedSample) -> None:
     whole = Path(trained_sample.dump).read_bytes()
     (tmp_path / "a.7z").write_bytes(whole[: len(whole) // 2])
-    assert_one_line(start("ingest", "--dump", tmp_path / "a.7z", "--output", tmp_path / "out"), 1, "a.7z")
+    assert_one_line(start("--dump", tmp_path / "a.7z", "--output", tmp_path / "out"), 1, "a.7z")
     assert not (tmp_path / "out" / "questions").exists()
 
 
-def test_an_xml_file_that_is_no_dump(tmp_path: Path) -> None:
-    (tmp_path / "Posts.xml").write_text(HEAD + "<html></html>\n")
-    ended = start("ingest", "--dump", tmp_path / "Posts.xml", "--output", tmp_path / "out")
-    assert_one_line(ended, 1, "Posts.xml", "<posts>")
+def test_an_xml_file_that_is_no_dump(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert_one_line(ingested(site, "<html></html>\n", capsys), 1, "Posts.xml", "<posts>")
 
 
-def test_a_dump_without_questions(tmp_path: Path) -> None:
-    (tmp_path / "Posts.xml").write_text(HEAD + '<posts>\n  <row Id="1" PostTypeId="2" Body="x" />\n</posts>\n')
-    ended = start_inline("ingest", "--dump", tmp_path / "Posts.xml", "--output", tmp_path / "out")
-    assert_one_line(ended, 1, "Posts.xml", "no questions")
+def test_a_dump_without_questions(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = '<posts>\n  <row Id="1" PostTypeId="2" Body="x" />\n</posts>\n'
+    assert_one_line(ingested(site, answer, capsys), 1, "Posts.xml", "no questions")
 
 
-def test_broken_rows_go_to_rejects_and_their_neighbours_arrive(tmp_path: Path) -> None:
-    folder = tmp_path / "bread.example.com"
-    folder.mkdir()
+def test_broken_rows_go_to_rejects_and_their_neighbours_arrive(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     broken = '  <row Id="x7" PostTypeId="1" Title="t" Body="b" />\n  <row Id="8" PostTypeId="1" Title="a < b" />\n'
     rows = "".join(QUESTION.format(number) for number in (1, 2))
-    (folder / "Posts.xml").write_text(HEAD + f"<posts>\n{rows}{broken}{QUESTION.format(9)}</posts>\n")
-    ended = start_inline("ingest", "--dump", folder, "--output", tmp_path / "out")
-    assert ended.returncode == 0, ended.stderr
-    site = "site=bread.example.com"
-    assert pq.read_table(tmp_path / "out" / "questions" / site)["question_id"].to_pylist() == [1, 2, 9]
-    assert pq.read_table(tmp_path / "out" / "rejects")["reason"].to_pylist() == [
-        "Id not a number",
-        "not well-formed",
-    ]
+    code, told = ingested(site, f"<posts>\n{rows}{broken}{QUESTION.format(9)}</posts>\n", capsys)
+    assert code == 0, told
+    out = site.parent / "out"
+    assert pq.read_table(out / "questions" / f"site={site.name}")["question_id"].to_pylist() == [1, 2, 9]
+    assert pq.read_table(out / "rejects")["reason"].to_pylist() == ["Id not a number", "not well-formed"]
 
 
-def test_too_many_broken_rows_fail_the_run_and_say_where_they_are(tmp_path: Path) -> None:
-    folder = tmp_path / "bread.example.com"
-    folder.mkdir()
+def test_too_many_broken_rows_fail_the_run_and_say_where_they_are(
+    site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     rows = QUESTION.format(1) + QUESTION.format("x") * 11
-    (folder / "Posts.xml").write_text(f"{HEAD}<posts>\n{rows}</posts>\n")
-    ended = start("ingest", "--dump", folder, "--output", tmp_path / "out")
-    assert_one_line(ended, 3, "11 of 12 rows are broken", "rejects/site=bread.example.com")
-    assert not (tmp_path / "out" / "questions").exists()
-    assert len(pq.read_table(tmp_path / "out" / "rejects")) == 11
+    ended = ingested(site, f"<posts>\n{rows}</posts>\n", capsys)
+    assert_one_line(ended, 3, "11 of 12 rows are broken", f"rejects/site={site.name}")
+    assert not (site.parent / "out" / "questions").exists()
+    assert len(pq.read_table(site.parent / "out" / "rejects")) == 11
 
 
-def test_no_cluster_where_one_is_named(tmp_path: Path, trained_sample: TrainedSample) -> None:
-    ended = start(
-        *("dedup", "--questions", trained_sample.questions, "--encoder", trained_sample.encoder),
-        *("--output", tmp_path / "runs", "--ray", "127.0.0.1:1"),
-    )
+def test_no_cluster_where_one_is_named(tmp_path: Path) -> None:
+    """A process of its own, as it does not wait for its threads."""
+    (tmp_path / "Posts.xml").write_text(f"{HEAD}<posts>\n{QUESTION.format(1)}</posts>\n")
+    ended = start("--dump", tmp_path / "Posts.xml", "--output", tmp_path / "out", "--ray", "127.0.0.1:1")
     assert_one_line(ended, 6, "no Ray cluster")
-    assert not (tmp_path / "runs").exists()
+    assert not (tmp_path / "out").exists()

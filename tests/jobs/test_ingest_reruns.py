@@ -272,6 +272,7 @@ def interrupt(site):
         is_over = site._run.stop.wait(60)
 
 ingest._SiteIngest._collect = interrupt
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what was started in the background ignores it
 main()
 """
 

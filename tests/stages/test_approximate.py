@@ -51,11 +51,10 @@ from dupq.stages.neighbours.search import find_neighbours
 from dupq.stages.neighbours.tables import SearchRequest
 from dupq.text.keys import ID_BITS
 
-COSINE = Measure()
+COSINE, EUCLIDEAN = Measure(), Measure("euclidean", 0.6, 0.5)
 
 
-@pytest.mark.parametrize("measure", [COSINE, MIX, Measure("manhattan")])
-@pytest.mark.parametrize("scope", ["all", "site"])
+@pytest.mark.parametrize(("measure", "scope"), [(COSINE, "site"), (MIX, "all"), (Measure("manhattan"), "site")])
 def test_whoever_looks_into_all_lists_finds_what_the_exact_search_finds(
     measure: Measure, scope: str, tmp_path: Path
 ) -> None:
@@ -77,26 +76,23 @@ def test_whoever_looks_into_all_lists_finds_what_the_exact_search_finds(
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize("workers", [1, 2, 3])
-def test_the_bytes_do_not_depend_on_the_number_of_workers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
-) -> None:
+def test_the_bytes_do_not_depend_on_the_number_of_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And are those of a search without Ray."""
     archive = made_up([200, 60, 0], seed=4)
     wanted = search_request(MIX, block_rows=40, method="ivf", ivf_lists=9, ivf_probes=2, ivf_words=20)
     with without_ray():
         expected, _ = search(archive, tmp_path / "one", wanted)
-    at_once = functools.partial(run_tasks, cpus=ray.cluster_resources()["CPU"] / (workers + 0.01))  # Ray rounds it
-    for module in (approximate, recall):
-        monkeypatch.setattr(module, "run_tasks", at_once)
-    found, _ = search(archive, tmp_path / "two", wanted)
-    assert contents(found) == contents(expected)
+    for workers in (1, 3):
+        at_once = functools.partial(run_tasks, cpus=ray.cluster_resources()["CPU"] / (workers + 0.01))  # Ray rounds it
+        for module in (approximate, recall):
+            monkeypatch.setattr(module, "run_tasks", at_once)
+        found, _ = search(archive, tmp_path / str(workers), wanted)
+        assert contents(found) == contents(expected)
 
 
-@pytest.mark.parametrize("scope", ["all", "site"])
-def test_recall_is_counted_as_it_is(scope: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_recall_is_counted_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     archive = made_up([240, 30, 100], seed=4)
-    wanted = search_request(MIX, scope=scope, block_rows=50, method="ivf", ivf_lists=9, ivf_probes=2, ivf_sample=60)
+    wanted = search_request(MIX, scope="site", block_rows=50, method="ivf", ivf_lists=9, ivf_probes=2, ivf_sample=60)
     files, report = search(archive, tmp_path, wanted)
     near, _ = slowly(archive, wanted)
     found = lists(files)
@@ -110,9 +106,10 @@ def test_recall_is_counted_as_it_is(scope: str, tmp_path: Path, capsys: pytest.C
     assert found.keys() == near.keys()
 
 
-@pytest.mark.parametrize("measure", [MIX, Measure("euclidean", 0.6, 0.5)])
-@pytest.mark.parametrize("words", [0, 12, 33])
-@pytest.mark.parametrize("scope", ["all", "site"])
+@pytest.mark.parametrize(
+    ("scope", "words", "measure"),
+    [("all", 0, MIX), ("site", 12, MIX), ("all", 33, EUCLIDEAN), ("site", 0, EUCLIDEAN)],
+)
 def test_lists_are_those_of_the_lists_looked_into(scope: str, words: int, measure: Measure, tmp_path: Path) -> None:
     archive = made_up([200, 0, 130], seed=11)
     lists_of = {"ivf_lists": 8, "ivf_probes": 2 if words else 3, "ivf_words": words}

@@ -92,7 +92,7 @@ def check(archive: Archive, places: list[Place], outcomes: list[Outcome]) -> Non
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize("workers", [1, 2, 4])
+@pytest.mark.parametrize("workers", [1, 4])
 def test_files_are_those_of_one_process_for_any_number_of_workers(
     workers: int, archive: Archive, ray_started: None
 ) -> None:
@@ -100,12 +100,11 @@ def test_files_are_those_of_one_process_for_any_number_of_workers(
     check(archive, places, encode_by_pipeline(archive.work, places, Crew(workers, 0.2, 0, 0)))
 
 
-@pytest.mark.parametrize("gpus", [1, 2])
-def test_it_works_where_ray_has_as_many_gpus_as_cpus(gpus: int, archive: Archive, tmp_path: Path) -> None:
-    """Ray counts GPUs that are not there, and the encoder stays on the CPU: the steps are those with real ones."""
-    places = archive.places(f"with {gpus} gpus")
+def test_it_works_where_ray_has_as_many_gpus_as_cpus(archive: Archive, tmp_path: Path) -> None:
+    """Ray counts a GPU that is not there, and the encoder stays on the CPU: the steps are those with a real one."""
+    places = archive.places("with a gpu")
     (tmp_path / "call").write_bytes(pickle.dumps((archive.work, places)))
-    run = [sys.executable, "-c", WITH_GPUS, str(tmp_path / "call"), str(gpus)]
+    run = [sys.executable, "-c", WITH_GPUS, str(tmp_path / "call"), "1"]
     subprocess.run(run, check=True, timeout=120, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
     check(archive, places, pickle.loads((tmp_path / "call").read_bytes()))
 
