@@ -43,6 +43,7 @@ _FOR_TYPES = re.compile(rb"^if TYPE_CHECKING:\n(?:[ \t]+[^\n]*\n|\n)+", re.MULTI
 _IMPORT = re.compile(
     rb"^[ \t]*(?:from|import)[ \t]+dupq((?:\.\w+)*)(?:[ \t]+import[ \t]+(\([^)]*\)|[^\n]*))?", re.MULTILINE
 )
+_LONG_SECONDS = 3.0  # after which a user wonders
 _log = logging.getLogger(__name__)
 caching: Any = _numbas_caching  # these have no types
 dispatcher: Any = _numbas_dispatcher
@@ -148,6 +149,8 @@ class KernelCache(caching.FunctionCache):
     def _save_overload(self, sig: Any, data: Any) -> None:
         if not self._impl.check_cachable(data):
             return
+        if compile_seconds() > _LONG_SECONDS and "ray" not in sys.modules:  # jobs say so of their stages
+            _say_once()
         key, code = self._index_key(sig, data.codegen), self._impl.reduce(data)
         for file in self._files():
             folder = Path(file._cache_path)
@@ -179,6 +182,11 @@ def _remove_others(folder: Path, module: str, kept: str) -> None:
         if f"-{kept}." not in file.name:
             with contextlib.suppress(OSError):  # another process removed it first, or nobody may
                 file.unlink()
+
+
+@functools.cache
+def _say_once() -> None:
+    _log.warning("compiling what is called for the first time, a minute or two; it is kept")
 
 
 @functools.cache

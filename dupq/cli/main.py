@@ -19,7 +19,7 @@ from dupq.runs import log, progress, terminal
 
 _SCRIPTS = ("ingest", "train", "dedup", "evaluate", "report", "export", "plan", "from_dump")
 JOBS = (*_SCRIPTS, "runs", "prune", "status", "serve", "warm")
-_ON_RAY = ("ingest", "train", "dedup", "evaluate", "from_dump", "warm")
+_ON_RAY = ("ingest", "train", "dedup", "evaluate", "from_dump")
 _log = logging.getLogger(__name__)
 
 

@@ -125,8 +125,9 @@ def add_preset(parser: argparse.ArgumentParser) -> None:
 def uri(text: str) -> str:
     """The type of an argument that names a file or folder; an empty one would be the folder that the job runs in."""
     if not text.isprintable():
-        reads = sys.getfilesystemencoding()
-        remedy = "no file or folder of a job" if reads == "utf-8" else f"names are read as {reads} here: set PYTHONUTF8=1"
+        encoding = sys.getfilesystemencoding()
+        is_utf8 = encoding == "utf-8"
+        remedy = "no file or folder of a job" if is_utf8 else f"names are read as {encoding} here: set PYTHONUTF8=1"
         raise argparse.ArgumentTypeError(f"{text!r} holds a character that cannot be shown; {remedy}")
     if text.strip().lower() in ("", "file://", "s3://"):
         raise argparse.ArgumentTypeError(f"'{text}' names no file or folder; use '.' for the current directory")

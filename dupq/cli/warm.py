@@ -6,6 +6,7 @@ import tempfile
 import time
 
 from dupq.cli.options import add_gpus
+from dupq.extras import is_installed
 
 _log = logging.getLogger(__name__)
 DESCRIPTION = "Compile what jobs call and keep it, so that no run waits for it."
@@ -18,28 +19,34 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Do the jobs on a small sample archive, by the default preset and by the sample's, and say what it took.
+    """Call what has to be compiled, GPU kernels too, where there is a GPU; say what it took.
 
-    Compiling is what the first call of a function does, so this calls them; GPU kernels too, where there is a GPU.
+    That is find_duplicates and, if Ray is installed, the jobs on a small sample archive, by two presets.
     """
     from dupq import find_duplicates
-    from dupq.execution import cluster
     from dupq.kernel_cache import compile_seconds
-    from dupq.pipelines.arguments.from_dump import FromDumpJob
-    from dupq.pipelines.from_dump import from_dump
-    from dupq.sample.archive import write_sample
 
     start = time.monotonic()
     logging.getLogger("dupq").setLevel(logging.WARNING)
-    cluster.connect("local")
-    with tempfile.TemporaryDirectory(prefix="dupq-warm-") as folder:
-        sample = write_sample(f"{folder}/dump", questions=300)
-        for preset in ("sample", "dupq"):
-            job = FromDumpJob((str(sample.archive),), f"{folder}/{preset}", preset, None, _SHORT, arguments.gpus)
-            from_dump(job, job.check())
     find_duplicates(["How do I bake bread?", "How do I bake some bread?", "Where is my bicycle?"])
+    if is_installed("ray"):
+        _do_the_jobs(arguments.gpus)
     logging.getLogger("dupq").setLevel(logging.INFO)
     _log.info(
         f"compiled: {time.monotonic() - start:.0f} s, of which numba took {compile_seconds():.0f} s; a run finds what "
         "was kept"
     )
+
+
+def _do_the_jobs(gpus: int | None) -> None:
+    from dupq.execution import cluster
+    from dupq.pipelines.arguments.from_dump import FromDumpJob
+    from dupq.pipelines.from_dump import from_dump
+    from dupq.sample.archive import write_sample
+
+    cluster.connect("local")
+    with tempfile.TemporaryDirectory(prefix="dupq-warm-") as folder:
+        sample = write_sample(f"{folder}/dump", questions=300)
+        for preset in ("sample", "dupq"):
+            job = FromDumpJob((str(sample.archive),), f"{folder}/{preset}", preset, None, _SHORT, gpus)
+            from_dump(job, job.check())
