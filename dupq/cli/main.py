@@ -12,9 +12,9 @@ from typing import NoReturn
 from dupq import __version__
 from dupq.cli import failure
 from dupq.cli.options import Parser
-from dupq.errors import FAULT, INTERRUPTED, ClusterError, DupqError
-from dupq.execution import head
-from dupq.runs import log, progress, terminal
+from dupq.errors import FAULT, ClusterError, DupqError
+from dupq.execution import ends, head
+from dupq.runs import lease, log, progress, terminal
 
 _SCRIPTS = ("ingest", "train", "dedup", "evaluate", "report", "export", "plan", "from_dump")
 JOBS = (*_SCRIPTS, "runs", "prune", "status", "serve")
@@ -64,8 +64,10 @@ def _end(parser: Parser, given: Sequence[str] | None = None) -> None:
         _log.error(str(error))
         sys.exit(error.exit_code)
     log.show_as(getattr(arguments, "log", "plain"))
+    ends.at_end(lambda line: log.progress_line(_log, line), _cut_off)
     code, wrong = _done(arguments)
-    if code not in (0, INTERRUPTED):
+    ends.ended(code)
+    if code:
         _tell(arguments, code, wrong)
     with contextlib.suppress(DupqError):  # the error too, and what was said of hooks
         log.write_kept()
@@ -81,9 +83,6 @@ def _done(arguments: argparse.Namespace) -> tuple[int, str]:
     except DupqError as error:
         _log.error(str(error))
         return error.exit_code, str(error)
-    except KeyboardInterrupt:
-        log.progress_line(_log, "interrupted; run the same command again to go on")
-        return INTERRUPTED, "interrupted"
     except Exception as error:
         _log.error("this is a fault of dupq; please report it with the lines above", exc_info=True)
         return FAULT, f"{type(error).__name__}: {error}"
@@ -100,9 +99,17 @@ def _do(arguments: argparse.Namespace) -> None:
         head.job_ended.set()
 
 
+def _cut_off() -> None:
+    """Let no reader wait for a job that a signal ends, and no other job."""
+    progress.end_as("cut off")
+    lease.give_up_all()
+    with contextlib.suppress(DupqError):
+        log.write_kept()
+
+
 def _tell(arguments: argparse.Namespace, code: int, wrong: str) -> None:
     """Tell readers of the run, and whoever is to be told, that the job failed."""
-    progress.end_failed()
+    progress.end_as("failed")
     hooks = failure.Hooks(getattr(arguments, "on_failure", None), getattr(arguments, "webhook", None))
     failure.tell(hooks, failure.failure_of(arguments.job, code, wrong))
 

@@ -14,7 +14,7 @@ from ray._private import ray_constants
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dupq.errors import ClusterError, SettingError
-from dupq.execution import head, metrics, nodes, waits
+from dupq.execution import ends, head, metrics, nodes, waits
 from dupq.runs import log
 
 _log = logging.getLogger(__name__)
@@ -42,6 +42,7 @@ def connect(address: str | None = None) -> None:
         return
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+    ends.keep()
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     wanted = address or os.environ.get("RAY_ADDRESS") or "local"
     source = "--ray" if address else "RAY_ADDRESS"
@@ -59,6 +60,7 @@ def connect(address: str | None = None) -> None:
         if type(error) is not Exception:  # Ray has no class of its own for a node that does not start in time
             raise
         raise ClusterError(f"Ray did not start ({error}); is this machine overloaded?") from error
+    ray._private.worker._worker_logs_enabled = False  # the last lines of a raylet that was lost: that is raised as well
     head.watch()
     metrics.export()
     waits.watch()

@@ -25,7 +25,7 @@ from dupq.repeating import repeating
 
 BEAT_SECONDS = 15.0
 LIFE = timedelta(seconds=90)
-_ours: set[str] = set()  # the files of leases that this process holds
+_ours: dict[str, "Lease"] = {}  # those that this process holds, by file
 _lock = threading.Lock()  # of `_ours`
 
 
@@ -64,7 +64,8 @@ class Lease:
     def give_up(self) -> None:
         """The job has ended."""
         if not self._is_lost:
-            storage.write_json(self.place, {**self._holder, "is_over": True})
+            self._holder["is_over"] = True  # also of a beat that comes now
+            storage.write_json(self.place, self._holder)
 
 
 @contextlib.contextmanager
@@ -75,9 +76,18 @@ def held(folder: str, name: str = "") -> Iterator[Lease]:
         with repeating(lease.beat, BEAT_SECONDS):
             yield lease
     finally:
-        _ours.discard(lease.place)
+        _ours.pop(lease.place, None)
         with contextlib.suppress(DupqError):  # it runs out by itself
             lease.give_up()
+
+
+def give_up_all() -> None:
+    """All that this process holds, which ends now."""
+    with _lock:
+        held_now = list(_ours.values())
+    for each in held_now:
+        with contextlib.suppress(DupqError):  # as above
+            each.give_up()
 
 
 def _take(place: str, name: str) -> Lease:
@@ -96,12 +106,12 @@ def _take(place: str, name: str) -> Lease:
         with _lock:
             is_ours = storage.create(file, storage.json_bytes(holder))
             if is_ours:
-                _ours.add(file)
+                _ours[file] = Lease(file, holder, name)
         if is_ours:
             if newest is not None:
                 with contextlib.suppress(DupqError):  # the later one counts
                     storage.delete(storage.join(folder, newest))
-            return Lease(file, holder, name)
+            return _ours[file]
 
 
 def _check_over(name: str, place: str) -> None:
