@@ -4,16 +4,14 @@ import argparse
 import contextlib
 import importlib
 import logging
-import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
 
 from dupq import __version__
 from dupq.cli import failure
 from dupq.cli.options import Parser
 from dupq.errors import FAULT, ClusterError, DupqError
-from dupq.execution import ends, head
+from dupq.execution import ends, guard, head
 from dupq.runs import lease, log, progress, terminal
 
 _SCRIPTS = ("ingest", "train", "dedup", "evaluate", "report", "export", "plan", "from_dump")
@@ -72,7 +70,7 @@ def _end(parser: Parser, given: Sequence[str] | None = None) -> None:
     with contextlib.suppress(DupqError):  # the error too, and what was said of hooks
         log.write_kept()
     if code == ClusterError.EXIT_CODE or head.lost.is_set():
-        _leave(code)
+        guard.leave(code)
     sys.exit(code)
 
 
@@ -112,10 +110,3 @@ def _tell(arguments: argparse.Namespace, code: int, wrong: str) -> None:
     progress.end_as("failed")
     hooks = failure.Hooks(getattr(arguments, "on_failure", None), getattr(arguments, "webhook", None))
     failure.tell(hooks, failure.failure_of(arguments.job, code, wrong))
-
-
-def _leave(exit_code: int) -> NoReturn:
-    """End the process at once: Python's own end waits for threads that wait for Ray, and Ray's for a lost head."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(exit_code)

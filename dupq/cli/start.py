@@ -1,11 +1,11 @@
-"""Where a job's process begins: signals are heeded before anything is imported that takes time."""
+"""Where a job's process begins: its end is watched before anything is imported that takes time."""
 
-from dupq.execution import ends
+from dupq.execution import ends, guard
 
 
 def main() -> None:
     """The command `dupq` with the arguments of the process, which it ends."""
-    with ends.heeded():
+    with guard.guarded(), ends.heeded():
         from dupq.cli.main import main
 
         main()
@@ -13,7 +13,7 @@ def main() -> None:
 
 def job(name: str, script_version: str) -> None:
     """The job of a script in jobs/, as in main.py."""
-    with ends.heeded():
+    with guard.guarded(), ends.heeded():
         from dupq.cli.main import job
 
         job(name, script_version)

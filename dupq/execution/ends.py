@@ -16,6 +16,7 @@ from types import FrameType
 from typing import NoReturn
 
 from dupq.errors import INTERRUPTED, TERMINATED
+from dupq.execution import guard
 
 _UNWINDING_SECONDS = 3  # that the main thread has to clean up; `docker stop` kills after ten seconds in all
 _LEAVING_SECONDS = 3  # that storage has to take what is written at the end
@@ -38,6 +39,7 @@ class _End:
 _end = _End()
 _lock = threading.Lock()  # of what has ended the job
 _is_unwound = threading.Event()
+_silence = io.StringIO()
 
 
 @contextlib.contextmanager
@@ -49,7 +51,7 @@ def heeded() -> Iterator[None]:
     threading.Thread(target=_listen, args=(reads,), name="signals", daemon=True).start()
     for number in _CODES:
         signal.signal(number, _unwind)
-    _end.is_heeded = True
+    _end.is_heeded, _end.stderr = True, sys.stderr
     os.environ.setdefault("RAY_DISABLE_FAILURE_SIGNAL_HANDLER", "1")  # read when Ray is imported; SIGTERM is one to it
     try:
         yield
@@ -91,9 +93,8 @@ def _unwind(number: int, frame: FrameType | None) -> None:
 
 def _hush(number: int) -> None:
     """Nothing more is said: what ends now may fail in its own ways, and a signal to all processes ends Ray's too."""
-    if _end.signal is None:
-        _end.signal, _end.stderr = number, sys.stderr
-        sys.stdout = sys.stderr = io.StringIO()
+    _end.signal = _end.signal or number
+    sys.stdout = sys.stderr = _silence
 
 
 def _listen(reads: int) -> None:
@@ -106,20 +107,20 @@ def _listen(reads: int) -> None:
 def _end_by(number: int) -> None:
     with _lock:
         if _end.code is not None:
-            os._exit(_end.code)
+            guard.leave(_end.code)
         _hush(number)
     _is_unwound.wait(_UNWINDING_SECONDS)
     leaving = threading.Thread(target=_leave, daemon=True)
     leaving.start()
     leaving.join(_LEAVING_SECONDS)
-    os._exit(_CODES[signal.Signals(_end.signal or number)])
+    guard.leave(_CODES[signal.Signals(_end.signal or number)])
 
 
 def _leave() -> None:
     name = _NAMES[signal.Signals(_end.signal or signal.SIGTERM)]
-    silent, sys.stderr = sys.stderr, _end.stderr
+    sys.stderr = _end.stderr
     _end.say(f"ended by {name}; what is finished is kept, run the same command again to go on")
-    sys.stderr = silent
+    sys.stderr = _silence
     _end.leave()
 
 

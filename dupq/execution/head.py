@@ -14,6 +14,7 @@ from collections.abc import Callable
 from types import FrameType
 
 from dupq.errors import HeadLostError
+from dupq.execution import guard
 
 _BETWEEN_SECONDS = 5
 _PATIENCE_SECONDS = 30  # without an answer; Ray ends the process later
@@ -81,7 +82,7 @@ def _end_stuck() -> None:
         _log.error(str(_error()))
         _stuck.tell(_error())
     finally:
-        os._exit(HeadLostError.EXIT_CODE)
+        guard.leave(HeadLostError.EXIT_CODE)
 
 
 def _is_joined(address: str) -> bool:

@@ -105,7 +105,6 @@ class Ended(NamedTuple):
         due = {StorageError.EXIT_CODE} if fault in _KINDS else {KILLED}
         assert self.code in (due | {0} if is_harmless else due), (fault, self.struck, self.said)
 
-
     def _check_signalled(self, fault: str) -> None:
         """It ended with one line, and left nothing that looks at work."""
         name = {"SIGINT": "Ctrl-C"}.get(fault, fault)
