@@ -78,10 +78,12 @@ def _done(arguments: argparse.Namespace) -> tuple[int, str]:
     """The exit code of a job that is done, and what was wrong; that is logged."""
     try:
         _do(arguments)
-    except DupqError as error:
-        _log.error(str(error))
-        return error.exit_code, str(error)
     except Exception as error:
+        # Ray makes a SystemError of what a signal raises where it waits: that its head is lost
+        known = error.__cause__ if isinstance(error, SystemError) else error
+        if isinstance(known, DupqError):
+            _log.error(str(known))
+            return known.exit_code, str(known)
         _log.error("this is a fault of dupq; please report it with the lines above", exc_info=True)
         return FAULT, f"{type(error).__name__}: {error}"
     return 0, ""

@@ -5,6 +5,7 @@ waits for. So a thread of its own hears of each signal too. It gives the main th
 says the line, and ends the process, and with it those of a Ray that this process has started: the kernel ends these.
 """
 
+import atexit
 import contextlib
 import io
 import os
@@ -20,8 +21,8 @@ from dupq.execution import guard
 
 _UNWINDING_SECONDS = 3  # that the main thread has to clean up; `docker stop` kills after ten seconds in all
 _LEAVING_SECONDS = 3  # that storage has to take what is written at the end
-_CODES = {signal.SIGTERM: TERMINATED, signal.SIGINT: INTERRUPTED}
-_NAMES = {signal.SIGTERM: "SIGTERM", signal.SIGINT: "Ctrl-C"}
+_CODES = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED}
+_NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
 
 class _End:
@@ -52,6 +53,7 @@ def heeded() -> Iterator[None]:
     for number in _CODES:
         signal.signal(number, _unwind)
     _end.is_heeded, _end.stderr = True, sys.stderr
+    atexit.register(_ignore)  # the first is called as the last
     os.environ.setdefault("RAY_DISABLE_FAILURE_SIGNAL_HANDLER", "1")  # read when Ray is imported; SIGTERM is one to it
     try:
         yield
@@ -59,6 +61,11 @@ def heeded() -> Iterator[None]:
         if _end.signal is None:
             raise
         _await_end()
+
+
+def _ignore() -> None:
+    for number in _CODES:  # of which what is left of Python would take no notice, so that they would kill it
+        signal.signal(number, signal.SIG_IGN)
 
 
 def keep() -> None:

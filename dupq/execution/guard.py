@@ -38,8 +38,8 @@ def said() -> None:
 def leave(code: int) -> NoReturn:
     """End this process, and those of a Ray that it has started, at once.
 
-    Python's own end waits for threads that wait for Ray, and Ray's for a lost head. Workers that are just starting would
-    look for their Ray for a while.
+    Python's own end waits for threads that wait for Ray, and Ray's for a lost head. Workers that are just starting
+    would look for their Ray for a while.
     """
     sys.stdout.flush()
     sys.stderr.flush()

@@ -31,6 +31,10 @@ LIMIT_SECONDS = 300  # an attempt's; on a quiet machine it takes some
 KILLED = -signal.SIGKILL
 _ASIDE = ("/progress.json", "/run.log")  # written beside the work, every few seconds; no run fails by them
 SIGNALS = {"SIGTERM": TERMINATED, "SIGINT": INTERRUPTED}  # sent to the job before a change, and its exit code
+LINES = {
+    fault: f"ended by {name}; what is finished is kept, run the same command again to go on"
+    for fault, name in (("SIGTERM", "SIGTERM"), ("SIGINT", "Ctrl-C"))
+}
 FAULTS = ("killed before", "killed after", "disk full", "disk full while written", *SIGNALS)
 LEASES = ("/leases/", "/_at_work/")  # parts of the paths of leases
 
@@ -107,9 +111,8 @@ class Ended(NamedTuple):
 
     def _check_signalled(self, fault: str) -> None:
         """It ended with one line, and left nothing that looks at work."""
-        name = {"SIGINT": "Ctrl-C"}.get(fault, fault)
-        line = f"ended by {name}; what is finished is kept, run the same command again to go on"
-        assert (self.code, self.said.splitlines()[-1]) == (SIGNALS[fault], line), (fault, self.struck, self.said)
+        ended = (self.code, self.said.splitlines()[-1])
+        assert ended == (SIGNALS[fault], LINES[fault]), (fault, self.struck, self.said)
         assert not re.search(r"\*\*\*|Traceback|^(error|fault):", self.said, re.MULTILINE), self.said
         for lease_file in {path for path in self.changes if any(part in path for part in LEASES)}:
             assert not storage.exists(lease_file) or storage.read_json(lease_file)["is_over"], (fault, self.struck)
