@@ -4,6 +4,7 @@ from typing import ClassVar, Self
 
 FAULT = 70  # the exit code of a fault of dupq itself, which is shown with its traceback
 INTERRUPTED = 130  # the exit code after Ctrl-C
+TERMINATED = 143  # the exit code after SIGTERM
 
 
 class DupqError(Exception):

@@ -3,7 +3,7 @@
 python jobs/plan.py --questions 24e6 --gpus 8
 """
 
-from dupq.cli.main import job
+from dupq.cli.start import job
 
 VERSION = "0.1.0"
 

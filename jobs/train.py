@@ -3,7 +3,7 @@
 python jobs/train.py --questions out/cs/questions --links out/cs/links --output out/cs/encoder
 """
 
-from dupq.cli.main import job
+from dupq.cli.start import job
 
 VERSION = "0.1.0"
 

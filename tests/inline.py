@@ -4,8 +4,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-import ray
-
 from dupq.execution import cluster, tasks
 from dupq.execution.tasks import Report
 from dupq.execution.units import Counts
@@ -17,14 +15,11 @@ def without_ray() -> Iterator[None]:
     if tasks.run_tasks is _run_tasks:  # within another
         yield
         return
-    cancel = ray.cancel
     for function, other in _OTHERS.items():
         _replace_everywhere(function, other)
-    ray.cancel = lambda stream: stream.close()  # what streams its results is read as it is made
     try:
         yield
     finally:
-        ray.cancel = cancel
         for function, other in _OTHERS.items():  # also in modules that were imported meanwhile
             _replace_everywhere(other, function)
 

@@ -4,6 +4,7 @@ import json
 import logging
 import shlex
 import subprocess
+import sys
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -50,7 +51,14 @@ def failure_of(job: str, exit_code: int, error: str) -> Failure:
 
 def _run(command: str, content: bytes) -> None:
     try:
-        subprocess.run(shlex.split(command), input=content, stdout=subprocess.DEVNULL, timeout=_SECONDS, check=True)
+        subprocess.run(
+            shlex.split(command),
+            input=content,
+            stdout=subprocess.DEVNULL,
+            stderr=sys.stderr,  # which descriptor 2 may not be (execution/guard.py)
+            timeout=_SECONDS,
+            check=True,
+        )
     except Exception as error:  # whatever it is, the job's own error and exit code matter more
         _log.warning(f"--on-failure {command}: {error}")
 

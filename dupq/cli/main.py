@@ -4,18 +4,16 @@ import argparse
 import contextlib
 import importlib
 import logging
-import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
 
 from dupq import __version__
 from dupq.cli import failure
 from dupq.cli.options import Parser
-from dupq.errors import FAULT, INTERRUPTED, ClusterError, DupqError
-from dupq.execution import head
+from dupq.errors import FAULT, ClusterError, DupqError
+from dupq.execution import ends, guard, head
 from dupq.extras import require
-from dupq.runs import log, progress, terminal
+from dupq.runs import lease, log, progress, terminal
 
 _SCRIPTS = ("ingest", "train", "dedup", "evaluate", "report", "export", "plan", "from_dump")
 JOBS = (*_SCRIPTS, "runs", "prune", "status", "serve", "warm")
@@ -66,13 +64,15 @@ def _end(parser: Parser, given: Sequence[str] | None = None) -> None:
         _log.error(str(error))
         sys.exit(error.exit_code)
     log.show_as(getattr(arguments, "log", "plain"))
+    ends.at_end(lambda line: log.progress_line(_log, line), _cut_off)
     code, wrong = _done(arguments)
-    if code not in (0, INTERRUPTED):
+    ends.ended(code)
+    if code:
         _tell(arguments, code, wrong)
     with contextlib.suppress(DupqError):  # the error too, and what was said of hooks
         log.write_kept()
     if code == ClusterError.EXIT_CODE or head.lost.is_set():
-        _leave(code)
+        guard.leave(code)
     sys.exit(code)
 
 
@@ -80,13 +80,12 @@ def _done(arguments: argparse.Namespace) -> tuple[int, str]:
     """The exit code of a job that is done, and what was wrong; that is logged."""
     try:
         _do(arguments)
-    except DupqError as error:
-        _log.error(str(error))
-        return error.exit_code, str(error)
-    except KeyboardInterrupt:
-        log.progress_line(_log, "interrupted; run the same command again to go on")
-        return INTERRUPTED, "interrupted"
     except Exception as error:
+        # Ray makes a SystemError of what a signal raises where it waits: that its head is lost
+        known = error.__cause__ if isinstance(error, SystemError) else error
+        if isinstance(known, DupqError):
+            _log.error(str(known))
+            return known.exit_code, str(known)
         _log.error("this is a fault of dupq; please report it with the lines above", exc_info=True)
         return FAULT, f"{type(error).__name__}: {error}"
     return 0, ""
@@ -104,15 +103,16 @@ def _do(arguments: argparse.Namespace) -> None:
         head.job_ended.set()
 
 
+def _cut_off() -> None:
+    """Let no reader wait for a job that a signal ends, and no other job."""
+    progress.end_as("cut off")
+    lease.give_up_all()
+    with contextlib.suppress(DupqError):
+        log.write_kept()
+
+
 def _tell(arguments: argparse.Namespace, code: int, wrong: str) -> None:
     """Tell readers of the run, and whoever is to be told, that the job failed."""
-    progress.end_failed()
+    progress.end_as("failed")
     hooks = failure.Hooks(getattr(arguments, "on_failure", None), getattr(arguments, "webhook", None))
     failure.tell(hooks, failure.failure_of(arguments.job, code, wrong))
-
-
-def _leave(exit_code: int) -> NoReturn:
-    """End the process at once: Python's own end waits for threads that wait for Ray, and Ray's for a lost head."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(exit_code)

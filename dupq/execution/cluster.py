@@ -18,7 +18,7 @@ from ray._private.utils import get_num_cpus
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dupq.errors import ClusterError, SettingError
-from dupq.execution import head, metrics, nodes, waits
+from dupq.execution import ends, head, metrics, nodes, waits
 from dupq.own_folder import can_write, own_folder
 from dupq.runs import log
 
@@ -49,6 +49,7 @@ def connect(address: str | None = None) -> None:
         return
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+    ends.keep()
     if os.path.expanduser("~") == "~":  # a user without a name, as in containers: some libraries insist on a home
         os.environ["HOME"] = tempfile.gettempdir()
     logging.getLogger("ray.data").setLevel(logging.ERROR)
@@ -68,6 +69,7 @@ def connect(address: str | None = None) -> None:
         if type(error) is not Exception:  # Ray has no class of its own for a node that does not start in time
             raise
         raise ClusterError(f"Ray did not start ({error}); is this machine overloaded?") from error
+    ray._private.worker._worker_logs_enabled = False  # the last lines of a raylet that was lost: that is raised as well
     head.watch()
     metrics.export()
     waits.watch()

@@ -1,4 +1,4 @@
-"""Noticing that the cluster's head is lost.
+"""Noticing that the cluster's head is lost, or a process of the Ray that was started here.
 
 Ray itself would try for minutes, and then end the process without a line.
 """
@@ -14,6 +14,7 @@ from collections.abc import Callable
 from types import FrameType
 
 from dupq.errors import HeadLostError
+from dupq.execution import guard
 
 _BETWEEN_SECONDS = 5
 _PATIENCE_SECONDS = 30  # without an answer; Ray ends the process later
@@ -39,6 +40,7 @@ def failure_at(address: str, timeout: float) -> OSError | None:
 
 
 class _Stuck:
+    dead: str | None = None  # a process of the Ray that was started here
     tell: Tell = staticmethod(lambda error: None)
 
 
@@ -63,10 +65,11 @@ def watch() -> None:
 
 def _watch(address: str) -> None:
     answered = time.monotonic()
-    while time.monotonic() - answered < _PATIENCE_SECONDS:
+    while time.monotonic() - answered < _PATIENCE_SECONDS and _stuck.dead is None:
         time.sleep(_BETWEEN_SECONDS)
         if not _is_joined(address):
             return
+        _stuck.dead = _dead_here()
         if failure_at(address, _BETWEEN_SECONDS) is None:
             answered = time.monotonic()
     lost.set()
@@ -81,7 +84,7 @@ def _end_stuck() -> None:
         _log.error(str(_error()))
         _stuck.tell(_error())
     finally:
-        os._exit(HeadLostError.EXIT_CODE)
+        guard.leave(HeadLostError.EXIT_CODE)
 
 
 def _is_joined(address: str) -> bool:
@@ -92,12 +95,20 @@ def _is_joined(address: str) -> bool:
     return False
 
 
+def _dead_here() -> str | None:
+    import ray
+
+    node = ray._private.worker._global_node
+    return next((name for name, _ in node.dead_processes()), None) if node is not None else None
+
+
 def _raise_lost(number: int, frame: FrameType | None) -> None:
     if not job_ended.is_set():
         raise _error()
 
 
 def _error() -> HeadLostError:
-    return HeadLostError(
-        f"the head of the Ray cluster has not answered for {_PATIENCE_SECONDS} s; run the same command again to go on"
-    )
+    what = f"the head of the Ray cluster has not answered for {_PATIENCE_SECONDS} s"
+    if _stuck.dead is not None:
+        what = f"Ray's {_stuck.dead} has ended: it was killed, or crashed"
+    return HeadLostError(f"{what}; run the same command again to go on")

@@ -2,14 +2,17 @@
 
 Leases are numbered, and each is made by a conditional write: of several jobs that would take the next one, one gets it.
 A lease is over once its job gave it up, or its process is gone, which a job on the same machine sees at once. From
-another machine it is over when its heartbeat is older than LIFE. A job that was taken for dead, and is not, finds the
+another machine it is over when its heartbeat is older than LIFE, or if it is of a clock far ahead of this one, when no
+other one follows. A job that was taken for dead, and is not, finds the
 later lease and stops. Tables are not at risk: files are put in their place whole, and both jobs would write the same.
 """
 
 import contextlib
+import logging
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,11 +25,13 @@ from dupq import storage
 from dupq.errors import DupqError, LeaseError
 from dupq.json_files import Time, read_whole
 from dupq.repeating import repeating
+from dupq.runs import log
 
 BEAT_SECONDS = 15.0
 LIFE = timedelta(seconds=90)
-_ours: set[str] = set()  # the files of leases that this process holds
+_ours: dict[str, "Lease"] = {}  # those that this process holds, by file
 _lock = threading.Lock()  # of `_ours`
+_log = logging.getLogger(__name__)
 
 
 class Holder(TypedDict):
@@ -64,7 +69,8 @@ class Lease:
     def give_up(self) -> None:
         """The job has ended."""
         if not self._is_lost:
-            storage.write_json(self.place, {**self._holder, "is_over": True})
+            self._holder["is_over"] = True  # also of a beat that comes now
+            storage.write_json(self.place, self._holder)
 
 
 @contextlib.contextmanager
@@ -75,9 +81,18 @@ def held(folder: str, name: str = "") -> Iterator[Lease]:
         with repeating(lease.beat, BEAT_SECONDS):
             yield lease
     finally:
-        _ours.discard(lease.place)
+        _ours.pop(lease.place, None)
         with contextlib.suppress(DupqError):  # it runs out by itself
             lease.give_up()
+
+
+def give_up_all() -> None:
+    """All that this process holds, which ends now."""
+    with _lock:
+        held_now = list(_ours.values())
+    for each in held_now:
+        with contextlib.suppress(DupqError):  # as above
+            each.give_up()
 
 
 def _take(place: str, name: str) -> Lease:
@@ -96,12 +111,12 @@ def _take(place: str, name: str) -> Lease:
         with _lock:
             is_ours = storage.create(file, storage.json_bytes(holder))
             if is_ours:
-                _ours.add(file)
+                _ours[file] = Lease(file, holder, name)
         if is_ours:
             if newest is not None:
                 with contextlib.suppress(DupqError):  # the later one counts
                     storage.delete(storage.join(folder, newest))
-            return Lease(file, holder, name)
+            return _ours[file]
 
 
 def _check_over(name: str, place: str) -> None:
@@ -110,18 +125,29 @@ def _check_over(name: str, place: str) -> None:
     if holder is None or holder["is_over"]:
         return
     seen = datetime.fromisoformat(holder["seen"])
+    machine = holder["machine"].partition("/")[0]
+    until = f", or if it is dead, until {(seen + LIFE).isoformat(timespec='seconds')}"
     if holder["machine"] == _machine():
         is_alive = _started(holder["process"]) == holder["started"]
         if holder["process"] == os.getpid():  # which may have failed to give it up
             with _lock:
                 is_alive = is_alive and place in _ours
+    elif seen - datetime.now(UTC) > LIFE:
+        is_ahead = f"the clock of {machine} is ahead of this machine's"
+        seconds = 2 * BEAT_SECONDS
+        log.progress_line(
+            _log, f"{name}: {is_ahead}: waiting {seconds:g} s for a sign of its process {holder['process']}"
+        )
+        time.sleep(seconds)
+        later = read_whole(place, Holder)
+        is_alive = later is not None and not later["is_over"] and later["seen"] != holder["seen"]
+        until = f"; {is_ahead}, mend that"
     else:
         is_alive = datetime.now(UTC) - seen < LIFE
     if is_alive:
         raise LeaseError(
-            f"{name}: process {holder['process']} on {holder['machine'].partition('/')[0]} is at work on it since "
-            f"{holder['since']}, last seen {holder['seen']}; wait for its end, or if it is dead, until "
-            f"{(seen + LIFE).isoformat(timespec='seconds')}"
+            f"{name}: process {holder['process']} on {machine} is at work on it since {holder['since']}, last seen "
+            f"{holder['seen']}; wait for its end{until}"
         )
 
 

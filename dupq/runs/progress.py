@@ -26,7 +26,7 @@ _NAME = "progress.json"
 class Progress(TypedDict):
     """progress.json. Times are UTC, in ISO 8601."""
 
-    state: str  # running, failed, gate missed, finished
+    state: str  # running, failed, cut off, gate missed, finished
     stage: str
     step: str  # of the stage
     done: int  # pieces of the step
@@ -111,10 +111,10 @@ def end(run: str, state: str) -> None:
         _watched.uri = None
 
 
-def end_failed() -> None:
-    """What this process is at work on failed, if it is at work on a run."""
+def end_as(state: str) -> None:
+    """What this process is at work on has ended so, if it is at work on a run."""
     if _watched.uri is not None:
-        end(_watched.uri, "failed")
+        end(_watched.uri, state)
 
 
 def read_progress(run: str) -> Progress | None:

@@ -4,13 +4,11 @@ import contextlib
 import errno
 import logging
 import os
-import signal
 import socketserver
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import FrameType
 
 from dupq.errors import DupqError
 from dupq.runs.reader import Run
@@ -85,12 +83,12 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def serve(run: Run, port: int, kept: str | None, tell: Told, ready: Callable[[str], None]) -> None:
-    """Serve `run` at `port` (0: any free one) until Ctrl-C, or the process is told to end.
+    """Serve `run` at `port` (0: any free one) until a signal ends the process.
 
     The index is made in the file `kept`, or is there from before; None: in a temporary one that is removed at the end.
     `ready` gets the address. Raises DupqError for a port that is taken, and for what `index.build` does.
     """
-    with _ended_by_signal(), bound(port) as server, opened(run, kept, tell) as index:
+    with bound(port) as server, opened(run, kept, tell) as index:
         server.answers = answers_of(run, index)
         ready(f"http://{ADDRESS}:{server.server_port}/")
         server.serve_forever()
@@ -130,19 +128,3 @@ def opened(run: Run, kept: str | None, tell: Told) -> Iterator[Queries]:
         if meta is None:
             raise DupqError(f"{run.uri}: has changed while its index was made; start again")
         yield Queries(path, meta)
-
-
-@contextlib.contextmanager
-def _ended_by_signal() -> Iterator[None]:
-    """Ctrl-C and SIGTERM end what is inside, which cleans up, and no more is said."""
-
-    def end(_: int, __: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    except KeyboardInterrupt:
-        return
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -10,6 +10,7 @@ import errno
 import functools
 import multiprocessing
 import os
+import re
 import signal
 import sys
 import threading
@@ -21,14 +22,21 @@ from unittest import mock
 from inline import without_ray
 
 from dupq import storage
-from dupq.errors import FAULT, DupqError, StorageError
+from dupq.cli import main
+from dupq.errors import FAULT, INTERRUPTED, TERMINATED, DupqError, StorageError
+from dupq.execution import ends
 from dupq.runs import lease, progress
 from dupq.s3 import patience
 
 LIMIT_SECONDS = 300  # an attempt's; on a quiet machine it takes some
 KILLED = -signal.SIGKILL
 _ASIDE = ("/progress.json", "/run.log")  # written beside the work, every few seconds; no run fails by them
-FAULTS = ("killed before", "killed after", "disk full", "disk full while written")
+SIGNALS = {"SIGTERM": TERMINATED, "SIGINT": INTERRUPTED}  # sent to the job before a change, and its exit code
+LINES = {
+    fault: f"ended by {name}; what is finished is kept, run the same command again to go on"
+    for fault, name in (("SIGTERM", "SIGTERM"), ("SIGINT", "Ctrl-C"))
+}
+FAULTS = ("killed before", "killed after", "disk full", "disk full while written", *SIGNALS)
 LEASES = ("/leases/", "/_at_work/")  # parts of the paths of leases
 
 _STATES = ("AWS_", "DUPQ_")  # of the environment, which the clean process has as it was when that began
@@ -90,10 +98,24 @@ class Ended(NamedTuple):
         But a lease runs out by itself if it cannot be given up, which is when it is written again.
         """
         assert self.struck is not None, (fault, self.said)
+        if fault in SIGNALS:
+            self._check_signalled(fault)
+            return
         is_again = fault in _KINDS and self.course.count(Event(_KINDS[fault], self.struck)) > 1
         is_harmless = is_again and any(part in self.struck for part in LEASES)
         due = {StorageError.EXIT_CODE} if fault in _KINDS else {KILLED}
         assert self.code in (due | {0} if is_harmless else due), (fault, self.struck, self.said)
+
+    def _check_signalled(self, fault: str) -> None:
+        """It ended with one line, and left nothing that looks at work."""
+        ended = (self.code, self.said.splitlines()[-1])
+        assert ended == (SIGNALS[fault], LINES[fault]), (fault, self.struck, self.said)
+        assert not re.search(r"\*\*\*|Traceback|^(error|fault):", self.said, re.MULTILINE), self.said
+        for lease_file in {path for path in self.changes if any(part in path for part in LEASES)}:
+            assert not storage.exists(lease_file) or storage.read_json(lease_file)["is_over"], (fault, self.struck)
+        for folder in {path.partition("/work/")[0] for path in self.changes}:
+            told = progress.read_progress(folder)
+            assert told is None or told["state"] != "running", (fault, self.struck)
 
 
 _KINDS: dict[str, Kind] = {"disk full": "placed", "disk full while written": "written"}  # else: any change
@@ -145,7 +167,8 @@ def _run_and_exit(job: Job, moment: Moment, said: Path, counted: Path, states: d
         patience._FIRST_WAIT, patience._LONGEST_WAIT = 0.005, 0.05
         # what comes by the clock would make the n-th change another one each time
         lease.BEAT_SECONDS = progress.SECONDS_BETWEEN = 3600
-        with without_ray():
+        ends.at_end(lambda line: print(line, file=sys.stderr, flush=True), main._cut_off)
+        with ends.heeded(), without_ray():
             _disturb(moment, counted)
             job()
         code = 0
@@ -187,6 +210,8 @@ def _disturb(moment: Moment, counted: Path) -> None:
         is_now = is_due(kind, path)
         if is_now and moment.fault == "killed before":
             os.kill(os.getpid(), signal.SIGKILL)
+        if is_now and moment.fault in SIGNALS:
+            os.kill(os.getpid(), signal.Signals[moment.fault])
         if is_now and moment.fault == "disk full":
             raise _full(path)
         result = change(*paths, **more)

@@ -1,9 +1,12 @@
 """What is left of a job that failed: the process as a user starts it."""
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 JOB = """
 import sys
@@ -34,19 +37,72 @@ def test_a_missed_gate_and_a_hook_that_failed_are_in_the_log_of_the_run(tmp_path
     assert json.loads((run / "progress.json").read_text())["state"] == "gate missed"
 
 
-INTERRUPTED = """
+SIGNALLED = """
+import atexit, os, signal, sys, time
 from dupq.cli import main
+from dupq.errors import GateError
+from dupq.execution import ends
+from dupq.runs import lease, progress
+
+ends._UNWINDING_SECONDS = 0.1
+run, number, where = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+
+def send():
+    os.kill(os.getpid(), number)
+
+class Deaf:
+    def __del__(self):
+        send()  # Python drops what is raised in a destructor
+
+def work():
+    if where == "while it works":
+        send()
+    elif where == "that the main thread does not hear of":
+        Deaf()
+        time.sleep(300)
+    elif where == "again while it ends":
+        try:
+            send()
+        finally:
+            for again in (signal.SIGINT, signal.SIGTERM):
+                os.kill(os.getpid(), again)
+            raise RuntimeError("of something that ended first")
+    elif where == "when it has failed":
+        atexit.register(send)
+        raise GateError("--max-cluster 1: the largest cluster has 2 questions")
 
 def job():
-    raise KeyboardInterrupt
+    with lease.held(run), progress.of_stage(run, "report", {}):
+        work()
 
 parser = main.Parser()
 parser.set_defaults(do=lambda _: job(), job="dedup", log="json")
-main._end(parser, [])
+with ends.heeded():
+    main._end(parser, [])
 """
+ENDS = {signal.SIGTERM: ("SIGTERM", 143), signal.SIGINT: ("Ctrl-C", 130)}
 
 
-def test_that_a_job_was_interrupted_is_a_line_of_the_log() -> None:
-    ended = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=False)
-    assert ended.returncode == 130
-    assert json.loads(ended.stderr)["message"] == "interrupted; run the same command again to go on"
+def after(number: signal.Signals, where: str, run: Path) -> tuple[int, str, str]:
+    """The exit code, the one line, and the state of the run of a job that gets a signal."""
+    command = [sys.executable, "-c", SIGNALLED, str(run), str(int(number)), where]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.stderr.count("\n") == 1, ended.stderr
+    [held] = (run / "leases").iterdir()
+    assert json.loads(held.read_text())["is_over"]
+    assert ended.stderr in (run / "run.log").read_text()
+    state = json.loads((run / "progress.json").read_text())["state"]
+    return ended.returncode, json.loads(ended.stderr)["message"], state
+
+
+@pytest.mark.parametrize("number", ENDS)
+@pytest.mark.parametrize("where", ["while it works", "that the main thread does not hear of", "again while it ends"])
+def test_a_signal_ends_a_job_with_one_line_and_its_code(where: str, number: signal.Signals, tmp_path: Path) -> None:
+    name, code = ENDS[number]
+    line = f"ended by {name}; what is finished is kept, run the same command again to go on"
+    assert after(number, where, tmp_path) == (code, line, "cut off")
+
+
+def test_a_signal_to_a_job_that_has_failed_changes_nothing(tmp_path: Path) -> None:
+    line = "--max-cluster 1: the largest cluster has 2 questions"
+    assert after(signal.SIGTERM, "when it has failed", tmp_path) == (4, line, "failed")

@@ -259,7 +259,7 @@ def test_what_a_kill_left_half_written_is_removed(small: Callable[..., dict], tm
 
 _INTERRUPTED = """
 import os, signal
-from dupq.cli.main import main
+from dupq.cli.start import main
 from dupq.stages.ingest import ingest
 
 collect = ingest._SiteIngest._collect

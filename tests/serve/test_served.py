@@ -19,11 +19,12 @@ from made_clusters import build_many
 
 from dupq import storage
 from dupq.cli import main
+from dupq.errors import TERMINATED
 from dupq.evaluation.verdicts import parse_verdicts
 from dupq.runs.reader import open_run
 from dupq.serve import server
 
-COMMAND = [sys.executable, "-c", "from dupq.cli.main import main; main()", "serve"]
+COMMAND = [sys.executable, "-c", "from dupq.cli.start import main; main()", "serve"]
 
 
 @pytest.fixture(scope="module")
@@ -221,5 +222,5 @@ def test_it_ends_by_a_signal_and_leaves_nothing(served: SimpleNamespace) -> None
     """The last test, as it ends the server."""
     assert list(served.work.iterdir())
     served.process.send_signal(signal.SIGTERM)
-    assert served.process.wait(timeout=20) == 0
+    assert served.process.wait(timeout=20) == TERMINATED
     assert not list(served.work.iterdir())

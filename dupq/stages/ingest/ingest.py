@@ -11,11 +11,13 @@ A rerun skips a site whose dump, settings and code are those of its record and w
 begun goes on: the parts and shards that are there are kept.
 """
 
+import contextlib
 import hashlib
+import itertools
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -186,17 +188,18 @@ class _SiteIngest:
     def _make(self) -> None:
         answers: list[ShardPlan] = []
         try:
-            for unit, part in self._read_parts():
-                self._account.add(unit.file, part.info.counts)
-                if part.rejects is not None:
-                    self._rejects.add(part.rejects)
-                for table, keys in part.info.keys.items():
-                    self._parts[table].append(keys.part)
-                    shards = self._planners[table].add(keys)
-                    if table == "answers":  # which of them are accepted is known when all questions are there
-                        answers += shards
-                    else:
-                        self._write(table, shards)
+            with contextlib.closing(self._read_parts()) as read:
+                for unit, part in read:
+                    self._account.add(unit.file, part.info.counts)
+                    if part.rejects is not None:
+                        self._rejects.add(part.rejects)
+                    for table, keys in part.info.keys.items():
+                        self._parts[table].append(keys.part)
+                        shards = self._planners[table].add(keys)
+                        if table == "answers":  # which of them are accepted is known when all questions are there
+                            answers += shards
+                        else:
+                            self._write(table, shards)
         finally:
             self._publish_rejects()
         self._account.check_rejects(self._job.settings, self._folder("rejects"))
@@ -255,7 +258,7 @@ class _SiteIngest:
             self._lease.beat()
             self._lease.check()
 
-    def _read_parts(self) -> Iterator[tuple[Unit, ReadPart]]:
+    def _read_parts(self) -> Generator[tuple[Unit, ReadPart]]:
         """The parts of all units in order, while some units ahead are being read."""
         waiting, begun = deque(units(self._site)), deque[tuple[Unit, Any]]()
         try:
@@ -271,8 +274,10 @@ class _SiteIngest:
                     yield unit, part
                 begun.popleft()
         finally:
-            for _, parts in begun:  # of a site that has failed
-                ray.cancel(parts)
+            # Of a site that has failed; read to its end, as Ray may end this process where it cancels what delivers.
+            rest = itertools.chain.from_iterable(parts for _, parts in begun)
+            while not self._run.stop.is_set() and next(rest, None) is not None:
+                pass
 
     def _rest(self, table: str, planned: int) -> list[ShardPlan]:
         """The shards of a table besides those planned while its parts came in; all, if these were not in order."""

@@ -100,7 +100,12 @@ def _train_together(loop_config: dict[str, Any], folder: str, workers: int, use_
 
     os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.25")  # how late Ray Train sees that training ended
     filesystem, path = storage.filesystem(folder)
-    trainer = TorchTrainer(
+
+    class Trainer(TorchTrainer):
+        def _register_sigint_handler(self, *_: object) -> None:
+            """None: with Ray's, Ctrl-C would wait for the training's end and take it for complete."""
+
+    trainer = Trainer(
         train_worker,
         train_loop_config={**loop_config, "build": nodes.build()},
         scaling_config=ScalingConfig(num_workers=workers, use_gpu=use_gpu, resources_per_worker={"CPU": 1}),
