@@ -542,17 +542,6 @@ def test_an_earlier_run_must_be_there_and_finished(trained_sample: TrainedSample
         job(trained_sample, tmp_path, previous=str(tmp_path / "nowhere")).check()
 
 
-def test_a_question_that_stands_twice_is_named(trained_sample: TrainedSample, tmp_path: Path) -> None:
-    source = storage.list_files(trained_sample.questions)[0].uri
-    folder = tmp_path / "questions" / "site=sample.stackexchange.com"
-    folder.mkdir(parents=True)
-    for name in ("a", "b"):
-        (folder / f"{name}.parquet").write_bytes(Path(source).read_bytes())
-    first = pq.read_table(source)["question_id"][0]
-    with pytest.raises(DupqError, match=rf"sample\.stackexchange\.com/{first} appears more than once"):
-        dedup(DedupJob(str(tmp_path / "questions"), trained_sample.encoder, str(tmp_path / "runs")))
-
-
 def test_settings_that_the_encoder_fixed_cannot_be_changed(trained_sample: TrainedSample, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="fixed when the encoder was trained"):
         job(trained_sample, tmp_path, assignments=("text.code=kept",)).check()
@@ -569,14 +558,6 @@ def test_the_evaluation_job_measures_as_the_run_does(
     baselines = evaluate(EvaluationJob(trained_sample.questions, trained_sample.links, str(tmp_path / "b")))
     assert "bm25" in baselines
     assert "encoder" not in baselines
-
-
-def test_the_truth_table_names_a_wrong_line(trained_sample: TrainedSample, tmp_path: Path) -> None:
-    header = Path(trained_sample.truth).read_text().splitlines()[0]
-    wrong = tmp_path / "truth.tsv"
-    wrong.write_text(f"{header}\nsample.stackexchange.com\tx\t1\tcopy\t0\n")
-    with pytest.raises(DupqError, match=r"truth\.tsv, line 2"):
-        dedup(job(trained_sample, tmp_path, truth=str(wrong)))
 
 
 def test_a_shard_that_is_skipped_is_counted_and_makes_another_run(small_run: Run, small_sample: TrainedSample) -> None:
