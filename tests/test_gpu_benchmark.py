@@ -16,6 +16,7 @@ from benchmarks.on_gpu.parts import Figures, in_process
 ROOT = Path(__file__).parents[1]
 
 
+@pytest.mark.full
 def test_every_part_of_the_benchmark_for_gpus_runs_on_a_cpu_and_finds_nothing_wrong(tmp_path: Path) -> None:
     command = [sys.executable, ROOT / "benchmarks" / "gpu.py", "--cpu-rehearsal", "--json", tmp_path / "gpu.json"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=800)

@@ -58,9 +58,9 @@ def joining(run: Run, trained_sample: TrainedSample) -> Run:
 
 @pytest.fixture(scope="module")
 @without_ray()
-def small_run(small: TrainedSample, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def small_run(small_sample: TrainedSample, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """With a threshold from which a few dozen pairs of the encoder join."""
-    return dedup(job(small, tmp_path_factory.mktemp("runs"), assignments=(WORK, JOINING)))
+    return dedup(job(small_sample, tmp_path_factory.mktemp("runs"), assignments=(WORK, JOINING)))
 
 
 def threshold_of(run: Run) -> str:
@@ -196,7 +196,7 @@ def test_embeddings_are_plain_lists_of_float16_that_other_tools_can_read(run: Ru
     kind = table(run, "embeddings").schema.field("embedding").type
     assert pa.types.is_fixed_size_list(kind)
     assert kind.value_type == pa.float16()
-    assert kind.list_size == 300
+    assert kind.list_size == 100
 
 
 def test_every_exact_neighbour_is_there(run: Run) -> None:
@@ -347,7 +347,7 @@ def contents(run: Run) -> dict[str, bytes]:
 
 
 def test_a_run_that_was_cut_off_is_finished_to_the_same_bytes_with_other_actors_and_blocks(
-    small_run: Run, small: TrainedSample, tmp_path: Path
+    small_run: Run, small_sample: TrainedSample, tmp_path: Path
 ) -> None:
     copy = tmp_path / small_run.run_id
     shutil.copytree(small_run.uri, copy)
@@ -364,7 +364,7 @@ def test_a_run_that_was_cut_off_is_finished_to_the_same_bytes_with_other_actors_
     for gone in lost:
         shutil.rmtree(copy / gone) if (copy / gone).is_dir() else (copy / gone).unlink()
     otherwise = ("encode.actors=1", "neighbours.block_rows=61")
-    finished = dedup(job(small, tmp_path, assignments=(JOINING, *otherwise)))
+    finished = dedup(job(small_sample, tmp_path, assignments=(JOINING, *otherwise)))
     assert finished.uri == str(copy)
     assert contents(finished) == contents(small_run)
     assert (copy / "metrics.json").read_bytes() == Path(small_run.path("metrics.json")).read_bytes()
@@ -404,15 +404,15 @@ def test_the_answer_does_not_depend_on_shards_or_workers(
 
 
 def test_row_order_does_not_matter_and_links_that_are_ignored_are_as_good_as_none(
-    small: TrainedSample, tmp_path: Path
+    small_sample: TrainedSample, tmp_path: Path
 ) -> None:
-    questions = pq.read_table(small.questions)
+    questions = pq.read_table(small_sample.questions)
     order = np.random.default_rng(1).permutation(len(questions))
     folder = tmp_path / "questions" / "site=sample.stackexchange.com"
     folder.mkdir(parents=True)
     pq.write_table(questions.take(pa.array(order)).drop_columns(["site"]), folder / "shuffled.parquet")
-    other = dedup(DedupJob(str(tmp_path / "questions"), small.encoder, str(tmp_path / "runs")))
-    ignoring = dedup(job(small, tmp_path / "runs", assignments=("clusters.known_links=ignore",)))
+    other = dedup(DedupJob(str(tmp_path / "questions"), small_sample.encoder, str(tmp_path / "runs")))
+    ignoring = dedup(job(small_sample, tmp_path / "runs", assignments=("clusters.known_links=ignore",)))
     for name, keys in SORTED_BY.items():
         assert sorted_rows(other, name, keys) == sorted_rows(ignoring, name, keys)
     assert table(other, "pairs")["known_link"].null_count == table(other, "pairs").num_rows > 1000
@@ -423,13 +423,13 @@ def test_row_order_does_not_matter_and_links_that_are_ignored_are_as_good_as_non
 
 
 def test_links_that_are_used_join_and_a_threshold_and_a_prior_may_be_given(
-    small: TrainedSample, tmp_path: Path
+    small_sample: TrainedSample, tmp_path: Path
 ) -> None:
     prior = json.loads((files("dupq") / "clusters" / "prior.json").read_text())
     (tmp_path / "prior.json").write_text(json.dumps(prior | {"sites": ["elsewhere.example.com"]}))
     given = ("clusters.known_links=use", "clusters.threshold=0.5", f"calibration.prior={tmp_path}/prior.json")
-    used = dedup(job(small, tmp_path, assignments=given))
-    links = pq.read_table(small.links).to_pandas()
+    used = dedup(job(small_sample, tmp_path, assignments=given))
+    links = pq.read_table(small_sample.links).to_pandas()
     clusters = table(used, "clusters").to_pandas().set_index("question_id")
     links = links[(links.link_type == "duplicate") & links.question_id.isin(clusters.index)]
     assert len(links) > 40
@@ -446,37 +446,37 @@ def test_links_that_are_used_join_and_a_threshold_and_a_prior_may_be_given(
 
 
 def test_a_job_that_is_started_again_after_its_run_became_the_latest_makes_no_other_run(
-    small_run: Run, small: TrainedSample, tmp_path: Path
+    small_run: Run, small_sample: TrainedSample, tmp_path: Path
 ) -> None:
     """Every night's command names the folder of runs as --previous."""
     shutil.copytree(small_run.uri, tmp_path / small_run.run_id)
     storage.write_json(f"{tmp_path}/latest.json", {"run_id": small_run.run_id, "run": f"{tmp_path}/{small_run.run_id}"})
     night = {"previous": str(tmp_path), "assignments": (JOINING, "neighbours.k=9")}
-    first = dedup(job(small, tmp_path, **night))
+    first = dedup(job(small_sample, tmp_path, **night))
     assert first.run_id != small_run.run_id
     before = contents(first)
-    assert dedup(job(small, tmp_path, **night)).uri == first.uri
+    assert dedup(job(small_sample, tmp_path, **night)).uri == first.uri
     Path(first.path("_SUCCESS")).unlink()  # killed before it; latest.json names it nevertheless
     Path(first.path("pairs")).joinpath("part-00000.parquet").unlink()
     latest = {"run_id": small_run.run_id, "run": f"{tmp_path}/{small_run.run_id}"}
     storage.write_json(f"{tmp_path}/latest.json", latest)
-    assert dedup(job(small, tmp_path, **night)).uri == first.uri
+    assert dedup(job(small_sample, tmp_path, **night)).uri == first.uri
     assert contents(first) == before
 
 
 def test_a_run_after_an_earlier_one_differs_in_nothing_but_the_ids_of_clusters(
-    small_run: Run, small: TrainedSample, tmp_path: Path
+    small_run: Run, small_sample: TrainedSample, tmp_path: Path
 ) -> None:
     """The earlier one lacks a thirtieth of the questions."""
-    for file in storage.list_files(small.questions):
+    for file in storage.list_files(small_sample.questions):
         rows = pq.read_table(file.uri)
         kept = rows.filter(pc.not_equal(pc.bit_wise_and(rows["question_id"], 31), 0))
         target = tmp_path / "questions" / file.relative
         target.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(kept, target)
     given = {"assignments": (JOINING,)}
-    earlier = dedup(job(small, tmp_path / "earlier", questions=f"{tmp_path}/questions", **given))
-    later = dedup(job(small, tmp_path / "later", previous=str(tmp_path / "earlier"), **given))
+    earlier = dedup(job(small_sample, tmp_path / "earlier", questions=f"{tmp_path}/questions", **given))
+    later = dedup(job(small_sample, tmp_path / "later", previous=str(tmp_path / "earlier"), **given))
     found, expected = (
         {place: content for place, content in contents(one).items() if "cluster" not in place}
         for one in (later, small_run)
@@ -542,17 +542,6 @@ def test_an_earlier_run_must_be_there_and_finished(trained_sample: TrainedSample
         job(trained_sample, tmp_path, previous=str(tmp_path / "nowhere")).check()
 
 
-def test_a_question_that_stands_twice_is_named(trained_sample: TrainedSample, tmp_path: Path) -> None:
-    source = storage.list_files(trained_sample.questions)[0].uri
-    folder = tmp_path / "questions" / "site=sample.stackexchange.com"
-    folder.mkdir(parents=True)
-    for name in ("a", "b"):
-        (folder / f"{name}.parquet").write_bytes(Path(source).read_bytes())
-    first = pq.read_table(source)["question_id"][0]
-    with pytest.raises(DupqError, match=rf"sample\.stackexchange\.com/{first} appears more than once"):
-        dedup(DedupJob(str(tmp_path / "questions"), trained_sample.encoder, str(tmp_path / "runs")))
-
-
 def test_settings_that_the_encoder_fixed_cannot_be_changed(trained_sample: TrainedSample, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="fixed when the encoder was trained"):
         job(trained_sample, tmp_path, assignments=("text.code=kept",)).check()
@@ -571,22 +560,16 @@ def test_the_evaluation_job_measures_as_the_run_does(
     assert "encoder" not in baselines
 
 
-def test_the_truth_table_names_a_wrong_line(trained_sample: TrainedSample, tmp_path: Path) -> None:
-    header = Path(trained_sample.truth).read_text().splitlines()[0]
-    wrong = tmp_path / "truth.tsv"
-    wrong.write_text(f"{header}\nsample.stackexchange.com\tx\t1\tcopy\t0\n")
-    with pytest.raises(DupqError, match=r"truth\.tsv, line 2"):
-        dedup(job(trained_sample, tmp_path, truth=str(wrong)))
-
-
-def test_a_shard_that_is_skipped_is_counted_and_makes_another_run(small_run: Run, small: TrainedSample) -> None:
-    skipped = storage.list_files(small.questions, ".parquet")[0].relative
-    other = dedup(job(small, Path(storage.parent(small_run.uri)), skipped=(skipped,), assignments=(WORK, JOINING)))
+def test_a_shard_that_is_skipped_is_counted_and_makes_another_run(small_run: Run, small_sample: TrainedSample) -> None:
+    skipped = storage.list_files(small_sample.questions, ".parquet")[0].relative
+    other = dedup(
+        job(small_sample, Path(storage.parent(small_run.uri)), skipped=(skipped,), assignments=(WORK, JOINING))
+    )
     manifest = storage.read_json(other.path("manifest.json"))
     assert manifest["inputs"]["skipped_shards"] == skipped
     [texts] = [stage for stage in manifest["stages"] if stage["name"] == "texts"]
     assert texts["caps"]["shards of questions left out by --skip-shard"] == 1
     assert "left out by --skip-shard" in storage.read_bytes(other.path("report.html")).decode()
-    left = pq.read_table(f"{small.questions}/{skipped}", columns=["question_id"])["question_id"].to_pylist()
+    left = pq.read_table(f"{small_sample.questions}/{skipped}", columns=["question_id"])["question_id"].to_pylist()
     assert table(other, "clusters").num_rows == table(small_run, "clusters").num_rows - len(left)
     assert other.run_id != small_run.run_id

@@ -32,9 +32,9 @@ SMALL = ("word_vectors.dimensions=30", "word_vectors.epochs=1")
     ],
 )
 def test_an_encoder_is_trained_finds_pairs_and_is_evaluated(
-    preset: str, assignments: tuple[str, ...], small: TrainedSample, tmp_path: Path
+    preset: str, assignments: tuple[str, ...], small_sample: TrainedSample, tmp_path: Path
 ) -> None:
-    archive, encoder = (small.questions, small.links), str(tmp_path / "encoder")
+    archive, encoder = (small_sample.questions, small_sample.links), str(tmp_path / "encoder")
     train(TrainingJob(*archive, encoder, preset=preset, assignments=(*QUICK, *assignments)))
     measure = read_measure(encoder)
     if preset != "dupq":  # which chooses its weight by the development questions

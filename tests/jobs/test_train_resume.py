@@ -133,7 +133,7 @@ def train_together(archive: Archive, output: Path, workers: int) -> None:
     learning rate that is 2 % off they are 8e-4 and 3e-2 off. Sums that saturate tanh (bogdanova-sum) amplify 2^-23 to
     3e-5 of the loss and 3e-2 of a weight, as much as 2 % of the learning rate do.
     """
-    settings = ("training.epochs=40", "word_vectors.dimensions=50", "word_vectors.epochs=1", "training.batch_size=16")
+    settings = ("training.epochs=20", "word_vectors.dimensions=50", "word_vectors.epochs=1", "training.batch_size=16")
     settings += ("encoder.word_vectors=learned", "encoder.maximum_tokens=30")
     train(TrainingJob(archive.questions, archive.links, str(output), "othman-gru", settings, workers))
 
@@ -205,12 +205,12 @@ def test_a_worker_that_is_killed_is_replaced_and_goes_on(
     killer.join()
     assert killed
     one, two = (read_description(str(folder))["metrics"] for folder in (undisturbed, tmp_path / "killed"))
-    assert [row["epoch"] for row in two["learning_curve"]] == list(range(1, 41))
+    assert [row["epoch"] for row in two["learning_curve"]] == list(range(1, 21))
     assert one == two
     again = weights(tmp_path / "killed")
     for tensor, values in weights(undisturbed).items():
         assert np.array_equal(values, again[tensor]), tensor
-    assert capsys.readouterr().out.count("  epoch ") == 40
+    assert capsys.readouterr().out.count("  epoch ") == 20
 
 
 @pytest.mark.ray

@@ -23,8 +23,8 @@ from dupq.training.word_vectors import WordVectors
 
 
 @pytest.fixture(scope="module")
-def source(trained_sample: TrainedSample) -> Source:
-    return sites_of(trained_sample.questions, trained_sample.links).sources[0]
+def source(small_sample: TrainedSample) -> Source:
+    return sites_of(small_sample.questions, small_sample.links).sources[0]
 
 
 def part(source: Source, task: str, system: str, *changes: str) -> Part:
