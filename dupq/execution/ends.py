@@ -21,8 +21,8 @@ from dupq.execution import guard
 
 _UNWINDING_SECONDS = 3  # that the main thread has to clean up; `docker stop` kills after ten seconds in all
 _LEAVING_SECONDS = 3  # that storage has to take what is written at the end
-_CODES = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED}
-_NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
+_CODES: dict[int, int] = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED}
+_NAMES: dict[int, str] = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
 
 class _End:
@@ -50,12 +50,12 @@ def heeded() -> Iterator[None]:
     os.set_blocking(writes, False)
     signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
     threading.Thread(target=_listen, args=(reads,), name="signals", daemon=True).start()
-    for number in _CODES:
-        signal.signal(number, _unwind)
     _end.is_heeded, _end.stderr = True, sys.stderr
     atexit.register(_ignore)  # the first is called as the last
     os.environ.setdefault("RAY_DISABLE_FAILURE_SIGNAL_HANDLER", "1")  # read when Ray is imported; SIGTERM is one to it
     try:
+        for number in _CODES:
+            signal.signal(number, _unwind)
         yield
     except BaseException:  # whatever became of what a signal raised
         if _end.signal is None:
@@ -120,11 +120,11 @@ def _end_by(number: int) -> None:
     leaving = threading.Thread(target=_leave, daemon=True)
     leaving.start()
     leaving.join(_LEAVING_SECONDS)
-    guard.leave(_CODES[signal.Signals(_end.signal or number)])
+    guard.leave(_CODES[_end.signal or number])
 
 
 def _leave() -> None:
-    name = _NAMES[signal.Signals(_end.signal or signal.SIGTERM)]
+    name = _NAMES[_end.signal or signal.SIGTERM]
     sys.stderr = _end.stderr
     _end.say(f"ended by {name}; what is finished is kept, run the same command again to go on")
     sys.stderr = _silence

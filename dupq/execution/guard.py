@@ -31,8 +31,9 @@ def guarded() -> Iterator[None]:
 
 def said() -> None:
     """All has been said of the end of this process, which comes now."""
-    while _pipe:
-        os.write(_pipe.pop(), b".")
+    with contextlib.suppress(OSError):  # the child was killed
+        while _pipe:
+            os.write(_pipe.pop(), b".")
 
 
 def leave(code: int) -> NoReturn:
