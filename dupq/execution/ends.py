@@ -16,13 +16,10 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import NoReturn
 
-from dupq.errors import INTERRUPTED, TERMINATED
 from dupq.execution import guard
 
 _UNWINDING_SECONDS = 3  # that the main thread has to clean up; `docker stop` kills after ten seconds in all
 _LEAVING_SECONDS = 3  # that storage has to take what is written at the end
-_CODES: dict[int, int] = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED}
-_NAMES: dict[int, str] = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
 
 class _End:
@@ -54,7 +51,7 @@ def heeded() -> Iterator[None]:
     atexit.register(_ignore)  # the first is called as the last
     os.environ.setdefault("RAY_DISABLE_FAILURE_SIGNAL_HANDLER", "1")  # read when Ray is imported; SIGTERM is one to it
     try:
-        for number in _CODES:
+        for number in guard.CODES:
             signal.signal(number, _unwind)
         yield
     except BaseException:  # whatever became of what a signal raised
@@ -64,7 +61,7 @@ def heeded() -> Iterator[None]:
 
 
 def _ignore() -> None:
-    for number in _CODES:  # of which what is left of Python would take no notice, so that they would kill it
+    for number in guard.CODES:  # of which what is left of Python would take no notice, so that they would kill it
         signal.signal(number, signal.SIG_IGN)
 
 
@@ -107,7 +104,7 @@ def _hush(number: int) -> None:
 def _listen(reads: int) -> None:
     while True:
         for number in os.read(reads, 64):
-            if number in _CODES:
+            if number in guard.CODES:
                 _end_by(number)
 
 
@@ -120,13 +117,14 @@ def _end_by(number: int) -> None:
     leaving = threading.Thread(target=_leave, daemon=True)
     leaving.start()
     leaving.join(_LEAVING_SECONDS)
-    guard.leave(_CODES[_end.signal or number])
+    guard.leave(guard.CODES[_end.signal or number])
 
 
 def _leave() -> None:
-    name = _NAMES[_end.signal or signal.SIGTERM]
     sys.stderr = _end.stderr
-    _end.say(f"ended by {name}; what is finished is kept, run the same command again to go on")
+    number = _end.signal or signal.SIGTERM
+    _end.say(guard.line_of(number))
+    guard.said(number)  # Ray may end this process any time, if the signal has ended Ray's
     sys.stderr = _silence
     _end.leave()
 
