@@ -29,7 +29,7 @@ _pipe: list[int] = []  # its end to which is written that all has been said
 @contextlib.contextmanager
 def guarded() -> Iterator[None]:
     """Within this, which is all that the process does, its end is watched. Before there is any other thread."""
-    with contextlib.suppress(OSError, AttributeError):  # no room for a file or a process, no stderr: as without all this
+    with contextlib.suppress(OSError, AttributeError):  # no room for a file or a process, no stderr: then unwatched
         _begin()
     try:
         yield
