@@ -83,7 +83,11 @@ def held(folder: str, name: str = "") -> Iterator[Lease]:
     finally:
         _ours.pop(lease.place, None)
         with contextlib.suppress(DupqError):  # it runs out by itself
-            lease.give_up()
+            try:
+                lease.give_up()
+            except KeyboardInterrupt:  # of a job that was at its end anyhow
+                lease.give_up()
+                raise
 
 
 def give_up_all() -> None:

@@ -40,7 +40,7 @@ class Command(NamedTuple):
 
 
 def report_in(output: str) -> dict[str, bytes]:
-    return {"report.html": storage.read_bytes(f"{output}/one/report.html")}
+    return {"report.html": storage.read_bytes(f"{latest(output)}/report.html").replace(output.encode(), b"")}
 
 
 def files_in(output: str) -> dict[str, bytes]:
@@ -63,7 +63,7 @@ COMMANDS = {
         f"from-dump --dump {{dump}} --output {{output}} --preset bogdanova-max {SETTINGS}",
         lambda output: run_in(f"{output}/runs"),
     ),
-    "report": Command("report --run {output}/one", report_in, True),
+    "report": Command("report --run {output}", report_in, True),
     "export": Command("export --run {run} --to csv --output {output}", files_in),
     "prune": Command("prune --output {output} --keep 1 --keep-monthly 1", runs_in, True),
     "plan": Command("plan --questions 24e6"),
@@ -121,8 +121,8 @@ def await_it(condition: Callable[[], object]) -> bool:
 def started(name: str, small: Small, output: Path) -> Started:
     command = COMMANDS[name]
     if command.has_run and not output.exists():
-        shutil.copytree(latest(str(small.folder / "out")), output / "one")
-        shutil.copytree(small.older, output / "two")
+        shutil.copytree(small.folder / "out", output)
+        shutil.copytree(small.older, output / Path(small.older).name)
     run = latest(str(small.folder / "out"))
     there = {"inputs": small.folder / "inputs", "dump": small.dump, "run": run, "output": output}
     return Started(*(part.format(**there) for part in command.arguments.split()))
@@ -165,10 +165,12 @@ def test_a_signal_at_some_time(
         if code:  # else it had ended
             assert (code, said.splitlines()[-1:]) == (SIGNALS[fault], [LINES[fault]]), (tenth, said)
         assert not any(sign in said for sign in ("***", "Traceback", "error:")), (tenth, said)
-        if name != "serve":
+        if name == "serve":
+            continue
+        if code and not (name == "export" and output.exists()):  # an export is there whole, or not at all
             code, _, said = started(name, small, output).end()
             assert code == 0, (tenth, said)
-            assert differing(COMMANDS[name].made(str(output)), made) == [], tenth
+        assert differing(COMMANDS[name].made(str(output)), made) == [], tenth
 
 
 IN_A_STAGE = """
