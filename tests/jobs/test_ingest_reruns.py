@@ -4,6 +4,7 @@ import contextlib
 import functools
 import itertools
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pyarrow.dataset as ds
 import pytest
 from ingest_jobs import SHARD_ROWS, SITE, start, tables
@@ -298,11 +300,15 @@ def test_of_two_jobs_at_once_the_later_one_says_who_is_at_work_on_the_site(
 ) -> None:
     output = tmp_path / "out"
     first = start(str(dump), output)
-    wait_for(lambda: list((output / "ingest" / "_at_work" / SITE).rglob("*.json")), first)
-    first.send_signal(signal.SIGSTOP)
-    with pytest.raises(LeaseError, match=rf"{SITE}.json: process {first.pid} on \S+ is at work on it since 2"):
+    leases = output / "ingest" / "_at_work" / SITE
+    wait_for(lambda: list(leases.rglob("*.json")), first)
+    (lease,) = leases.rglob("*.json")
+    process = json.loads(lease.read_text())["process"]
+    assert psutil.Process(process).ppid() == first.pid
+    os.kill(process, signal.SIGSTOP)
+    with pytest.raises(LeaseError, match=rf"{SITE}.json: process {process} on \S+ is at work on it since 2"):
         ingest(IngestJob((str(dump),), str(output), answers=True, assignments=(SHARD_ROWS,)))
-    first.send_signal(signal.SIGCONT)
+    os.kill(process, signal.SIGCONT)
     assert first.wait() == 0
     assert tables(output) == tables(archive)
 
