@@ -21,6 +21,7 @@ import inspect
 import logging
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -133,13 +134,15 @@ class KernelCache(caching.FunctionCache):
         super().__init__(py_func)
         self._py_file = inspect.getfile(py_func)
 
-    def _files(self) -> list[Any]:
+    def _files(self, make: bool) -> Iterator[Any]:
+        """Yield the function's files in each folder; the user's own temporary one is made if `make` says so."""
         name, stamp = self._impl.filename_base, self._impl.locator.get_source_stamp()
-        return [caching.IndexDataCacheFile(str(folder), name, stamp) for folder in _folders(Path(self._py_file).parent)]
+        for folder in _folders(Path(self._py_file).parent, make):
+            yield caching.IndexDataCacheFile(str(folder), name, stamp)
 
     def _load_overload(self, sig: Any, target_context: Any) -> Any:
         key = self._index_key(sig, target_context.codegen())
-        for file in self._files():
+        for file in self._files(make=False):
             with contextlib.suppress(OSError):  # a folder that may not be read
                 code = file.load(key)
                 if code is not None:
@@ -152,7 +155,7 @@ class KernelCache(caching.FunctionCache):
         if compile_seconds() > _LONG_SECONDS and "ray" not in sys.modules:  # jobs say so of their stages
             _say_once()
         key, code = self._index_key(sig, data.codegen), self._impl.reduce(data)
-        for file in self._files():
+        for file in self._files(make=True):
             folder = Path(file._cache_path)
             try:
                 folder.mkdir(parents=True, exist_ok=True)
@@ -164,15 +167,18 @@ class KernelCache(caching.FunctionCache):
         _warn_once()
 
 
-@functools.cache
-def _folders(source: Path) -> list[Path]:
-    """Where compiled code of files in the folder `source` is looked for, and kept if that can be written."""
+def _folders(source: Path, make: bool) -> Iterator[Path]:
+    """Yield where compiled code of files in the folder `source` is looked for, and kept if that can be written."""
     name = caching._CacheLocator.get_suitable_cache_subpath(str(source / "_"))
-    users, own = Path(AppDirs(appname="numba", appauthor=False).user_cache_dir), own_folder()
-    folders = [Path(config.CACHE_DIR, name).absolute()] if config.CACHE_DIR else []
-    folders += [source / "__pycache__", users / name]
-    # a user without a home has his cache in "~/.cache", which is no folder
-    return [folder for folder in folders if folder.is_absolute()] + ([own / "kernels" / name] if own else [])
+    if config.CACHE_DIR:
+        yield Path(config.CACHE_DIR, name).absolute()
+    yield source / "__pycache__"
+    users = Path(AppDirs(appname="numba", appauthor=False).user_cache_dir)
+    if users.is_absolute():  # without a home it is "~/.cache", which is no folder
+        yield users / name
+    own = own_folder(make=make)
+    if own is not None:
+        yield own / "kernels" / name
 
 
 @functools.cache  # once a module and process, not for each of its functions

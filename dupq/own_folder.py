@@ -8,16 +8,17 @@ from collections.abc import Iterable
 from pathlib import Path
 
 
-def own_folder(parents: Iterable[str | Path] | None = None) -> Path | None:
-    """Make `dupq-UID` (mode 0700) in the first of `parents` that allows it, by default the temporary folder.
+def own_folder(parents: Iterable[str | Path] | None = None, make: bool = True) -> Path | None:
+    """Return `dupq-UID` (mode 0700) in the first of `parents` that allows it, by default the temporary folder.
 
-    None if none does, or if another user made a folder of that name, or may write to it: compiled code is run, so
-    nobody else may put it there.
+    Where it is not there, it is made, unless `make` is False. None if no parent allows it, or if another user made a
+    folder of that name, or may write to it: compiled code is run, so nobody else may put it there.
     """
     for parent in _temporary_folders() if parents is None else parents:
         folder = Path(parent, f"dupq-{os.geteuid()}")
         with contextlib.suppress(OSError):
-            folder.mkdir(mode=0o700, exist_ok=True)
+            if make:
+                folder.mkdir(mode=0o700, exist_ok=True)
             status = folder.lstat()
             is_ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
             if is_ours and can_write(folder):

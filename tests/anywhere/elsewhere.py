@@ -32,9 +32,16 @@ def read_only(folder: Path) -> str:
     return f"mount --bind {folder} {folder}; mount -o remount,ro,bind {folder}\n"
 
 
-def read_only_root(writable: Path) -> str:
-    """The commands that make all read-only but `writable`, as /mnt, and an empty /tmp; as `docker run --read-only`."""
-    return f"mount --bind {writable} /mnt; mount -o remount,ro,bind /; mount -t tmpfs -o mode=1777 tmpfs /tmp\n"
+def read_only_root(package: Path, writable: Path) -> str:
+    """The commands that make all read-only but `writable`, as /mnt, and /tmp, empty but for a `package` that is there.
+
+    As `docker run --read-only --tmpfs /tmp` does.
+    """
+    return (
+        f"mount --bind {writable} /mnt; mount --bind {package} /media; mount -o remount,ro,bind /\n"
+        f"mount -t tmpfs -o mode=1777 tmpfs /tmp; mkdir -p {package}; mount --bind /media {package}\n"
+        f"mount -o remount,ro,bind {package}\n"
+    )
 
 
 @cache

@@ -93,7 +93,7 @@ def test_a_container_that_is_read_only_gets_the_same_bytes(plain: Path, nobodys:
     """Its user has no name and no home, /dev/shm 64 MB; only /tmp and the folder of the output can be written; 2 GB."""
     shutil.copytree(plain / "dump", nobodys / "dump")
     os.chown(nobodys, NO_NAME, NO_NAME)
-    set_up = f"{SMALL_SHM}{read_only(REPOSITORY)}{memory_limit}{read_only_root(nobodys)}"
+    set_up = f"{SMALL_SHM}{memory_limit}{read_only_root(REPOSITORY, nobodys)}"
     ended = run_as(NO_NAME, set_up, command("/mnt/dump", "/mnt/out"), {})
     assert ended.returncode == 0, ended.stderr
     assert digests(nobodys / "out") == digests(plain / "out")

@@ -111,7 +111,7 @@ def test_an_open_cluster_stays_while_it_is_found(opened: Any) -> None:
     opened.locator("#cluster button.pair").nth(2).click()
     opened.click("button[type=reset]")
     say(opened, "4 clusters found")
-    assert opened.locator("#cluster button.pair").nth(2).get_attribute("aria-pressed") == "true"
+    opened.locator("#cluster button.pair").nth(2).locator("xpath=self::*[@aria-pressed='true']").wait_for()
 
 
 def test_verdicts_are_exported_as_the_next_run_reads_them(opened: Any, tmp_path: Path) -> None:
