@@ -72,14 +72,15 @@ def leave(code: int) -> NoReturn:
 
 def _begin() -> None:
     """Go on in a child. What the user has started waits for it."""
-    file, path = tempfile.mkstemp(".log", "dupq-")
+    with tempfile.TemporaryFile(prefix="dupq-") as opened:
+        file = os.dup(opened.fileno())
     reads, writes = os.pipe()
     parent = os.getpid()
     signal.pthread_sigmask(signal.SIG_BLOCK, CODES)
     child = os.fork()
     if child:
         os.close(writes)
-        _wait_for(child, reads, path)
+        _wait_for(child, reads, file)
     with contextlib.suppress(OSError, AttributeError):  # Linux only
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     if os.getppid() != parent:
@@ -93,7 +94,7 @@ def _begin() -> None:
     faulthandler.enable(2, all_threads=False)  # else Ray does, where the user sees it
 
 
-def _wait_for(child: int, reads: int, path: str) -> NoReturn:
+def _wait_for(child: int, reads: int, file: int) -> NoReturn:
     """Be the parent: pass signals on, and end as the child does, with a line if it has not said one."""
     heard: list[int] = []
 
@@ -116,16 +117,23 @@ def _wait_for(child: int, reads: int, path: str) -> NoReturn:
         _say(line_of(heard[0]))
         code = CODES[heard[0]]
     else:
-        kept = f" ({path} has what it said)" if os.path.getsize(path) else ""
-        _say(f"error: killed, or ended by a fault in compiled code{kept}; run the same command again to go on")
+        _say(f"error: killed, or ended by a fault in compiled code{_kept(file)}; run the same command again to go on")
         code = code if code < 0 else ClusterError.EXIT_CODE
-    if word or heard or not os.path.getsize(path):
-        os.unlink(path)
     if code < 0:  # killed: the shell says by what, as of this process
         with contextlib.suppress(OSError):  # SIGKILL has no handler
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     os._exit(code)
+
+
+def _kept(file: int) -> str:
+    """Keep what compiled code has said under a name, and say which; "" if it has said nothing."""
+    said = os.pread(file, os.fstat(file).st_size, 0)
+    if not said:
+        return ""
+    with tempfile.NamedTemporaryFile(prefix="dupq-", suffix=".log", delete=False) as kept:
+        kept.write(said)
+    return f" ({kept.name} has what it said)"
 
 
 def _say(line: str) -> None:

@@ -1,10 +1,10 @@
 """One job at a time is at work on a run, or on a site of an archive: it holds a lease, and a heartbeat keeps it alive.
 
-Leases are numbered, and each is made by a conditional write: of several jobs that would take the next one, one gets it.
-A lease is over once its job gave it up, or its process is gone, which a job on the same machine sees at once. From
-another machine it is over when its heartbeat is older than LIFE, or if it is of a clock far ahead of this one, when no
-other one follows. A job that was taken for dead, and is not, finds the
-later lease and stops. Tables are not at risk: files are put in their place whole, and both jobs would write the same.
+Leases are numbered, and each is made by a conditional write: of several jobs that would take the next, one gets it. A
+lease is over once its job gave it up, or its process is gone, which a job on the same machine sees at once. From
+another machine it is over when its heartbeat is older than LIFE; where its clock is far ahead of this one, when no
+other heartbeat follows. A job that was taken for dead, and is not, finds the later lease and stops. Tables are not at
+risk: files are put in their place whole, and both jobs would write the same.
 """
 
 import contextlib

@@ -18,8 +18,10 @@ try:
     from triton.tools.tensor_descriptor import TensorDescriptor
 except ImportError:  # torch for the CPU brings none
     triton = tl = None
-if triton is not None and not can_write(Path("~/.triton").expanduser() if os.environ.get("HOME") else Path()):
-    os.environ.setdefault("TRITON_CACHE_DIR", str((own_folder() or Path("/tmp")) / "triton"))  # no home for it
+if triton is not None and not can_write(Path(os.path.expanduser("~/.triton"))):  # where it keeps what it compiles
+    _own = own_folder()
+    if _own is not None:
+        os.environ.setdefault("TRITON_CACHE_DIR", str(_own / "triton"))
 
 _ALIGNMENT = 16  # bytes, of rows that bulk copies read
 _LEAST_CAPABILITY, _HOPPER = (8, 0), (9, 0)
