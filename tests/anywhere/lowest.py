@@ -34,6 +34,11 @@ def call(*words: str | Path, **environment: str) -> str:
     return ended.stdout
 
 
+def runs(python: str) -> bool:
+    """Whether PATH has such an interpreter, and no more than a shim of that name."""
+    return shutil.which(python) is not None and not subprocess.run([python, "-c", ""], capture_output=True).returncode
+
+
 def environment(folder: Path, *requirements: str | Path, python: str = sys.executable) -> Path:
     """The interpreter of an environment with some requirements of pip, made once."""
     if not (folder / "ready").exists():
@@ -81,7 +86,7 @@ def main(folder: Path) -> None:
     assert len(decided) == 1, "the versions of pyarrow decide differently"
     call(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder)
     wheel = next(folder.glob("dupq-*.whl"))
-    for name in os.environ.get("PYTHONS", " ".join(filter(shutil.which, NEWER))).split():
+    for name in os.environ["PYTHONS"].split() if "PYTHONS" in os.environ else filter(runs, NEWER):
         version = call(name, "-c", "import sys; print('{}.{}.{}'.format(*sys.version_info))").strip()
         python = environment(folder / f"python-{version}", wheel, python=name)
         call(python, "-c", FIND, NUMBA_CACHE_DIR=str(folder / f"compiled-{version}"))
