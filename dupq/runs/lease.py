@@ -116,7 +116,10 @@ def _take(place: str, name: str) -> Lease:
             is_ours = storage.create(file, storage.json_bytes(holder))
             if is_ours:
                 _ours[file] = Lease(file, holder, name)
-        if is_ours:
+        if is_ours and _newest(folder) != storage.name(file):  # another came and went while this one looked
+            _ours.pop(file)
+            storage.delete(file)
+        elif is_ours:
             if newest is not None:
                 with contextlib.suppress(DupqError):  # the later one counts
                     storage.delete(storage.join(folder, newest))

@@ -174,6 +174,20 @@ def test_of_many_that_ask_at_once_one_gets_it(tmp_path: Path) -> None:
     assert len(got) == 1
 
 
+def test_a_listing_that_missed_a_change_of_leases_makes_no_second_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with lease.held(str(tmp_path)):
+        pass
+    with lease.held(str(tmp_path)):
+        listed = lease._newest
+        missed = iter([None])  # 000001 was deleted, and 000002 made, while the folder was read
+        monkeypatch.setattr(lease, "_newest", lambda folder: next(missed, listed(folder)))
+        with pytest.raises(LeaseError, match="is at work on it"):
+            lease._take(str(tmp_path), "it")
+        assert [path.name for path in (tmp_path / "leases").iterdir()] == ["000002.json"]
+
+
 @pytest.mark.parametrize(
     "damage",
     [
