@@ -56,8 +56,8 @@ class DedupJob:
         if settings.neighbours.sites:
             in_scope(question_shards(self.questions, self.skipped)[0], settings.neighbours)
         check_prior(settings.calibration.prior)
-        check_encoder(self.encoder, sites)
         check_teacher(self.teacher)
+        check_encoder(self.encoder, sites)
         return settings
 
     def settings(self, encoder: str) -> Settings:
