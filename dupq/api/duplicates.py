@@ -209,9 +209,9 @@ class _Comparison:
 def _cosines(teacher: Teacher | None, titles: list[str], bodies: list[str], code: str, scored: pa.Table) -> np.ndarray:
     """The teacher's cosine (float32) of each scored pair of texts above the floor; NaN for others."""
     found = np.full(len(scored), np.nan, np.float32)
-    if teacher is None:
-        return found
     likely = np.flatnonzero(scored["probability"].to_numpy() >= np.float32(FLOOR))
+    if teacher is None or not len(likely):
+        return found
     left, right = (scored[side].to_numpy()[likely] for side in ("left", "right"))
     rows = np.unique(np.concatenate([left, right]))
     some, below = ([column[row] for row in rows.tolist()] for column in (titles, bodies))

@@ -139,13 +139,11 @@ def teacher_texts(titles: list[str], bodies: list[str], code: str) -> list[str]:
 
 
 def vectors_of(teacher: Teacher, texts: list[str], device: str) -> np.ndarray:
-    """The vectors (float16, shape (n, dimensions), of length 1) that a teacher has of the beginnings of texts.
+    """The vectors (float16, shape (n, dimensions), of length 1) that a teacher has of the beginnings of n > 0 texts.
 
     On a CPU a vector depends on its text alone; on a GPU its last bits depend on the others. Raises DupqError if the
     model on this machine is another one, or torch cannot use the GPU.
     """
-    if not texts:
-        return np.zeros((0, teacher.dimensions), np.float16)
     model = _teacher(teacher, device)
     found = model.encode(texts, batch_size=_BATCH[device], normalize_embeddings=True, show_progress_bar=False)
     return found.astype(np.float16)

@@ -10,7 +10,7 @@ alone: the same bytes for any workers, shards and earlier run. On GPUs its last 
 from a slice: the same inputs give the same bytes, but vectors that are taken over are those of other batches.
 
 Memory: of a slice of a shard the texts, 2 kB each, and the vectors, beside the model and its libraries (with MiniLM
-0.7 GB); later the vectors of two parts' questions.
+0.9 GB); later the vectors of two parts' questions.
 """
 
 import importlib.metadata
@@ -129,7 +129,11 @@ def _vectors_of_slice(work: _Work, shard: Shard, number: int) -> Counts:
         same = then.are_same(ids, hashes)
         vectors = np.zeros((len(ids), dimensions), np.float16)
         vectors[same] = _vectors_then(work.earlier, names, ids[same], dimensions)
-        vectors[~same] = vectors_of(work.teacher, _texts(shard, ids[~same], work.code), work.device)
+        if not same.all():
+            import torch
+
+            torch.set_num_threads(1)  # as many as the task has CPUs
+            vectors[~same] = vectors_of(work.teacher, _texts(shard, ids[~same], work.code), work.device)
         table = pa.table([pa.array(column) for column in (keys, *hashes.T)], schema=CONTENTS)
         storage.write_table(storage.join(files.contents, name), table, CONTENTS)
         homes = partition_of(keys, files.parts)
