@@ -10,7 +10,7 @@ alone: the same bytes for any workers, shards and earlier run. On GPUs its last 
 from a slice: the same inputs give the same bytes, but vectors that are taken over are those of other batches.
 
 Memory: of a slice of a shard the texts, 2 kB each, and the vectors, beside the model and its libraries (with MiniLM
-0.9 GB); later the vectors of two parts' questions.
+0.9 GB, which the process keeps); later the vectors of two parts' questions.
 """
 
 import importlib.metadata
