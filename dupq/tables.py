@@ -164,6 +164,12 @@ TEXTS = pa.schema(
 # What a question says, as a hash (dupq/text/contents.py): a later run takes over what says the same.
 CONTENTS = pa.schema([_required(name, pa.int64()) for name in ("key", "high", "low")])
 
+
+def taught(dimensions: int) -> pa.Schema:
+    """The vectors of length 1 that a teacher has of questions."""
+    return pa.schema([_required("key", pa.int64()), _required("vector", pa.list_(EMBEDDING_TYPE, dimensions))])
+
+
 KEY_PAIRS = pa.schema([_required("left", pa.int64()), _required("right", pa.int64())])
 
 VERIFIED = pa.schema([*KEY_PAIRS, _required("source", pa.string()), _required("jaccard", pa.float32())])

@@ -83,6 +83,7 @@ INTERFACE = {
         "--max-change",
         "--min-rows-share",
         "--skip-shard",
+        "--teacher",
         "--gpus",
     },
     "evaluate": {"--questions", "--links", "--output", "--encoder", "--table", "--pair-set", "--quick", "--gpus"},
@@ -90,7 +91,7 @@ INTERFACE = {
     "export": {"--run", "--to", "--output"},
     "plan": {"--questions", "--job", "--cpus", "--gpus", "--gpu", "--nodes", "--memory-gb", "--request-ms", "--rates"}
     | {"--price-per-hour", "--price-reads", "--price-writes", "--run", "--run-cpus", "--json"},
-    "from_dump": {"--dump", "--output", "--preset", "--truth", "--gpus"},
+    "from_dump": {"--dump", "--output", "--preset", "--truth", "--teacher", "--gpus"},
 }
 
 

@@ -4,6 +4,7 @@
     texts      ──learn──▶          the encoder that ships with dupq, with the rarities of these words
     embeddings ──all_pairs──▶      the k nearest of each, exactly
     neighbours ──scored_table──▶   pairs with a probability, by the prior that ships with dupq
+    pairs      ──cosines──▶        with a teacher: its cosines of those that are likely
     pairs      ──decide──▶         clusters
 
 The steps of a run, on arrays; a run also learns from the known duplicates of its archive.
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from dupq import devices
 from dupq.api.encoders import TextEncoder, load_encoder
 from dupq.api.inputs import collected, column_of, names_of, share, texts, values_of
 from dupq.clusters.calibration import FEATURES, Labelled, Model, fit
@@ -27,6 +29,7 @@ from dupq.clusters.prior import read_prior
 from dupq.clusters.scoring import Scale, arounds, ranked, scored_table, undirected, unlisted, words_of_texts
 from dupq.clusters.thresholds import spread_of
 from dupq.encoders.reader import Reader
+from dupq.encoders.sentence_models import FLOOR, Teacher, cosines_of, teacher_at, teacher_texts, vectors_of
 from dupq.errors import DupqError, SettingError
 from dupq.extras import require
 from dupq.near_duplicates.in_memory import NearPairs, near_pairs
@@ -55,6 +58,7 @@ _PAIRS = pa.schema(
         pa.field("similarity", pa.float32()),  # score by the encoder; null unless source is encoder
         pa.field("probability", pa.float32(), nullable=False),
         pa.field("joined", pa.bool_(), nullable=False),  # whether both are in one cluster
+        pa.field("teacher", pa.float32()),  # cosine by the teacher; null without one, below a floor and for near pairs
     ]
 )
 _CLUSTERS = pa.schema(
@@ -94,6 +98,7 @@ def find_duplicates(
     precision: float | None = None,
     k: int = 10,
     language: Language = "english",
+    teacher: str | os.PathLike[str] | None = None,
 ) -> Duplicates:
     """The pairs and clusters of duplicates among some thousand texts.
 
@@ -105,8 +110,9 @@ def find_duplicates(
 
     Pairs that the encoder finds may join from `threshold` on, a probability, or if `precision` is given from where that
     is expected of them. Copies and near duplicates join whatever the threshold is, at 1 too. The `k` nearest of each
-    text are looked at; `language` is for the stems of words, unless an encoder is named. Raises DupqError with the row
-    of what is no text, such as bytes, or a text that UTF-8 cannot hold.
+    text are looked at; `language` is for the stems of words, unless an encoder is named. A `teacher` reads what is in
+    likely pairs: a sentence-transformers model, as its folder, a package that has one, or a name on the Hugging Face
+    hub. Raises DupqError with the row of what is no text, such as bytes, or a text that UTF-8 cannot hold.
     """
     for name, value in (("threshold", threshold), ("precision", precision)):
         if value is not None:
@@ -116,6 +122,7 @@ def find_duplicates(
     if not isinstance(given, TextEncoder | None):
         expected = "the address of a saved one, or what dupq.load_encoder gives, expected"
         raise SettingError(f"find_duplicates: encoder is {type(given).__name__}; {expected}")
+    reads = None if teacher is None else teacher_at(os.fspath(teacher), "find_duplicates: teacher=")
     settings = _settings(given, bodies is not None, language, k)
     table = _texts(titles, bodies, settings.text)
     near = near_pairs(_array(table["title"]), _array(table["text"]), settings.near_duplicates, settings.text.language)
@@ -127,13 +134,14 @@ def find_duplicates(
     words = words_of_texts(table, _no_tags(len(table)), settings.text.language)
     compared = _Comparison(embedded, words, known.measure, k)
     spread = spread_of(compared.probabilities)
+    cosines = _cosines(reads, titles, bodies or [""] * len(titles), settings.text.code, compared.table)
     chosen = spread.above(threshold) if precision is None else spread.choose(precision)
     no_links, scored_size = np.zeros((0, 2), np.int64), settings.clusters.scored_size
     found = compared.pairs, compared.probabilities, no_links, chosen["threshold"], scored_size, compared.score
     keys, clusters = with_represented((members, representatives), decide(*found))
     every[keys] = clusters
     return Duplicates(
-        in_memory("pairs", _pairs_table(near, compared.table, every, titles)),
+        in_memory("pairs", _pairs_table(near, compared.table, every, titles, cosines)),
         in_memory("clusters", _clusters_table(every, titles)),
         chosen["threshold"],
         chosen["expected_precision"],
@@ -198,6 +206,20 @@ class _Comparison:
         return scored_table(compared, arounds(self._around, compared), self._scale)
 
 
+def _cosines(teacher: Teacher | None, titles: list[str], bodies: list[str], code: str, scored: pa.Table) -> np.ndarray:
+    """The teacher's cosine (float32) of each scored pair of texts above the floor; NaN for others."""
+    found = np.full(len(scored), np.nan, np.float32)
+    likely = np.flatnonzero(scored["probability"].to_numpy() >= np.float32(FLOOR))
+    if teacher is None or not len(likely):
+        return found
+    left, right = (scored[side].to_numpy()[likely] for side in ("left", "right"))
+    rows = np.unique(np.concatenate([left, right]))
+    some, below = ([column[row] for row in rows.tolist()] for column in (titles, bodies))
+    vectors = rows, vectors_of(teacher, teacher_texts(some, below, code), devices.CPU)
+    found[likely] = cosines_of(vectors, vectors, left, right)
+    return found
+
+
 def _prior_model() -> Model:
     """What other sites have taught, as nothing is known of this one."""
     nothing = np.zeros(0)
@@ -253,7 +275,9 @@ def _no_tags(count: int) -> Terms:
     return Terms(np.zeros(count + 1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.uint8))
 
 
-def _pairs_table(near: NearPairs, scored: pa.Table, labels: np.ndarray, titles: list[str]) -> pa.Table:
+def _pairs_table(
+    near: NearPairs, scored: pa.Table, labels: np.ndarray, titles: list[str], cosines: np.ndarray
+) -> pa.Table:
     ends = [np.concatenate([near.pairs[:, side], scored[("left", "right")[side]].to_numpy()]) for side in (0, 1)]
     is_near = np.arange(len(ends[0])) < len(near.pairs)
     values = [np.concatenate([near.jaccards, scored[name].to_numpy()]) for name in ("similarity", "probability")]
@@ -269,6 +293,7 @@ def _pairs_table(near: NearPairs, scored: pa.Table, labels: np.ndarray, titles: 
         pa.array(values[0][rows].astype(np.float32), mask=is_near[rows]),
         pa.array(values[1][rows].astype(np.float32)),
         pa.array(labels[left] == labels[right]),
+        pa.array(np.concatenate([np.full(len(near.pairs), np.nan, np.float32), cosines])[rows], from_pandas=True),
     ]
     return pa.table(columns, schema=_PAIRS)
 

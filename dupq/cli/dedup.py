@@ -3,7 +3,7 @@
 import argparse
 import logging
 
-from dupq.cli.options import add_gpus, add_shared, uri
+from dupq.cli.options import add_gpus, add_shared, add_teacher, uri
 from dupq.settings.dedup import CalibrationSettings, ClusterSettings
 
 _log = logging.getLogger(__name__)
@@ -79,6 +79,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="fail, before anything is searched, if the archive has fewer than this share of the --previous run's "
         "questions",
     )
+    add_teacher(parser)
     add_gpus(parser)
     add_shared(parser)
 
@@ -104,6 +105,7 @@ def run(arguments: argparse.Namespace) -> None:
         Gates(arguments.min_recall, arguments.max_cluster, arguments.max_change, arguments.min_rows_share),
         tuple(sorted({_below(path, arguments.questions) for path in arguments.skip_shard})),
         arguments.gpus,
+        arguments.teacher,
     )
     checked = job.check()
     from dupq.execution import cluster  # Ray, and what works with it: later than the check, as that takes a second

@@ -3,7 +3,7 @@
 import argparse
 import logging
 
-from dupq.cli.options import add_gpus, add_preset, add_shared, uri
+from dupq.cli.options import add_gpus, add_preset, add_shared, add_teacher, uri
 
 _log = logging.getLogger(__name__)
 DESCRIPTION = "Ingest dumps, train an encoder on them, and find their duplicate questions."
@@ -26,6 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--truth", metavar="URI", type=uri, help="planted pairs of a made archive (.tsv), to measure what was found"
     )
+    add_teacher(parser)
     add_gpus(parser)
     add_shared(parser)
 
@@ -41,6 +42,7 @@ def run(arguments: argparse.Namespace) -> None:
         arguments.truth,
         tuple(arguments.set),
         arguments.gpus,
+        arguments.teacher,
     )
     checked = job.check()
     from dupq.execution import cluster  # Ray, and what works with it: later than the check, as that takes a second

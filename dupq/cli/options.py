@@ -103,6 +103,16 @@ def add_gpus(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_teacher(parser: argparse.ArgumentParser) -> None:
+    """The option of jobs that look for duplicates."""
+    parser.add_argument(
+        "--teacher",
+        metavar="MODEL",
+        help="a sentence-transformers model that reads the questions of likely pairs: its folder, an installed package "
+        "that has one, or its name on the Hugging Face hub",
+    )
+
+
 def _gpus(text: str) -> int | None:
     """The type of a number of GPUs: None for auto."""
     if text == "auto":

@@ -39,6 +39,12 @@ def read_part(uris: list[str], part: int) -> list[pa.RecordBatch]:
     return side_by_side(lambda uri: _read_batch(uri, part), uris)  # each waits for the network twice
 
 
+def read_all(uri: str) -> list[pa.RecordBatch]:
+    """All batches of one file; errors as of `read_part`."""
+    with storage.open_input(uri) as stream, storage.readable(uri, "Arrow"):
+        return pa.ipc.open_file(stream).read_all().to_batches()
+
+
 def _read_batch(uri: str, part: int) -> pa.RecordBatch:
     with storage.open_input(uri) as stream, storage.readable(uri, "Arrow"):
         return pa.ipc.open_file(stream).get_batch(part)

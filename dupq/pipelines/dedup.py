@@ -10,6 +10,7 @@
     neighbours  ──calibrate──▶        the probability of a pair in this archive, from a sample's neighbours
     neighbours  ──beyond_lists──▶     the pairs above a floor of probability that are in no list
     neighbours  ──pairs──▶            their evidence and probability, and the threshold for the wanted precision
+    pairs       ──teacher──▶          with --teacher: its vectors of the questions of likely pairs
     pairs       ──partition──▶        of each component of sure pairs the best partition
     partition   ──clusters──▶         pairs, clusters, cluster_stats, changes since an earlier run
     run         ──evaluate──▶         metrics.json: counts, and quality on known duplicates
@@ -28,6 +29,7 @@ import math
 from dupq import storage
 from dupq.encoders import description
 from dupq.encoders.description import encoder_at, read_description, read_measure
+from dupq.encoders.sentence_models import Teacher, teacher_at
 from dupq.errors import DupqError, LeaseError
 from dupq.execution.gpus import Gpus, gpus_for
 from dupq.execution.tasks import Report, run_tasks
@@ -56,6 +58,7 @@ from dupq.stages.neighbours.search import find_neighbours
 from dupq.stages.neighbours.tables import SearchRequest
 from dupq.stages.report import write_report
 from dupq.stages.represented_links import write_links
+from dupq.stages.teacher import embed_likely
 from dupq.stages.terms import make_terms
 from dupq.stages.texts import make_texts
 from dupq.text.keys import Sites
@@ -75,7 +78,9 @@ def dedup(job: DedupJob, checked: Settings | None = None) -> writer.Run:
     found, sites = question_shards(job.questions, job.skipped)
     shards = pinned(found)
     inputs = _copied_inputs(job, settings.calibration.prior)
-    job, run = _opened(job, _made_from(job, shards, inputs, fingerprint), settings)
+    teacher = None if job.teacher is None else teacher_at(job.teacher, "--teacher ")
+    made_from = _made_from(job, shards, inputs, fingerprint) | ({"teacher": teacher.fingerprint} if teacher else {})
+    job, run = _opened(job, made_from, settings)
     if run.finished:
         _log.info(f"run {run.run_id} is finished already")
         _end_again(run, job, settings)
@@ -85,7 +90,7 @@ def dedup(job: DedupJob, checked: Settings | None = None) -> writer.Run:
         made_as = RunLayout(run.uri, (), "", None, None, None, None).encoding.made_as
         check_room_to_encode(settings.encode, len(shards), made_as, gpus)
     with run.held():
-        _make(run, job, settings, (shards, sites), inputs, fingerprint, gpus)
+        _make(run, job, settings, (shards, sites), inputs, fingerprint, teacher, gpus)
     return run
 
 
@@ -112,7 +117,8 @@ def _opened(job: DedupJob, made_from: dict[str, object], settings: Settings) -> 
 
     def run_of(job: DedupJob) -> writer.Run:
         earlier = storage.name(job.previous) if job.previous else None  # ids and changes are made from it
-        return writer.open_run(job.output, _inputs(job), made_from | {"previous": earlier}, settings, versions.DEDUP)
+        stages = versions.DEDUP | (versions.TEACHER if job.teacher else {})
+        return writer.open_run(job.output, _inputs(job), made_from | {"previous": earlier}, settings, stages)
 
     if job.previous is not None:
         before = dataclasses.replace(job, previous=writer.built_on(job.previous))
@@ -129,6 +135,7 @@ def _make(
     archive: tuple[list[Shard], Sites],
     inputs: dict[str, list[Input]],
     fingerprint: str,
+    teacher: Teacher | None,
     gpus: Gpus,
 ) -> None:
     """All stages of the run; `fingerprint` is the encoder's when the run was opened."""
@@ -173,6 +180,8 @@ def _make(
         dropped=near_by.tiles,
     )
     run.stage("pairs", lambda: score_pairs(files.pairs, k))
+    if teacher is not None:
+        run.stage("teacher", lambda: embed_likely(files.teacher, sites, teacher, settings.text.code, gpus, before))
     threshold = choose_threshold(files.pairs, settings.calibration.precision, settings.clusters.threshold)
     used = files.links if settings.clusters.known_links == "use" else None
     cut = Cut(threshold, settings.clusters, measure, k)
@@ -212,6 +221,7 @@ def _inputs(job: DedupJob) -> dict[str, str | None]:
     named = {"questions": job.questions, "links": job.links, "encoder": job.encoder, "truth": job.truth}
     named |= {"previous": job.previous, "verdicts": job.verdicts}
     inputs = {name: storage.absolute(uri) if uri else None for name, uri in named.items()}
+    inputs |= {"teacher": job.teacher} if job.teacher else {}
     return inputs | ({"skipped_shards": ", ".join(job.skipped)} if job.skipped else {})
 
 

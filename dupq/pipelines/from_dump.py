@@ -22,6 +22,5 @@ def from_dump(job: FromDumpJob, checked: Checked | None = None) -> writer.Run:
     train(TrainingJob(questions, known, encoder, job.preset, job.settings_of("train"), gpus=job.gpus))
     log.leave()  # the training's run: what dedup's check says is not of it
     runs = storage.join(job.output, "runs")
-    return dedup(
-        DedupJob(questions, encoder, runs, known, job.truth, assignments=job.settings_of("dedup"), gpus=job.gpus)
-    )
+    given, settings = (questions, encoder, runs, known, job.truth), job.settings_of("dedup")
+    return dedup(DedupJob(*given, assignments=settings, gpus=job.gpus, teacher=job.teacher))

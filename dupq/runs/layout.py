@@ -228,6 +228,48 @@ class PairFiles:
 
 
 @dataclass(frozen=True)
+class TeacherFiles:
+    """Where a teacher's vectors are, and what tells whose are wanted."""
+
+    folder: str
+    pairs: PairFiles
+    sampled: str  # the pairs that a run is calibrated on
+    contents_now: str  # the folder of the hashes of what all questions say
+
+    @property
+    def parts(self) -> int:
+        """The parts of the pairs; calibration wants vectors as one part more."""
+        return self.pairs.terms.parts
+
+    @property
+    def made_as(self) -> str:
+        """What the vectors are made by (JSON)."""
+        return storage.join(self.folder, "made_as.json")
+
+    @property
+    def contents(self) -> str:
+        """The hashes of what the questions say that have vectors, a file for each of `vectors`."""
+        return storage.join(self.folder, "contents")
+
+    @property
+    def vectors(self) -> str:
+        """The exchange files of the vectors, with a batch for each part of the keys; a file a slice of a shard."""
+        return storage.join(self.folder, "vectors")
+
+    def wanted(self, part: int) -> str:
+        """The keys whose vectors a part wants, a batch for each part that has them."""
+        return storage.join(self.folder, "wanted", f"part-{part:05d}.arrow")
+
+    def wanted_of(self, home: int) -> str:
+        """Those of a part's keys whose vectors any part wants."""
+        return storage.join(self.folder, "wanted_of", f"part-{home:05d}.parquet")
+
+    def vectors_for(self, home: int) -> str:
+        """The vectors of a part's questions, a batch for each part that wants them."""
+        return storage.join(self.folder, "vectors_for", f"part-{home:05d}.arrow")
+
+
+@dataclass(frozen=True)
 class PartitionFiles:
     """Where the tables are, and where they go."""
 
@@ -507,6 +549,11 @@ class RunLayout:
         """Of the candidate pairs."""
         folder = self.path("work", "pairs")
         return PairFiles(folder, self.neighbours.directed, self.terms, self.calibration.output)
+
+    @property
+    def teacher(self) -> TeacherFiles:
+        """Of a teacher's vectors."""
+        return TeacherFiles(self.path("work", "teacher"), self.pairs, self.calibration.pairs, self.contents)
 
     @property
     def partition(self) -> PartitionFiles:

@@ -13,7 +13,7 @@ _log = logging.getLogger(__name__)
 def needed_later(run: str) -> frozenset[str]:
     """The files and folders of the work of a finished run that are still read.
 
-    By a later run with --previous: the texts, the lists, and what these were made by. By
+    By a later run with --previous: the texts, the lists, a teacher's vectors, and what these were made by. By
     `Run.at`: the calibration and the rarities. By `Run.similar` and look-ups with datasketch: the signatures, if they
     were wanted.
     """
@@ -21,8 +21,9 @@ def needed_later(run: str) -> frozenset[str]:
     neighbours = files.neighbours
     texts = (files.near.texts, files.contents, files.texts_made_as, files.encoding.made_as)
     lists = (neighbours.plan, neighbours.request, neighbours.nearest)
+    taught = (files.teacher.made_as, files.teacher.contents, files.teacher.vectors)
     others = (files.calibration.output, files.terms.rarities, files.near.signatures)
-    return frozenset((*texts, *lists, *others))
+    return frozenset((*texts, *lists, *taught, *others))
 
 
 def tidy(run: str, really: bool = True) -> int:

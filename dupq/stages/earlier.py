@@ -1,4 +1,4 @@
-"""What a run takes from an earlier one: the texts and embeddings of questions that say what they said then.
+"""What a run takes from an earlier one: texts, embeddings and a teacher's vectors of questions that say the same still.
 
 A shard's questions are looked for in the earlier files whose span of ids its own meets: both are sorted, or nearly so.
 At most 8 are read: those beyond them are counted as left out. What is not found there is made anew. The answer is that
@@ -112,6 +112,19 @@ def earlier_embeddings(since: RunLayout | None, made_as: Mapping[str, object], t
     if made_as["device"] == "gpu":
         _log.info(f"embeddings of questions that are as they were are those of {since.uri}, made on GPUs too")
     return texts
+
+
+def earlier_vectors(since: RunLayout | None, made_as: Mapping[str, object]) -> Earlier | None:
+    """The teacher's vectors of the run `since`; None, and why is said, if they are damaged or not made as `made_as`."""
+    if since is None:
+        return None
+    files = since.teacher
+    then, texts = read_whole(files.made_as, dict[str, object]), read_whole(since.texts_made_as, _TextsMadeAs)
+    why_not = _why_not(since, "teacher", then, made_as, (files.contents, files.vectors, files.made_as))
+    if texts is None or why_not:
+        _log.info(f"the teacher reads all questions anew: {why_not}")
+        return None
+    return Earlier("", files.contents, files.vectors, _spans(files.contents, texts["sites"]))
 
 
 def _kind(made_as: Mapping[str, object]) -> str:

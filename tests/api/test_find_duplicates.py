@@ -1,15 +1,18 @@
 """Duplicates in a list of texts, by hand and against slow twins."""
 
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+import sentence_stand_in
 from oracles.slow_shingles import slow_hashes
 
 import dupq
 from dupq.api.duplicates import Duplicates
+from dupq.encoders.sentence_models import FLOOR
 from dupq.errors import DupqError, SettingError
 from dupq.near_duplicates.in_memory import near_pairs
 from dupq.settings.near_duplicates import NearDuplicateSettings
@@ -143,3 +146,24 @@ def test_near_pairs_are_those_of_comparing_all() -> None:
     }
     assert found == expected
     assert [tuple(pair) for pair in near.pairs[near.is_exact].tolist()] == [(0, 45), (5, 46)]
+
+
+def test_a_teacher_reads_what_is_in_likely_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sentence_stand_in.install(monkeypatch)
+    model = sentence_stand_in.write_model(tmp_path / "model")
+    without = dupq.find_duplicates(TITLES).pairs.arrow()
+    pairs = dupq.find_duplicates(TITLES, teacher=model).pairs.arrow()
+    assert without["teacher"].null_count == len(without)
+    read = set()
+    for row in pairs.to_pylist():
+        if row["source"] == "encoder" and row["probability"] >= FLOOR:
+            ends = [str(TITLES[row[side]]) for side in ("left", "right")]
+            read |= set(ends)
+            one, other = (sentence_stand_in.unit(text).astype(float) for text in ends)
+            assert row["teacher"] == pytest.approx(one @ other, abs=2e-3)
+        else:
+            assert row["teacher"] is None
+    assert sorted(read) == sorted(sentence_stand_in.READ)
+    assert 2 < len(read) < len(TITLES)
+    with pytest.raises(DupqError, match=r"^find_duplicates: teacher=nowhere: neither the folder"):
+        dupq.find_duplicates(TITLES, teacher="nowhere")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+import sentence_stand_in
 from trained import TrainedSample
 
 from dupq.pipelines.dedup import DedupJob, dedup
@@ -63,6 +64,24 @@ def test_a_training_is_named_by_its_teacher_wherever_that_is(
     here = training(f"teacher.encoder={trained_sample.encoder}")
     assert training(f"teacher.encoder={tmp_path}/teacher") == here
     assert training() != here
+
+
+def test_a_run_is_named_by_its_teacher_wherever_that_is(
+    name: Name, trained_sample: TrainedSample, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sentence_stand_in.install(monkeypatch)
+    for place in ("here", "there", "other"):
+        sentence_stand_in.write_model(tmp_path / place)
+    (tmp_path / "other" / "weights").write_text("of its own")
+
+    def run(teacher: str | None) -> str:
+        given = None if teacher is None else str(tmp_path / teacher)
+        job = DedupJob(trained_sample.questions, trained_sample.encoder, str(tmp_path / "out"), teacher=given)
+        return name(lambda: dedup(job))
+
+    here = run("here")
+    assert run("there") == here
+    assert len({here, run("other"), run(None)}) == 3
 
 
 def test_a_run_is_named_by_its_prior_wherever_that_is(

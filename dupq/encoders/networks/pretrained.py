@@ -1,31 +1,25 @@
-"""A sentence-transformers model from a local folder as an encoder: for comparison, or as a teacher.
+"""A sentence-transformers model as an encoder: for comparison, or as a teacher that an encoder learns from.
 
-The package is not installed with dupq: `pip install 'dupq[teacher]'` on every machine that encodes, and put the folder
-at the same path on each. Only safetensors are read, and no code in the folder is run.
+It is at the same path on every machine that encodes; dupq/encoders/sentence_models.py reads it.
 """
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 import torch
-import xxhash
 from pydantic import Field
 from torch import nn
 
-from dupq import storage
 from dupq.encoders.network_settings import NetworkSettings
 from dupq.encoders.protocol import Embedding, Encoder
+from dupq.encoders.sentence_models import load_model, model_fingerprint, model_folder
 from dupq.encoders.words import word_table
 from dupq.errors import DupqError
-from dupq.extras import require
 from dupq.text.vocabulary import FIRST_WORD
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
-
-_PIECE = 1 << 20
 
 
 class PretrainedSettings(NetworkSettings):
@@ -33,13 +27,13 @@ class PretrainedSettings(NetworkSettings):
 
     needs_links: ClassVar[bool] = False
     kind: Literal["sentence_transformers"] = "sentence_transformers"
-    model: str = Field("", description="Local folder of the model, the same on every machine.")
+    model: str = Field(
+        "", description="Folder of the model, a package that has one, or a name on the Hugging Face hub."
+    )
 
     def found(self) -> Self:
         """See NetworkSettings."""
-        folder = storage.absolute(self.model) if self.model else ""
-        check_model(folder)
-        return self.changed(model=folder)
+        return self.changed(model=model_folder(self.model, f"encoder.model={self.model}"))
 
     def network(self, word_vectors: np.ndarray) -> "Pretrained":
         """See NetworkSettings."""
@@ -57,12 +51,13 @@ class Pretrained(Encoder):
     fingerprint: torch.Tensor  # int64, (): the hash; 0 before `prepare`
 
     def __init__(self, words: nn.Embedding, folder: str) -> None:
-        """`folder` holds the model. Raises DupqError if it does not, or the package is missing."""
+        """`folder` holds the model. Raises DupqError if it does not, or sentence-transformers is missing."""
         super().__init__()
         self.words = words  # their vectors are not read
         self._folder = folder
         self._spelling: list[str] = []
-        self._models = {"cpu": _load(folder)}  # in a dict, so that its weights do not become this network's
+        model = load_model(model_folder(folder, f"encoder.model={folder}"))
+        self._models = {"cpu": model}  # in a dict, so that its weights do not become this network's
         self.dimensions = len(self._models["cpu"].encode("text", show_progress_bar=False))
         self.register_buffer("fingerprint", torch.zeros((), dtype=torch.int64))
         self._is_checked = False
@@ -102,39 +97,3 @@ class Pretrained(Encoder):
         if not self._is_checked and int(self.fingerprint) != model_fingerprint(self._folder):
             raise DupqError(f"{self._folder}: not the model that the encoder was made with; train it anew")
         self._is_checked = True
-
-
-def check_model(folder: str) -> None:
-    """Raise DupqError if the package or the model is missing, without loading either."""
-    require("sentence_transformers", "encoder.kind=sentence_transformers")
-    if not folder or not (Path(folder) / "modules.json").is_file():
-        raise DupqError(
-            f"encoder.model={folder}: the local folder of a sentence-transformers model expected (modules.json)"
-        )
-
-
-def model_fingerprint(folder: str) -> int:
-    """A hash of the names and contents of all files in `folder`, from 1 to 2**63 - 1."""
-    digest = xxhash.xxh3_64()
-    for file in sorted(file for file in Path(folder).rglob("*") if file.is_file()):
-        digest.update(f"{file.relative_to(folder).as_posix()}\0{file.stat().st_size}\0".encode())
-        with file.open("rb") as stream:
-            while piece := stream.read(_PIECE):
-                digest.update(piece)
-    return (digest.intdigest() >> 1) or 1
-
-
-def _load(folder: str) -> "SentenceTransformer":
-    check_model(folder)
-    from sentence_transformers import SentenceTransformer
-
-    try:
-        return SentenceTransformer(
-            folder,
-            device="cpu",
-            local_files_only=True,
-            trust_remote_code=False,
-            model_kwargs={"use_safetensors": True},
-        )
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise DupqError(f"{folder}: not a readable sentence-transformers model ({error})") from error

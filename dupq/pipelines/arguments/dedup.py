@@ -36,6 +36,7 @@ class DedupJob:
     gates: Gates = NO_GATES
     skipped: tuple[str, ...] = ()  # paths of question shards below `questions` that are left out
     gpus: int | None = None  # that may be taken; None: those that the cluster has
+    teacher: str | None = None  # a sentence-transformers model: folder, package, or name on the hub
 
     def check(self) -> Settings:
         """The settings; raises DupqError for what is wrong, before any work."""
@@ -55,6 +56,7 @@ class DedupJob:
         if settings.neighbours.sites:
             in_scope(question_shards(self.questions, self.skipped)[0], settings.neighbours)
         check_prior(settings.calibration.prior)
+        check_teacher(self.teacher)
         check_encoder(self.encoder, sites)
         return settings
 
@@ -77,6 +79,14 @@ def check_prior(uri: str) -> None:
     from dupq.clusters.prior import read_prior
 
     read_prior(uri)
+
+
+def check_teacher(name: str | None) -> None:
+    """Raise DupqError for a teacher that is missing or cannot be read."""
+    if name is not None:
+        from dupq.encoders.sentence_models import teacher_at
+
+        teacher_at(name, "--teacher ")
 
 
 def run_settings(trained: Settings, assignments: tuple[str, ...]) -> Settings:

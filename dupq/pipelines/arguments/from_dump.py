@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from dupq.evaluation.truth_files import check_truth
-from dupq.pipelines.arguments.dedup import FREE_SECTIONS, check_prior
+from dupq.pipelines.arguments.dedup import FREE_SECTIONS, check_prior, check_teacher
 from dupq.pipelines.arguments.ingest import Checked, IngestJob
 from dupq.pipelines.arguments.train import training_settings
 from dupq.settings import config
@@ -19,12 +19,14 @@ class FromDumpJob:
     truth: str | None = None
     assignments: tuple[str, ...] = ()
     gpus: int | None = None  # that training and dedup may take; None: those that the cluster has
+    teacher: str | None = None  # of dedup
 
     def check(self) -> Checked:
         """What there is to ingest; raises DupqError for what is wrong, before any work."""
         settings = config.load(self.preset, self.assignments)
         if self.truth is not None:
             check_truth(self.truth)
+        check_teacher(self.teacher)
         checked = self.ingest_job().check()
         check_prior(settings.calibration.prior)
         from dupq.near_duplicates.band_choice import with_bands
