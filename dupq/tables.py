@@ -379,7 +379,7 @@ RARITIES = pa.schema([_required("rarity", pa.float32())])
 KEYS = pa.schema([_required("key", pa.int64())])
 
 # What each question whose text is not empty says, as a 128-bit hash in two halves.
-TEXT_HASHES = pa.schema([_required("high", pa.int64()), _required("low", pa.int64()), *KEYS])
+TEXT_HASHES = pa.schema([_required("high", pa.uint64()), _required("low", pa.uint64()), *KEYS])
 
 # The key of one band of a text that copies none, and that of the next band, which orders the texts of a bucket.
 BAND_KEYS = pa.schema([_required("bucket", pa.uint64()), _required("order", pa.uint64()), *KEYS])

@@ -100,10 +100,14 @@ class Asking:
             return True
         if left.signs != right.signs:
             return False
-        if self._telling(first) == self._telling(second) or _are_spaced_otherwise(first, second):
+        if self._agree(first, second) or _are_spaced_otherwise(first, second):
             return True
         first = self._corrected(first, second)
-        return self._telling(first) == self._telling(self._corrected(second, first))
+        return self._agree(first, self._corrected(second, first))
+
+    def _agree(self, words: list[str], others: list[str]) -> bool:
+        is_swapped = words != others and sorted(words) == sorted(others)
+        return not is_swapped and self._telling(words) == self._telling(others)
 
     def _words(self, words: str) -> list[str]:
         found = [word for word in words.split(" ") if _WORD.search(word)]
@@ -141,16 +145,15 @@ def is_typing_error(word: str, other: str) -> bool:
     ("Korean"), and most other letters of short words. A long word may have two errors.
     """
     shorter, longer = sorted((word, other), key=len)
-    if word[:1] != other[:1] or len(shorter) < 4 or not (word + other).isalpha() or word in _NO_ERRORS:
+    if word[:1] != other[:1] or len(shorter) < 4 or not (word + other).isalpha() or not _NO_ERRORS.isdisjoint((word, other)):
         return False
     if _DOUBLED.sub(r"\1", word) == _DOUBLED.sub(r"\1", other):
         return True
     if longer.startswith(shorter):
         return False
-    errors = _errors(word, other)
-    if len(shorter) == 4:
-        return errors == 1 and sorted(word) == sorted(other)
-    return errors <= (2 if len(shorter) >= _LONG else 1)
+    if len(longer) == 4 and sorted(word) != sorted(other):
+        return False
+    return _errors(word, other) <= (2 if len(shorter) >= _LONG else 1)
 
 
 def _errors(word: str, other: str) -> int:
