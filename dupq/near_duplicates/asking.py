@@ -145,7 +145,12 @@ def is_typing_error(word: str, other: str) -> bool:
     ("Korean"), and most other letters of short words. A long word may have two errors.
     """
     shorter, longer = sorted((word, other), key=len)
-    if word[:1] != other[:1] or len(shorter) < 4 or not (word + other).isalpha() or not _NO_ERRORS.isdisjoint((word, other)):
+    if (
+        word[:1] != other[:1]
+        or len(shorter) < 4
+        or not (word + other).isalpha()
+        or not _NO_ERRORS.isdisjoint((word, other))
+    ):
         return False
     if _DOUBLED.sub(r"\1", word) == _DOUBLED.sub(r"\1", other):
         return True
