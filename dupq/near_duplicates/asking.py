@@ -31,7 +31,7 @@ _PUNCTUATION = regex.compile(r"[.?!:\-]+|[/&]")
 _TELLING = {
     "arabic": "لا لم لن ليس ليست لست بدون دون غير قبل بعد تحت فوق متى أين لماذا كل كلا كلتا",
     "english": "no nor not before after above below up down out off over under against between few more most all both "
-    "each other only same from who whom when where why",
+    "each other only same from how who whom when where why",
     "french": "ne n pas sans contre qui entre plus moins tous tout",
     "german": "nicht kein keine keinem keinen keiner keines nichts ohne vor nach gegen zwischen über unter aus alle "
     "nur wo wann warum wer",

@@ -21,7 +21,7 @@ SAME = [
     ("What is the best route", "Waht is the best rotue"),
     ("Passport, ticket/visa", "Passport; ticket, visa"),
     ("Wie heißt die Straße", "Wie heisst die STRASSE"),
-    ("How?", "What?"),
+    ("Which?", "What?"),
     ("", "Visa for Norway"),
 ]
 OTHER = [
@@ -43,6 +43,7 @@ OTHER = [
     ("Float to string", "String to float"),
     ("From A to B", "From B to A"),
     ("Why?", "Which?"),
+    ("Can salt cause it", "How can salt cause it"),
     ("if (a == b)", "if (a != b)"),
     ("a < b", "a > b"),
     ("Learning C", "Learning C++"),
