@@ -50,6 +50,7 @@ eighty ninety hundred thousand million billion trillion
 juin juillet junio julio junho julho giugno luglio июнь июня июль июля يونيو يوليو يونيه يوليه
 """
 _NO_ERRORS = frozenset(_KINDS.split())
+_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz")
 _LONG = 9  # letters from which a word may have two errors
 
 
@@ -117,10 +118,8 @@ class Asking:
 
     def _telling(self, words: list[str]) -> list[str]:
         telling = [word for word in words if word in self._kept or not is_stop_word(word, self._language)]
-        if any(
-            len(word) == 1 and word.isalpha() for word in telling
-        ):  # so "a" is one of several letters: "from A to B"
-            telling = [word for word in words if len(word) == 1 or word in telling]
+        if not _LETTERS.isdisjoint(telling):  # so "a" is a letter too: "from A to B"
+            telling = [word for word in words if word in _LETTERS or word in telling]
         return [self._stem(word) for word in telling]
 
     def _corrected(self, words: list[str], others: list[str]) -> list[str]:
