@@ -149,6 +149,16 @@ BENCHMARKS = (
         writes="--output",
     ),
     Benchmark(
+        "titles",
+        ("--quick",),
+        (),
+        {
+            "typing error.by words": "planted titles with a typing error: found as near duplicates",
+            "negation.by words": "planted titles with a negation: taken for near duplicates",
+            "rephrased.ranked first": "planted titles in other words: ranked first",
+        },
+    ),
+    Benchmark(
         "increment",
         *of_run("--archive", "OUT", "--encoder", "ENCODER", "--work", f"{MADE}/nights", "--times", "1"),
         {"share": "a night after another: time of a run with --previous over one from nothing"},

@@ -48,7 +48,7 @@ from all_pairs import all_pairs, with_edits
 from dupq.near_duplicates.band_choice import with_bands
 from dupq.near_duplicates.bands import band_keys
 from dupq.near_duplicates.pairing import ChainRule, candidate_pairs
-from dupq.near_duplicates.shingles import hash_each, shingle, shingle_sets
+from dupq.near_duplicates.shingles import shingle, shingle_sets
 from dupq.near_duplicates.signatures import signatures, text_signatures
 from dupq.near_duplicates.verification import jaccard
 from dupq.settings.near_duplicates import NearDuplicateSettings
@@ -251,13 +251,12 @@ def kernels(raw: pa.StringArray, rounds: int) -> dict[str, float]:
             "permute": lambda: signatures(shingles, SETTINGS.permutations, SETTINGS.seed),
             "permute_endless": lambda: signatures(endless, SETTINGS.permutations, SETTINGS.seed),
             "shingle_sets": lambda: shingle_sets(texts, SETTINGS.shingle_size),
-            "hash_texts": lambda: hash_each(texts),
             "memcpy": lambda: np.copyto(target, source),
         },
         rounds,
     )
     multiply_adds = len(shingles.hashes) * SETTINGS.permutations
-    read = ("hash_shingles", "shingle_sets", "hash_texts")
+    read = ("hash_shingles", "shingle_sets")
     return {
         "kernel_tokenise_gb_s": round(size_raw / seconds["tokenise"] / 1e9, 2),
         **{f"kernel_{name}_gb_s": round(size / seconds[name] / 1e9, 2) for name in read},

@@ -122,7 +122,7 @@ def make_texts(folder: Path, size: int) -> dict:
     if not note.exists():
         say(f"making {size:,} questions")
         dump, archive = folder / f"dump-{size}", folder / f"archive-{size}"
-        for old in (dump, archive, texts):
+        for old in (dump, archive, texts, folder / f"contents-{size}", folder / f"terms-{size}"):
             shutil.rmtree(old, ignore_errors=True)
         write_archive(dump, questions=size, seed=1, site=SITE, with_answers=False)
         note.write_text(json.dumps(run_child("texts", folder, str(size))))
@@ -132,17 +132,25 @@ def make_texts(folder: Path, size: int) -> dict:
 
 
 def add_bucket(folder: Path, size: int, name: str, added: list[str]) -> None:
-    """The texts of `size` questions and those `added`, in a random order."""
-    output = folder / f"texts-{name}"
-    shutil.rmtree(output, ignore_errors=True)
-    output.mkdir()
-    table = pq.read_table(folder / f"texts-{size}")
-    keys = pa.array(np.arange(len(added)) + 10**9)
-    extra = pa.table([keys, pa.array(added), pa.array(added)], schema=table.schema)
-    both = pa.concat_tables([table, extra])
-    both = both.take(pa.array(np.random.default_rng(1).permutation(len(both))))
-    for start in range(0, len(both), 50_000):
-        pq.write_table(both.slice(start, 50_000), output / f"part-{start // 50_000:05d}.parquet")
+    """The texts of `size` questions and those `added`, which have no title, in a random order."""
+    from dupq.text.contents import content_hashes
+
+    keys, texts = pa.array(np.arange(len(added)) + 10**9), pa.array(added)
+    nothing = pa.array([""] * len(added))
+    columns = {
+        "texts": [keys, nothing, texts],
+        "contents": [keys, *map(pa.array, content_hashes(nothing, texts).T), nothing],
+    }
+    for kind, extra in columns.items():
+        output = folder / f"{kind}-{name}"
+        shutil.rmtree(output, ignore_errors=True)
+        output.mkdir()
+        table = pq.read_table(folder / f"{kind}-{size}")
+        both = pa.concat_tables([table, pa.table(extra, schema=table.schema)])
+        both = both.take(pa.array(np.random.default_rng(1).permutation(len(both))))
+        for start in range(0, len(both), 50_000):
+            pq.write_table(both.slice(start, 50_000), output / f"part-{start // 50_000:05d}.parquet")
+    shutil.copytree(folder / f"terms-{size}", folder / f"terms-{name}", dirs_exist_ok=True)
 
 
 def run_child(task: str, folder: Path, name: str) -> dict:
@@ -164,23 +172,28 @@ def child(task: str, folder: str, name: str) -> None:
 
 def tokenised(folder: Path, name: str) -> dict:
     from dupq.pipelines.ingest import IngestJob, ingest
+    from dupq.runs.layout import TermFiles
     from dupq.settings.text import TextSettings
     from dupq.shards import question_shards
+    from dupq.stages.terms import make_terms
     from dupq.stages.texts import make_texts as tokenise
 
     archive = folder / f"archive-{name}"
     ingest(IngestJob((str(folder / f"dump-{name}"),), str(archive)))
     shards, sites = question_shards(str(archive / "questions"))
+    texts, contents, terms = (str(folder / f"{kind}-{name}") for kind in ("texts", "contents", "terms"))
     start = time.monotonic()
-    report = tokenise(shards, sites, TextSettings(), str(folder / f"texts-{name}"))
-    return {"texts_s": round(time.monotonic() - start, 2), "texts_task_peak_mb": round(report.peak_memory_mb)}
+    report = tokenise(shards, sites, TextSettings(), texts, contents)
+    seconds = round(time.monotonic() - start, 2)
+    make_terms(TermFiles(texts, terms, tuple(shards), 1), sites, "english")
+    return {"texts_s": seconds, "texts_task_peak_mb": round(report.peak_memory_mb)}
 
 
 def staged(folder: Path, name: str) -> dict:
     with tempfile.TemporaryDirectory(dir=folder) as output:
-        find(folder / f"texts-{SIZES[1]}", Path(output) / "warm")  # two shards, for two workers
+        find(folder, str(SIZES[1]), Path(output) / "warm")  # two shards, for two workers
         start = time.monotonic()
-        figures = find(folder / f"texts-{name}", Path(output) / "run")
+        figures = find(folder, name, Path(output) / "run")
         figures["seconds"] = round(time.monotonic() - start, 2)
         exchanged = sum(file.stat().st_size for file in Path(output, "run", "exchange").rglob("*.arrow"))
         joined = pq.read_metadata(Path(output, "run", "representatives.parquet")).num_rows
@@ -189,7 +202,7 @@ def staged(folder: Path, name: str) -> dict:
     return {**figures, **driver, "exchange_mb": round(exchanged / 1e6, 1), "joined": joined}
 
 
-def find(texts: Path, output: Path) -> dict:
+def find(folder: Path, name: str, output: Path) -> dict:
     """The stage, from texts to representatives."""
     from dupq.near_duplicates.band_choice import with_bands
     from dupq.runs.layout import NearFiles
@@ -199,8 +212,10 @@ def find(texts: Path, output: Path) -> dict:
     from dupq.stages.near_duplicates.verify import find_near_duplicates
     from dupq.text.keys import Sites
 
-    places = (str(output / name) for name in ("exchange", "signatures", "verified", "representatives.parquet"))
-    files, settings = NearFiles(str(texts), *places), with_bands(NearDuplicateSettings())
+    texts = folder / f"texts-{name}"
+    read = (str(place) for place in (texts, folder / f"contents-{name}", folder / f"terms-{name}" / "rarities.parquet"))
+    places = (str(output / place) for place in ("exchange", "signatures", "verified", "representatives.parquet"))
+    files, settings = NearFiles(*read, *places), with_bands(NearDuplicateSettings())
     parts = partitions(pq.read_table(texts, columns=[]).num_rows)
     report = make_signatures(files, Sites([SITE]), settings, parts)
     found = find_near_duplicates(files, settings, parts, "english")

@@ -162,7 +162,9 @@ TEXTS = pa.schema(
 )
 
 # What a question says, as a hash (dupq/text/contents.py): a later run takes over what says the same.
-CONTENTS = pa.schema([_required(name, pa.int64()) for name in ("key", "high", "low")])
+CONTENT_HASHES = pa.schema([_required(name, pa.int64()) for name in ("key", "high", "low")])
+
+CONTENTS = pa.schema([*CONTENT_HASHES, _required("signs", pa.string())])  # of the title: near_duplicates/asking.py
 
 
 def taught(dimensions: int) -> pa.Schema:
@@ -382,7 +384,7 @@ RARITIES = pa.schema([_required("rarity", pa.float32())])
 
 KEYS = pa.schema([_required("key", pa.int64())])
 
-# The 128-bit hash of each text that is not empty, in two halves.
+# What each question whose text is not empty says, as a 128-bit hash in two halves.
 TEXT_HASHES = pa.schema([_required("high", pa.uint64()), _required("low", pa.uint64()), *KEYS])
 
 # The key of one band of a text that copies none, and that of the next band, which orders the texts of a bucket.
@@ -392,8 +394,18 @@ BAND_KEYS = pa.schema([_required("bucket", pa.uint64()), _required("order", pa.u
 WANTED = pa.schema([_required("slice", pa.int64()), *KEYS])
 
 SHINGLE_SETS = pa.schema(
-    [*KEYS, *(_required(name, pa.large_list(pa.uint64())) for name in ("shingles", "title_numbers", "short_words"))]
+    [
+        *KEYS,
+        _required("shingles", pa.large_list(pa.uint64())),
+        _required("title", pa.string()),
+        _required("signs", pa.string()),
+    ]
 )
+
+# A shingle of a text that is compared, and a hash of the title over it.
+TITLED_SHINGLES = pa.schema([_required("shingle", pa.uint64()), _required("title", pa.uint64())])
+
+SHINGLES = pa.schema([_required("shingle", pa.uint64())])
 
 # The examples of an experiment (dupq/evaluation/example_files.py): pairs of a part, and its queries.
 EXAMPLE_PAIRS = pa.schema(

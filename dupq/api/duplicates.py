@@ -32,7 +32,8 @@ from dupq.encoders.reader import Reader
 from dupq.encoders.sentence_models import FLOOR, Teacher, cosines_of, teacher_at, teacher_texts, vectors_of
 from dupq.errors import DupqError, SettingError
 from dupq.extras import require
-from dupq.near_duplicates.in_memory import NearPairs, near_pairs
+from dupq.near_duplicates.asking import Asking, signs_of
+from dupq.near_duplicates.in_memory import NearPairs, Said, near_pairs
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.exact import pair_scores
 from dupq.neighbours.measure import Measure
@@ -43,8 +44,9 @@ from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.settings.text import Language, TextSettings
 from dupq.tables import COMPARED
+from dupq.text.contents import content_hashes
 from dupq.text.questions import texts_table
-from dupq.text.terms import Terms, document_counts, rarities
+from dupq.text.terms import Terms, document_counts, rare_words, rarities
 from dupq.training.counted import counted
 
 _PAIRS = pa.schema(
@@ -125,14 +127,16 @@ def find_duplicates(
     reads = None if teacher is None else teacher_at(os.fspath(teacher), "find_duplicates: teacher=")
     settings = _settings(given, bodies is not None, language, k)
     table = _texts(titles, bodies, settings.text)
-    near = near_pairs(_array(table["title"]), _array(table["text"]), settings.near_duplicates, settings.text.language)
+    words = words_of_texts(table, _no_tags(len(table)), settings.text.language)
+    rarity = rarities(document_counts(words.texts), len(table))
+    asking = Asking(settings.text.language, rare_words(rarity, len(table), settings.text.language))
+    near = near_pairs(_said(table, titles, bodies), settings.near_duplicates, asking)
     members, representatives = components(near.pairs)
     every = np.arange(len(table))
     rows = np.flatnonzero(represented(every, members, representatives) == every)
     known = given or TextEncoder(_learned(table, settings))
     embedded = Embeddings(rows, *known.reader.encode(table.take(pa.array(rows)))[0])
-    words = words_of_texts(table, _no_tags(len(table)), settings.text.language)
-    compared = _Comparison(embedded, words, known.measure, k)
+    compared = _Comparison(embedded, words, rarity, known.measure, k)
     spread = spread_of(compared.probabilities)
     cosines = _cosines(reads, titles, bodies or [""] * len(titles), settings.text.code, compared.table)
     chosen = spread.above(threshold) if precision is None else spread.choose(precision)
@@ -162,10 +166,9 @@ def _learned(texts: pa.Table, settings: Settings) -> Reader:
 class _Comparison:
     """Texts compared with one another; their keys are their rows among all."""
 
-    def __init__(self, embedded: Embeddings, words: Words, measure: Measure, k: int) -> None:
-        """`embedded` are those that are searched; `words` has a row for every text."""
-        self._embedded, self._words, self._measure = embedded, words, measure
-        self._rarities = rarities(document_counts(words.texts), len(words.texts.offsets) - 1)
+    def __init__(self, embedded: Embeddings, words: Words, rarity: np.ndarray, measure: Measure, k: int) -> None:
+        """`embedded` are those that are searched; `words` has a row for every text, `rarity` one for every term."""
+        self._embedded, self._words, self._rarities, self._measure = embedded, words, rarity, measure
         whole = block(embedded, measure)
         nearest = all_pairs([whole], Search(measure, k))[0][0]
         directed = ranked(whole.keys, nearest, measure)
@@ -265,6 +268,14 @@ def _texts(titles: list[str], bodies: list[str] | None, settings: TextSettings) 
     if not any(table["text"].to_pylist()):
         raise DupqError(f"find_duplicates: none of the {len(titles)} texts has a word")
     return table
+
+
+def _said(table: pa.Table, titles: list[str], bodies: list[str] | None) -> Said:
+    """What the texts say, as `near_pairs` reads it, beside their rows of TEXTS."""
+    written = pa.array(titles, pa.string())
+    below = pa.nulls(len(titles), pa.string()) if bodies is None else pa.array(bodies, pa.string())
+    hashes = content_hashes(written, below)
+    return Said(_array(table["title"]), _array(table["text"]), signs_of(written), hashes)
 
 
 def _array(column: pa.ChunkedArray) -> pa.StringArray:

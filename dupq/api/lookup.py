@@ -10,6 +10,7 @@ from dupq import storage
 from dupq.api.encoders import TextEncoder
 from dupq.api.inputs import check_count
 from dupq.near_duplicates.datasketch_lsh import run_settings, run_signatures
+from dupq.near_duplicates.shingles import compared
 from dupq.near_duplicates.signatures import text_signatures
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.search import top_k
@@ -77,10 +78,10 @@ def _by_minhash(run: Run, text: tuple[str, str], encoder: TextEncoder, k: int) -
     """Those whose signatures agree with that of the text in most places, and in one at least; ties by key."""
     if not storage.list_files(storage.join(run.uri, "work", "signatures"), ".parquet"):
         return
-    tokens = question_text(*text, encoder.reader.settings.text)[1]
-    if not tokens:
+    title, whole = (pa.array([tokens], pa.string()) for tokens in question_text(*text, encoder.reader.settings.text))
+    if not whole[0].as_py():
         return
-    own = text_signatures(pa.array([tokens], pa.string()), run_settings(run.uri))[0]
+    own = text_signatures(compared(title, whole), run_settings(run.uri))[0]
     best: list[tuple[float, str, int]] = []
     for signed in run_signatures(run.uri):
         shares = (signed.signatures == own).mean(axis=1)

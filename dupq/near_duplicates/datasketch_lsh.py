@@ -18,7 +18,7 @@ from datasketch import LeanMinHash, MinHash, MinHashLSH
 from dupq import storage
 from dupq.errors import DupqError
 from dupq.near_duplicates.band_choice import with_bands
-from dupq.near_duplicates.shingles import shingle
+from dupq.near_duplicates.shingles import compared, shingle
 from dupq.near_duplicates.signatures import SCHEME, permutations, text_signatures
 from dupq.settings import config
 from dupq.settings.near_duplicates import NearDuplicateSettings
@@ -46,10 +46,11 @@ def lean_minhash(signature: np.ndarray, seed: int) -> LeanMinHash:
     return LeanMinHash(seed=seed, hashvalues=signature, scheme=SCHEME)
 
 
-def text_minhash(text: str, settings: NearDuplicateSettings) -> MinHash:
-    """The MinHash of any text, tokenised as questions are."""
+def text_minhash(text: str, settings: NearDuplicateSettings, is_title: bool = False) -> MinHash:
+    """The MinHash of any text, tokenised as questions are; `is_title`: as that of a question without a body."""
     column = pa.array([" ".join(tokens(text))], pa.string())
-    return minhash(text_signatures(column, settings)[0], settings.seed)
+    titles = column if is_title else pa.array([""], pa.string())
+    return minhash(text_signatures(compared(titles, column), settings)[0], settings.seed)
 
 
 def shingle_hash(words: bytes) -> int:

@@ -1,6 +1,6 @@
-"""Finding exact copies: texts with the same 128-bit hash.
+"""Finding exact copies: questions whose title and body are the same but for white space, by a 128-bit hash.
 
-Two different texts of 24 million share a hash by chance with a probability of 1e-24. A star joins the copies: each
+Two different ones of 24 million share a hash by chance with a probability of 1e-24. A star joins the copies: each
 is paired with the one of the smallest key, and only that one gets a signature.
 """
 
@@ -12,7 +12,7 @@ from dupq.near_duplicates.pairing import shared
 
 
 class Hashed(NamedTuple):
-    """Texts: both halves of their hash (uint64) and their key (int64)."""
+    """Questions: both halves of their hash (uint64) and their key (int64)."""
 
     high: np.ndarray
     low: np.ndarray

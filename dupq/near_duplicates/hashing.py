@@ -1,4 +1,4 @@
-"""Compiled hashes of tokens, shingles and whole texts, on the bytes of Arrow's string buffers.
+"""Compiled hashes of tokens and shingles, on the bytes of Arrow's string buffers.
 
 A token's hash is a function of its bytes alone. Eight bytes at a time pass a step that maps no two of
 them to one value, then MurmurHash3's finaliser follows, which is a bijection: tokens of up to seven bytes never share a
@@ -27,7 +27,6 @@ _SPACE = np.uint8(32)
 _AT_ONCE = 32  # numbers that one step of a loop on vectors takes, if LLVM unrolls it four times for AVX-512
 SLACK = 2 * _AT_ONCE  # extra room after the last number, whose content is undefined
 _LARGEST_HEAP = 24  # hashes in one bucket from which insertion is too slow
-_C1, _C2 = np.uint64(0x87C37B91114253D5), np.uint64(0x4CF5AD432745937F)  # MurmurHash3's
 
 
 @numba.njit(nogil=True, cache=True)
@@ -265,37 +264,3 @@ def _sort(values: np.ndarray, starts: np.ndarray, result: np.ndarray) -> None:
 def _bucket(value: np.uint64, count: int) -> np.int64:
     """Which of `count` equal parts of the range of hashes it falls into."""
     return np.int64((value >> _U(32)) * _U(count) >> _U(32))
-
-
-@numba.njit(nogil=True, cache=True)
-def hash_texts(data: np.ndarray, offsets: np.ndarray, hashes: np.ndarray) -> None:
-    """MurmurHash3_x64_128 (Appleby, public domain) of each text: its two halves, shape (n, 2)."""
-    for text in range(len(offsets) - 1):
-        hashes[text, 0], hashes[text, 1] = _murmur_128(data, offsets[text], offsets[text + 1])
-
-
-@numba.njit(nogil=True, cache=True)
-def _rotate(value: np.uint64, bits: int) -> np.uint64:
-    return value << _U(bits) | value >> _U(64 - bits)
-
-
-@numba.njit(nogil=True, cache=True)
-def _murmur_128(data: np.ndarray, start: int, end: int) -> tuple[np.uint64, np.uint64]:
-    first, second = _U(0), _U(0)
-    at = start
-    while at + 16 <= end:
-        first ^= _rotate(eight_bytes(data, at) * _C1, 31) * _C2
-        first = (_rotate(first, 27) + second) * _U(5) + _U(0x52DCE729)
-        second ^= _rotate(eight_bytes(data, at + 8) * _C2, 33) * _C1
-        second = (_rotate(second, 31) + first) * _U(5) + _U(0x38495AB5)
-        at += 16
-    if at < end:
-        second ^= _rotate(some_bytes(data, at + 8, end) * _C2, 33) * _C1
-        first ^= _rotate(some_bytes(data, at, end) * _C1, 31) * _C2
-    first ^= _U(end - start)
-    second ^= _U(end - start)
-    first += second
-    second += first
-    first, second = _fmix(first), _fmix(second)
-    first += second
-    return first, second + first

@@ -1,15 +1,17 @@
 """From texts to sets of hashed word shingles (Broder 1997), for whole columns at once.
 
 A shingle is `size` consecutive tokens. A text of fewer tokens makes one shingle of them all; an empty text
-makes none, so that it has no duplicates. Texts are tokens joined by single spaces, as in the TEXTS table.
+makes none, so that it has no duplicates. Texts are tokens joined by single spaces, as in the TEXTS table. A text that
+is a title alone is compared letter by letter: its words are so few that one typing error would be half of its shingles.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from dupq.near_duplicates.hashing import SLACK, count_shingles, hash_shingles, hash_texts, sort_sets
+from dupq.near_duplicates.hashing import SLACK, count_shingles, hash_shingles, sort_sets
 from dupq.text.strings import strings_of
 
 
@@ -20,12 +22,11 @@ class Shingles(NamedTuple):
     offsets: np.ndarray
 
 
-class TextHashes(NamedTuple):
-    """128 bits of each text that is not empty: its row (int64) and both halves of its hash (uint64)."""
-
-    rows: np.ndarray
-    high: np.ndarray
-    low: np.ndarray
+def compared(titles: pa.StringArray, texts: pa.StringArray) -> pa.StringArray:
+    """The texts (title and body) as they are compared: of those that are titles alone, letters as tokens."""
+    is_title = pc.and_(pc.equal(titles, texts), pc.not_equal(titles, ""))
+    spelled = pc.replace_substring_regex(pc.replace_substring(texts.filter(is_title), " ", "_"), "(.)", r"\1 ")
+    return pc.replace_with_mask(texts, is_title, pc.utf8_rtrim(spelled, " "))
 
 
 def shingle(texts: pa.StringArray, size: int) -> Shingles:
@@ -43,12 +44,3 @@ def shingle_sets(texts: pa.StringArray, size: int) -> Shingles:
     offsets = np.zeros(len(begins), np.int64)
     sort_sets(begins, hashes, offsets)
     return Shingles(hashes[: offsets[-1]], offsets)
-
-
-def hash_each(texts: pa.StringArray) -> TextHashes:
-    """The hash of each text: the same for exact copies, and by chance for others with a probability of 2**-128."""
-    offsets, data = strings_of(texts)
-    hashes = np.empty((len(texts), 2), np.uint64)
-    hash_texts(data, offsets, hashes)
-    rows = np.flatnonzero(np.diff(offsets))
-    return TextHashes(rows, hashes[rows, 0], hashes[rows, 1])

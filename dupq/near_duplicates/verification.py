@@ -18,10 +18,9 @@ def jaccard(sets: Shingles, left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def have_other_words(words: Shingles, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Whether both of a pair have words of a kind, and not the same ones (bool): then they are siblings, no duplicates.
+    """Whether both of a pair have words of a kind, and not the same ones (bool).
 
-    `words` are sets of hashes, as for `jaccard`: of the words with a digit in titles ("… 2013", "… 2014"), or of the
-    words of short texts ("… in Norway?", "… in Poland?").
+    `words` are sets of hashes, as for `jaccard`: of the words with a digit in titles ("… 2013", "… 2014").
     """
     has_any = np.diff(words.offsets) > 0
     return has_any[left] & has_any[right] & (jaccard(words, left, right) < 1)

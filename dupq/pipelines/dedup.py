@@ -1,11 +1,11 @@
 """The nightly job, stage after stage: questions in, pairs and clusters of duplicates out.
 
     questions   ──texts──▶            tokens, once for all stages
+    texts       ──terms──▶            stems and tags of every question, and how rare each is
     texts       ──signatures──▶       exact copies; band keys of the MinHash signatures of all others
     band keys   ──near_duplicates──▶  verified pairs, representatives
     texts       ──fitness──▶          whether the encoder knows such texts
     texts       ──encode──▶           embeddings of the representatives
-    texts       ──terms──▶            stems and tags of every question, and how rare each is
     embeddings  ──neighbours──▶       the k nearest questions of each, exactly
     neighbours  ──calibrate──▶        the probability of a pair in this archive, from a sample's neighbours
     neighbours  ──beyond_lists──▶     the pairs above a floor of probability that are in no list
@@ -157,6 +157,7 @@ def _make(
     texts = run.stage("texts", lambda: _texts(files, sites, settings, len(job.skipped), earlier()))
     check_rows(job.gates, texts["rows_out"], since, run.uri)
     files = dataclasses.replace(files, parts=partitions(texts["rows_out"]))
+    run.stage("terms", lambda: make_terms(files.terms, sites, settings.text.language))
     run.stage("signatures", lambda: make_signatures(near, sites, settings.near_duplicates, files.parts))
     run.stage(
         "near_duplicates",
@@ -168,7 +169,6 @@ def _make(
         "encode",
         lambda: encode_texts(files.encoding, sites, settings.encode, gpus, before, earlier()),
     )
-    run.stage("terms", lambda: make_terms(files.terms, sites, settings.text.language))
     request = SearchRequest(sites.names, settings.neighbours, measure, files.parts, gpus)
     near_by = files.neighbours
     run.stage("neighbours", lambda: _search(near_by, shards, request, since))

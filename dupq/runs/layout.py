@@ -14,6 +14,8 @@ class NearFiles:
     """Where the steps find the texts, exchange what they make, and leave their tables."""
 
     texts: str
+    contents: str  # a folder
+    rarities: str  # one file
     exchange: str  # a folder
     signatures: str  # a folder
     verified: str
@@ -492,6 +494,8 @@ class RunLayout:
         """Of the lexical filter."""
         return NearFiles(
             texts=self.path("work", "texts"),
+            contents=self.contents,
+            rarities=self.terms.rarities,
             exchange=self.path("work", "near_duplicates"),
             signatures=self.path("work", "signatures"),
             verified=self.path("work", "verified"),
@@ -500,7 +504,7 @@ class RunLayout:
 
     @property
     def contents(self) -> str:
-        """The hashes of what the questions say, a file a shard."""
+        """What the questions say: hashes, and the signs of titles; a file a shard."""
         return self.path("work", "contents")
 
     @property
@@ -523,7 +527,7 @@ class RunLayout:
     @property
     def terms(self) -> TermFiles:
         """Of the terms of questions."""
-        return TermFiles(self.near.texts, self.path("work", "terms"), self.shards, self.parts)
+        return TermFiles(self.path("work", "texts"), self.path("work", "terms"), self.shards, self.parts)
 
     @property
     def calibration(self) -> CalibrationFiles:

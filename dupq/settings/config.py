@@ -25,7 +25,10 @@ from dupq.settings.training import TeacherSettings, TitleBodySettings, TrainingS
 
 DEFAULT_PRESET = "dupq"
 # settings that encoders may have been saved with, and that mean nothing now
-_RETIRED = {"evaluation.bm25_limit", "encode.gpus", "training.gpu"}
+_RETIRED = {
+    *("evaluation.bm25_limit", "encode.gpus", "training.gpu"),
+    *("near_duplicates.same_numbers", "near_duplicates.short_text"),
+}
 
 
 class Settings(Section):

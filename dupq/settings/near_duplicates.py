@@ -5,7 +5,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from dupq.errors import SettingError
-from dupq.settings.section import Count, CountOrZero, Section, Seed, Words
+from dupq.settings.section import Count, Section, Seed, Words
 
 Permutations = Annotated[int, Field(ge=1, le=4_096)]
 PermutationsOrZero = Annotated[int, Field(ge=0, le=4_096)]
@@ -17,7 +17,7 @@ class NearDuplicateSettings(Section):
     shingle_size: Words = Field(3, description="Words of a shingle.")
     permutations: Permutations = Field(128, description="Values of a signature.")
     threshold: Annotated[float, Field(gt=0, le=1)] = Field(
-        0.8, description="Jaccard coefficient from which a pair is a near duplicate."
+        0.8, description="Jaccard coefficient from which a pair is a near duplicate, if its titles ask the same."
     )
     false_negative_weight: Annotated[float, Field(gt=0, lt=1)] = Field(
         0.999, description="What a lost pair costs, where one compared in vain costs the rest to 1."
@@ -27,14 +27,6 @@ class NearDuplicateSettings(Section):
     )
     rows: PermutationsOrZero = Field(0, description="Rows of a band; 0 with bands 0.")
     seed: Seed = Field(1, description="Seed of the permutations, as in datasketch.")
-    same_numbers: bool = Field(
-        True, description="Whether titles with other numbers are other questions, however alike the texts."
-    )
-    short_text: CountOrZero = Field(
-        30,
-        description="Words up to which a text is short: with other words it is another question, however alike both "
-        "are. Stop words and endings do not count; 0: no text is.",
-    )
     chain_links: Count = Field(32, description="With how many that follow it in its bucket a question is paired.")
     bucket_limit: Count = Field(100, description="Size from which a bucket is chained by single links, and counted.")
     keep_signatures: bool = Field(

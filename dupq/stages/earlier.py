@@ -25,7 +25,7 @@ from dupq.runs.layout import RunLayout
 from dupq.runs.stage_records import is_intact
 from dupq.settings.text import TextSettings
 from dupq.side_by_side import side_by_side
-from dupq.tables import CONTENTS, TEXTS
+from dupq.tables import CONTENT_HASHES, TEXTS
 from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites, places_among
 
 _log = logging.getLogger(__name__)
@@ -179,7 +179,7 @@ def hashes_in(uris: Sequence[str]) -> Contents:
     """What files of contents hold; all are of one site."""
     found = [(np.zeros(0, np.int64), np.zeros((0, 2), np.int64))]
     for uri in uris:
-        table = storage.read_table(uri, CONTENTS)
+        table = storage.read_table(uri, CONTENT_HASHES, CONTENT_HASHES.names)
         hashes = np.stack([table[half].to_numpy() for half in ("high", "low")], axis=1)
         found.append((table["key"].to_numpy() & MAXIMUM_ID, hashes))
     ids, hashes = (np.concatenate(column) for column in zip(*found, strict=True))

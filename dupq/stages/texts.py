@@ -8,6 +8,7 @@ from dupq import storage
 from dupq.errors import DupqError
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
+from dupq.near_duplicates.asking import signs_of
 from dupq.runs.keys import all_keys
 from dupq.settings.text import TextSettings
 from dupq.shards import Shard, read_shard, read_shard_pieces
@@ -28,7 +29,7 @@ def make_texts(
     contents: str | None = None,
     earlier: Earlier | None = None,
 ) -> Report:
-    """Write the texts of each question shard to `folder`, and the hashes of what they say to the folder `contents`.
+    """Write the texts of each question shard to `folder`, and CONTENTS of them to the folder `contents`.
 
     Texts of questions that say what they said in an `earlier` run are taken from there. A task holds a shard's tokens
     and a piece of its HTML.
@@ -79,7 +80,8 @@ def _texts_of_shard(
             keys.append(Sites(sites).pack(shard.site, ids, shard.uri))
             if contents is not None:
                 found = content_hashes(piece["title"], piece["body_html"])
-                hashes.append(pa.table([pa.array(column) for column in (keys[-1], *found.T)], schema=CONTENTS))
+                columns = [*map(pa.array, (keys[-1], *found.T)), signs_of(piece["title"])]
+                hashes.append(pa.table(columns, schema=CONTENTS))
                 is_same.append(then.are_same(ids, found))
                 piece = piece.filter(pa.array(~is_same[-1]))
             own = Sites(sites).pack(shard.site, piece["question_id"].to_numpy(), shard.uri)

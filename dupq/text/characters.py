@@ -1,10 +1,9 @@
 """Unicode properties of each character, as arrays for compiled code. Made from Python's own tables and the tokeniser's
 own expressions, so that the compiled tokeniser follows when they change.
 
-A text's form NFKC in lower case is the sequence of its characters' forms, each taken alone, if that sequence passes
+A text's normal form is the sequence of its characters' forms, each taken alone, if that sequence passes
 the quick check of Unicode Standard Annex 15, section 9: no character in it may compose with one before it, and
-combining marks are in the order of their classes. The one character whose lower case depends on its neighbours is
-the capital sigma.
+combining marks are in the order of their classes.
 """
 
 import functools
@@ -21,13 +20,11 @@ from dupq.text.html import CODE_END, CODE_START, LINK_MARK
 # What a character may be to a token; bits of Characters.kinds.
 FIRST, FURTHER, AFTER_APOSTROPHE, APOSTROPHE = 1, 2, 4, 8
 ALONE, MARK, IN_ADDRESS = 16, 32, 64
-BEFORE_SIGMA = 128  # an ASCII character whose presence makes a capital sigma behind it certain to be no final one
 
 UNSURE = 255  # as a combining class: the quick check fails, or the neighbours matter
 
 _COUNT = 0x110000
 _BLOCK = 0x800
-_SIGMA = "Σ"
 _EXPRESSIONS = {
     FIRST: tokens.FIRST,
     FURTHER: tokens.FURTHER,
@@ -51,7 +48,6 @@ class Characters(NamedTuple):
     text: np.ndarray  # uint8
     first_class: np.ndarray  # uint8: the combining class of the form's first character, or UNSURE
     last_class: np.ndarray  # uint8: that of its last
-    is_sigma: np.ndarray  # bool: a capital sigma, or a character whose form NFKC is one
     growth: int  # how many times as many bytes a form may have as its character
 
 
@@ -63,9 +59,6 @@ def characters() -> Characters:
     for bit, expression in _EXPRESSIONS.items():
         for match in regex.finditer(f"(?:{expression})+", every):
             kinds[match.start() : match.end()] |= np.uint8(bit)
-    for code in range(128):
-        if f"A{chr(code)}{_SIGMA}".lower()[-1] == _SIGMA.lower():
-            kinds[code] |= np.uint8(BEFORE_SIGMA)
     return _with_forms(kinds, every)
 
 
@@ -73,7 +66,7 @@ def _with_forms(kinds: np.ndarray, every: str) -> Characters:
     composing = _composing(every)
     changed = sorted({*_changing(every), *composing, *_combining(every)})
     normal = [unicodedata.normalize("NFKC", character) for character in changed]
-    content = [form.lower().encode() for form in normal]
+    content = [tokens.as_read(character).casefold().encode() for character in changed]
     forms = np.zeros(_COUNT, np.uint16)
     forms[[ord(character) for character in changed]] = np.arange(1, len(changed) + 1)
     return Characters(
@@ -83,7 +76,6 @@ def _with_forms(kinds: np.ndarray, every: str) -> Characters:
         np.frombuffer(b"".join(content), np.uint8),
         np.array([0, *(_first_class(form, composing) for form in normal)], np.uint8),
         np.array([0, *(unicodedata.combining(form[-1]) for form in normal)], np.uint8),
-        np.array([False, *(form == _SIGMA for form in normal)]),
         max(-(-len(form) // len(character.encode())) for form, character in zip(content, changed, strict=True)),
     )
 
@@ -92,9 +84,7 @@ def _first_class(form: str, composing: set[str]) -> int:
     """A first character of class 0 that composes with nothing before it ends what has been composed."""
     first = unicodedata.combining(form[0])
     reaching = form if first else form[0]
-    if not composing.isdisjoint(reaching) or (_SIGMA in form and form != _SIGMA):
-        return UNSURE
-    return first
+    return first if composing.isdisjoint(reaching) else UNSURE
 
 
 def _blocks(every: str) -> Iterator[str]:
@@ -105,10 +95,10 @@ def _blocks(every: str) -> Iterator[str]:
 
 
 def _changing(every: str) -> Iterator[str]:
-    """The characters that are not their own form NFKC in lower case."""
+    """The characters that are not their own normal form."""
     for block in _blocks(every):
         apart = "\0".join(block)
-        if (form := unicodedata.normalize("NFKC", apart).lower()) != apart:
+        if (form := tokens.as_read(apart).casefold()) != apart:
             yield from (old for old, new in zip(block, form.split("\0"), strict=True) if old != new)
 
 

@@ -1,4 +1,4 @@
-"""The compiled normal form of a text in UTF-8: addresses become LINK_MARK, then NFKC and lower case.
+"""The compiled normal form of a text in UTF-8: addresses become LINK_MARK, then NFKC as it is read, without case.
 
 It is exactly that of `tokens.normal_form`, to which a text is left whose form depends on more than single characters.
 """
@@ -6,7 +6,7 @@ It is exactly that of `tokens.normal_form`, to which a text is left whose form d
 import numpy as np
 
 from dupq.kernel_cache import Integer, numba
-from dupq.text.characters import BEFORE_SIGMA, UNSURE, Characters
+from dupq.text.characters import UNSURE, Characters
 from dupq.text.html import LINK_MARK
 from dupq.text.packed_bytes import beyond_ascii_in_64, lower_64, lowest_bit
 from dupq.text.utf8 import decode, write_bytes, write_character
@@ -88,8 +88,6 @@ def _normal_characters(
             first_class = known.first_class[form]
             is_disordered = first_class != 0 and first_class < last_class
             if first_class == UNSURE or is_disordered:
-                return -1
-            if known.is_sigma[form] and length > 0 and not known.kinds[normal[_U(length - 1)]] & BEFORE_SIGMA:
                 return -1
             length = write_bytes(known.text, known.starts[form], known.starts[form + 1], normal, length)
             last_class = known.last_class[form]

@@ -9,6 +9,7 @@ import functools
 import warnings
 
 from dupq.text import arabic
+from dupq.text.tokens import normal_form
 
 _ARABIC = """
 من في على إلى عن مع حتى منذ خلال بعد قبل عند لدى بين ضمن حول نحو دون بدون غير سوى مثل ضد عبر فوق تحت أمام وراء خلف
@@ -27,7 +28,7 @@ _ARABIC = """
 
 @functools.cache
 def stop_words(language: str) -> frozenset[str]:
-    """The stop words of a language; the Arabic ones in normalised spelling."""
+    """The stop words of a language as tokens; the Arabic ones in normalised spelling."""
     if language == "arabic":
         return frozenset(arabic.normalised(word) for word in _ARABIC.split())
     with warnings.catch_warnings():
@@ -35,10 +36,9 @@ def stop_words(language: str) -> frozenset[str]:
         from bm25s import stopwords
 
     name = "EN_PLUS" if language == "english" else language.upper()
-    return frozenset(getattr(stopwords, f"STOPWORDS_{name}"))
+    return frozenset(map(normal_form, getattr(stopwords, f"STOPWORDS_{name}")))
 
 
 def is_stop_word(token: str, language: str) -> bool:
-    """Whether a token of a text is a stop word, whatever its apostrophe or, in Arabic, its spelling."""
-    word = arabic.normalised(token) if language == "arabic" else token.replace("’", "'")
-    return word in stop_words(language)
+    """Whether a token of a text is a stop word, in Arabic whatever its spelling."""
+    return (arabic.normalised(token) if language == "arabic" else token) in stop_words(language)

@@ -4,8 +4,8 @@ A table of how many questions have a term has a fixed size then, however many wo
 share a bucket count as one term: with 4 million buckets a pair of texts of 100 words meets that once in 400 pairs.
 """
 
-import functools
 import re
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -14,14 +14,13 @@ import pyarrow.compute as pc
 import xxhash
 
 from dupq.kernel_cache import numba as nb
-from dupq.text.stop_words import is_stop_word
 from dupq.text.strings import strings_of
 from dupq.text.word_forms import stems
 from dupq.text.word_table import distinct_words
 
 TERM_BITS = 22
 BUCKETS = 1 << TERM_BITS
-_DIGIT, _WORD = re.compile("[0-9]"), re.compile(r"\w")
+_DIGIT = re.compile("[0-9]")
 
 
 class Terms(NamedTuple):
@@ -43,7 +42,7 @@ def terms_of(texts: pa.StringArray, language: str) -> Terms:
     """The terms of stored texts (tokens joined by single spaces)."""
     numbers, begins, table = distinct_words(strings_of(texts))
     stem = stems(language)
-    buckets = [xxhash.xxh3_64_intdigest(stem(word).encode()) & (BUCKETS - 1) for word in table.words()]
+    buckets = [_bucket(stem(word)) for word in table.words()]
     ids = np.array(buckets, np.int32)[numbers] if len(numbers) else np.zeros(0, np.int32)
     return Terms(*_counted(ids, begins))
 
@@ -51,13 +50,17 @@ def terms_of(texts: pa.StringArray, language: str) -> Terms:
 def tags_of(tags: pa.ListArray) -> Terms:
     """The tags of questions as terms: whole, not by their stems."""
     names = pc.dictionary_encode(tags.flatten())
-    hashed = [xxhash.xxh3_64_intdigest((name or "").encode()) & (BUCKETS - 1) for name in names.dictionary.to_pylist()]
+    hashed = [_bucket(name or "") for name in names.dictionary.to_pylist()]
     ids = np.array(hashed, np.int32)[names.indices.to_numpy()] if len(names) else np.zeros(0, np.int32)
     lengths = tags.value_lengths().fill_null(0).to_numpy()
     owners = np.repeat(np.arange(len(tags)), lengths)
     distinct = np.unique(np.stack([owners, ids], axis=1), axis=0)
     offsets = np.concatenate([[0], np.cumsum(np.bincount(distinct[:, 0], minlength=len(tags)))])
     return Terms(offsets, distinct[:, 1].astype(np.int32), np.ones(len(distinct), np.uint8))
+
+
+def _bucket(term: str) -> int:
+    return xxhash.xxh3_64_intdigest(term.encode()) & (BUCKETS - 1)
 
 
 @nb.njit(nogil=True, cache=True)
@@ -85,19 +88,6 @@ def numbers_of(texts: pa.ChunkedArray) -> pa.StringArray:
     return pa.array([" ".join(word for word in text.split(" ") if _DIGIT.search(word)) for text in words], pa.string())
 
 
-def words_of_short(texts: pa.Array, most: int, language: str) -> pa.StringArray:
-    """Of each text of at most `most` words the stems of those that are no stop words; of longer ones nothing."""
-    stem = functools.cache(stems(language))
-
-    def counts(word: str) -> bool:
-        return bool(_WORD.search(word)) and not is_stop_word(word, language)
-
-    is_short = pc.less(pc.count_substring(texts, " "), most).to_pylist()
-    found = (text.split(" ") if short else [] for text, short in zip(texts.to_pylist(), is_short, strict=True))
-    kept = [" ".join(stem(word) for word in words if counts(word)) for words in found]
-    return pa.array(kept, pa.string())
-
-
 def document_counts(terms: Terms) -> np.ndarray:
     """How many of the texts have each term (int64, shape (BUCKETS,))."""
     return np.bincount(terms.ids, minlength=BUCKETS)
@@ -110,3 +100,9 @@ def rarities(counts: np.ndarray, questions: int) -> np.ndarray:
     """
     seen = np.minimum(counts, questions)
     return np.log1p((questions - seen + 0.5) / (seen + 0.5)).astype(np.float32)
+
+
+def rare_words(table: np.ndarray, questions: int, language: str) -> Callable[[str], bool]:
+    """A test whether at most one question has a word; `table` as `rarities` gives it for so many questions."""
+    stem, least = stems(language), rarities(np.ones(1, np.int64), questions)[0]
+    return lambda word: bool(table[_bucket(stem(word))] >= least)

@@ -1,8 +1,8 @@
 """The compiled tokeniser for whole columns: exactly the tokens of `tokens.tokens`, a few hundred times as fast.
 
 Each text is first brought to its normal form (`normal_form_bytes.py`), then cut into tokens (`token_bytes.py`), both on
-UTF-8 in place. ASCII, the usual case, takes a fast path. A text whose form NFKC or lower case depends on more than
-single characters (see `characters.py`: combining letters that are not composed yet, final sigmas) gets it from
+UTF-8 in place. ASCII, the usual case, takes a fast path. A text whose normal form depends on more than
+single characters (see `characters.py`: combining letters that are not composed yet) gets it from
 `tokens.normal_form`.
 """
 

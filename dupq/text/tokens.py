@@ -1,7 +1,8 @@
 """The tokeniser, for one text; every part of dupq uses these tokens.
 
-Text is brought to Unicode form NFKC and lower case. A token is a run of letters, digits, marks and
-underscores, with an inner apostrophe ("don't") and a closing ++ or # ("c++", "c#"); each Han, Hiragana or
+Text is brought to Unicode form NFKC without case, as a reader sees it: characters that nobody sees are left out, and
+all apostrophes are straight. A token is a run of letters, digits, marks and underscores, with an inner apostrophe
+("don't") and a closing ++ or # ("c++", "c#"); each Han, Hiragana or
 Katakana character is a token of its own. The tokens LINK and CODE_… have capitals, which no other token has.
 
 This is the plain definition; `token_columns.py` does the same for whole columns, compiled. Some papers keep
@@ -24,11 +25,14 @@ _ADDRESS = regex.compile(rf"(?:https?|ftp)://{IN_ADDRESS}+|www\.{IN_ADDRESS}+", 
 ALONE = r"[\p{Han}\p{Hiragana}\p{Katakana}]"
 FIRST = rf"(?:(?!{ALONE})[\p{{L}}\p{{N}}_])"
 FURTHER = rf"(?:(?!{ALONE})[\p{{L}}\p{{M}}\p{{N}}_])"
-APOSTROPHE, AFTER_APOSTROPHE = "['’]", r"[\p{L}\p{M}]"
+APOSTROPHE, AFTER_APOSTROPHE = "'", r"[\p{L}\p{M}]"
 _TOKEN = regex.compile(
     rf"{LINK_MARK}|{CODE_START}|{CODE_END}|{ALONE}"
     rf"|{FIRST}{FURTHER}*(?:{APOSTROPHE}{AFTER_APOSTROPHE}+)*(?:\+\+|\#)?"
 )
+_UNSEEN = regex.compile(r"\p{Default_Ignorable_Code_Point}")  # soft hyphens, joiners, marks of direction and variation
+# Of the letters i of Turkish there is one: which of them a capital or a word without accents means, nobody can tell.
+_AS_READ = str.maketrans("‘’‛ʼ′ıİ", "'''''iI")
 
 
 def tokens(text: str) -> list[str]:
@@ -40,19 +44,24 @@ def tokens(text: str) -> list[str]:
 
 
 def normal_form(text: str) -> str:
-    """What is cut into tokens: NFKC in lower case, with a link mark for each web address."""
-    return written_form(text).lower()
+    """What is cut into tokens: the written form without case (the Greek final sigma is a sigma, ß is ss)."""
+    return written_form(text).casefold()
 
 
 def written_form(text: str) -> str:
-    """The normal form in the case that is written."""
+    """NFKC as it is read, in the case that is written, with a link mark for each web address."""
     if "://" in text or "www." in text:
         text = _ADDRESS.sub(LINK_MARK, text)
-    return unicodedata.normalize("NFKC", text)
+    return as_read(text)
+
+
+def as_read(text: str) -> str:
+    """NFKC without what nobody sees, with straight apostrophes."""
+    return text if text.isascii() else _UNSEEN.sub("", unicodedata.normalize("NFKC", text).translate(_AS_READ))
 
 
 def with_marks_named(found: list[str], plain: Callable[[str], str]) -> list[str]:
-    """Marks as their tokens: LINK, and CODE_ in front of code, in lower case; other tokens as `plain` makes them."""
+    """Marks as their tokens: LINK, and CODE_ in front of code, without case; other tokens as `plain` makes them."""
     result = []
     in_code = False
     for token in found:
@@ -62,5 +71,5 @@ def with_marks_named(found: list[str], plain: Callable[[str], str]) -> list[str]
             else:
                 in_code = token == CODE_START
         else:
-            result.append(CODE_PREFIX + token.lower() if in_code else plain(token))
+            result.append(CODE_PREFIX + token.casefold() if in_code else plain(token))
     return result

@@ -14,8 +14,10 @@ import dupq
 from dupq.api.duplicates import Duplicates
 from dupq.encoders.sentence_models import FLOOR
 from dupq.errors import DupqError, SettingError
-from dupq.near_duplicates.in_memory import near_pairs
+from dupq.near_duplicates.asking import Asking
+from dupq.near_duplicates.in_memory import Said, near_pairs
 from dupq.settings.near_duplicates import NearDuplicateSettings
+from dupq.text.contents import content_hashes
 
 TITLES = [
     "How do I bake bread without an oven?",
@@ -40,7 +42,7 @@ def found() -> Duplicates:
 def test_copies_and_rephrasings_are_found(found) -> None:
     assert [0, 2] in [sorted({0, 2} & set(group)) for group in found.groups()]
     sources = {(row["left"], row["right"]): row["source"] for row in found.pairs.arrow().to_pylist()}
-    assert sources[0, 2] == "exact"
+    assert sources[0, 2] == "near_duplicate"  # case and question mark are others
     best = found.pairs.arrow(filter=[("source", "=", "encoder")]).to_pylist()[:2]
     assert {(row["left"], row["right"]) for row in best} == {(0, 3), (5, 6)}
     assert "oven" in best[0]["title_left"] + best[1]["title_left"]
@@ -134,9 +136,9 @@ def test_near_pairs_are_those_of_comparing_all() -> None:
         changed[int(generator.integers(40))] = "other"
         texts.append(" ".join(changed))
     texts += [texts[0], texts[5], ""]
-    settings = NearDuplicateSettings()
-    titles = pa.array([""] * len(texts), pa.string())
-    near = near_pairs(titles, pa.array(texts), settings, "english")
+    settings, column, none = NearDuplicateSettings(), pa.array(texts), pa.array([""] * len(texts))
+    asking = Asking("english", lambda word: True)
+    near = near_pairs(Said(none, column, none, content_hashes(none, column)), settings, asking)
     found = {tuple(pair) for pair, is_exact in zip(near.pairs.tolist(), near.is_exact, strict=True) if not is_exact}
     sets = [set(slow_hashes(text, settings.shingle_size)) for text in texts]
     expected = {

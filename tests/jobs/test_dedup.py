@@ -242,7 +242,7 @@ def test_known_links_are_marked_and_test_questions_were_never_trained_on(
 
 def test_the_manifest_tells_rows_seconds_memory_versions_and_limits(joining: Run) -> None:
     manifest = storage.read_json(joining.path("manifest.json"))
-    names = ["inputs", "texts", "signatures", "near_duplicates", "fitness", "encode", "terms", "neighbours"]
+    names = ["inputs", "texts", "terms", "signatures", "near_duplicates", "fitness", "encode", "neighbours"]
     names += ["calibrate", "beyond_lists", "pairs", "partition", "clusters", "evaluate", "review"]
     assert [stage["name"] for stage in manifest["stages"]] == names
     for stage in manifest["stages"]:

@@ -87,6 +87,7 @@ def test_texts_are_looked_up_in_a_run(run: str) -> None:
     assert sorted(lsh.query(text_minhash(BAKE.upper() + "!", CHOSEN))) == ["a.org/7", "b.org/5"]
     assert lsh.query(text_minhash("Why does my sail tear?", CHOSEN)) == ["a.org/9"]
     assert lsh.query(text_minhash("nothing of the kind", CHOSEN)) == []
+    assert (text_minhash("A b?", CHOSEN, is_title=True).hashvalues == signature("a _ b")).all()
 
 
 def test_a_run_without_signatures_is_an_error(run: str) -> None:

@@ -1,4 +1,4 @@
-"""The compiled hashes of tokens, shingles, sets and texts against plain Python."""
+"""The compiled hashes of tokens, shingles and sets against plain Python."""
 
 import random
 from itertools import pairwise
@@ -9,9 +9,9 @@ import pytest
 from datasketch import MinHash
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles.slow_shingles import slow_hashes, slow_text_hash, words_of
+from oracles.slow_shingles import slow_hashes, words_of
 
-from dupq.near_duplicates.shingles import hash_each, shingle, shingle_sets
+from dupq.near_duplicates.shingles import compared, shingle, shingle_sets
 from dupq.near_duplicates.signatures import EMPTY, signatures, text_signatures
 from dupq.settings.near_duplicates import NearDuplicateSettings
 
@@ -61,10 +61,9 @@ def test_one_pass_gives_the_signatures_of_the_shingles(texts: list[str], seed: i
         assert theirs.hashvalues.tolist() == found[row].tolist()
 
 
-def test_an_empty_text_has_no_shingle_no_hash_and_the_empty_signature() -> None:
+def test_an_empty_text_has_no_shingle_and_the_empty_signature() -> None:
     texts = column(["", "a", ""])
     assert np.diff(shingle_sets(texts, 3).offsets).tolist() == [0, 1, 0]
-    assert hash_each(texts).rows.tolist() == [1]
     assert (text_signatures(texts, NearDuplicateSettings())[[0, 2]] == EMPTY).all()
 
 
@@ -77,20 +76,6 @@ def test_columns_without_texts_are_no_trouble(texts: pa.StringArray) -> None:
 def test_a_slice_of_a_column_gives_what_its_texts_give() -> None:
     texts = column(["a b c d", "e f g", "h", "i j k l m"])
     assert shingle(texts[1:3], 2).hashes.tolist() == slow_hashes("e f g", 2) + slow_hashes("h", 2)
-    assert (hash_each(texts[2:]).high == hash_each(texts).high[2:]).all()
-
-
-@settings(deadline=None)  # the first example waits for the compiler
-@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=60), min_size=1, max_size=5))
-def test_the_hash_of_a_text_is_murmurhash3(texts: list[str]) -> None:
-    found = hash_each(column(texts))
-    expected = [slow_text_hash(text.encode()) for text in texts if text]
-    assert list(zip(found.high.tolist(), found.low.tolist(), strict=True)) == expected
-
-
-def test_murmurhash3_gives_the_published_value() -> None:
-    found = hash_each(pa.array(["The quick brown fox jumps over the lazy dog"]))
-    assert (int(found.high[0]), int(found.low[0])) == (0xE34BBC7BBC071B6C, 0x7A433CA9C49A9347)
 
 
 def test_short_tokens_and_their_orders_never_share_a_hash() -> None:
@@ -122,3 +107,9 @@ def test_signatures_estimate_the_jaccard_coefficient() -> None:
 def test_the_twin_knows_words() -> None:
     assert words_of("a b") == ["a", "b"]
     assert words_of("") == []
+
+
+def test_a_title_alone_is_compared_letter_by_letter() -> None:
+    titles, texts = column(["a bé", "a b", "", "", "x"]), column(["a bé", "a b c", "a b", "", "x"])
+    assert compared(titles, texts).to_pylist() == ["a _ b é", "a b c", "a b", "", "x"]
+    assert compared(titles[:0], texts[:0]).to_pylist() == []

@@ -10,7 +10,7 @@ import pytest
 from datasketch import MinHash
 from real_texts import real_texts
 
-from dupq.near_duplicates.shingles import hash_each, shingle
+from dupq.near_duplicates.shingles import shingle
 from dupq.near_duplicates.signatures import text_signatures
 from dupq.settings.near_duplicates import NearDuplicateSettings
 from dupq.text.token_columns import token_texts
@@ -47,11 +47,3 @@ def test_signatures_are_datasketchs_bit_for_bit(sources: list) -> None:
         ours = text_signatures(texts, NearDuplicateSettings())
         for row, minhash in enumerate(theirs):
             assert (minhash.hashvalues == ours[row]).all(), f"{name}, row {row}"
-
-
-def test_exact_copies_and_they_alone_share_a_hash(sources: list) -> None:
-    everything = pa.concat_arrays([texts for _, _, texts in sources])
-    found = hash_each(everything)
-    distinct = set(everything.to_pylist()) - {""}
-    assert len(set(zip(found.high.tolist(), found.low.tolist(), strict=True))) == len(distinct)
-    assert len(found.rows) == sum(text != "" for text in everything.to_pylist())

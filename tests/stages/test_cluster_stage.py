@@ -300,7 +300,7 @@ def used_links(folder: Path, rows: list[tuple[int, int, str]], copies: dict[int,
     write_shard(run, 0, A, list(range(1, 13)), sites)
     links = [{"question_id": one, "related_id": other, "link_type": kind} for one, other, kind in rows]
     write_rows(f"{run}/links/site={A}/part-0.parquet", links, LINKS)
-    near = NearFiles(f"{run}/texts", "", "", "", f"{run}/near.parquet")
+    near = NearFiles(f"{run}/texts", "", "", "", "", "", f"{run}/near.parquet")
     write_representatives(near.representatives, copies)
     write_links(f"{run}/used.parquet", f"{run}/links", near, sites.names)
     found = storage.read_table(f"{run}/used.parquet", KEY_PAIRS).to_pylist()
@@ -318,7 +318,7 @@ def test_a_link_to_a_question_that_the_archive_lacks_joins_nothing(tmp_path: Pat
 
 def test_without_links_none_are_used(tmp_path: Path) -> None:
     write_shard(str(tmp_path), 0, A, [1, 2], Sites([A]))
-    near = NearFiles(f"{tmp_path}/texts", "", "", "", f"{tmp_path}/near.parquet")
+    near = NearFiles(f"{tmp_path}/texts", "", "", "", "", "", f"{tmp_path}/near.parquet")
     write_representatives(near.representatives, {})
     assert write_links(f"{tmp_path}/used.parquet", None, near, [A])["rows_out"] == 0
     assert len(storage.read_table(f"{tmp_path}/used.parquet", KEY_PAIRS)) == 0

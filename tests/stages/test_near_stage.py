@@ -16,6 +16,7 @@ from benchmarks.all_pairs import all_pairs, edited
 from dupq import storage
 from dupq.errors import DupqError
 from dupq.execution.tasks import Report, run_tasks
+from dupq.near_duplicates.asking import Asking, signs_of
 from dupq.near_duplicates.band_choice import with_bands
 from dupq.near_duplicates.signatures import text_signatures
 from dupq.runs.layout import NearFiles
@@ -23,10 +24,13 @@ from dupq.settings.near_duplicates import NearDuplicateSettings
 from dupq.stages.near_duplicates import bundles, signatures, verify
 from dupq.stages.near_duplicates.signatures import make_signatures
 from dupq.stages.near_duplicates.verify import find_near_duplicates
-from dupq.tables import TEXTS
+from dupq.tables import CONTENTS, RARITIES, TEXTS
+from dupq.text.contents import content_hashes
 from dupq.text.keys import Sites
+from dupq.text.terms import document_counts, rarities, terms_of
+from dupq.text.token_columns import token_texts
 
-SETTINGS = with_bands(NearDuplicateSettings(short_text=0))
+SETTINGS = with_bands(NearDuplicateSettings())
 SITES = Sites(["a.example.com", "b.example.com"])
 
 
@@ -51,18 +55,33 @@ KEYS = np.concatenate([np.arange(1, TEXT_COUNT // 2 + 1), (np.arange(TEXT_COUNT 
 @pytest.fixture(scope="module")
 def texts() -> pa.Table:
     column = pa.array(made_up_texts(TEXT_COUNT))
-    return pa.table([pa.array(KEYS), column, column], schema=TEXTS)
+    return untitled(pa.array(KEYS), column)
 
 
-def write(table: pa.Table, folder: Path, shards: int) -> str:
+def untitled(keys: pa.Array, texts: pa.Array) -> pa.Table:
+    """Questions whose titles say nothing: their texts decide."""
+    return pa.table([keys, pa.array([""] * len(texts), pa.string()), texts], schema=TEXTS)
+
+
+def write(table: pa.Table, folder: Path, shards: int, written: pa.Array | None = None) -> str:
+    """Write the texts, what they say, and how rare their words are; `written` are the titles as they are stored."""
+    titles = table["title"].combine_chunks() if written is None else written
+    hashes = content_hashes(titles, table["text"].combine_chunks())
+    contents = pa.table([table["key"], *map(pa.array, hashes.T), signs_of(titles)], schema=CONTENTS)
     for shard, rows in enumerate(np.array_split(np.arange(len(table)), shards)):
-        storage.write_table(str(folder / "texts" / f"part-{shard:05d}.parquet"), table.take(pa.array(rows)), TEXTS)
+        name = f"part-{shard:05d}.parquet"
+        storage.write_table(str(folder / "texts" / name), table.take(pa.array(rows)), TEXTS)
+        storage.write_table(str(folder / "contents" / name), contents.take(pa.array(rows)), CONTENTS)
+    counts = document_counts(terms_of(pa.concat_arrays([pa.array([], pa.string()), *table["text"].chunks]), "english"))
+    rarity = pa.table([pa.array(rarities(counts, len(table)))], schema=RARITIES)
+    storage.write_table(str(folder / "rarities.parquet"), rarity, RARITIES)
     return str(folder / "texts")
 
 
 def files_in(folder: Path, texts: str) -> NearFiles:
+    read = (str(Path(texts).parent / name) for name in ("contents", "rarities.parquet"))
     places = ("exchange", "signatures", "verified", "representatives.parquet")
-    return NearFiles(texts, *(str(folder / name) for name in places))
+    return NearFiles(texts, *read, *(str(folder / name) for name in places))
 
 
 def find(files: NearFiles, parts: int = 1) -> tuple[Report, Report]:
@@ -127,9 +146,10 @@ def test_candidates_compared_some_at_a_time_have_the_same_coefficients(
     found = [row for row in verified(whole[0]) if row["source"] == "near_duplicate"]
     pairs = np.array([(row["left"], row["right"]) for row in found])
     monkeypatch.setattr(verify, "_PAIRS_AT_ONCE", 7)
-    coefficients, *are_siblings = verify._compared([whole[0].step("sets", 0)], 0, pairs)
+    cuts = bundles.cuts_of(bundles.bundles_of(whole[0].texts), 1)
+    coefficients, ask_same = verify._compared(whole[0], 0, cuts, pairs, 0.8, Asking("english", lambda word: True))
     assert coefficients.astype(np.float32).tolist() == [np.float32(row["jaccard"]) for row in found]
-    assert not np.any(are_siblings)
+    assert np.all(ask_same)
 
 
 def test_what_was_compared_in_vain_and_what_a_limit_cut_is_counted(whole: tuple[NearFiles, Report]) -> None:
@@ -137,7 +157,7 @@ def test_what_was_compared_in_vain_and_what_a_limit_cut_is_counted(whole: tuple[
     assert report.rows_in == TEXT_COUNT
     assert report.rows_out == len(verified(whole[0]))
     assert report.counts["candidates under the threshold"] > 0
-    assert report.counts["near duplicates with other numbers in their titles"] == 0
+    assert report.counts["near duplicates whose titles ask something else"] == 0
     assert report.caps == {"buckets over near_duplicates.bucket_limit": 0}
 
 
@@ -168,7 +188,8 @@ def test_shards_parts_and_row_order_do_not_matter(
 def bundle_tasks(files: NearFiles) -> list:
     """The tasks of the second half that verify no slice."""
     found = bundles.bundles_of(files.texts)
-    return [*found, *bundles.band_tasks(SETTINGS.bands, bundles.cuts_of(found, 1)), "representatives"]
+    boilerplate = storage.list_files(storage.join(files.exchange, "boilerplate"), ".arrow")
+    return [*found, *bundles.band_tasks(SETTINGS.bands, bundles.cuts_of(found, 1)), *boilerplate, "representatives"]
 
 
 @pytest.mark.usefixtures("small_cuts")
@@ -222,7 +243,7 @@ def test_a_stage_that_was_cut_off_is_finished_to_the_same_bytes_and_redoes_nothi
 def test_a_bucket_of_100_000_identical_short_questions_is_a_star(texts: pa.Table, tmp_path: Path) -> None:
     keys = np.arange(100_000) + 10_000
     same = pa.array(["how do i install this"] * len(keys))
-    table = pa.concat_tables([texts, pa.table([pa.array(keys), same, same], schema=TEXTS)])
+    table = pa.concat_tables([texts, untitled(pa.array(keys), same)])
     files = files_in(tmp_path, write(table, tmp_path, 4))
     first, second = find(files)
     rows = [row for row in verified(files) if row["left"] == 10_000]
@@ -235,8 +256,7 @@ def test_a_bucket_of_100_000_identical_short_questions_is_a_star(texts: pa.Table
 def test_a_bucket_of_20_000_near_copies_is_chained_and_counted(tmp_path: Path) -> None:
     common = " ".join(f"word{number}" for number in range(60))
     column = pa.array([f"{common} {number}" for number in range(20_000)])
-    untitled = pa.array([""] * 20_000)
-    table = pa.table([pa.array(np.arange(20_000)), untitled, column], schema=TEXTS)
+    table = untitled(pa.array(np.arange(20_000)), column)
     files = files_in(tmp_path, write(table, tmp_path, 2))
     report = find(files)[1]
     assert 0 < report.caps["buckets over near_duplicates.bucket_limit"] <= SETTINGS.bands * 2
@@ -246,62 +266,63 @@ def test_a_bucket_of_20_000_near_copies_is_chained_and_counted(tmp_path: Path) -
     assert len(representatives) == 20_000
 
 
-SIBLINGS = [
-    ("how do i file taxes for 2013", 1),
-    ("how do i file taxes for 2014", 2),
-    ("taxes for 2013 how do i file", 3),  # the same numbers
-    ("how do i file taxes", 4),  # none
-    ("2013 and 2014 taxes", 5),  # one more
-]
+ASKED = "How do I file taxes for 2013?"
+TITLES = {
+    "how do I file a tax  for 2013": True,  # the same but for case, form and white space
+    "How do I file taxse for 2013?": True,  # a typing error
+    "": True,
+    "How do I file taxes for 2014?": False,  # another number
+    "How do I file taxes?": False,
+    "How do I not file taxes for 2013?": False,
+    "How do I file taxes for > 2013?": False,
+    "Taxes for 2013: how do I file?": False,  # another order
+}
 
 
-@pytest.mark.parametrize("same_numbers", [True, False])
-def test_near_duplicates_have_the_same_numbers_in_their_titles_or_one_has_none(
-    same_numbers: bool, tmp_path: Path
-) -> None:
-    common = " ".join(f"word{number}" for number in range(60))
-    titles = pa.array([title for title, _ in SIBLINGS])
-    keys = pa.array([key for _, key in SIBLINGS])
-    texts = pa.array([f"{common} {'abcde'[key - 1]}" for _, key in SIBLINGS])
-    files = files_in(tmp_path, write(pa.table([keys, titles, texts], schema=TEXTS), tmp_path, 2))
-    settings = SETTINGS.changed(same_numbers=same_numbers)
-    make_signatures(files, SITES, settings, 1)
-    report = find_near_duplicates(files, settings, 1, "english")
+def test_near_duplicates_have_titles_that_ask_the_same_or_one_has_none(tmp_path: Path) -> None:
+    written = pa.array([title for other in TITLES for title in (ASKED, other)])
+    titles = token_texts(written)
+    bodies = [" ".join(f"word{row // 2}_{number}" for number in range(60)) for row in range(len(written))]
+    texts = pa.array([f"{title} {body}".strip() for title, body in zip(titles.to_pylist(), bodies, strict=True)])
+    table = pa.table([pa.array(range(len(written))), titles, texts], schema=TEXTS)
+    files = files_in(tmp_path, write(table, tmp_path, 2, written))
+    report = find(files)[1]
     found = {(row["left"], row["right"]) for row in verified(files)}
-    siblings = {(1, 2), (1, 5), (2, 3), (2, 5), (3, 5)} if same_numbers else set()
-    assert found == {(left, right) for left in range(1, 6) for right in range(left + 1, 6)} - siblings
-    assert report.counts["near duplicates with other numbers in their titles"] == len(siblings)
+    assert found == {(2 * row, 2 * row + 1) for row, is_same in enumerate(TITLES.values()) if is_same}
+    assert report.counts["near duplicates whose titles ask something else"] == 5
 
 
-SHORT = [
-    "what is unusual about the food and the cuisine of the people in slovakia ?",
-    "what is unusual about the food and the cuisine of the people in poland ?",  # another country
-    "what is unusual about the food and the cuisine of the people in slovakia",
-    "what was unusual about the foods and the cuisine of the people in slovakia ?",  # the same words but for their form
-    "what is unusual about the food and the cuisine of the people",  # a country less
-]
+@pytest.mark.usefixtures("small_cuts")
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_template_makes_no_near_duplicates(shards: int, tmp_path: Path) -> None:
+    template = " ".join(f"word{number}" for number in range(60))
+    titles = [f"crash {number} of x{number}" for number in range(10)] + ["bug report"] * 4 + ["lost row"] * 2
+    ends = [f"it{number} says{number} no{number}" for number in range(14)] + ["two letters are lost at night"] * 2
+    own = " ".join(f"own{number}" for number in range(40))
+    texts = [f"{title} {template} {end}" for title, end in zip(titles, ends, strict=True)]
+    texts[-2:] = [f"{text} {own} {row}" for row, text in enumerate(texts[-2:])]
+    table = pa.table([pa.array(range(16)), pa.array(titles), pa.array(texts)], schema=TEXTS)
+    files = files_in(tmp_path, write(table, tmp_path, shards))
+    report = find(files)[1]
+    assert [(row["left"], row["right"]) for row in verified(files)] == [(14, 15)]
+    assert report.counts["shingles of boilerplate"] == 58
 
 
-@pytest.mark.parametrize("short_text", [30, 0])
-def test_near_duplicates_that_are_short_have_the_same_words(short_text: int, tmp_path: Path) -> None:
-    texts = pa.array(SHORT)
-    files = files_in(tmp_path, write(pa.table([pa.array(range(5)), texts, texts], schema=TEXTS), tmp_path, 2))
-    settings = with_bands(NearDuplicateSettings(short_text=short_text, threshold=0.3))
-    make_signatures(files, SITES, settings, 1)
-    report = find_near_duplicates(files, settings, 1, "english")
-    found = {(row["left"], row["right"]) for row in verified(files)}
-    siblings = {(0, 1), (0, 4), (1, 2), (1, 3), (1, 4), (2, 4), (3, 4)}
-    assert {(0, 2), (0, 3)} <= found
-    assert (found & siblings == set()) == (short_text > 0)
-    told = report.counts["near duplicates of short texts with other words"]
-    assert (told > 0) == (short_text > 0)
-    assert report.counts["near duplicates with other numbers in their titles"] == 0
+def test_a_copy_is_what_is_stored_and_not_its_tokens(tmp_path: Path) -> None:
+    written = pa.array(
+        ["What does a ++ b do?", "What does a  ++ b do?\n", "What does a -- b do?", "what does a ++ b do"]
+    )
+    titles = token_texts(written)
+    table = pa.table([pa.array(range(4)), titles, titles], schema=TEXTS)
+    files = files_in(tmp_path, write(table, tmp_path, 2, written))
+    find(files)
+    found = {(row["left"], row["right"]): row["source"] for row in verified(files)}
+    assert found == {(0, 1): "exact", (0, 3): "near_duplicate"}
 
 
 @pytest.mark.parametrize("column", [[], [""], ["", "", "a b c"]])
 def test_nothing_to_find_gives_empty_tables(tmp_path: Path, column: list[str]) -> None:
-    array = pa.array(column, pa.string())
-    table = pa.table([pa.array(np.arange(len(column))), array, array], schema=TEXTS)
+    table = untitled(pa.array(np.arange(len(column))), pa.array(column, pa.string()))
     files = files_in(tmp_path, write(table, tmp_path, 1))
     find(files)
     assert verified(files) == []

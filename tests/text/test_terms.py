@@ -12,7 +12,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dupq.text.terms import BUCKETS, Terms, document_counts, numbers_of, rarities, terms_of, words_of_short
+from dupq.text.terms import BUCKETS, Terms, document_counts, numbers_of, rare_words, rarities, terms_of
 
 KNOWN = ("run", "running", "runs", "graph", "graphs", "c++", "2014", "x11", "naïve", "سؤال", "the", "a" * 300)
 LETTERS = st.characters(exclude_categories=("Cs", "Cc", "Zs", "Zl", "Zp"))
@@ -111,17 +111,10 @@ def test_a_rarer_term_says_more_and_none_says_less_than_nothing() -> None:
     assert (found[1_000:] == found[1_000]).all()  # of buckets that count more questions than there are
 
 
-@pytest.mark.parametrize(
-    ("text", "most", "found"),
-    [
-        ("how do i bake breads", 5, "bake bread"),
-        ("how do i bake breads", 4, ""),
-        ("", 30, ""),
-        ("what is this", 30, ""),
-        ("bread", 0, ""),
-        ("« c++ » and l'eau ?", 30, "c++ l'eau"),
-    ],
-)
-def test_words_of_short_texts_are_stems_without_stop_words(text: str, most: int, found: str) -> None:
-    assert words_of_short(pa.array([text, text]), most, "english").to_pylist() == [found, found]
-    assert words_of_short(pa.array([], pa.string()), most, "english").type == pa.string()
+def test_a_word_of_one_question_is_rare_whatever_its_form() -> None:
+    texts = pa.array(["bread oven", "breads", "", "ovens"])
+    table = rarities(document_counts(terms_of(texts, "english")), len(texts))
+    is_rare = rare_words(table, len(texts), "english")
+    assert [is_rare(word) for word in ("bread", "oven", "unknown")] == [False, False, True]
+    alone = rarities(document_counts(terms_of(texts[:1], "english")), 1)
+    assert rare_words(alone, 1, "english")("ovens")

@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from oracles.slow_shingles import slow_hashes
 
-from dupq.near_duplicates.shingles import hash_each, shingle
+from dupq.near_duplicates.shingles import shingle
 from dupq.near_duplicates.signatures import text_signatures
 from dupq.settings.near_duplicates import NearDuplicateSettings
 from dupq.text import token_columns
@@ -82,7 +82,7 @@ def test_every_assigned_character_among_others(pattern: str) -> None:
 def test_usual_texts_do_not_take_the_slow_way() -> None:
     usual = ["Flat bread", "Ünïcödé ＦＵＬＬ ﬁne", "كِتَاب جديد", "中文かな", "한국어", "see \ue000, not http://a.b/é"]
     assert left_to_the_twin([*usual, "Σ* (Σ) Привет"]) == []
-    assert left_to_the_twin(["a", "cafe\u0301", "ΟΔΟΣ", "b"]) == ["cafe\u0301", "ΟΔΟΣ"]
+    assert left_to_the_twin(["it’s İ ß", "ΟΔΟΣ \u00ad", "cafe\u0301", "b"]) == ["cafe\u0301"]
 
 
 def test_every_combining_character_is_known() -> None:
@@ -132,6 +132,8 @@ EDGES = [
     "7",
     "é",
     "’",
+    "\u200b",
+    "a\u200db",
     "a’b",
     "–",
 ]
@@ -256,5 +258,4 @@ def test_a_column_at_the_very_end_of_its_memory_is_not_read_beyond() -> None:
         assert token_texts(column).to_pylist() == [" ".join(tokens(text.decode()))]
         words = pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, size], np.int32)), content)
         assert shingle(words, 3).hashes.tolist() == slow_hashes(text.decode().rstrip(" "), 3)
-        assert hash_each(words).rows.tolist() == [0]
         text_signatures(words, NearDuplicateSettings())

@@ -1,7 +1,7 @@
-"""texts → exact copies, and the band keys of all other texts.
+"""texts, contents → exact copies, and the band keys of all other texts.
 
-    text hashes   a task a bundle     128 bits a question, spread by hash
-    exact copies  a task a hash part  its hashes, sorted; a star of pairs a text
+    text hashes   a task a bundle     128 bits of what a question says as it is stored, spread by hash
+    exact copies  a task a hash part  its hashes, sorted; a star of pairs a content
     signatures    a task a bundle     MinHash signatures of the texts that are no copies; their band keys, spread by key
 
 Exact copies come first, so that a text with a thousand copies makes no bucket of a thousand.
@@ -20,15 +20,15 @@ from dupq.execution.units import Counts, skip_or
 from dupq.near_duplicates.bands import band_keys
 from dupq.near_duplicates.exact import Hashed, copies
 from dupq.near_duplicates.pairing import next_band
-from dupq.near_duplicates.shingles import hash_each
+from dupq.near_duplicates.shingles import compared
 from dupq.near_duplicates.signatures import text_signatures
 from dupq.runs.layout import NearFiles
 from dupq.settings.near_duplicates import NearDuplicateSettings
 from dupq.shards import partition_of
 from dupq.stages.near_duplicates.bundles import Bundle, Cuts, bundles_of, cuts_of
 from dupq.stages.texts import check_distinct
-from dupq.tables import BAND_KEYS, KEY_PAIRS, KEYS, TEXT_HASHES, TEXTS, signatures
-from dupq.text.keys import Sites
+from dupq.tables import BAND_KEYS, CONTENT_HASHES, CONTENTS, KEY_PAIRS, KEYS, TEXT_HASHES, TEXTS, signatures
+from dupq.text.keys import Sites, are_among
 
 _TEXTS_AT_ONCE = 8_192
 
@@ -53,8 +53,10 @@ def _hash_bundle(files: NearFiles, bundle: Bundle, cuts: Cuts) -> Counts:
     output = files.step("hashes", bundle.number)
 
     def make() -> Counts:
-        pieces = [(keys, *_hashes(keys, texts)) for keys, texts in text_pieces(bundle)]
-        keys, *columns = (np.concatenate(column) for column in zip(*pieces, strict=True))
+        pieces = [(keys, keys[pc.binary_length(texts).to_numpy() > 0]) for keys, texts in text_pieces(bundle)]
+        keys, filled = (np.concatenate(column) for column in zip(*pieces, strict=True))
+        found = contents_of(files, bundle, CONTENT_HASHES, filled)
+        columns = [*(found[half].to_numpy().view(np.uint64) for half in ("high", "low")), found["key"].to_numpy()]
         counts = {"rows_in": len(keys), "rows_out": len(keys)}
         everyone = exchange.split([keys], KEYS, partition_of(keys, cuts.hash_parts), cuts.hash_parts)
         exchange.write_parts(files.step("keys", bundle.number), everyone, KEYS)
@@ -67,17 +69,20 @@ def _hash_bundle(files: NearFiles, bundle: Bundle, cuts: Cuts) -> Counts:
 
 
 def text_pieces(bundle: Bundle) -> Iterator[tuple[np.ndarray, pa.StringArray]]:
-    """The keys and texts of a bundle, some thousand at a time."""
+    """The keys and texts of a bundle as they are compared, some thousand at a time."""
     yield np.zeros(0, np.int64), pa.array([], pa.string())  # for a bundle without questions
     for uri in bundle.texts:
-        for batch in storage.read_pieces(uri, TEXTS, ["key", "text"], _TEXTS_AT_ONCE):
-            yield batch["key"].to_numpy(), batch["text"]
+        for batch in storage.read_pieces(uri, TEXTS, TEXTS.names, _TEXTS_AT_ONCE):
+            yield batch["key"].to_numpy(), compared(batch["title"], batch["text"])
 
 
-def _hashes(keys: np.ndarray, texts: pa.StringArray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Both halves of the hashes of the texts that are not empty, and the keys of these."""
-    hashes = hash_each(texts)
-    return hashes.high, hashes.low, keys[hashes.rows]
+def contents_of(files: NearFiles, bundle: Bundle, schema: pa.Schema, wanted: np.ndarray) -> pa.Table:
+    """Columns of CONTENTS, some or all, of the questions `wanted` of a bundle, by their keys."""
+    found = [schema.empty_table()]
+    for uri in bundle.texts:
+        table = storage.read_table(storage.join(files.contents, storage.name(uri)), CONTENTS, schema.names)
+        found.append(table.filter(pa.array(are_among(np.sort(wanted), table["key"].to_numpy()))))
+    return pa.concat_tables(found).sort_by("key").combine_chunks()
 
 
 def _copies_of_part(files: NearFiles, sites: list[str], part: int, cuts: Cuts) -> Counts:

@@ -2,11 +2,16 @@
 
     candidates       a task a few band parts  their band keys, spread by key; the candidates of the buckets
     shingle sets     a task a bundle          the texts that are in candidates, for the slices that need them
-    verification     a task a slice           its candidates (by their left key) and their shingle sets
+    boilerplate      a task a slice           the shingles of all of these, spread by hash: which are under many titles
+    verification     a task a slice           its candidates (by their left key), their shingle sets and titles
     representatives  one task                 components of the verified pairs, from a spanning forest of each slice
 
-A pair below the threshold is dropped before questions are joined, so that no chain of candidates makes a cluster.
+A pair below the threshold, or whose titles ask something else, is dropped before questions are joined, so that no chain
+of candidates makes a cluster. Both questions go on to the encoder then, like any others.
 """
+
+import functools
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
@@ -16,32 +21,53 @@ from dupq.clusters.components import components, forest
 from dupq.execution import exchange
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
+from dupq.near_duplicates.asking import Asking
+from dupq.near_duplicates.boilerplate import boilerplate, most_titles, titled_shingles, without_boilerplate
 from dupq.near_duplicates.pairing import Bucketed, ChainRule, bucket_pairs, distinct_pairs
-from dupq.near_duplicates.shingles import Shingles, shingle_sets
-from dupq.near_duplicates.verification import have_other_words, jaccard
+from dupq.near_duplicates.shingles import Shingles, compared, shingle_sets
+from dupq.near_duplicates.verification import jaccard
 from dupq.runs.layout import NearFiles
 from dupq.settings.near_duplicates import NearDuplicateSettings
 from dupq.shards import partition_of
 from dupq.stages.near_duplicates.bundles import Bundle, Cuts, band_tasks, bundles_of, chunks, cuts_of
-from dupq.tables import BAND_KEYS, KEY_PAIRS, REPRESENTATIVES, SHINGLE_SETS, TEXTS, VERIFIED, WANTED
+from dupq.stages.near_duplicates.signatures import contents_of
+from dupq.tables import (
+    BAND_KEYS,
+    CONTENTS,
+    KEY_PAIRS,
+    RARITIES,
+    REPRESENTATIVES,
+    SHINGLE_SETS,
+    SHINGLES,
+    TEXTS,
+    TITLED_SHINGLES,
+    VERIFIED,
+    WANTED,
+)
 from dupq.text.keys import are_among, distinct
-from dupq.text.terms import numbers_of, words_of_short
+from dupq.text.terms import rare_words
 
 _TEXTS_AT_ONCE = 8_192
 _FILES_AT_ONCE = 16
 _PAIRS_AT_ONCE = 100_000  # at once, with the shingle sets of their texts in memory
+_COMPARED = "texts compared"
 
 
 def find_near_duplicates(files: NearFiles, settings: NearDuplicateSettings, parts: int, language: str) -> Report:
-    """Write verified pairs and representatives. Every pair has Jaccard ≥ the threshold; `language` is the texts'."""
+    """Write verified pairs and representatives; `language` is the texts'.
+
+    Every pair has Jaccard ≥ the threshold, and titles that ask the same.
+    """
     bundles = bundles_of(files.texts)
     cuts = cuts_of(bundles, parts)
     tasks = band_tasks(settings.bands, cuts)
     report = run_tasks("candidates", _candidates, [(files, settings, task, cuts) for task in enumerate(tasks)])
-    sets_of = [(files, settings, language, bundle, (len(tasks), cuts)) for bundle in bundles]
+    sets_of = [(files, settings, bundle, (len(tasks), cuts)) for bundle in bundles]
     names = [bundle.name for bundle in bundles]
     report.add(run_tasks("shingle sets", _sets_of_bundle, sets_of, names=names))
-    calls = [(files, settings, number, (len(tasks), cuts)) for number in range(cuts.slices)]
+    most = most_titles(report.counts[_COMPARED])
+    report.add(run_tasks("boilerplate", _boilerplate, [(files, most, part, cuts) for part in range(cuts.slices)]))
+    calls = [(files, settings, language, number, (len(tasks), cuts)) for number in range(cuts.slices)]
     verified = run_tasks("verification", _verify_slice, calls)
     report.add(verified)
     report.add(run_tasks("representatives", _representatives, [(files, cuts.slices)]))
@@ -101,7 +127,7 @@ def _write_wanted(uri: str, wanted: np.ndarray, cuts: Cuts) -> None:
 
 
 def _sets_of_bundle(
-    files: NearFiles, settings: NearDuplicateSettings, language: str, bundle: Bundle, tasks_and_cuts: tuple[int, Cuts]
+    files: NearFiles, settings: NearDuplicateSettings, bundle: Bundle, tasks_and_cuts: tuple[int, Cuts]
 ) -> Counts:
     tasks, cuts = tasks_and_cuts
     output = files.step("sets", bundle.number)
@@ -110,17 +136,19 @@ def _sets_of_bundle(
         batches = exchange.read_part(files.steps("wanted", tasks), bundle.number)
         by_slice, wanted = distinct_pairs(np.stack(exchange.columns_of(batches, WANTED), axis=1)).T
         keys, titles, texts = _texts_of(bundle, distinct(wanted))
-        few = words_of_short(texts, settings.short_text, language)
-        found = shingle_sets(texts, settings.shingle_size), shingle_sets(numbers_of(titles), 1), shingle_sets(few, 1)
-        lists = [pa.LargeListArray.from_arrays(sets.offsets, sets.hashes) for sets in found]
+        signs = contents_of(files, bundle, pa.schema([CONTENTS.field(name) for name in ("key", "signs")]), keys)
+        sets = shingle_sets(compared(titles, texts), settings.shingle_size)
+        titled = titled_shingles(sets, titles, texts)
+        spread = exchange.split([*titled.T], TITLED_SHINGLES, partition_of(titled[:, 0], cuts.slices), cuts.slices)
+        exchange.write_parts(files.step("titled", bundle.number), spread, TITLED_SHINGLES)
+        columns = [pa.array(keys), pa.LargeListArray.from_arrays(sets.offsets, sets.hashes), titles]
+        rows_of = pa.table([*columns, signs["signs"]], schema=SHINGLE_SETS)
         bounds = np.searchsorted(by_slice, np.arange(cuts.slices + 1))
         rows = np.searchsorted(keys, wanted)
         chosen = (rows[bounds[number] : bounds[number + 1]] for number in range(cuts.slices))
-        counts = {"rows_in": len(wanted), "rows_out": len(wanted)}
-        taken = ([pa.array(keys[some]), *(column.take(pa.array(some)) for column in lists)] for some in chosen)
-        parts = (pa.record_batch(columns, schema=SHINGLE_SETS) for columns in taken)
+        parts = (exchange.one_batch(rows_of.take(pa.array(some))) for some in chosen)
         exchange.write_parts(output, parts, SHINGLE_SETS)
-        return counts
+        return {"rows_in": len(wanted), "rows_out": len(wanted), _COMPARED: len(keys)}
 
     return skip_or(output, make)
 
@@ -137,8 +165,20 @@ def _texts_of(bundle: Bundle, wanted: np.ndarray) -> tuple[np.ndarray, pa.String
     return table["key"].to_numpy(), titles, texts
 
 
+def _boilerplate(files: NearFiles, most: int, part: int, cuts: Cuts) -> Counts:
+    output = files.step("boilerplate", part)
+
+    def make() -> Counts:
+        batches = exchange.read_part(files.steps("titled", cuts.bundles), part)
+        found = boilerplate(np.stack(exchange.columns_of(batches, TITLED_SHINGLES), axis=1), most)
+        exchange.write_parts(output, iter([pa.record_batch([pa.array(found)], schema=SHINGLES)]), SHINGLES)
+        return {"shingles of boilerplate": len(found)}
+
+    return skip_or(output, make)
+
+
 def _verify_slice(
-    files: NearFiles, settings: NearDuplicateSettings, number: int, tasks_and_cuts: tuple[int, Cuts]
+    files: NearFiles, settings: NearDuplicateSettings, language: str, number: int, tasks_and_cuts: tuple[int, Cuts]
 ) -> Counts:
     tasks, cuts = tasks_and_cuts
     folder = verified_part(files.verified, number % cuts.parts)
@@ -146,10 +186,10 @@ def _verify_slice(
 
     def make() -> Counts:
         candidates = distinct_pairs(_pairs(files.steps("candidates", tasks), number))
-        coefficients, other_numbers, other_words = _compared(files.steps("sets", cuts.bundles), number, candidates)
+        asking = Asking(language, _rare_words(files, cuts.questions, language))
+        coefficients, asks_same = _compared(files, number, cuts, candidates, settings.threshold, asking)
         alike = coefficients >= settings.threshold
-        other_numbers &= settings.same_numbers
-        kept = alike & ~other_numbers & ~other_words
+        kept = alike & asks_same
         exact = _pairs(files.steps("exact", cuts.hash_parts), number)
         table = pa.concat_tables(
             [
@@ -161,8 +201,7 @@ def _verify_slice(
         counts = {
             "rows_in": len(candidates),
             "candidates under the threshold": int((~alike).sum()),
-            "near duplicates with other numbers in their titles": int((alike & other_numbers).sum()),
-            "near duplicates of short texts with other words": int((alike & other_words & ~other_numbers).sum()),
+            "near duplicates whose titles ask something else": int((alike & ~asks_same).sum()),
         }
         storage.write_table(output, table, VERIFIED)
         return {**counts, "rows_out": len(table)}
@@ -174,21 +213,37 @@ def _pairs(uris: list[str], part: int) -> np.ndarray:
     return np.stack(exchange.columns_of(exchange.read_part(uris, part), KEY_PAIRS), axis=1)
 
 
-def _compared(uris: list[str], number: int, candidates: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The exact coefficient of each candidate (sorted), and whether it is of siblings: by numbers, by words."""
-    result, (other_numbers, other_words) = np.zeros(len(candidates)), np.zeros((2, len(candidates)), bool)
+def _rare_words(files: NearFiles, questions: int, language: str) -> Callable[[str], bool]:
+    """A test of words, for which the rarities are read once it is first asked."""
+
+    @functools.cache
+    def test() -> Callable[[str], bool]:
+        return rare_words(storage.read_table(files.rarities, RARITIES)["rarity"].to_numpy(), questions, language)
+
+    return lambda word: test()(word)
+
+
+def _compared(
+    files: NearFiles, number: int, cuts: Cuts, candidates: np.ndarray, threshold: float, asking: Asking
+) -> tuple[np.ndarray, np.ndarray]:
+    """The exact coefficient of each candidate (sorted); and, if it reaches the threshold, whether both ask the same."""
+    common = exchange.columns_of(exchange.read_part(files.steps("boilerplate", cuts.slices), 0), SHINGLES)[0]
+    result, asks_same = np.zeros(len(candidates)), np.zeros(len(candidates), bool)
     for rows in chunks(len(candidates), _PAIRS_AT_ONCE):
         some = slice(rows.start, rows.stop)
-        keys, sets, numbers, words = _sets(uris, number, distinct(candidates[some]))
-        left, right = np.searchsorted(keys, candidates[some]).T
-        result[some] = jaccard(sets, left, right)
-        other_numbers[some] = have_other_words(numbers, left, right)
-        other_words[some] = have_other_words(words, left, right)
-    return result, other_numbers, other_words
+        found = _sets(files.steps("sets", cuts.bundles), number, distinct(candidates[some]))
+        left, right = np.searchsorted(found["key"].to_numpy(), candidates[some]).T
+        lists = found["shingles"].combine_chunks()
+        sets = Shingles(lists.values.to_numpy(), lists.offsets.to_numpy())
+        result[some] = jaccard(without_boilerplate(sets, np.sort(common)), left, right)
+        alike = np.flatnonzero(result[some] >= threshold)
+        titles, signs = (found[name].combine_chunks() for name in ("title", "signs"))
+        asks_same[alike + rows.start] = asking.all_same(titles, signs, left[alike], right[alike])
+    return result, asks_same
 
 
-def _sets(uris: list[str], number: int, wanted: np.ndarray) -> tuple[np.ndarray, Shingles, Shingles, Shingles]:
-    """The keys `wanted` (sorted), their shingle sets, the numbers in their titles, and the words of short ones."""
+def _sets(uris: list[str], number: int, wanted: np.ndarray) -> pa.Table:
+    """The rows of SHINGLE_SETS of the keys `wanted` (sorted), by their keys."""
     pieces = [SHINGLE_SETS.empty_table()]
     for some in chunks(len(uris), _FILES_AT_ONCE):
         for batch in exchange.read_part(uris[some.start : some.stop], number):
@@ -196,10 +251,7 @@ def _sets(uris: list[str], number: int, wanted: np.ndarray) -> tuple[np.ndarray,
             found = batch if inside.all() else batch.filter(pa.array(inside))
             pieces.append(pa.Table.from_batches([found.replace_schema_metadata(None)]))
     found = pa.concat_tables(pieces)
-    order = np.argsort(found["key"].to_numpy())
-    lists = [found[name].take(pa.array(order)).combine_chunks() for name in SHINGLE_SETS.names[1:]]
-    sets = [Shingles(column.values.to_numpy(), column.offsets.to_numpy()) for column in lists]
-    return found["key"].to_numpy()[order], *sets
+    return found.take(pa.array(np.argsort(found["key"].to_numpy()))).combine_chunks()
 
 
 def _verified(pairs: np.ndarray, source: str, coefficients: np.ndarray) -> pa.Table:
