@@ -43,15 +43,20 @@ def terms_of(texts: pa.StringArray, language: str) -> Terms:
     """The terms of stored texts (tokens joined by single spaces)."""
     numbers, begins, table = distinct_words(strings_of(texts))
     stem = stems(language)
-    buckets = [xxhash.xxh3_64_intdigest(stem(word).encode()) & (BUCKETS - 1) for word in table.words()]
+    buckets = [bucket_of(stem(word)) for word in table.words()]
     ids = np.array(buckets, np.int32)[numbers] if len(numbers) else np.zeros(0, np.int32)
     return Terms(*_counted(ids, begins))
+
+
+def bucket_of(term: str) -> int:
+    """The number of a stem or a tag, below BUCKETS."""
+    return xxhash.xxh3_64_intdigest(term.encode()) & (BUCKETS - 1)
 
 
 def tags_of(tags: pa.ListArray) -> Terms:
     """The tags of questions as terms: whole, not by their stems."""
     names = pc.dictionary_encode(tags.flatten())
-    hashed = [xxhash.xxh3_64_intdigest((name or "").encode()) & (BUCKETS - 1) for name in names.dictionary.to_pylist()]
+    hashed = [bucket_of(name or "") for name in names.dictionary.to_pylist()]
     ids = np.array(hashed, np.int32)[names.indices.to_numpy()] if len(names) else np.zeros(0, np.int32)
     lengths = tags.value_lengths().fill_null(0).to_numpy()
     owners = np.repeat(np.arange(len(tags)), lengths)
