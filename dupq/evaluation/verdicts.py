@@ -110,6 +110,15 @@ def format_verdicts(verdicts: Iterable[Verdict], more: Mapping[str, Sequence[str
     return "\n".join(lines) + "\n"
 
 
+def add_verdict(uri: str, verdict: Verdict, more: Mapping[str, str]) -> None:
+    """Add a line to a file of verdicts, or begin it with the columns `more`; whatever happens, it is whole."""
+    text = storage.read_bytes(uri).decode() if storage.exists(uri) else format_verdicts([], dict.fromkeys(more, ()))
+    values = verdict._asdict() | {name: _plain(value) for name, value in more.items()}
+    header = text.removeprefix("\ufeff").split("\n")[0].split("\t")
+    line = "\t".join(str(values.get(name.strip(), "")) for name in header)
+    storage.write_bytes(uri, f"{text.rstrip()}\n{line}\n".encode())
+
+
 def _plain(text: str) -> str:
     joined = " ".join(text.split())
     return f"'{joined}" if joined.startswith(("=", "+", "-", "@")) else joined

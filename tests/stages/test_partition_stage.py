@@ -52,6 +52,7 @@ class Archive(NamedTuple):
     reference: np.ndarray
     scored: dict[Pair, float]
     links: list[Pair]
+    apart: list[Pair] = []
 
     @property
     def keys(self) -> list[int]:
@@ -136,6 +137,7 @@ def write(archive: Archive, folder: Path, setting: Setting) -> tuple[PartitionFi
     files = PartitionFiles(f"{run}/partition", pairs, f"{run}/embeddings", f"{run}/links.parquet")
     storage.write_json(pairs.calibration, {"model": model().to_dict(), "reference": archive.reference.tolist()})
     write_rows(files.links, [{"left": left, "right": right} for left, right in sorted(archive.links)], KEY_PAIRS)
+    write_rows(files.apart, [{"left": left, "right": right} for left, right in sorted(archive.apart)], KEY_PAIRS)
     write_terms(terms, keys, archive.words, archive.rarities)
     for shard in shards:
         rows = np.flatnonzero(np.arange(len(keys)) % setting.shards == shard.number)
