@@ -101,10 +101,9 @@ def _judged(told: Verdicts | None) -> list[str]:
         return []
     lost = [f"{told['contradicted']} others replaced by later ones"] if told["contradicted"] else []
     lost += [f"{told['contradicting']} same given up, as different wins"] if told["contradicting"] else []
-    counts = ", ".join(f"{told[name]} {name}" for name in ("same", "different", "unsure"))
-    return [
-        f"judged            {told['same'] + told['different'] + told['unsure']:>12,} pairs: {', '.join([counts, *lost])}"
-    ]
+    counts = [f"{told[name]} {name}" for name in ("same", "different", "unsure")]
+    pairs = told["same"] + told["different"] + told["unsure"]
+    return [f"judged            {pairs:>12,} pairs: {', '.join([*counts, *lost])}"]
 
 
 def _verdicts(told: Judged | None) -> list[str]:
