@@ -116,7 +116,7 @@ def add_verdict(uri: str, verdict: Verdict, more: Mapping[str, str]) -> None:
     values = verdict._asdict() | {name: _plain(value) for name, value in more.items()}
     header = text.removeprefix("\ufeff").split("\n")[0].split("\t")
     line = "\t".join(str(values.get(name.strip(), "")) for name in header)
-    storage.write_bytes(uri, f"{text.rstrip()}\n{line}\n".encode())
+    storage.write_bytes(uri, (text.rstrip("\r\n") + f"\n{line}\n").encode())
 
 
 def _plain(text: str) -> str:

@@ -38,7 +38,8 @@ def summary(run_uri: str) -> str:
         *_planted(metrics.get("planted")),
         f"run               {run_uri}",
         f"report            {storage.join(run_uri, 'report.html')}",
-        f"open next         the report in a browser; all clusters: {program()} serve --run {shlex.quote(run_uri)}",
+        f"open next         the report in a browser; all clusters: {program()} serve --run {shlex.quote(run_uri)};"
+        f" to judge the worklist here: {program()} review --run {shlex.quote(run_uri)}",
     ]
     return "\n".join(lines)
 
@@ -92,7 +93,7 @@ def _worklist(metrics: Metrics, run_uri: str) -> list[str]:
     expected = f"{work['expected_right']:.0f} of the first {work['first']} expected to be right"
     return [
         f"worklist          {work['pairs']:>12,} pairs not joined, {expected} by {decided_by(metrics['calibration'])}:"
-        f" {place}; judge them: {program()} review --run {shlex.quote(run_uri)}"
+        f" {place}"
     ]
 
 

@@ -23,7 +23,7 @@ from dupq.settings.near_duplicates import NearDuplicateSettings
 from dupq.stages.near_duplicates import bundles, signatures, verify
 from dupq.stages.near_duplicates.signatures import make_signatures
 from dupq.stages.near_duplicates.verify import find_near_duplicates
-from dupq.tables import TEXTS
+from dupq.tables import REPRESENTATIVES, TEXTS
 from dupq.text.keys import Sites
 
 SETTINGS = with_bands(NearDuplicateSettings(short_text=0))
@@ -280,6 +280,18 @@ SHORT = [
     "what was unusual about the foods and the cuisine of the people in slovakia ?",  # the same words but for their form
     "what is unusual about the food and the cuisine of the people",  # a country less
 ]
+
+
+@pytest.mark.parametrize("parts", [1, 4])
+def test_what_must_be_apart_is_represented_by_different_questions(parts: int, tmp_path: Path) -> None:
+    """Also copies of a third one; the others stay with what they are most like."""
+    common = " ".join(f"word{number}" for number in range(60))
+    texts = pa.array([*[common] * 3, f"{common} a", f"{common} a b", "else", "else"])
+    files = files_in(tmp_path, write(pa.table([pa.array(range(7)), texts, texts], schema=TEXTS), tmp_path, 2))
+    make_signatures(files, SITES, SETTINGS, parts)
+    find_near_duplicates(files, SETTINGS, parts, "english", np.array([[1, 2], [0, 4], [3, 5]]))
+    found = storage.read_table(files.representatives, REPRESENTATIVES).to_pylist()
+    assert {row["key"]: row["representative"] for row in found} == {0: 0, 1: 0, 3: 3, 4: 3, 5: 5, 6: 5}
 
 
 @pytest.mark.parametrize("short_text", [30, 0])
