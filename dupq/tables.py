@@ -94,12 +94,15 @@ PAIRS = pa.schema(
 WORKLIST = pa.schema(
     [
         _required("rank", pa.int64()),  # 1: the likeliest
-        *list(PAIRS)[:4],
+        _required("site_left", pa.string()),  # of the question with the smaller key
+        _required("question_id_left", pa.int64()),  # its id
+        _required("site_right", pa.string()),  # of the other question
+        _required("question_id_right", pa.int64()),  # its id
         pa.field("title_left", pa.string()),  # its author's text: escape it; null: no longer in the archive
-        pa.field("title_right", pa.string()),
+        pa.field("title_right", pa.string()),  # of the other question
         pa.field("link_left", pa.string()),  # where it is on the web; null: its site is no host name
-        pa.field("link_right", pa.string()),
-        PAIRS.field("probability"),
+        pa.field("link_right", pa.string()),  # of the other question
+        _required("probability", pa.float32()),  # that they are duplicates, as in pairs
         _required("expected_right", pa.float64()),  # of this pair and those before it: the sum of their probabilities
         _required("evidence", pa.string()),  # in words
         _required("verdict", pa.string()),  # empty; in worklist.tsv people fill in same, different or unsure
