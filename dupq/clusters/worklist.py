@@ -40,7 +40,7 @@ def in_words(pair: Mapping[str, Any], left: Titled, right: Titled, questions: in
     if (pair["text_overlap"] or 0) >= _ALIKE:
         parts.append("texts much alike")
     if pair["rank"] is not None:
-        parts.append(f"{_ordinal(pair['rank'])} nearest of {questions:,}")
+        parts.append(f"{_ordinal(pair['rank'])}nearest of {questions:,}")
     elif pair["source"] == "encoder":
         parts.append(f"beyond the {k} nearest of each")
     return "; ".join([*parts, *_tags(left.tags, right.tags)])
@@ -81,5 +81,7 @@ def _quoted(words: Sequence[str]) -> str:
 
 
 def _ordinal(number: int) -> str:
+    if number == 1:
+        return ""
     ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number:,}{'th' if number % 100 in (11, 12, 13) else ending}"
+    return f"{number:,}{'th' if number % 100 in (11, 12, 13) else ending} "

@@ -87,7 +87,7 @@ def _links(links: LinkQuality | None) -> list[str]:
 
 def _worklist(metrics: Metrics, run_uri: str) -> list[str]:
     work = metrics.get("worklist")
-    if not work:
+    if not work or not work["pairs"]:
         return []
     place = storage.join(run_uri, "worklist.tsv")
     expected = f"{work['expected_right']:.0f} of the first {work['first']} expected to be right"

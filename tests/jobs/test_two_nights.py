@@ -158,6 +158,14 @@ def test_verdicts_are_carried_on_and_later_ones_win(nights: Nights, tmp_path: Pa
         assert (clusters[left] == clusters[right]) == (row.verdict == "same")
 
 
+def test_the_decision_of_a_notebook_keeps_to_the_verdicts_too(nights: Nights) -> None:
+    again = nights.second.at(nights.second.threshold)
+    found = {(row["site"], row["question_id"]): row["cluster_id"] for row in again.clusters.arrow().to_pylist()}
+    assert found == {key: name for key, name in clusters_of(nights.second).items() if key in found}
+    assert {key for pair in nights.judged("same") for key in pair} <= found.keys()
+    assert not again.changes.arrow().to_pylist()
+
+
 def test_the_summary_tells_of_the_worklist_and_of_what_was_judged(nights: Nights) -> None:
     first, second = (summary(run.uri) for run in (nights.first, nights.second))
     assert f"{MOST} pairs not joined, " in first
