@@ -212,6 +212,7 @@ def _inputs(job: DedupJob) -> dict[str, str | None]:
     named = {"questions": job.questions, "links": job.links, "encoder": job.encoder, "truth": job.truth}
     named |= {"previous": job.previous, "verdicts": job.verdicts}
     inputs = {name: storage.absolute(uri) if uri else None for name, uri in named.items()}
+    inputs["language"] = read_description(job.encoder)["metrics"].get("language")  # and how training knew it
     return inputs | ({"skipped_shards": ", ".join(job.skipped)} if job.skipped else {})
 
 

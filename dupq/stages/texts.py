@@ -15,9 +15,12 @@ from dupq.stages.earlier import LEFT_OUT, Earlier, Found, find_contents, read_te
 from dupq.tables import ANSWERS, CONTENTS, QUESTIONS, TEXTS
 from dupq.text.contents import content_hashes
 from dupq.text.keys import MAXIMUM_ID, RowsByKey, Sites, are_among
+from dupq.text.languages import Found as Language
+from dupq.text.languages import language_of
 from dupq.text.questions import answer_texts_table, texts_table
 
 _ROWS_AT_ONCE = 1_024
+_SHARDS = 32  # in whose titles an archive's language is looked for
 
 
 def make_texts(
@@ -35,6 +38,17 @@ def make_texts(
     """
     calls = [(shard, sites.names, settings, storage.join(folder, shard.file), contents, earlier) for shard in shards]
     return run_tasks("texts", _texts_of_shard, calls)
+
+
+def language_of_shards(shards: list[Shard]) -> Language:
+    """The language of the first titles of some of the shards, spread over all."""
+    some = shards[:: -(-len(shards) // _SHARDS) or 1]
+    return language_of(pa.concat_arrays([pa.array([], pa.string()), *map(_first_titles, some)]))
+
+
+def _first_titles(shard: Shard) -> pa.StringArray:
+    pieces = read_shard_pieces(shard, QUESTIONS, ["title"], _ROWS_AT_ONCE)
+    return next((piece["title"] for piece in pieces), pa.array([], pa.string()))
 
 
 def make_distinct_texts(shards: list[Shard], sites: Sites, settings: TextSettings, folder: str) -> Report:

@@ -4,7 +4,7 @@ own expressions, so that the compiled tokeniser follows when they change.
 A text's form NFKC in lower case is the sequence of its characters' forms, each taken alone, if that sequence passes
 the quick check of Unicode Standard Annex 15, section 9: no character in it may compose with one before it, and
 combining marks are in the order of their classes. The one character whose lower case depends on its neighbours is
-the capital sigma.
+the capital sigma. Characters of scripts without spaces are taken for such too, since a dictionary cuts those.
 """
 
 import functools
@@ -20,8 +20,8 @@ from dupq.text.html import CODE_END, CODE_START, LINK_MARK
 
 # What a character may be to a token; bits of Characters.kinds.
 FIRST, FURTHER, AFTER_APOSTROPHE, APOSTROPHE = 1, 2, 4, 8
-ALONE, MARK, IN_ADDRESS = 16, 32, 64
-BEFORE_SIGMA = 128  # an ASCII character whose presence makes a capital sigma behind it certain to be no final one
+MARK, IN_ADDRESS = 16, 32
+BEFORE_SIGMA = 64  # an ASCII character whose presence makes a capital sigma behind it certain to be no final one
 
 UNSURE = 255  # as a combining class: the quick check fails, or the neighbours matter
 
@@ -33,7 +33,6 @@ _EXPRESSIONS = {
     FURTHER: tokens.FURTHER,
     AFTER_APOSTROPHE: tokens.AFTER_APOSTROPHE,
     APOSTROPHE: tokens.APOSTROPHE,
-    ALONE: tokens.ALONE,
     MARK: f"[{LINK_MARK}{CODE_START}{CODE_END}]",
     IN_ADDRESS: tokens.IN_ADDRESS,
 }
@@ -75,13 +74,15 @@ def _with_forms(kinds: np.ndarray, every: str) -> Characters:
     normal = [unicodedata.normalize("NFKC", character) for character in changed]
     content = [form.lower().encode() for form in normal]
     forms = np.zeros(_COUNT, np.uint16)
+    for match in regex.finditer(f"{tokens.UNSPACED}+", every):
+        forms[match.start() : match.end()] = len(changed) + 1  # a form that is never read
     forms[[ord(character) for character in changed]] = np.arange(1, len(changed) + 1)
     return Characters(
         kinds,
         forms,
         np.cumsum([0, 0, *map(len, content)], dtype=np.int32),
         np.frombuffer(b"".join(content), np.uint8),
-        np.array([0, *(_first_class(form, composing) for form in normal)], np.uint8),
+        np.array([0, *(_first_class(form, composing) for form in normal), UNSURE], np.uint8),
         np.array([0, *(unicodedata.combining(form[-1]) for form in normal)], np.uint8),
         np.array([False, *(form == _SIGMA for form in normal)]),
         max(-(-len(form) // len(character.encode())) for form, character in zip(content, changed, strict=True)),
@@ -92,7 +93,8 @@ def _first_class(form: str, composing: set[str]) -> int:
     """A first character of class 0 that composes with nothing before it ends what has been composed."""
     first = unicodedata.combining(form[0])
     reaching = form if first else form[0]
-    if not composing.isdisjoint(reaching) or (_SIGMA in form and form != _SIGMA):
+    is_cut = regex.search(tokens.UNSPACED, form) is not None
+    if is_cut or not composing.isdisjoint(reaching) or (_SIGMA in form and form != _SIGMA):
         return UNSURE
     return first
 

@@ -1,8 +1,8 @@
 """The tokeniser, for one text; every part of dupq uses these tokens.
 
 Text is brought to Unicode form NFKC and lower case. A token is a run of letters, digits, marks and
-underscores, with an inner apostrophe ("don't") and a closing ++ or # ("c++", "c#"); each Han, Hiragana or
-Katakana character is a token of its own. The tokens LINK and CODE_… have capitals, which no other token has.
+underscores, with an inner apostrophe ("don't") and a closing ++ or # ("c++", "c#"). Scripts that put no space between
+words are cut by ICU's dictionaries first. The tokens LINK and CODE_… have capitals, which no other token has.
 
 This is the plain definition; `token_columns.py` does the same for whole columns, compiled. Some papers keep
 punctuation: `punctuation.py`.
@@ -21,12 +21,13 @@ _MARKS = frozenset((LINK_MARK, CODE_START, CODE_END))
 
 IN_ADDRESS = r"[^\s<>\"]"
 _ADDRESS = regex.compile(rf"(?:https?|ftp)://{IN_ADDRESS}+|www\.{IN_ADDRESS}+", regex.IGNORECASE)
-ALONE = r"[\p{Han}\p{Hiragana}\p{Katakana}]"
-FIRST = rf"(?:(?!{ALONE})[\p{{L}}\p{{N}}_])"
-FURTHER = rf"(?:(?!{ALONE})[\p{{L}}\p{{M}}\p{{N}}_])"
+# scripts without spaces between words; ー belongs to Hiragana and Katakana, and by Unicode to no script
+UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}ー\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
+_UNSPACED_RUN = regex.compile(f"{UNSPACED}+")
+FIRST, FURTHER = r"[\p{L}\p{N}_]", r"[\p{L}\p{M}\p{N}_]"
 APOSTROPHE, AFTER_APOSTROPHE = "['’]", r"[\p{L}\p{M}]"
 _TOKEN = regex.compile(
-    rf"{LINK_MARK}|{CODE_START}|{CODE_END}|{ALONE}"
+    rf"{LINK_MARK}|{CODE_START}|{CODE_END}"
     rf"|{FIRST}{FURTHER}*(?:{APOSTROPHE}{AFTER_APOSTROPHE}+)*(?:\+\+|\#)?"
 )
 
@@ -40,7 +41,7 @@ def tokens(text: str) -> list[str]:
 
 
 def normal_form(text: str) -> str:
-    """What is cut into tokens: NFKC in lower case, with a link mark for each web address."""
+    """What is cut into tokens: NFKC in lower case, a link mark for each web address, spaces between all words."""
     return written_form(text).lower()
 
 
@@ -48,7 +49,19 @@ def written_form(text: str) -> str:
     """The normal form in the case that is written."""
     if "://" in text or "www." in text:
         text = _ADDRESS.sub(LINK_MARK, text)
-    return unicodedata.normalize("NFKC", text)
+    return _spaced(unicodedata.normalize("NFKC", text))
+
+
+def _spaced(text: str) -> str:
+    """The text with spaces around each word of the scripts that write none."""
+    runs = _UNSPACED_RUN.findall(text)
+    if not runs:
+        return text
+    from icu4py.breakers import WordBreaker  # 40 MB of dictionaries, which few archives need
+
+    # one call a text, as each takes 10 µs; the rules are the same in every locale, and end a word at a line's end
+    words = iter(" ".join(WordBreaker("\n".join(runs), "en")).split("\n"))
+    return _UNSPACED_RUN.sub(lambda _: f" {next(words)} ", text)
 
 
 def with_marks_named(found: list[str], plain: Callable[[str], str]) -> list[str]:

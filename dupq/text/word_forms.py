@@ -1,4 +1,4 @@
-"""Stems (the Snowball stemmers) or lemmas (simplemma's word lists) of words. Nothing is downloaded.
+"""Stems (the Snowball stemmers; Korean by a list of endings) or lemmas (simplemma's word lists) of words. Nothing is downloaded.
 
 Neither looks at the words around: "left" has one lemma. A lemma that is not in the list is found by simplemma's rules
 for endings, or is the word itself.
@@ -10,6 +10,7 @@ from collections.abc import Callable
 import Stemmer
 
 from dupq.extras import require
+from dupq.text import korean
 
 _CODES = {
     "arabic": "ar",
@@ -20,12 +21,18 @@ _CODES = {
     "portuguese": "pt",
     "russian": "ru",
     "spanish": "es",
+    "turkish": "tr",
 }
 _CACHED_WORDS = 1 << 18
+_WITHOUT_STEMS = ("chinese", "japanese", "thai", "other")
 
 
 def stems(language: str) -> Callable[[str], str]:
-    """The function from a word to its stem."""
+    """The function from a word to its stem; to the word itself in a language that has none here."""
+    if language in _WITHOUT_STEMS:
+        return str
+    if language == "korean":
+        return korean.bare
     stemmer = Stemmer.Stemmer(language, 0)  # words come once each: its cache takes five times as long as stemming
     return lambda word: stemmer.stemWord(word) or word
 
