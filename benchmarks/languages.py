@@ -5,8 +5,8 @@
 Each site has planted exact copies, edited copies, rephrasings and siblings: the same asked of another thing
 (benchmarks/generator/household.py). `dupq from-dump` runs on it with its defaults, so that the language is found out,
 and without known duplicates. Reported are the near duplicates that are none, as a share; the copies and rephrasings in
-one cluster; the rephrasings that the encoder finds nearest of all, and those in one cluster or among the 100 likeliest pairs
-that are not joined; and the joined pairs that are no duplicates.
+one cluster; the rephrasings that the encoder finds nearest of all, and those in one cluster or among the 100 likeliest
+pairs that are not joined; and the joined pairs that are no duplicates.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Made sites in nine languages: questions about household things, whose duplicates are all known.
 
-A question asks how something is done (one of 30 `verbs`) to a thing (one of 30 `nouns`, some of a certain model). Twelve
+A question asks how something is done (one of 30 `verbs`) to a thing (one of 30 `nouns`, some with a model). Twelve
 titles ask it in other words; the sentences of `context` go with any of them, those of `fillers` mean nothing. What is
 written for each language is in household/LANGUAGE.toml; `joint` stands between its sentences.
 """

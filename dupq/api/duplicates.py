@@ -119,9 +119,10 @@ def find_duplicates(
     if not isinstance(given, TextEncoder | None):
         expected = "the address of a saved one, or what dupq.load_encoder gives, expected"
         raise SettingError(f"find_duplicates: encoder is {type(given).__name__}; {expected}")
+    spoken: str = language
     if given is None and language == "auto":
-        language = language_of(pa.array(titles[:_TITLES], pa.string())).language
-    settings = _settings(given, bodies is not None, language, k)
+        spoken = language_of(pa.array(titles[:_TITLES], pa.string())).language
+    settings = _settings(given, bodies is not None, spoken, k)
     table = _texts(titles, bodies, settings.text)
     near = near_pairs(_array(table["title"]), _array(table["text"]), settings.near_duplicates, settings.text.language)
     members, representatives = components(near.pairs)

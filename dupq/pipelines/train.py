@@ -48,12 +48,12 @@ def _tell_what_is_left_out(prepared: dict[str, int], settings: Settings) -> None
 
 def _in_its_language(settings: Settings, shards: list[Shard]) -> tuple[Settings, str]:
     """The settings with the language of the archive, and which that is and how it is known, in words."""
-    vectors, language = settings.word_vectors, settings.text.language
-    if language != "auto":
-        return settings, f"{language}, named by text.language"
+    vectors, named = settings.word_vectors, settings.text.language
+    if named != "auto":
+        return settings, f"{named}, named by text.language"
     if vectors.goes_on and vectors.start != "base":
-        language = read_settings(vectors.start).text.language
-        return config.in_language(settings, language), f"{language}, of the encoder that training goes on from"
+        started = read_settings(vectors.start).text.language
+        return config.in_language(settings, started), f"{started}, as of the encoder that training goes on from"
     language, share = language_of_shards(shards)
     return config.in_language(settings, language), f"{language}, found out: {share:.0%} of the titles' words look so"
 

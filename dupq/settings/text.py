@@ -8,9 +8,9 @@ from dupq.errors import SettingError
 from dupq.settings.section import Section
 
 Language = Literal[
-    *("auto", "arabic", "chinese", "english", "french", "german", "italian", "japanese", "korean", "portuguese"),
-    *("russian", "spanish", "thai", "turkish", "other"),
-]
+    "auto", "arabic", "chinese", "english", "french", "german", "italian", "japanese", "korean", "portuguese",
+    "russian", "spanish", "thai", "turkish", "other",
+]  # fmt: skip
 WITHOUT_LEMMAS = ("chinese", "japanese", "korean", "thai", "other")
 
 
@@ -33,8 +33,8 @@ class TextSettings(Section):
     )
     language: Language = Field(
         "auto",
-        description="The language of stop words, stems and lemmas. auto: that of most titles, found out when an encoder "
-        "is trained; other: one that has none.",
+        description="The language of stop words, stems and lemmas. auto: that of most titles, found out when an "
+        "encoder is trained, and English until then; other: one that has none.",
     )
     word_form: Literal["written", "stems", "lemmas"] = Field("written", description="The form of words.")
     stop_words: Literal["kept", "removed"] = Field("kept", description="What becomes of stop words.")

@@ -1,7 +1,7 @@
 """Korean words without what is written at their ends: particles behind nouns, and the endings of 하다 and 되다.
 
-Spaces stand between phrases ("자전거를", the bicycle as an object), so that a noun has a dozen forms. No dictionary tells
-which syllables are the noun's own; what is stripped is stripped from all forms alike, so that they stay one word.
+Spaces stand between phrases ("자전거를", the bicycle as an object), so that a noun has a dozen forms. No dictionary
+tells which syllables are the noun's own; what is stripped is stripped from all forms alike, so that they stay one word.
 """
 
 import re

@@ -53,7 +53,7 @@ def stop_words(language: str) -> frozenset[str]:
         warnings.simplefilter("ignore")  # of tqdm, which bm25s imports, in a notebook without widgets
         from bm25s import stopwords
 
-    name = "EN_PLUS" if language == "english" else language.upper()
+    name = "EN_PLUS" if language in ("auto", "english") else language.upper()
     return frozenset(getattr(stopwords, f"STOPWORDS_{name}"))
 
 

@@ -23,7 +23,7 @@ IN_ADDRESS = r"[^\s<>\"]"
 _ADDRESS = regex.compile(rf"(?:https?|ftp)://{IN_ADDRESS}+|www\.{IN_ADDRESS}+", regex.IGNORECASE)
 # scripts without spaces between words; ー belongs to Hiragana and Katakana, and by Unicode to no script
 UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}ー\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
-_UNSPACED_RUN = regex.compile(f"{UNSPACED}+")
+_UNSPACED_RUN = regex.compile(f"({UNSPACED}+)")
 FIRST, FURTHER = r"[\p{L}\p{N}_]", r"[\p{L}\p{M}\p{N}_]"
 APOSTROPHE, AFTER_APOSTROPHE = "['’]", r"[\p{L}\p{M}]"
 _TOKEN = regex.compile(
@@ -54,14 +54,13 @@ def written_form(text: str) -> str:
 
 def _spaced(text: str) -> str:
     """The text with spaces around each word of the scripts that write none."""
-    runs = _UNSPACED_RUN.findall(text)
-    if not runs:
-        return text
-    from icu4py.breakers import WordBreaker  # 40 MB of dictionaries, which few archives need
+    pieces = _UNSPACED_RUN.split(text)  # every second one is a run
+    if len(pieces) > 1:
+        from icu4py.breakers import WordBreaker  # 40 MB of dictionaries, which few archives need
 
-    # one call a text, as each takes 10 µs; the rules are the same in every locale, and end a word at a line's end
-    words = iter(" ".join(WordBreaker("\n".join(runs), "en")).split("\n"))
-    return _UNSPACED_RUN.sub(lambda _: f" {next(words)} ", text)
+        # one call a text, as each takes 10 µs; the rules are the same in every locale, and a word ends with its line
+        pieces[1::2] = " ".join(WordBreaker("\n".join(pieces[1::2]), "en")).split("\n")
+    return " ".join(pieces)
 
 
 def with_marks_named(found: list[str], plain: Callable[[str], str]) -> list[str]:

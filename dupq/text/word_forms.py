@@ -1,4 +1,4 @@
-"""Stems (the Snowball stemmers; Korean by a list of endings) or lemmas (simplemma's word lists) of words. Nothing is downloaded.
+"""Stems (the Snowball stemmers) or lemmas (simplemma's word lists) of words. Nothing is downloaded.
 
 Neither looks at the words around: "left" has one lemma. A lemma that is not in the list is found by simplemma's rules
 for endings, or is the word itself.
@@ -13,6 +13,7 @@ from dupq.extras import require
 from dupq.text import korean
 
 _CODES = {
+    "auto": "en",
     "arabic": "ar",
     "english": "en",
     "french": "fr",
@@ -33,7 +34,7 @@ def stems(language: str) -> Callable[[str], str]:
         return str
     if language == "korean":
         return korean.bare
-    stemmer = Stemmer.Stemmer(language, 0)  # words come once each: its cache takes five times as long as stemming
+    stemmer = Stemmer.Stemmer("english" if language == "auto" else language, 0)  # words come once each: its cache takes five times as long as stemming
     return lambda word: stemmer.stemWord(word) or word
 
 
