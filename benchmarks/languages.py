@@ -72,7 +72,7 @@ def judged(asked: list[Question], uri: str) -> dict[str, Any]:
         "language": run.manifest["inputs"].get("language"),
         "near_duplicates": len(near),
         "false_near_duplicates": round(sum(not row["is_right"] for row in near) / max(1, len(near)), 3),
-        **{f"{kind.replace(' ', '_')}s_joined": share(kind, joined) for kind in COPIES},
+        **{f"{kind.replace(' ', '_').replace('copy', 'copie')}s_joined": share(kind, joined) for kind in COPIES},
         "rephrasings_nearest": share("rephrasing", [row for row in rows if row["rank"] == 1]),
         "rephrasings_joined_or_next": share("rephrasing", [*joined, *next_ones]),
         "joined": len(joined),

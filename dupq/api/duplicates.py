@@ -121,7 +121,7 @@ def find_duplicates(
         raise SettingError(f"find_duplicates: encoder is {type(given).__name__}; {expected}")
     spoken: str = language
     if given is None and language == "auto":
-        spoken = language_of(pa.array(titles[:_TITLES], pa.string())).language
+        spoken = language_of(pa.array(titles[:_TITLES], pa.string()))
     settings = _settings(given, bodies is not None, spoken, k)
     table = _texts(titles, bodies, settings.text)
     near = near_pairs(_array(table["title"]), _array(table["text"]), settings.near_duplicates, settings.text.language)

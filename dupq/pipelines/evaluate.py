@@ -43,7 +43,7 @@ def evaluate(job: EvaluationJob, checked: Settings | None = None) -> str:
     found, sites = question_shards(job.questions)
     shards = pinned(found)
     if settings.text.language == "auto":  # without an encoder, which has one
-        settings = config.in_language(settings, language_of_shards(shards).language)
+        settings = config.in_language(settings, language_of_shards(shards)[0])
     output = storage.absolute(job.output)
     inputs = {"questions": job.questions, "links": job.links, "encoder": job.encoder}
     copied = input_files(job.encoder, "encoder", FILES) if job.encoder is not None else []

@@ -54,8 +54,8 @@ def _in_its_language(settings: Settings, shards: list[Shard]) -> tuple[Settings,
     if vectors.goes_on and vectors.start != "base":
         started = read_settings(vectors.start).text.language
         return config.in_language(settings, started), f"{started}, as of the encoder that training goes on from"
-    language, share = language_of_shards(shards)
-    return config.in_language(settings, language), f"{language}, found out: {share:.0%} of the titles' words look so"
+    language, said = language_of_shards(shards)
+    return config.in_language(settings, language), said
 
 
 def _encoders_read(settings: Settings) -> list[str]:

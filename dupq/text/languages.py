@@ -1,14 +1,13 @@
 """Finding out which language titles are in, by the scripts of their words and by stop words.
 
 One language is taken for all: the one that most words are in. Its stems and stop words leave words of other scripts as
-they are, and the words of scripts without spaces are cut in any case (tokens.py), so an archive of several languages
-loses little. "other" is a language without stems and stop words.
+they are, and the words of scripts without spaces are cut in any case (tokens.py). "other" has no stems and stop words.
 """
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import regex
 
@@ -37,33 +36,22 @@ _LEAST_KANA = 0.1  # of the words of a Japanese archive; a Chinese one quotes so
 _LEAST_SHARE, _FEWEST = 0.1, 5  # of stop words among the words of titles: Ukrainian shares some with Russian
 
 
-class Found(NamedTuple):
-    """A language, and the share of the titles' words that are in its script."""
-
-    language: str
-    share: float
-
-
-def language_of(titles: pa.StringArray) -> Found:
+def language_of(titles: pa.StringArray) -> str:
     """The language of most words of `titles`; English where nothing tells."""
     numbers, _, table = distinct_words(strings_of(token_texts(titles)))
-    words = dict(zip(table.words(), Counter(numbers.tolist()).values(), strict=True))
+    words = table.words()
     scripts: dict[str, Counter[str]] = {name: Counter() for name in _SCRIPTS}
-    for word, count in words.items():
+    for word, count in zip(words, np.bincount(numbers, minlength=len(words)).tolist(), strict=True):
         if (letter := _LETTER.match(word)) is not None:
             scripts[str(letter.lastgroup)][word] += count
     sums = {name: counts.total() for name, counts in scripts.items()}
-    total = sum(sums.values())
     sums["han"] += sums.pop("kana")
     most = max(sums, key=lambda name: sums[name])
-    if not total:
-        return Found("english", 0.0)
-    language = most
+    if not sums[most]:
+        return "english"
     if most == "han":
-        language = "japanese" if scripts["kana"].total() > _LEAST_KANA * sums["han"] else "chinese"
-    elif most in _TOLD_BY_STOP_WORDS:
-        language = _by_stop_words(scripts[most], _TOLD_BY_STOP_WORDS[most])
-    return Found(language, sums[most] / total)
+        return "japanese" if scripts["kana"].total() > _LEAST_KANA * sums["han"] else "chinese"
+    return _by_stop_words(scripts[most], _TOLD_BY_STOP_WORDS[most]) if most in _TOLD_BY_STOP_WORDS else most
 
 
 def _by_stop_words(words: Counter[str], languages: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ import Stemmer
 from dupq.extras import require
 from dupq.text import korean
 
-_CODES = {
+LEMMA_CODES = {
     "auto": "en",
     "arabic": "ar",
     "english": "en",
@@ -34,7 +34,9 @@ def stems(language: str) -> Callable[[str], str]:
         return str
     if language == "korean":
         return korean.bare
-    stemmer = Stemmer.Stemmer("english" if language == "auto" else language, 0)  # words come once each: its cache takes five times as long as stemming
+    stemmer = Stemmer.Stemmer(
+        "english" if language == "auto" else language, 0
+    )  # words come once each: its cache takes five times as long as stemming
     return lambda word: stemmer.stemWord(word) or word
 
 
@@ -43,7 +45,7 @@ def lemmas(language: str) -> Callable[[str], str]:
     require("simplemma", "text.word_form=lemma")
     import simplemma
 
-    code = _CODES[language]
+    code = LEMMA_CODES[language]
 
     @functools.lru_cache(_CACHED_WORDS)
     def lemma(word: str) -> str:
