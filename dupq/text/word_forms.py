@@ -34,9 +34,8 @@ def stems(language: str) -> Callable[[str], str]:
         return str
     if language == "korean":
         return korean.bare
-    stemmer = Stemmer.Stemmer(
-        "english" if language == "auto" else language, 0
-    )  # words come once each: its cache takes five times as long as stemming
+    name = "english" if language == "auto" else language
+    stemmer = Stemmer.Stemmer(name, 0)  # words come once each: its cache takes five times as long as stemming
     return lambda word: stemmer.stemWord(word) or word
 
 
