@@ -253,6 +253,7 @@ def _inputs(job: DedupJob) -> dict[str, str | None]:
     named |= {"previous": job.previous, "verdicts": job.verdicts}
     inputs = {name: storage.absolute(uri) if uri else None for name, uri in named.items()}
     inputs |= {"teacher": job.teacher} if job.teacher else {}
+    inputs["language"] = read_description(job.encoder)["metrics"].get("language")  # and how training knew it
     return inputs | ({"skipped_shards": ", ".join(job.skipped)} if job.skipped else {})
 
 

@@ -4,7 +4,7 @@ import shlex
 
 from dupq import storage
 from dupq.report.commands import program
-from dupq.runs.reader import read_metrics
+from dupq.runs.reader import Run, read_metrics
 from dupq.runs.records import (
     Calibration,
     Estimated,
@@ -19,10 +19,11 @@ from dupq.runs.records import (
 
 def summary(run_uri: str) -> str:
     """What was found in a finished run, how good it is, and where everything is."""
-    metrics = read_metrics(run_uri)
+    metrics, language = read_metrics(run_uri), Run(run_uri).manifest["inputs"].get("language")
     sites = sum(1 for count in metrics["sites"].values() if count)
     lines = [
         f"questions         {metrics['questions']:>12,} of {sites} site(s)",
+        *([f"language          {'':>12} {language}"] if language else []),
         f"exact copies      {metrics['exact_copies']:>12,}",
         f"near duplicates   {metrics['near_duplicate_pairs']:>12,} pairs",
         f"encoder           {_sure_pairs(metrics)}",

@@ -58,6 +58,7 @@ class Inputs(TypedDict):
     links: NotRequired[str | None]
     encoder: NotRequired[str | None]
     truth: NotRequired[str | None]
+    language: NotRequired[str | None]  # of the texts, and how it is known, in words
 
 
 class Manifest(TypedDict):

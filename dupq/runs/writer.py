@@ -37,7 +37,7 @@ from dupq.shards import Shard
 
 _LIBRARIES = (
     *("ray", "torch", "pyarrow", "numpy", "gensim", "datasketch", "numba", "boto3", "scipy", "selectolax"),
-    *("pystemmer", "simplemma", "textblob"),
+    *("icu4py", "pystemmer", "simplemma", "textblob"),
 )
 
 

@@ -325,9 +325,7 @@ def test_what_must_be_apart_is_represented_by_different_questions(parts: int, tm
     """Also copies of a third one; the others stay with what they are most like."""
     common = " ".join(f"word{number}" for number in range(60))
     texts = pa.array([*[common] * 3, f"{common} a", f"{common} a b", "else", "else"])
-    files = files_in(
-        tmp_path, write(untitled(pa.array(range(7)), texts), tmp_path, 2)
-    )
+    files = files_in(tmp_path, write(untitled(pa.array(range(7)), texts), tmp_path, 2))
     make_signatures(files, SITES, SETTINGS, parts)
     find_near_duplicates(files, SETTINGS, parts, "english", np.array([[1, 2], [0, 4], [3, 5]]))
     found = storage.read_table(files.representatives, REPRESENTATIVES).to_pylist()
