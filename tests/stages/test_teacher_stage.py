@@ -69,7 +69,7 @@ class Archive:
         write_rows(shard.uri, rows, QUESTIONS)
         hashes = content_hashes(*(pa.array(column) for column in zip(*said, strict=True))) if said else np.zeros((0, 2))
         keys = self.sites.pack(shard.site, ids, "")
-        columns = [pa.array(column.astype(np.int64)) for column in (keys, *hashes.T)]
+        columns = [*(pa.array(column.astype(np.int64)) for column in (keys, *hashes.T)), pa.array([""] * len(keys))]
         place = storage.join(f"{self.uri}/work/contents", shard.file)
         storage.write_table(place, pa.table(columns, schema=CONTENTS), CONTENTS)
         return shard
