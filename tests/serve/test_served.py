@@ -108,10 +108,12 @@ def test_hostile_titles_are_text_and_lead_nowhere(opened: Any) -> None:
 def test_an_open_cluster_stays_while_it_is_found(opened: Any) -> None:
     opened.fill("input[name=search]", "مسألة")
     say(opened, "1 cluster found")
+    chosen = opened.locator("#cluster button.pair").nth(2).locator("xpath=self::*[@aria-pressed='true']")
     opened.locator("#cluster button.pair").nth(2).click()
+    chosen.wait_for()
     opened.click("button[type=reset]")
     say(opened, "4 clusters found")
-    opened.locator("#cluster button.pair").nth(2).locator("xpath=self::*[@aria-pressed='true']").wait_for()
+    chosen.wait_for()
 
 
 def test_verdicts_are_exported_as_the_next_run_reads_them(opened: Any, tmp_path: Path) -> None:
