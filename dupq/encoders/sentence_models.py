@@ -41,7 +41,7 @@ _MARKS = str.maketrans(dict.fromkeys((LINK_MARK, CODE_START, CODE_END), " "))
 
 
 class Teacher(NamedTuple):
-    """A model whose cosine of two questions is evidence."""
+    """A model that reads the questions of likely pairs."""
 
     name: str  # folder, package, or name on the hub
     fingerprint: int

@@ -1,4 +1,4 @@
-"""scored pairs, questions → a teacher's vectors of the questions of likely pairs, whose cosines are evidence.
+"""scored pairs, questions → a teacher's vectors of the questions of likely pairs, which no decision reads yet.
 
     wanted       a task a part   the questions of its pairs above a floor; and of the pairs of calibration
     wanted_of    a task a part   those of its own questions that any part wants
