@@ -105,6 +105,19 @@ BENCHMARKS = (
         },
     ),
     Benchmark(
+        "languages",
+        ("--quick", "--work", f"{MADE}/languages"),
+        ("--work", f"{MADE}/languages"),
+        {
+            f"{name}.{key}": f"{name.capitalize()}: {said}"
+            for name in ("english", "korean", "japanese", "thai")
+            for key, said in (
+                ("false_near_duplicates", "near duplicates that are none, share"),
+                ("rephrasings_nearest", "rephrasings that the encoder finds nearest, share"),
+            )
+        },
+    ),
+    Benchmark(
         "encoders",
         ("--sets", "travel", "cs", "--presets", "dupq"),
         ("--presets", "dupq"),

@@ -69,10 +69,11 @@ PAIRS = pa.schema(
         _required("question_id_left", pa.int64()),  # its id
         _required("site_right", pa.string()),  # of the other question
         _required("question_id_right", pa.int64()),  # its id
-        _required("source", pa.string()),  # exact, near_duplicate, encoder, or known_link: none of these, but linked
+        _required("source", pa.string()),  # exact, near_duplicate, encoder; known_link or verdict: none of these
         pa.field("jaccard", pa.float32()),  # Jaccard coefficient of the shingle sets; null for source encoder
         pa.field("similarity", pa.float32()),  # score of the embeddings by the encoder; null unless source is encoder
-        # that they are duplicates, calibrated for this archive; 1 for exact and known_link, jaccard for near_duplicate
+        # that they are duplicates, calibrated for this archive; 1 for exact, known_link and verdict, jaccard for
+        # near_duplicate
         _required("probability", pa.float32()),
         pa.field("rank", pa.int32()),  # 1 = nearest, the better of both directions; null beyond k or not encoder
         pa.field("rank_left", pa.int32()),  # of the right question among the left one's nearest; null: not among them
@@ -86,6 +87,25 @@ PAIRS = pa.schema(
         pa.field(
             "known_link", pa.bool_()
         ),  # whether people linked them; null: the run was given no links, or ignored them
+    ]
+)
+
+# The likeliest pairs of a run that are in different clusters, as far as people have not linked or judged them.
+WORKLIST = pa.schema(
+    [
+        _required("rank", pa.int64()),  # 1: the likeliest
+        _required("site_left", pa.string()),  # of the question with the smaller key
+        _required("question_id_left", pa.int64()),  # its id
+        _required("site_right", pa.string()),  # of the other question
+        _required("question_id_right", pa.int64()),  # its id
+        pa.field("title_left", pa.string()),  # its author's text: escape it; null: no longer in the archive
+        pa.field("title_right", pa.string()),  # of the other question
+        pa.field("link_left", pa.string()),  # where it is on the web; null: its site is no host name
+        pa.field("link_right", pa.string()),  # of the other question
+        _required("probability", pa.float32()),  # that they are duplicates, as in pairs
+        _required("expected_right", pa.float64()),  # of this pair and those before it: the sum of their probabilities
+        _required("evidence", pa.string()),  # in words
+        _required("verdict", pa.string()),  # empty; in worklist.tsv people fill in same, different or unsure
     ]
 )
 
@@ -173,6 +193,9 @@ def taught(dimensions: int) -> pa.Schema:
 
 
 KEY_PAIRS = pa.schema([_required("left", pa.int64()), _required("right", pa.int64())])
+
+# Pairs of representatives that join at any probability, and why: known_link or verdict.
+JOINED_PAIRS = pa.schema([*KEY_PAIRS, _required("source", pa.string())])
 
 VERIFIED = pa.schema([*KEY_PAIRS, _required("source", pa.string()), _required("jaccard", pa.float32())])
 

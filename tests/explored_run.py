@@ -16,6 +16,7 @@ from dupq.text.keys import Sites
 from dupq.text.vocabulary import Vocabulary
 
 ASKED = [(TRIPLE[0], TRIPLE[1]), (TRIPLE[1], TRIPLE[2]), (PAIR[0], PAIR[1]), ((CS, 34), (TRAVEL, 8))]
+WORK = [(TRIPLE[0], PAIR[0]), ((CS, 34), (TRAVEL, 8)), (PAIR[1], (TRAVEL, 8))]
 WORDS = ["halt", "<b>bold</b>", "oven"]
 
 
@@ -25,6 +26,7 @@ def build_explored_run(folder: str) -> str:
     metrics = storage.read_json(storage.join(run, "metrics.json"))
     sites = Sites(list(metrics["sites"]))
     _write_sample(run, sites)
+    _write_worklist(run)
     _write_changes(run)
     _write_encoder(run, storage.join(folder, "encoder"), sites)
     return run
@@ -51,6 +53,22 @@ def _write_sample(run: str, sites: Sites) -> None:
     storage.write_table(storage.join(run, "review.parquet"), table, tables.REVIEW)
     verdicts = [Verdict(*left, *right, "unsure" if place == 0 else "") for place, (left, right) in enumerate(ASKED)]
     storage.write_bytes(storage.join(run, "review.tsv"), format_verdicts(verdicts).encode())
+
+
+def _write_worklist(run: str) -> None:
+    rows = [
+        {
+            "rank": place,
+            **dict(zip(tables.WORKLIST.names[1:5], (*left, *right), strict=True)),
+            "probability": 0.5 / place,
+            "expected_right": 0.5,
+            "evidence": f"titles share '<b>{place}</b>'",
+            "verdict": "",
+        }
+        for place, (left, right) in enumerate(WORK, 1)
+    ]
+    table = pa.Table.from_pylist(rows, tables.WORKLIST)
+    storage.write_table(storage.join(run, "worklist", "part-00000.parquet"), table, tables.WORKLIST)
 
 
 def _write_changes(run: str) -> None:

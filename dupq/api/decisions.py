@@ -12,6 +12,7 @@ from dupq.api.changes import changes_table, own_clusters
 from dupq.api.inputs import share
 from dupq.clusters import identity
 from dupq.clusters.components import components, represented, with_represented
+from dupq.clusters.constraints import Constraints, constraints
 from dupq.clusters.decision import decide
 from dupq.clusters.evidence import Words, around, shared
 from dupq.clusters.marks import marks_of
@@ -19,6 +20,8 @@ from dupq.clusters.scoring import arounds, read_scale, scored_table, unlisted, w
 from dupq.clusters.thresholds import spread_of
 from dupq.encoders.description import read_measure
 from dupq.errors import DupqError, SettingError
+from dupq.evaluation.verdict_files import read_verdicts
+from dupq.evaluation.verdicts import DIFFERENT, SAME, VERDICTS_FILE
 from dupq.links.tables import known_duplicates
 from dupq.neighbours.embeddings import Embeddings, gathered
 from dupq.neighbours.exact import pair_scores
@@ -29,7 +32,7 @@ from dupq.runs.table_view import TableView, in_memory
 from dupq.settings import config
 from dupq.settings.text import TextSettings
 from dupq.tables import RARITIES
-from dupq.text.keys import Sites
+from dupq.text.keys import Sites, are_among
 from dupq.text.questions import texts_table
 from dupq.text.terms import tags_of
 
@@ -74,14 +77,9 @@ def decided(run: Run, threshold: float | None, precision: float | None) -> Decis
     chosen = spread.choose(wanted) if threshold is None else spread.above(wanted)
     scorer = _Scorer(run, sites, pairs)
     cut = chosen["threshold"]
-    solved = decide(
-        pairs.keys,
-        pairs.probabilities,
-        _used_links(run, sites, members, representatives),
-        cut,
-        run.config["clusters"]["scored_size"],
-        scorer.score,
-    )
+    held = _constraints(run, sites, members, representatives)
+    scored_size = run.config["clusters"]["scored_size"]
+    solved = decide(pairs.keys, pairs.probabilities, held.joined, cut, scored_size, scorer.score, held.apart)
     then = own_clusters(run, sites)
     keys, clusters = with_represented((members, representatives), solved)
     ids = identity.cluster_ids(identity.Grouping(keys, clusters), then).of(clusters)
@@ -108,16 +106,18 @@ def _pairs_of(table: pa.Table, sites: Sites) -> _Pairs:
     return _Pairs(_ends(table, sites), probabilities, cosines, (listed[0], listed[1]))
 
 
-def _used_links(run: Run, sites: Sites, members: np.ndarray, representatives: np.ndarray) -> np.ndarray:
-    """The known duplicates that join, as pairs of representatives."""
-    links = run.manifest["inputs"].get("links")
-    if run.config["clusters"]["known_links"] != "use" or links is None:
-        return _NO_PAIRS
-    pairs = represented(known_duplicates(links, sites), members, representatives)
-    pairs = np.unique(np.sort(pairs, axis=1), axis=0)
+def _constraints(run: Run, sites: Sites, members: np.ndarray, representatives: np.ndarray) -> Constraints:
+    """What the run's verdicts and the known duplicates that it used hold together and apart, of representatives."""
+    links, kept = run.manifest["inputs"].get("links"), storage.join(run.uri, VERDICTS_FILE)
+    is_used = run.config["clusters"]["known_links"] == "use"
+    known = known_duplicates(links, sites) if is_used and links is not None else _NO_PAIRS
+    judged = read_verdicts(kept if storage.exists(kept) else None, sites)
     rows = run.clusters.arrow(["site", "question_id"])
-    archive = sites.pack_columns(rows["site"], rows["question_id"], run.clusters.place)
-    return pairs[(pairs[:, 0] != pairs[:, 1]) & np.isin(pairs, archive).all(axis=1)]
+    archive = np.sort(sites.pack_columns(rows["site"], rows["question_id"], run.clusters.place))
+    same, known, apart = (
+        pairs[are_among(archive, pairs).all(axis=1)] for pairs in (judged.pairs(SAME), known, judged.pairs(DIFFERENT))
+    )
+    return constraints(same, known, apart, lambda keys: represented(keys, members, representatives))
 
 
 def _clusters_table(keys: np.ndarray, ids: np.ndarray, sites: Sites) -> pa.Table:

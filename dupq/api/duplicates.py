@@ -45,10 +45,12 @@ from dupq.settings.config import Settings
 from dupq.settings.text import Language, TextSettings
 from dupq.tables import COMPARED
 from dupq.text.contents import content_hashes
+from dupq.text.languages import language_of
 from dupq.text.questions import texts_table
 from dupq.text.terms import Terms, document_counts, rare_words, rarities
 from dupq.training.counted import counted
 
+_TITLES = 10_000  # in which the language is looked for
 _PAIRS = pa.schema(
     [
         pa.field("left", pa.int64(), nullable=False),  # row of the texts, from 0
@@ -99,7 +101,7 @@ def find_duplicates(
     threshold: float = 0.5,
     precision: float | None = None,
     k: int = 10,
-    language: Language = "english",
+    language: Language = "auto",
     teacher: str | os.PathLike[str] | None = None,
 ) -> Duplicates:
     """The pairs and clusters of duplicates among some thousand texts.
@@ -108,7 +110,8 @@ def find_duplicates(
     TableView of a run, or a dictionary of columns) with the column `title` and, if there is one, `body` (plain text) or
     `body_html`. A text that is missing (None, NaN) is an empty one. They are encoded by
     the encoder that ships with dupq, which counts how rare their words are, unless a saved one is named, which then
-    says how texts are read; in another language than English one is learned on them.
+    says how texts are read; in another language than English one is learned on them. `language` "auto" is that of most
+    titles.
 
     Pairs that the encoder finds may join from `threshold` on, a probability, or if `precision` is given from where that
     is expected of them. Copies and near duplicates join whatever the threshold is, at 1 too. The `k` nearest of each
@@ -125,7 +128,10 @@ def find_duplicates(
         expected = "the address of a saved one, or what dupq.load_encoder gives, expected"
         raise SettingError(f"find_duplicates: encoder is {type(given).__name__}; {expected}")
     reads = None if teacher is None else teacher_at(os.fspath(teacher), "find_duplicates: teacher=")
-    settings = _settings(given, bodies is not None, language, k)
+    spoken: str = language
+    if given is None and language == "auto":
+        spoken = language_of(pa.array(titles[:_TITLES], pa.string()))
+    settings = _settings(given, bodies is not None, spoken, k)
     table = _texts(titles, bodies, settings.text)
     marks = _marks(table, titles, bodies, settings.text.language)
     words = words_of_texts(table, _no_tags(len(table)), marks, settings.text.language)
@@ -230,11 +236,10 @@ def _settings(given: TextEncoder | None, has_bodies: bool, language: str, k: int
         return config.assign(given.reader.settings, [f"neighbours.k={k}"])
     fields = "title+body" if has_bodies else "title"
     own = [f"text.language={language}", f"text.fields={fields}", f"neighbours.k={k}", "word_vectors.minimum_count=1"]
-    # the encoder that ships with dupq needs no training here; it has English words only
-    if language == "english":
-        return config.load("dupq", [*own, "title_body.epochs=0"])
-    epochs = 12 if has_bodies else 0  # it learns which title belongs to which body
-    return config.load("dupq", [*own, "word_vectors.algorithm=random", f"title_body.epochs={epochs}"])
+    settings = config.in_language(config.load("dupq", own), language)
+    if language == "english" or not has_bodies:  # the encoder that ships with dupq needs no training here
+        settings = config.assign(settings, ["title_body.epochs=0"])
+    return settings
 
 
 def _columns(given: object) -> tuple[list[str], list[str] | None]:

@@ -52,9 +52,9 @@ class Cluster:
 class Run(reader.Run):
     """One run's folder. Everything is read lazily.
 
-    Tables are `pairs`, `clusters`, `cluster_stats`, `changes`, `embeddings`, `review` and, from the archive that the
-    run was made from, `questions` and `links`; `manifest`, `config` and `metrics` are dictionaries. A question is named
-    "site/question_id", or (site, question_id). A question that a run cannot answer raises DupqError.
+    Tables are `pairs`, `clusters`, `cluster_stats`, `worklist`, `changes`, `embeddings`, `review` and, from the archive
+    that the run was made from, `questions` and `links`; `manifest`, `config` and `metrics` are dictionaries. A question
+    is named "site/question_id", or (site, question_id). A question that a run cannot answer raises DupqError.
     """
 
     @property

@@ -95,6 +95,8 @@ class Trials:
         learns from known duplicates only if there are none in the training part.
         """
         chosen_settings = _checked(config.load(preset, settings))
+        if chosen_settings.text.language == "auto":
+            chosen_settings = config.in_language(chosen_settings, self._words.language)
         training = chosen_settings.training
         pairs = positives(self._links, self.split, training).pairs
         if not len(pairs) and not learns_without_links(chosen_settings):

@@ -51,8 +51,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--verdicts",
         metavar="URI",
         type=uri,
-        help="a run's review.tsv, filled in: that run's precision and recall are estimated, and this one is calibrated "
-        "on it too",
+        help="a run's worklist.tsv or review.tsv, filled in; verdicts.tsv in --output is always read. What is the same "
+        "joins, what is different never does, and both calibrate; of a review.tsv that run's precision and recall are "
+        "estimated",
     )
     parser.add_argument(
         "--skip-shard",

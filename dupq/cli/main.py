@@ -16,7 +16,7 @@ from dupq.extras import require
 from dupq.runs import lease, log, progress, terminal
 
 _SCRIPTS = ("ingest", "train", "dedup", "evaluate", "report", "export", "plan", "from_dump")
-JOBS = (*_SCRIPTS, "runs", "prune", "status", "serve", "warm")
+JOBS = (*_SCRIPTS, "runs", "prune", "status", "review", "serve", "warm")
 _ON_RAY = ("ingest", "train", "dedup", "evaluate", "from_dump")
 _log = logging.getLogger(__name__)
 

@@ -12,6 +12,7 @@ from dupq.clusters.components import components
 from dupq.clusters.partition import partition
 from dupq.text.keys import are_among
 
+_NO_PAIRS = np.zeros((0, 2), np.int64)
 _LEAST_PROBABILITY, _MOST_PROBABILITY = 1e-3, 1 - 1e-6
 
 
@@ -22,12 +23,14 @@ def decide(
     threshold: float,
     scored_size: int,
     score: Callable[[np.ndarray], np.ndarray],
+    apart: np.ndarray = _NO_PAIRS,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The questions (int64 keys, sorted) of components, and for each the smallest key of its cluster.
 
     `pairs` (int64 keys, shape (m, 2), left < right, each once) have `probabilities` (float32); `links` (likewise) join
-    at any probability. `score` gives the probabilities of pairs that are not among `pairs`, in components of three to
-    `scored_size` questions. This is the partition stage in one process. Memory: about 500 bytes a pair of components.
+    at any probability, and pairs that are `apart` (likewise) are never in one cluster. `score` gives the probabilities
+    of pairs that are not among `pairs`, in components of three to `scored_size` questions. This is the partition stage
+    in one process. Memory: about 500 bytes a pair of components.
     """
     sure = probabilities >= np.float32(threshold)
     keys, owners = components(np.concatenate([links, pairs[sure]]))
@@ -40,22 +43,35 @@ def decide(
     missing = missing_pairs(owners, is_scored, listed)
     p = np.concatenate([p, score(keys[missing])]) if len(missing) else p
     pairs = np.concatenate([listed, missing])
-    return keys, keys[best_partition(linked_sets(links, keys), pairs, p, len(listed), threshold)]
+    firsts, apart = linked_sets(links, keys), among(keys, apart)
+    return keys, keys[best_partition(firsts, pairs, p, len(listed), threshold, apart)]
+
+
+def among(keys: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+    """The pairs (int64, shape (m, 2)) of which both are among the sorted `keys`, as indices of these."""
+    return np.searchsorted(keys, pairs[are_among(keys, pairs).all(axis=1)])
 
 
 def best_partition(
-    firsts: np.ndarray, pairs: np.ndarray, probabilities: np.ndarray, listed: int, threshold: float
+    firsts: np.ndarray,
+    pairs: np.ndarray,
+    probabilities: np.ndarray,
+    listed: int,
+    threshold: float,
+    apart: np.ndarray = _NO_PAIRS,
 ) -> np.ndarray:
     """For each of n questions (numbered 0 to n - 1) the first of its cluster (int64).
 
     `pairs` are of indices, each once; `firsts` says which questions known links have made one (see `linked_sets`). Only
     the first `listed` pairs are in the table of pairs: a cluster is split into what those above the threshold, and
-    links, connect, as it would have nothing to show for the rest.
+    links, connect, as it would have nothing to show for the rest. Pairs that are `apart`, of indices too and not of one
+    linked set, are never in one cluster.
     """
     even = logit(np.clip(threshold, _LEAST_PROBABILITY, _MOST_PROBABILITY))
     weights = logit(np.clip(probabilities.astype(np.float64), _LEAST_PROBABILITY, _MOST_PROBABILITY)) - even
     absent = min(0.0, float(logit(_LEAST_PROBABILITY) - even))
-    labels: np.ndarray = partition(len(firsts), *_contracted(firsts, pairs, weights, absent), absent)[firsts]
+    weighed, weights = np.concatenate([pairs, apart]), np.concatenate([weights, np.full(len(apart), -np.inf)])
+    labels: np.ndarray = partition(len(firsts), *_contracted(firsts, weighed, weights, absent), absent)[firsts]
     return _connected(labels, firsts, pairs[:listed][probabilities[:listed] >= np.float32(threshold)])
 
 
@@ -89,8 +105,7 @@ def missing_pairs(owners: np.ndarray, is_scored: np.ndarray, pairs: np.ndarray) 
 
 def linked_sets(links: np.ndarray, keys: np.ndarray) -> np.ndarray:
     """For each of the sorted `keys` the index of the first one that `links` connect it with, its own without any."""
-    within = np.searchsorted(keys, links[are_among(keys, links).all(axis=1)])
-    members, smallest = components(within)
+    members, smallest = components(among(keys, links))
     firsts = np.arange(len(keys))
     firsts[members] = smallest
     return firsts

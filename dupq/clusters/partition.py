@@ -27,12 +27,13 @@ def partition(count: int, pairs: np.ndarray, weights: np.ndarray, absent: float)
     """For each of the nodes 0 to `count` - 1 the smallest node of its cluster (int64).
 
     `pairs` is int64 of shape (m, 2), each pair once; `weights` float64 of shape (m,), above 0 for pairs that should
-    be joined. Every other pair weighs `absent`, at most 0. All are finite. Each cluster is connected by pairs of
-    positive weight. The answer depends neither on the order of the pairs nor on their orientation, and that of
-    several components at once is that of each alone. Memory: about 400 bytes a pair.
+    be joined, and -inf for those that never share a cluster. Every other pair weighs `absent`, which is finite and at
+    most 0. Each cluster is connected by pairs of positive weight. The answer depends neither on the order of the pairs
+    nor on their orientation, and that of several components at once is that of each alone. Memory: about 400 bytes a
+    pair.
     """
-    if not (np.isfinite(weights).all() and np.isfinite(absent) and absent <= 0):
-        raise ValueError("weights must be finite, and absent at most 0")
+    if not ((weights < np.inf).all() and np.isfinite(absent) and absent <= 0):
+        raise ValueError("weights must be finite or -inf, and absent finite and at most 0")
     pairs, weights = _in_order(pairs, weights)
     groups = _connected(count, pairs[weights > 0])
     within = groups[pairs[:, 0]] == groups[pairs[:, 1]]

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dupq import storage
-from dupq.errors import DupqError
 from dupq.evaluation.review import Rows
-from dupq.evaluation.verdicts import VERDICTS, Verdict, parse_verdicts
+from dupq.evaluation.verdicts import VERDICTS, Verdict, last_verdicts
 from dupq.tables import REVIEW
 from dupq.text.keys import Sites
 
@@ -22,20 +21,24 @@ class Judged:
     verdicts: np.ndarray  # int8, codes of dupq.evaluation.verdicts.VERDICTS
     elsewhere: int
 
+    def pairs(self, verdict: int) -> np.ndarray:
+        """The pairs (int64, shape (m, 2), left < right) with a verdict: SAME, DIFFERENT or UNSURE."""
+        return np.stack([self.left, self.right], axis=1)[self.verdicts == verdict]
+
+
+NONE_JUDGED = Judged(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int8), 0)
+
 
 def read_verdicts(uri: str | None, sites: Sites) -> Judged:
     """The verdicts of a file; none without one. Raises DupqError for one that is not readable."""
     if uri is None:
-        return Judged(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int8), 0)
-    try:
-        text = storage.read_bytes(uri).decode()
-    except UnicodeDecodeError as error:
-        raise DupqError(f"{uri}: not UTF-8 ({error})") from error
-    return judged(parse_verdicts(text, uri), sites, uri)
+        return NONE_JUDGED
+    return judged(last_verdicts([uri])[0], sites, uri)
 
 
 def judged(given: Sequence[Verdict], sites: Sites, place: str) -> Judged:
-    """Verdicts as keys; errors name `place`."""
+    """Verdicts as keys, of each pair the last one; errors name `place`."""
+    given = list({row[:4]: row for row in given}.values())
     here = [row for row in given if row.site_left in sites.names and row.site_right in sites.names]
     left = [int(sites.pack(row.site_left, np.array([row.question_id_left]), place)[0]) for row in here]
     right = [int(sites.pack(row.site_right, np.array([row.question_id_right]), place)[0]) for row in here]

@@ -6,11 +6,13 @@ A file is written with its verdicts empty, filled in by people, often with a spr
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from dupq import storage
 from dupq.errors import DupqError
 from dupq.text.keys import parse_id
 
 UNJUDGED, UNSURE, DIFFERENT, SAME = -2, -1, 0, 1  # verdicts in arrays (int8)
 VERDICTS = {"same": SAME, "different": DIFFERENT, "unsure": UNSURE}  # and in files
+VERDICTS_FILE = "verdicts.tsv"  # in a folder of runs what people judged; in a run all verdicts that it knew of
 COLUMNS = ("site_left", "question_id_left", "site_right", "question_id_right", "verdict")
 
 
@@ -24,17 +26,35 @@ class Verdict(NamedTuple):
     verdict: str  # same, different or unsure; empty in a file that is yet to be judged
 
 
+def last_verdicts(uris: Iterable[str]) -> tuple[list[Verdict], int]:
+    """The last verdict on each pair, in files one after the other, sorted; and how many lines a later one contradicts.
+
+    Raises DupqError for a file that is not readable.
+    """
+    found: dict[tuple[object, ...], Verdict] = {}
+    contradicted = 0
+    for uri in uris:
+        try:
+            text = storage.read_bytes(uri).decode()
+        except UnicodeDecodeError as error:
+            raise DupqError(f"{uri}: not UTF-8 ({error})") from error
+        for verdict in parse_verdicts(text, uri):
+            contradicted += found.get(verdict[:4], verdict) != verdict
+            found[verdict[:4]] = verdict
+    return sorted(found.values()), contradicted
+
+
 def parse_verdicts(text: str, place: str) -> list[Verdict]:
-    """The verdicts of a tab-separated file, each pair once, in the order of the lines.
+    """The verdicts of a tab-separated file, in the order of the lines; of a pair that comes again the last one counts.
 
     The first line names the columns: those of `COLUMNS` in any order, others are ignored. Either question of a pair
     may be on the left. A line whose verdict is empty is not judged yet and is left out. Raises DupqError that names
-    `place` and the line, or both lines where they contradict each other.
+    `place` and the line.
     """
     lines = text.removeprefix("\ufeff").split("\n")
     header = [name.strip() for name in lines[0].split("\t")]
     columns = _places_of_columns(header, f"{place}, line 1")
-    found: dict[tuple[object, ...], tuple[Verdict, int]] = {}
+    found = []
     for number, line in enumerate(lines[1:], 2):
         if not line.strip():
             continue
@@ -43,15 +63,9 @@ def parse_verdicts(text: str, place: str) -> list[Verdict]:
         if len(values) != len(header):
             raise DupqError(f"{where}: {len(values)} columns; {len(header)} expected, as in line 1")
         verdict = _verdict([values[column].strip() for column in columns], where)
-        if verdict is None:
-            continue
-        earlier, earlier_number = found.setdefault(verdict[:4], (verdict, number))
-        if earlier != verdict:
-            raise DupqError(
-                f"{place}, lines {earlier_number} and {number}: the same pair is '{earlier.verdict}' and "
-                f"'{verdict.verdict}'; keep one of the lines"
-            )
-    return [verdict for verdict, _ in found.values()]
+        if verdict is not None:
+            found.append(verdict)
+    return found
 
 
 def _places_of_columns(header: list[str], where: str) -> list[int]:
@@ -94,6 +108,15 @@ def format_verdicts(verdicts: Iterable[Verdict], more: Mapping[str, Sequence[str
     for verdict, *others in zip(verdicts, *more.values(), strict=True):
         lines.append("\t".join([*map(str, verdict), *map(_plain, others)]))
     return "\n".join(lines) + "\n"
+
+
+def add_verdict(uri: str, verdict: Verdict, more: Mapping[str, str]) -> None:
+    """Add a line to a file of verdicts, or begin it with the columns `more`; whatever happens, it is whole."""
+    text = storage.read_bytes(uri).decode() if storage.exists(uri) else format_verdicts([], dict.fromkeys(more, ()))
+    values = verdict._asdict() | {name: _plain(value) for name, value in more.items()}
+    header = text.removeprefix("\ufeff").split("\n")[0].split("\t")
+    line = "\t".join(str(values.get(name.strip(), "")) for name in header)
+    storage.write_bytes(uri, (text.rstrip("\r\n") + f"\n{line}\n").encode())
 
 
 def _plain(text: str) -> str:

@@ -12,7 +12,7 @@
     neighbours  ──pairs──▶            their evidence and probability, and the threshold for the wanted precision
     pairs       ──teacher──▶          with --teacher: its vectors of the questions of likely pairs
     pairs       ──partition──▶        of each component of sure pairs the best partition
-    partition   ──clusters──▶         pairs, clusters, cluster_stats, changes since an earlier run
+    partition   ──clusters──▶         pairs, clusters, cluster_stats, changes since an earlier run; the worklist
     run         ──evaluate──▶         metrics.json: counts, and quality on known duplicates
     pairs       ──review──▶           review.tsv: a sample of pairs for people to judge
     run         ──report──▶           report.html
@@ -31,6 +31,9 @@ from dupq.encoders import description
 from dupq.encoders.description import encoder_at, read_description, read_measure
 from dupq.encoders.sentence_models import Teacher, teacher_at
 from dupq.errors import DupqError, LeaseError
+from dupq.evaluation.verdict_files import Judged
+from dupq.evaluation.verdict_files import judged as judged_keys
+from dupq.evaluation.verdicts import DIFFERENT, VERDICTS_FILE, Verdict, format_verdicts, last_verdicts
 from dupq.execution.gpus import Gpus, gpus_for
 from dupq.execution.tasks import Report, run_tasks
 from dupq.pipelines.arguments.dedup import DedupJob
@@ -45,6 +48,7 @@ from dupq.stages.calibration.fitness import measure_fitness
 from dupq.stages.clusters.clusters import make_clusters
 from dupq.stages.clusters.pairs import choose_threshold, score_pairs
 from dupq.stages.clusters.partition import Cut, partition_pairs
+from dupq.stages.clusters.worklist import Work, make_worklist
 from dupq.stages.earlier import Earlier, earlier_texts, texts_made_as
 from dupq.stages.encode import check_room_to_encode, encode_texts
 from dupq.stages.evaluation.evaluate import evaluate_run
@@ -57,7 +61,7 @@ from dupq.stages.neighbours.increment import find_neighbours_since
 from dupq.stages.neighbours.search import find_neighbours
 from dupq.stages.neighbours.tables import SearchRequest
 from dupq.stages.report import write_report
-from dupq.stages.represented_links import write_links
+from dupq.stages.represented_links import write_constraints
 from dupq.stages.teacher import embed_likely
 from dupq.stages.terms import make_terms
 from dupq.stages.texts import make_texts
@@ -79,7 +83,10 @@ def dedup(job: DedupJob, checked: Settings | None = None) -> writer.Run:
     shards = pinned(found)
     inputs = _copied_inputs(job, settings.calibration.prior)
     teacher = None if job.teacher is None else teacher_at(job.teacher, "--teacher ")
-    made_from = _made_from(job, shards, inputs, fingerprint) | ({"teacher": teacher.fingerprint} if teacher else {})
+    verdicts, contradicted = last_verdicts(job.judged_in(job.previous))
+    made_from = _made_from(job, shards, inputs, fingerprint)
+    made_from |= {"teacher": teacher.fingerprint} if teacher else {}
+    made_from |= {"judged": verdicts} if verdicts else {}
     job, run = _opened(job, made_from, settings)
     if run.finished:
         _log.info(f"run {run.run_id} is finished already")
@@ -90,7 +97,7 @@ def dedup(job: DedupJob, checked: Settings | None = None) -> writer.Run:
         made_as = RunLayout(run.uri, (), "", None, None, None, None).encoding.made_as
         check_room_to_encode(settings.encode, len(shards), made_as, gpus)
     with run.held():
-        _make(run, job, settings, (shards, sites), inputs, fingerprint, teacher, gpus)
+        _make(run, job, settings, (shards, sites), inputs, fingerprint, (verdicts, contradicted), teacher, gpus)
     return run
 
 
@@ -135,19 +142,22 @@ def _make(
     archive: tuple[list[Shard], Sites],
     inputs: dict[str, list[Input]],
     fingerprint: str,
+    verdicts: tuple[list[Verdict], int],
     teacher: Teacher | None,
     gpus: Gpus,
 ) -> None:
-    """All stages of the run; `fingerprint` is the encoder's when the run was opened."""
-    (shards, sites), since = archive, job.previous
+    """All stages of the run; `fingerprint` is the encoder's when the run was opened, and so are the verdicts."""
+    (shards, sites), since, (told, contradicted) = archive, job.previous, verdicts
     copies = run.path("work", "inputs")
     copied = {name: storage.join(copies, name) for name in inputs}
     encoder, links = copied["encoder"], copied.get("links")
     known = None if settings.clusters.known_links == "ignore" else links
     files = RunLayout(run.uri, tuple(shards), encoder, known, copied.get("truth"), copied.get("verdicts"), since)
-    near = files.near
+    if told:
+        files = dataclasses.replace(files, judged=run.path(VERDICTS_FILE))
+    near, judged = files.near, judged_keys(told, sites, VERDICTS_FILE)
 
-    run.stage("inputs", lambda: copy_inputs([file for of in inputs.values() for file in of], copies))
+    run.stage("inputs", lambda: _inputs_of(files, [file for of in inputs.values() for file in of], copies, told))
     if read_description(encoder)["fingerprint"] != fingerprint or job.settings(encoder) != settings:
         raise DupqError(f"{job.encoder}: {storage.CHANGED}")
     measure, k = read_measure(encoder), settings.neighbours.k
@@ -161,7 +171,9 @@ def _make(
     run.stage("signatures", lambda: make_signatures(near, sites, settings.near_duplicates, files.parts))
     run.stage(
         "near_duplicates",
-        lambda: find_near_duplicates(near, settings.near_duplicates, files.parts, settings.text.language),
+        lambda: find_near_duplicates(
+            near, settings.near_duplicates, files.parts, settings.text.language, judged.pairs(DIFFERENT)
+        ),
         dropped=near.exchange,
     )
     run.stage("fitness", lambda: measure_fitness(files.calibration, calibration))
@@ -185,9 +197,14 @@ def _make(
     threshold = choose_threshold(files.pairs, settings.calibration.precision, settings.clusters.threshold)
     used = files.links if settings.clusters.known_links == "use" else None
     cut = Cut(threshold, settings.clusters, measure, k)
-    run.stage("partition", lambda: _partition(files, shards, sites, cut, used))
-    run.stage("clusters", lambda: make_clusters(files.clusters, shards, sites, threshold, files.parts))
-    run.stage("evaluate", lambda: evaluate_run(files.evaluation, sites, settings, gpus), dropped=files.evaluation.work)
+    run.stage("partition", lambda: _partition(files, shards, sites, cut, used, judged))
+    work = Work(judged, settings.clusters.worklist, texts["rows_out"], k, settings.text.language)
+    run.stage("clusters", lambda: _clusters(files, shards, sites, threshold, work))
+    run.stage(
+        "evaluate",
+        lambda: evaluate_run(files.evaluation, sites, settings, gpus, contradicted),
+        dropped=files.evaluation.work,
+    )
     run.stage("review", lambda: make_review(files.review, shards, sites, settings.calibration.review, run.run_id))
     run.describe()
     write_report(run.uri)
@@ -198,15 +215,29 @@ def _make(
     progress.end(run.uri, "finished")
 
 
+def _inputs_of(files: RunLayout, inputs: list[Input], folder: str, told: list[Verdict]) -> Report:
+    if files.judged:
+        storage.write_bytes(files.judged, format_verdicts(told).encode())
+    return copy_inputs(inputs, folder)
+
+
 def _search(files: NeighbourFiles, shards: list[Shard], request: SearchRequest, since: str | None) -> Report:
     if since is None:
         return find_neighbours(files, shards, request)
     return find_neighbours_since(files, shards, request, NeighbourFiles(since))
 
 
-def _partition(files: RunLayout, shards: list[Shard], sites: Sites, cut: Cut, links: str | None) -> Report:
-    run_tasks("links", write_links, [(files.partition.links, links, files.near, sites.names)])
+def _partition(
+    files: RunLayout, shards: list[Shard], sites: Sites, cut: Cut, links: str | None, judged: Judged
+) -> Report:
+    run_tasks("links", write_constraints, [(files.partition, links, files.near, sites.names, judged)])
     return partition_pairs(files.partition, shards, sites, cut)
+
+
+def _clusters(files: RunLayout, shards: list[Shard], sites: Sites, threshold: float, work: Work) -> Report:
+    report = make_clusters(files.clusters, shards, sites, threshold, files.parts)
+    report.add(make_worklist(files.worklist, shards, sites, work))
+    return report
 
 
 def _texts(files: RunLayout, sites: Sites, settings: Settings, skipped: int, earlier: Earlier | None) -> Report:
@@ -222,6 +253,7 @@ def _inputs(job: DedupJob) -> dict[str, str | None]:
     named |= {"previous": job.previous, "verdicts": job.verdicts}
     inputs = {name: storage.absolute(uri) if uri else None for name, uri in named.items()}
     inputs |= {"teacher": job.teacher} if job.teacher else {}
+    inputs["language"] = read_description(job.encoder)["metrics"].get("language")  # and how training knew it
     return inputs | ({"skipped_shards": ", ".join(job.skipped)} if job.skipped else {})
 
 

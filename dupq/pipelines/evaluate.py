@@ -19,6 +19,7 @@ from dupq.links.tables import known_duplicates
 from dupq.pipelines.arguments.evaluate import EvaluationJob, is_pair_file
 from dupq.runs import progress, versions, writer
 from dupq.runs.layout import Encoding, RankingFiles
+from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.shards import pinned, question_shards
 from dupq.stages.encode import check_room_to_encode, encode_texts
@@ -26,7 +27,7 @@ from dupq.stages.evaluation.compared import Ranking
 from dupq.stages.evaluation.evaluate import read_seen
 from dupq.stages.evaluation.ranking import measure_ranked
 from dupq.stages.inputs import copy_inputs, encoder_content, input_files
-from dupq.stages.texts import make_distinct_texts
+from dupq.stages.texts import language_of_shards, make_distinct_texts
 from dupq.text.keys import Sites
 
 
@@ -41,6 +42,8 @@ def evaluate(job: EvaluationJob, checked: Settings | None = None) -> str:
     fingerprint = _fingerprint(job, job.encoder, settings)
     found, sites = question_shards(job.questions)
     shards = pinned(found)
+    if settings.text.language == "auto":  # without an encoder, which has one
+        settings = config.in_language(settings, language_of_shards(shards)[0])
     output = storage.absolute(job.output)
     inputs = {"questions": job.questions, "links": job.links, "encoder": job.encoder}
     copied = input_files(job.encoder, "encoder", FILES) if job.encoder is not None else []

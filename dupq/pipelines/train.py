@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 
 from dupq import storage
-from dupq.encoders.description import FILES, encoder_at, read_description
+from dupq.encoders.description import FILES, encoder_at, read_description, read_settings
 from dupq.encoders.packed import base_fingerprint
 from dupq.errors import DupqError
 from dupq.execution.gpus import gpus_for
@@ -22,10 +22,11 @@ from dupq.links.split import FEWEST_SETS
 from dupq.pipelines.arguments.train import TrainingJob
 from dupq.runs import progress, versions, writer
 from dupq.runs.training_layout import TrainingFiles
+from dupq.settings import config
 from dupq.settings.config import Settings
-from dupq.shards import answer_shards, pinned, question_shards
+from dupq.shards import Shard, answer_shards, pinned, question_shards
 from dupq.stages.inputs import copy_inputs, input_files
-from dupq.stages.texts import make_answer_texts, make_distinct_texts
+from dupq.stages.texts import language_of_shards, make_answer_texts, make_distinct_texts
 from dupq.stages.training.fit import check_room_to_fit, fit
 from dupq.stages.training.known_pairs import gather_pairs
 from dupq.stages.training.prepare import PAIRS_TO_TRAIN_ON, SETS, prepare
@@ -43,6 +44,18 @@ def _tell_what_is_left_out(prepared: dict[str, int], settings: Settings) -> None
             f"{prepared[SETS]} sets of known duplicates, and {FEWEST_SETS} at least are needed to learn from them: "
             "that phase is left out, and nothing tells how many duplicates the encoder finds"
         )
+
+
+def _in_its_language(settings: Settings, shards: list[Shard]) -> tuple[Settings, str]:
+    """The settings with the language of the archive, and which that is and how it is known, in words."""
+    vectors, named = settings.word_vectors, settings.text.language
+    if named != "auto":
+        return settings, f"{named}, named by text.language"
+    if vectors.goes_on and vectors.start != "base":
+        started = read_settings(vectors.start).text.language
+        return config.in_language(settings, started), f"{started}, as of the encoder that training goes on from"
+    language, said = language_of_shards(shards)
+    return config.in_language(settings, language), said
 
 
 def _encoders_read(settings: Settings) -> list[str]:
@@ -94,8 +107,11 @@ def train(job: TrainingJob, checked: Settings | None = None) -> writer.Run:
     answers = [] if ignores_answers else pinned(answer_shards(job.questions, sites))
     links = input_files(job.links, "links") if job.links is not None else None
     pairs = [input_files(uri, f"pairs-{number}")[0] for number, uri in enumerate(job.pairs)]
+    settings, language = _in_its_language(settings, shards)
+    _log.info(f"language: {language}")
     unchanged = _unchanged(settings)
     inputs = {
+        "language": language,
         "questions": storage.absolute(job.questions),
         "links": storage.absolute(job.links) if job.links is not None else None,
         "pairs": [storage.absolute(uri) for uri in job.pairs],
@@ -130,7 +146,7 @@ def train(job: TrainingJob, checked: Settings | None = None) -> writer.Run:
         if settings.teacher.encoder:
             run.stage("teach", lambda: unchanged(teach(files, settings, gpus)))
         run.stage("fit", lambda: fit(files, sites, settings, job.workers, gpus))
-        run.stage("save", lambda: save_encoder(files, sites, settings, run.run_id))
+        run.stage("save", lambda: save_encoder(files, sites, settings, language, run.run_id))
         publish(files, output)
         run.describe()
         run.mark()

@@ -15,6 +15,11 @@ def program() -> str:
     return shlex.quote(str(beside)) if shutil.which("dupq") is None and beside.exists() else "dupq"
 
 
+def review(run: Run) -> str:
+    """The command that judges the worklist of `run` in a terminal."""
+    return shlex.join(["dupq", "review", "--run", run.uri])
+
+
 def with_verdicts(run: Run) -> str:
     """The job that reads verdicts on the sample of `run`."""
     inputs = run.manifest["inputs"]

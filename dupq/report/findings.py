@@ -18,7 +18,7 @@ from dupq.report.explorer.contents import Contents, Text, clusters_of, least_pro
 from dupq.report.streaming import Histogram, Order, Selection
 from dupq.runs.reader import Key, Run, TableRow, ends_of
 
-SOURCES = ("exact", "near_duplicate", "encoder", "known_link")
+SOURCES = ("exact", "near_duplicate", "encoder", "known_link", "verdict")
 CLUSTERS_SHOWN = 10  # in each list
 QUESTIONS_SHOWN = 20  # of a cluster
 PAIRS_SHOWN = 10  # of a cluster, and on either side of the threshold

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from dupq import storage
 from dupq.report import assets, caps, charts, collisions, commands, figures, findings, formats
-from dupq.report.explorer import contents
+from dupq.report.explorer import choice, contents
 from dupq.report.explorer.contents import Text
 from dupq.report.explorer.data import BUDGET, chosen, explorer_data, script_text
 from dupq.report.findings import Findings
@@ -120,6 +120,8 @@ def _context(run: Run, found: Findings, explorer: dict[str, object]) -> dict[str
         "links": links,
         "links_found": _links_found(links),
         "verdicts_command": commands.with_verdicts(run),
+        "review_command": commands.review(run),
+        "worklist": choice.worklist(run),
         "thresholds": links["thresholds"] if links else metrics.get("thresholds"),
         "decided_by": decided_by(metrics["calibration"]) if "calibration" in metrics else "",
         "manifest": run.manifest,

@@ -4,30 +4,43 @@ import shlex
 
 from dupq import storage
 from dupq.report.commands import program
-from dupq.runs.reader import read_metrics
-from dupq.runs.records import Calibration, Estimated, Judged, KnownMeasures, LinkQuality, Metrics, PlantedMeasures
+from dupq.runs.reader import Run, read_metrics
+from dupq.runs.records import (
+    Calibration,
+    Estimated,
+    Judged,
+    KnownMeasures,
+    LinkQuality,
+    Metrics,
+    PlantedMeasures,
+    Verdicts,
+)
 
 
 def summary(run_uri: str) -> str:
     """What was found in a finished run, how good it is, and where everything is."""
-    metrics = read_metrics(run_uri)
+    metrics, language = read_metrics(run_uri), Run(run_uri).manifest["inputs"].get("language")
     sites = sum(1 for count in metrics["sites"].values() if count)
     lines = [
         f"questions         {metrics['questions']:>12,} of {sites} site(s)",
+        *([f"language          {'':>12} {language}"] if language else []),
         f"exact copies      {metrics['exact_copies']:>12,}",
         f"near duplicates   {metrics['near_duplicate_pairs']:>12,} pairs",
         f"encoder           {_sure_pairs(metrics)}",
         f"decided by        {'':>12} {decided_by(metrics['calibration'])}",
         f"clusters          {metrics['clusters']:>12,} of {metrics['questions_in_clusters']:,} questions,"
         f" the largest of {metrics['largest_cluster']:,}",
+        *_worklist(metrics, run_uri),
         *_quality(metrics.get("known_duplicates")),
         *_links(metrics.get("links")),
+        *_judged(metrics.get("judged")),
         *_verdicts(metrics.get("verdicts")),
         *_not_measured(metrics.get("not_measured") or {}),
         *_planted(metrics.get("planted")),
         f"run               {run_uri}",
         f"report            {storage.join(run_uri, 'report.html')}",
-        f"open next         the report in a browser; all clusters: {program()} serve --run {shlex.quote(run_uri)}",
+        f"open next         the report in a browser; all clusters: {program()} serve --run {shlex.quote(run_uri)};"
+        f" to judge the worklist here: {program()} review --run {shlex.quote(run_uri)}",
     ]
     return "\n".join(lines)
 
@@ -71,6 +84,28 @@ def _links(links: LinkQuality | None) -> list[str]:
         f"known links       {count:>12,} never fitted on: {together:.1f} % in one cluster at this threshold,"
         f" {found:.1f} % among the candidate pairs"
     ]
+
+
+def _worklist(metrics: Metrics, run_uri: str) -> list[str]:
+    work = metrics.get("worklist")
+    if not work or not work["pairs"]:
+        return []
+    place = storage.join(run_uri, "worklist.tsv")
+    expected = f"{work['expected_right']:.0f} of the first {work['first']} expected to be right"
+    return [
+        f"worklist          {work['pairs']:>12,} pairs not joined, {expected} by {decided_by(metrics['calibration'])}:"
+        f" {place}"
+    ]
+
+
+def _judged(told: Verdicts | None) -> list[str]:
+    if not told:
+        return []
+    lost = [f"{told['contradicted']} others replaced by later ones"] if told["contradicted"] else []
+    lost += [f"{told['contradicting']} same given up, as different wins"] if told["contradicting"] else []
+    counts = [f"{told[name]} {name}" for name in ("same", "different", "unsure")]
+    pairs = told["same"] + told["different"] + told["unsure"]
+    return [f"judged            {pairs:>12,} pairs: {', '.join([*counts, *lost])}"]
 
 
 def _verdicts(told: Judged | None) -> list[str]:

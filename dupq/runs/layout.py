@@ -281,6 +281,11 @@ class PartitionFiles:
     links: str  # a table of pairs of representatives that are joined whatever the evidence
 
     @property
+    def apart(self) -> str:
+        """The pairs of representatives that must not get into one cluster."""
+        return storage.join(storage.parent(self.links), "apart.parquet")
+
+    @property
     def nodes(self) -> str:
         """The questions of components, sorted."""
         return storage.join(self.folder, "nodes.parquet")
@@ -397,6 +402,9 @@ class EvaluationFiles:
     members: str
     shards: tuple[Shard, ...]
     verdicts: str | None  # a filled-in review.tsv of an earlier run
+    judged: str | None  # all verdicts
+    joined: str  # the pairs that join at any probability
+    worklist: str
     previous: str | None  # an earlier run
     work: str  # a folder
     output: str
@@ -455,9 +463,23 @@ class ReviewFiles:
     output: str  # review.parquet
     sheet: str  # review.tsv
 
-    def titles(self, file: str) -> str:
-        """The titles of the sample's questions that are in a shard."""
-        return storage.join(self.folder, "titles", file)
+
+@dataclass(frozen=True)
+class WorklistFiles:
+    """Where the worklist is made."""
+
+    pairs: str  # a folder
+    members: str
+    links: str | None  # known duplicates; None: there are none, or they are ignored
+    rarities: str
+    folder: str
+    output: str  # worklist/
+    sheet: str  # worklist.tsv
+
+    @property
+    def settled(self) -> str:
+        """Which clusters known duplicates connect."""
+        return storage.join(self.folder, "settled.parquet")
 
 
 @dataclass(frozen=True)
@@ -484,6 +506,7 @@ class RunLayout:
     verdicts: str | None  # a filled-in review.tsv
     previous: str | None  # an earlier run
     parts: int = 1  # into which pairs are spread by their left key
+    judged: str | None = None  # all verdicts that the run knows of, of each pair the last
 
     def path(self, *names: str) -> str:
         """The URI of something in the run."""
@@ -539,7 +562,7 @@ class RunLayout:
             representatives=self.near.representatives,
             encoder=self.encoder,
             links=self.links,
-            verdicts=self.verdicts,
+            verdicts=self.judged,
         )
 
     @property
@@ -547,6 +570,19 @@ class RunLayout:
         """Of the sample of pairs to be judged."""
         work = self.path("work", "review")
         return ReviewFiles(self.path("pairs"), work, self.path("review.parquet"), self.path("review.tsv"))
+
+    @property
+    def worklist(self) -> WorklistFiles:
+        """Of the likeliest pairs that are not joined."""
+        return WorklistFiles(
+            pairs=self.path("pairs"),
+            members=self.clusters.members,
+            links=self.links,
+            rarities=self.terms.rarities,
+            folder=self.path("work", "worklist"),
+            output=self.path("worklist", "part-00000.parquet"),
+            sheet=self.path("worklist.tsv"),
+        )
 
     @property
     def pairs(self) -> PairFiles:
@@ -602,6 +638,9 @@ class RunLayout:
             members=self.path("work", "members.parquet"),
             shards=self.shards,
             verdicts=self.verdicts,
+            judged=self.judged,
+            joined=self.partition.links,
+            worklist=self.worklist.output,
             previous=self.previous,
             work=self.path("work", "evaluation"),
             output=self.path("metrics.json"),

@@ -82,6 +82,11 @@ class Run:
         return stored(storage.join(self.uri, "cluster_stats"), tables.CLUSTER_STATS)
 
     @cached_property
+    def worklist(self) -> TableView:
+        """The likeliest pairs that are not joined, ranked, with titles, addresses and evidence in words."""
+        return stored(storage.join(self.uri, "worklist"), tables.WORKLIST)
+
+    @cached_property
     def changes(self) -> TableView:
         """What became of the clusters of the earlier run. Raises DupqError if the run was not given one."""
         place = storage.join(self.uri, "changes")

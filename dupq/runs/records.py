@@ -58,6 +58,7 @@ class Inputs(TypedDict):
     links: NotRequired[str | None]
     encoder: NotRequired[str | None]
     truth: NotRequired[str | None]
+    language: NotRequired[str | None]  # of the texts, and how it is known, in words
 
 
 class Manifest(TypedDict):
@@ -212,6 +213,24 @@ class Judged(TypedDict):
     unsure: int
 
 
+class Verdicts(TypedDict):
+    """How many verdicts a run knew of, of each pair the last."""
+
+    same: int
+    different: int
+    unsure: int
+    contradicted: int  # by a later verdict on the same pair
+    contradicting: int  # pairs that are the same by one verdict, and not by others that win
+
+
+class Worklist(TypedDict):
+    """How long the worklist is, and what is expected of its first pairs."""
+
+    pairs: int
+    first: int  # so many
+    expected_right: float  # of these, a number of pairs
+
+
 class Metrics(TypedDict, total=False):
     """metrics.json."""
 
@@ -233,4 +252,6 @@ class Metrics(TypedDict, total=False):
     links: LinkQuality | None
     drift: Drift | None
     verdicts: NotRequired[Judged | None]
+    judged: NotRequired[Verdicts | None]
+    worklist: NotRequired[Worklist]
     not_measured: dict[str, str]  # reasons by measure

@@ -19,7 +19,7 @@ DEDUP = {
     "beyond_lists": 1,
     "pairs": 1,
     "partition": 2,
-    "clusters": 1,
+    "clusters": 2,
     "evaluate": 6,
     "review": 2,
 }

@@ -25,6 +25,7 @@ from typing_extensions import TypedDict
 
 from dupq import __version__, storage
 from dupq.errors import DupqError, StorageError
+from dupq.evaluation.verdicts import VERDICTS_FILE
 from dupq.json_files import read_whole
 from dupq.recording import Written, recording
 from dupq.runs import inventory, lease, progress, stage_records
@@ -36,14 +37,19 @@ from dupq.shards import Shard
 
 _LIBRARIES = (
     *("ray", "torch", "pyarrow", "numpy", "gensim", "datasketch", "numba", "boto3", "scipy", "selectolax"),
-    *("pystemmer", "simplemma", "textblob"),
+    *("icu4py", "pystemmer", "simplemma", "textblob"),
 )
 
 
 _log = logging.getLogger(__name__)
-EDITED = "review.tsv"  # people fill it in where it is
+EDITED = ("review.tsv", "worklist.tsv")  # people fill them in where they are
 _DESCRIBED = frozenset(("config.json", "manifest.json"))
-_READ_LATER = ("clusters/", "metrics.json", "embeddings/")  # by a run that this one is the earlier run of
+_READ_LATER = (
+    "clusters/",
+    "metrics.json",
+    "embeddings/",
+    VERDICTS_FILE,
+)  # by a run that this one is the earlier run of
 
 
 class _Manifest(TypedDict):
@@ -175,7 +181,7 @@ class Run:
             uri.removeprefix(f"{self.uri}/"): Output(size=file.size, checksum=file.checksum, rows=file.rows)
             for uri, file in kept.items()
         }
-        return {path: output for path, output in paths.items() if path != EDITED}
+        return {path: output for path, output in paths.items() if path not in EDITED}
 
     def _keep(self, record: StageRecord, how: str, compiling: float = 0.0) -> None:
         self.records.append(record)

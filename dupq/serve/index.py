@@ -19,8 +19,9 @@ from typing_extensions import TypedDict
 from dupq import storage
 from dupq.errors import DupqError, StorageError
 from dupq.json_files import checked
+from dupq.report.explorer import choice
 from dupq.runs import sample
-from dupq.runs.reader import Run
+from dupq.runs.reader import Run, ends_of
 from dupq.serve import staging
 
 FORMAT = 1
@@ -72,7 +73,8 @@ def _build(database: sqlite3.Connection, run: Run, tell: Told) -> None:
     staging.stage_pairs(database, run, sites)
     tell("questions", 2, 6)
     asked = [side for pair in sample.asked(run) for side in pair[:2]]
-    packed = [int(sites.pack(site, np.array([number]), "review.parquet")[0]) for site, number in asked]
+    asked += [side for row in choice.worklist(run) for side in ends_of(row)]
+    packed = [int(sites.pack(site, np.array([number]), "pairs to judge")[0]) for site, number in asked]
     questions = staging.stage_questions(database, run, sites, np.union1d(keys, np.array(packed, np.int64)))
     tell("embeddings", 3, 6)
     embeddings = staging.stage_embeddings(database, run, sites, keys)

@@ -5,10 +5,11 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from dupq.report import assets, commands
-from dupq.report.explorer.data import run_data, script_text, site_data
+from dupq.report.explorer import choice
+from dupq.report.explorer.data import run_data, script_text, site_data, to_judge
 from dupq.report.page import environment
 from dupq.runs import sample
-from dupq.runs.reader import Run
+from dupq.runs.reader import Run, ends_of
 from dupq.serve.contents import Contents
 from dupq.serve.queries import Queries
 
@@ -36,6 +37,7 @@ def page_of(run: Run, index: Queries, contents: Contents) -> Page:
             explorer=held,
             manifest=run.manifest,
             verdicts_command=commands.with_verdicts(run),
+            review_command=commands.review(run),
             metrics=run.metrics,
             uri=run.uri,
         )
@@ -44,9 +46,10 @@ def page_of(run: Run, index: Queries, contents: Contents) -> Page:
 
 
 def _held(run: Run, index: Queries, contents: Contents) -> dict[str, object]:
-    """What the scripts read from the page: the run, its sites, and the sample to be judged, without texts."""
-    asked = sample.asked(run)
-    keys = list(dict.fromkeys(side for pair in asked for side in pair[:2]))
+    """What the scripts read from the page: the run, its sites, and the pairs to be judged, without texts."""
+    asked, work = sample.asked(run), choice.worklist(run)
+    ends = [*(pair[:2] for pair in asked), *map(ends_of, work)]
+    keys = list(dict.fromkeys(side for pair in ends for side in pair))
     places = {key: place for place, key in enumerate(keys)}
     return {
         **run_data(run),
@@ -56,4 +59,5 @@ def _held(run: Run, index: Queries, contents: Contents) -> dict[str, object]:
         "held_sites": [row["site"] for row in index.rows("SELECT DISTINCT site FROM in_site ORDER BY site")],
         "questions": [contents.titled(key) for key in keys],
         "review": [[places[pair.left], places[pair.right], pair.verdict] for pair in asked],
+        "worklist": [to_judge(row, places.__getitem__) for row in work],
     }

@@ -24,7 +24,7 @@ from dupq.runs.table_view import PIECE
 from dupq.shards import site_in
 from dupq.text.keys import Sites, places_among
 
-SOURCES = ["exact", "near_duplicate", "encoder", "known_link"]  # their places are stored
+SOURCES = ["exact", "near_duplicate", "encoder", "known_link", "verdict"]  # their places are stored
 FIGURES = ["jaccard", "similarity", "title_overlap", "text_overlap", "tag_overlap", "rank_left", "rank_right"]
 _STATS = ["cluster_id", "size", "edges", "density", "weakest_link", "bridges", "mean_probability"]
 

@@ -129,6 +129,16 @@ def from_dict(values: Mapping[str, Mapping[str, object]]) -> Settings:
     return Settings.read(kept)
 
 
+def in_language(settings: Settings, language: str) -> Settings:
+    """`settings` for texts in a language. The encoder that ships with dupq is English: others learn from nothing."""
+    vectors = settings.word_vectors
+    settings = settings.changed(text=settings.text.changed(language=language))
+    if language == "english" or not vectors.goes_on or vectors.start != "base":
+        return settings
+    vectors, title_body = vectors.changed(algorithm="random"), settings.title_body.changed(epochs=12)
+    return settings.changed(word_vectors=vectors, title_body=title_body)
+
+
 def answer_settings(settings: Settings) -> dict[str, dict[str, object]]:
     """As `to_dict`, without the settings that change nothing of the answer.
 

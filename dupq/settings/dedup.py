@@ -90,6 +90,7 @@ class ClusterSettings(Section):
     scored_size: Annotated[int, Field(ge=1, le=100_000)] = Field(
         1_000, description="Questions of a component of which every pair is scored; beyond it, only candidates."
     )
+    worklist: CountOrZero = Field(300, description="Pairs of the worklist, at most: the likeliest that are not joined.")
     known_links: Literal["use", "ignore", "check"] = Field(
         "check", description="use: they join; check: for calibration and measures only; ignore: as if there were none."
     )

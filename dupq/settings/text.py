@@ -7,7 +7,11 @@ from pydantic import Field, model_validator
 from dupq.errors import SettingError
 from dupq.settings.section import Section
 
-Language = Literal["arabic", "english", "french", "german", "italian", "portuguese", "russian", "spanish"]
+Language = Literal[
+    "auto", "arabic", "chinese", "english", "french", "german", "italian", "japanese", "korean", "portuguese",
+    "russian", "spanish", "thai", "turkish", "other",
+]  # fmt: skip
+WITHOUT_LEMMAS = ("chinese", "japanese", "korean", "thai", "other")
 
 
 class TextSettings(Section):
@@ -27,7 +31,11 @@ class TextSettings(Section):
     title_times: Annotated[int, Field(ge=1, le=100)] = Field(
         1, description="How often the title is repeated before the body."
     )
-    language: Language = Field("english", description="The language of stop words, stems and lemmas.")
+    language: Language = Field(
+        "auto",
+        description="The language of stop words, stems and lemmas. auto: that of most titles, found out when an "
+        "encoder is trained, and English until then; other: one that has none.",
+    )
     word_form: Literal["written", "stems", "lemmas"] = Field("written", description="The form of words.")
     stop_words: Literal["kept", "removed"] = Field("kept", description="What becomes of stop words.")
     parts_of_speech: Literal["all", "content"] = Field(
@@ -42,10 +50,15 @@ class TextSettings(Section):
 
     @model_validator(mode="after")
     def _tagged(self) -> Self:
-        if self.parts_of_speech != "all" and self.language != "english":
+        if self.parts_of_speech != "all" and self.language not in ("auto", "english"):
             raise SettingError(
                 f"setting 'text.parts_of_speech' is {self.parts_of_speech!r}; only English texts can be tagged; "
                 f"'all' expected for text.language={self.language}"
+            )
+        if self.word_form == "lemmas" and self.language in WITHOUT_LEMMAS:
+            raise SettingError(
+                f"setting 'text.word_form' is 'lemmas', but there are none for text.language={self.language}; "
+                "'stems' or 'written' expected"
             )
         if self.dates != "kept" and self.tokens != "words":
             raise SettingError(

@@ -1,22 +1,26 @@
 """Known duplicates with each question replaced by its representative: a run searches and joins only those.
 
-Memory: the links, which are far fewer than questions, and which questions are represented by which; in `write_links`
-also the keys of all questions, 8 bytes each.
+Memory: the links, which are far fewer than questions, and which questions are represented by which; in
+`write_constraints` also the keys of all questions, 8 bytes each.
 """
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dupq import storage
 from dupq.clusters.components import represented
+from dupq.clusters.constraints import constraints
 from dupq.encoders.description import read_split
+from dupq.evaluation.verdict_files import Judged
+from dupq.evaluation.verdicts import DIFFERENT, SAME
 from dupq.execution.units import Counts, skip_or
 from dupq.links.parts import Represent, represented_split
 from dupq.links.split import Split
 from dupq.links.tables import known_duplicates
 from dupq.runs.keys import all_keys
-from dupq.runs.layout import NearFiles
-from dupq.tables import KEY_PAIRS, KNOWN_SETS, REPRESENTATIVES
+from dupq.runs.layout import NearFiles, PartitionFiles
+from dupq.tables import JOINED_PAIRS, KEY_PAIRS, KNOWN_SETS, REPRESENTATIVES
 from dupq.text.keys import Sites, are_among
 
 
@@ -41,26 +45,28 @@ def read_known_sets(uri: str) -> Split:
     return Split(keys, sets, np.array(table["part"].to_pylist(), str))
 
 
-def write_links(uri: str, links: str | None, near: NearFiles, sites: list[str]) -> Counts:
-    """Write the known duplicates of the archive as pairs of representatives; none without links. Runs as a task."""
+def write_constraints(
+    files: PartitionFiles, links: str | None, near: NearFiles, sites: list[str], judged: Judged
+) -> Counts:
+    """Write the pairs of representatives that join at any probability, and those that must not. Runs as a task.
+
+    The former are the known duplicates, if there are `links`, and what people judged to be the same.
+    """
 
     def make() -> Counts:
-        pairs = _representative_links(links, near.representatives, Sites(sites))
-        pairs = pairs[are_among(all_keys(near.texts), pairs).all(axis=1)]
-        table = pa.table([pa.array(pairs[:, 0]), pa.array(pairs[:, 1])], schema=KEY_PAIRS)
-        storage.write_table(uri, table, KEY_PAIRS)
-        return {"rows_out": len(pairs)}
+        keys = all_keys(near.texts)
+        known = np.zeros((0, 2), np.int64) if links is None else known_duplicates(links, Sites(sites))
+        same, known, apart = (
+            pairs[are_among(keys, pairs).all(axis=1)] for pairs in (judged.pairs(SAME), known, judged.pairs(DIFFERENT))
+        )
+        found = constraints(same, known, apart, _represented_by(near.representatives))
+        sources = pc.if_else(pa.array(found.is_verdict), "verdict", "known_link")
+        table = pa.table([*found.joined.T, sources], schema=JOINED_PAIRS)
+        storage.write_table(files.links, table, JOINED_PAIRS, {"contradicting": found.contradicting})
+        storage.write_table(files.apart, pa.table([*found.apart.T], schema=KEY_PAIRS), KEY_PAIRS)
+        return {"rows_out": len(table), "verdicts that others contradict": found.contradicting}
 
-    return skip_or(uri, make)
-
-
-def _representative_links(links: str | None, representatives: str, sites: Sites) -> np.ndarray:
-    """The known duplicates as pairs of representatives (int64, shape (m, 2), left < right), each once."""
-    if links is None:
-        return np.zeros((0, 2), np.int64)
-    pairs = _represented_by(representatives)(known_duplicates(links, sites))
-    pairs = np.unique(np.sort(pairs, axis=1), axis=0)
-    return pairs[pairs[:, 0] != pairs[:, 1]]
+    return skip_or(files.links, make)
 
 
 def _represented_by(uri: str) -> Represent:

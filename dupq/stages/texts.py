@@ -1,5 +1,7 @@
 """The texts stage: questions → texts, every question tokenised once for all later stages; answers likewise."""
 
+from collections import Counter
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,9 +18,12 @@ from dupq.stages.earlier import LEFT_OUT, Earlier, Found, find_contents, read_te
 from dupq.tables import ANSWERS, CONTENTS, QUESTIONS, TEXTS
 from dupq.text.contents import content_hashes
 from dupq.text.keys import MAXIMUM_ID, RowsByKey, Sites, are_among
+from dupq.text.languages import language_of
 from dupq.text.questions import answer_texts_table, texts_table
 
 _ROWS_AT_ONCE = 1_024
+_SHARDS = 32  # in whose titles an archive's language is looked for
+_MOST = 0.8  # of the titles that are in one language, else an archive is of several
 
 
 def make_texts(
@@ -36,6 +41,28 @@ def make_texts(
     """
     calls = [(shard, sites.names, settings, storage.join(folder, shard.file), contents, earlier) for shard in shards]
     return run_tasks("texts", _texts_of_shard, calls)
+
+
+def language_of_shards(shards: list[Shard]) -> tuple[str, str]:
+    """The language of the first titles of some of the shards, spread over all, and how that is known, in words.
+
+    It is "other" where shards are in several languages: the stems of one would be wrong for too many words.
+    """
+    titles: Counter[str] = Counter()
+    for shard in shards[:: -(-len(shards) // _SHARDS) or 1]:
+        some = _first_titles(shard)
+        titles[language_of(some)] += len(some)
+    shares = {name: count / max(1, titles.total()) for name, count in titles.most_common()}
+    language = (
+        next((name for name, share in shares.items() if share >= _MOST), "other") if titles.total() else "english"
+    )
+    said = ", ".join(f"{share:.0%} {name}" for name, share in shares.items())
+    return language, f"{language}, found out: titles are {said}"
+
+
+def _first_titles(shard: Shard) -> pa.StringArray:
+    pieces = read_shard_pieces(shard, QUESTIONS, ["title"], _ROWS_AT_ONCE)
+    return next((piece["title"] for piece in pieces), pa.array([], pa.string()))
 
 
 def make_distinct_texts(shards: list[Shard], sites: Sites, settings: TextSettings, folder: str) -> Report:

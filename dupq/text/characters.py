@@ -3,7 +3,8 @@ own expressions, so that the compiled tokeniser follows when they change.
 
 A text's normal form is the sequence of its characters' forms, each taken alone, if that sequence passes
 the quick check of Unicode Standard Annex 15, section 9: no character in it may compose with one before it, and
-combining marks are in the order of their classes.
+combining marks are in the order of their classes. Characters of scripts without spaces are taken for such too, since a
+dictionary cuts those.
 """
 
 import functools
@@ -19,7 +20,7 @@ from dupq.text.html import CODE_END, CODE_START, LINK_MARK
 
 # What a character may be to a token; bits of Characters.kinds.
 FIRST, FURTHER, AFTER_APOSTROPHE, APOSTROPHE = 1, 2, 4, 8
-ALONE, MARK, IN_ADDRESS = 16, 32, 64
+MARK, IN_ADDRESS = 16, 32
 
 UNSURE = 255  # as a combining class: the quick check fails, or the neighbours matter
 
@@ -30,7 +31,6 @@ _EXPRESSIONS = {
     FURTHER: tokens.FURTHER,
     AFTER_APOSTROPHE: tokens.AFTER_APOSTROPHE,
     APOSTROPHE: tokens.APOSTROPHE,
-    ALONE: tokens.ALONE,
     MARK: f"[{LINK_MARK}{CODE_START}{CODE_END}]",
     IN_ADDRESS: tokens.IN_ADDRESS,
 }
@@ -68,13 +68,15 @@ def _with_forms(kinds: np.ndarray, every: str) -> Characters:
     normal = [unicodedata.normalize("NFKC", character) for character in changed]
     content = [tokens.as_read(character).casefold().encode() for character in changed]
     forms = np.zeros(_COUNT, np.uint16)
+    for match in regex.finditer(f"{tokens.UNSPACED}+", every):
+        forms[match.start() : match.end()] = len(changed) + 1  # a form that is never read
     forms[[ord(character) for character in changed]] = np.arange(1, len(changed) + 1)
     return Characters(
         kinds,
         forms,
         np.cumsum([0, 0, *map(len, content)], dtype=np.int32),
         np.frombuffer(b"".join(content), np.uint8),
-        np.array([0, *(_first_class(form, composing) for form in normal)], np.uint8),
+        np.array([0, *(_first_class(form, composing) for form in normal), UNSURE], np.uint8),
         np.array([0, *(unicodedata.combining(form[-1]) for form in normal)], np.uint8),
         max(-(-len(form) // len(character.encode())) for form, character in zip(content, changed, strict=True)),
     )
@@ -84,7 +86,8 @@ def _first_class(form: str, composing: set[str]) -> int:
     """A first character of class 0 that composes with nothing before it ends what has been composed."""
     first = unicodedata.combining(form[0])
     reaching = form if first else form[0]
-    return first if composing.isdisjoint(reaching) else UNSURE
+    is_cut = regex.search(tokens.UNSPACED, form) is not None
+    return first if not is_cut and composing.isdisjoint(reaching) else UNSURE
 
 
 def _blocks(every: str) -> Iterator[str]:

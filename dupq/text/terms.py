@@ -40,25 +40,26 @@ def terms_of(texts: pa.StringArray, language: str) -> Terms:
     """The terms of stored texts (tokens joined by single spaces)."""
     numbers, begins, table = distinct_words(strings_of(texts))
     stem = stems(language)
-    buckets = [_bucket(stem(word)) for word in table.words()]
+    buckets = [bucket_of(stem(word)) for word in table.words()]
     ids = np.array(buckets, np.int32)[numbers] if len(numbers) else np.zeros(0, np.int32)
     return Terms(*_counted(ids, begins))
+
+
+def bucket_of(term: str) -> int:
+    """The number of a stem or a tag, below BUCKETS."""
+    return xxhash.xxh3_64_intdigest(term.encode()) & (BUCKETS - 1)
 
 
 def tags_of(tags: pa.ListArray) -> Terms:
     """The tags of questions as terms: whole, not by their stems."""
     names = pc.dictionary_encode(tags.flatten())
-    hashed = [_bucket(name or "") for name in names.dictionary.to_pylist()]
+    hashed = [bucket_of(name or "") for name in names.dictionary.to_pylist()]
     ids = np.array(hashed, np.int32)[names.indices.to_numpy()] if len(names) else np.zeros(0, np.int32)
     lengths = tags.value_lengths().fill_null(0).to_numpy()
     owners = np.repeat(np.arange(len(tags)), lengths)
     distinct = np.unique(np.stack([owners, ids], axis=1), axis=0)
     offsets = np.concatenate([[0], np.cumsum(np.bincount(distinct[:, 0], minlength=len(tags)))])
     return Terms(offsets, distinct[:, 1].astype(np.int32), np.ones(len(distinct), np.uint8))
-
-
-def _bucket(term: str) -> int:
-    return xxhash.xxh3_64_intdigest(term.encode()) & (BUCKETS - 1)
 
 
 @nb.njit(nogil=True, cache=True)
@@ -96,4 +97,4 @@ def rarities(counts: np.ndarray, questions: int) -> np.ndarray:
 def rare_words(table: np.ndarray, questions: int, language: str) -> Callable[[str], bool]:
     """A test whether at most one question has a word; `table` as `rarities` gives it for so many questions."""
     stem, least = stems(language), rarities(np.ones(1, np.int64), questions)[0]
-    return lambda word: bool(table[_bucket(stem(word))] >= least)
+    return lambda word: bool(table[bucket_of(stem(word))] >= least)

@@ -6,7 +6,7 @@ Words of ASCII, the usual case, go by 64 bytes at a time; where that is not enou
 import numpy as np
 
 from dupq.kernel_cache import Integer, numba
-from dupq.text.characters import AFTER_APOSTROPHE, ALONE, APOSTROPHE, FIRST, FURTHER, MARK
+from dupq.text.characters import AFTER_APOSTROPHE, APOSTROPHE, FIRST, FURTHER, MARK
 from dupq.text.html import CODE_START, LINK_MARK
 from dupq.text.normal_form_bytes import LINK_BYTES
 from dupq.text.packed_bytes import (
@@ -92,7 +92,7 @@ def _width_between(normal: np.ndarray, at: Integer, kinds: np.ndarray) -> int:
     if normal[_U(at)] < 128:
         return 0
     code, size = decode_valid(normal, at)
-    is_between = code == _LINK or not kinds[_U(code)] & (FIRST | FURTHER | AFTER_APOSTROPHE | APOSTROPHE | ALONE | MARK)
+    is_between = code == _LINK or not kinds[_U(code)] & (FIRST | FURTHER | AFTER_APOSTROPHE | APOSTROPHE | MARK)
     return size if is_between else 0
 
 
@@ -156,7 +156,7 @@ def _write_some_tokens(
         if others >> _U(place) & _U(1):
             code, size = decode_valid(normal, at)
             kind = kinds[_U(code)]
-            if not kind & (FIRST | ALONE | MARK) or (kind & MARK and code != _LINK):
+            if not kind & (FIRST | MARK) or (kind & MARK and code != _LINK):
                 is_code = code == _CODE if kind & MARK else is_code
                 at += size
                 starts = _from(starts, at - chunk, letters)
@@ -208,8 +208,6 @@ def _write_other(
     if code == _LINK:
         return at + size, write_bytes(_LINK_TOKEN, 0, 4, result, end)
     end = write_character(normal, at, size, result, end)
-    if kinds[_U(code)] & ALONE:
-        return at + size, end
     return _write_rest(normal, at + size, kinds, result, end)
 
 

@@ -2,8 +2,8 @@
 
 Text is brought to Unicode form NFKC without case, as a reader sees it: characters that nobody sees are left out, and
 all apostrophes are straight. A token is a run of letters, digits, marks and underscores, with an inner apostrophe
-("don't") and a closing ++ or # ("c++", "c#"); each Han, Hiragana or
-Katakana character is a token of its own. The tokens LINK and CODE_… have capitals, which no other token has.
+("don't") and a closing ++ or # ("c++", "c#"). Scripts that put no space between words are cut by ICU's dictionaries
+first. The tokens LINK and CODE_… have capitals, which no other token has.
 
 This is the plain definition; `token_columns.py` does the same for whole columns, compiled. Some papers keep
 punctuation: `punctuation.py`.
@@ -22,12 +22,13 @@ _MARKS = frozenset((LINK_MARK, CODE_START, CODE_END))
 
 IN_ADDRESS = r"[^\s<>\"]"
 _ADDRESS = regex.compile(rf"(?:https?|ftp)://{IN_ADDRESS}+|www\.{IN_ADDRESS}+", regex.IGNORECASE)
-ALONE = r"[\p{Han}\p{Hiragana}\p{Katakana}]"
-FIRST = rf"(?:(?!{ALONE})[\p{{L}}\p{{N}}_])"
-FURTHER = rf"(?:(?!{ALONE})[\p{{L}}\p{{M}}\p{{N}}_])"
+# scripts without spaces between words; ー belongs to Hiragana and Katakana, and by Unicode to no script
+UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}ー\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
+_UNSPACED_RUN = regex.compile(f"({UNSPACED}+)")
+FIRST, FURTHER = r"[\p{L}\p{N}_]", r"[\p{L}\p{M}\p{N}_]"
 APOSTROPHE, AFTER_APOSTROPHE = "'", r"[\p{L}\p{M}]"
 _TOKEN = regex.compile(
-    rf"{LINK_MARK}|{CODE_START}|{CODE_END}|{ALONE}"
+    rf"{LINK_MARK}|{CODE_START}|{CODE_END}"
     rf"|{FIRST}{FURTHER}*(?:{APOSTROPHE}{AFTER_APOSTROPHE}+)*(?:\+\+|\#)?"
 )
 _UNSEEN = regex.compile(r"\p{Default_Ignorable_Code_Point}")  # soft hyphens, joiners, marks of direction and variation
@@ -52,12 +53,23 @@ def written_form(text: str) -> str:
     """NFKC as it is read, in the case that is written, with a link mark for each web address."""
     if "://" in text or "www." in text:
         text = _ADDRESS.sub(LINK_MARK, text)
-    return as_read(text)
+    return _spaced(as_read(text))
 
 
 def as_read(text: str) -> str:
     """NFKC without what nobody sees, with straight apostrophes."""
     return text if text.isascii() else _UNSEEN.sub("", unicodedata.normalize("NFKC", text).translate(_AS_READ))
+
+
+def _spaced(text: str) -> str:
+    """The text with spaces around each word of the scripts that write none."""
+    pieces = _UNSPACED_RUN.split(text)  # every second one is a run
+    if len(pieces) > 1:
+        from icu4py.breakers import WordBreaker  # 40 MB of dictionaries, which few archives need
+
+        # one call a text, as each takes 10 µs; the rules are the same in every locale, and a word ends with its line
+        pieces[1::2] = " ".join(WordBreaker("\n".join(pieces[1::2]), "en")).split("\n")
+    return " ".join(pieces)
 
 
 def with_marks_named(found: list[str], plain: Callable[[str], str]) -> list[str]:

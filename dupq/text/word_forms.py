@@ -10,8 +10,10 @@ from collections.abc import Callable
 import Stemmer
 
 from dupq.extras import require
+from dupq.text import korean
 
-_CODES = {
+LEMMA_CODES = {
+    "auto": "en",
     "arabic": "ar",
     "english": "en",
     "french": "fr",
@@ -20,13 +22,20 @@ _CODES = {
     "portuguese": "pt",
     "russian": "ru",
     "spanish": "es",
+    "turkish": "tr",
 }
 _CACHED_WORDS = 1 << 18
+_WITHOUT_STEMS = ("chinese", "japanese", "thai", "other")
 
 
 def stems(language: str) -> Callable[[str], str]:
-    """The function from a word to its stem."""
-    stemmer = Stemmer.Stemmer(language, 0)  # words come once each: its cache takes five times as long as stemming
+    """The function from a word to its stem; to the word itself in a language that has none here."""
+    if language in _WITHOUT_STEMS:
+        return str
+    if language == "korean":
+        return korean.bare
+    name = "english" if language == "auto" else language
+    stemmer = Stemmer.Stemmer(name, 0)  # words come once each: its cache takes five times as long as stemming
     return lambda word: stemmer.stemWord(word) or word
 
 
@@ -35,7 +44,7 @@ def lemmas(language: str) -> Callable[[str], str]:
     require("simplemma", "text.word_form=lemma")
     import simplemma
 
-    code = _CODES[language]
+    code = LEMMA_CODES[language]
 
     @functools.lru_cache(_CACHED_WORDS)
     def lemma(word: str) -> str:

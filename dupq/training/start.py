@@ -37,7 +37,7 @@ def check_start(settings: Settings) -> None:
     start = found.settings
     for part in _READING:
         given, there = getattr(settings.text, part), getattr(start.text, part)
-        if given != there:
+        if given != there and given != "auto":  # the language is found later
             raise SettingError(
                 f"setting 'text.{part}' is {given!r}, but the encoder word_vectors.start={name} reads {there!r}; set "
                 "it alike, or train from nothing with word_vectors.algorithm=random"

@@ -371,7 +371,6 @@ _REVIEWS: list[tuple[str, str | tuple[str, ...], Damage]] = [
     ("verdicts without a column", "no column 'verdict'", content("review.tsv", REVIEW.replace("\tverdict", "\tword"))),
     ("a verdict that is none", "line 4: verdict 'maybe'", content("review.tsv", f"{REVIEW}{CS}\t1\t{CS}\t4\tmaybe\n")),
     ("a verdict of three columns", "line 4: 3 columns", content("review.tsv", f"{REVIEW}{CS}\t1\tsame\n")),
-    ("two verdicts on a pair", "lines 2 and 4", content("review.tsv", f"{REVIEW}{CS}\t1\t{CS}\t2\tdifferent\n")),
     ("a verdict on one question", "with itself", content("review.tsv", f"{REVIEW_HEADING}{CS}\t1\t{CS}\t1\tsame\n")),
     ("a verdict's zeros", "no question id", content("review.tsv", f"{REVIEW}{CS}\t1\t{CS}\t{_LONG_ID}\tsame\n")),
     ("a verdict's id of 10**30", "no question id", content("review.tsv", f"{REVIEW}{CS}\t1\t{CS}\t{10**30}\tsame\n")),

@@ -254,7 +254,8 @@ def differing(found: dict[str, bytes], wanted: dict[str, bytes]) -> list[str]:
 
 def tables_of(run: str) -> dict[str, bytes]:
     """The files that a run is for, by path; without those that hold times."""
-    return contents(run, ("pairs", "clusters", "cluster_stats", "changes", "embeddings", "metrics.json", "review.tsv"))
+    folders = ("pairs", "clusters", "cluster_stats", "worklist", "changes", "embeddings")
+    return contents(run, (*folders, "metrics.json", "review.tsv", "worklist.tsv"))
 
 
 def contents(folder: str, names: Sequence[str]) -> dict[str, bytes]:

@@ -104,6 +104,30 @@ def test_a_small_component_gets_the_best_of_all_partitions(graph: Graph) -> None
     assert value(graph, partition(*graph)) == pytest.approx(optimum, abs=1e-6)
 
 
+def with_forbidden(graph: Graph, seed: int) -> tuple[Graph, Graph]:
+    """The graph with a fifth of its pairs forbidden, and one where they weigh more than all others together."""
+    is_forbidden = np.random.default_rng(seed).random(len(graph.pairs)) < 0.2
+    return tuple(graph._replace(weights=np.where(is_forbidden, much, graph.weights)) for much in (-np.inf, -1e6))
+
+
+@given(small_graphs(), st.integers(0, 1 << 32))
+@settings(max_examples=200)
+def test_a_small_component_gets_the_best_partition_without_a_forbidden_pair(graph: Graph, seed: int) -> None:
+    forbidding, dear = with_forbidden(graph, seed)
+    optimum = (inside(dear.count) @ matrix(dear)[np.triu_indices(dear.count, 1)]).max()
+    assert value(dear, partition(*forbidding)) == pytest.approx(optimum, abs=1e-6)
+
+
+@given(larger_graphs(), st.integers(0, 1 << 32))
+@settings(max_examples=200)
+def test_a_forbidden_pair_is_never_in_one_cluster_and_otherwise_only_dear(graph: Graph, seed: int) -> None:
+    forbidding, dear = with_forbidden(graph, seed)
+    labels = partition(*forbidding)
+    assert labels.tolist() == partition(*dear).tolist()
+    forbidden = forbidding.pairs[np.isneginf(forbidding.weights)]
+    assert (labels[forbidden[:, 0]] != labels[forbidden[:, 1]]).all()
+
+
 @given(small_graphs(), st.integers(0, 1 << 32))
 def test_the_objective_is_the_sum_over_all_pairs_inside_clusters(graph: Graph, seed: int) -> None:
     labels = np.random.default_rng(seed).integers(0, 4, graph.count)

@@ -144,7 +144,10 @@ def of_run(run: Run) -> Answers:
         "neighbours": {"mean_scores": scores.mean(axis=0).tolist()},
         "pairs": {"count": len(probabilities), "highest": np.sort(probabilities)[:-200:-20].tolist()},
         "partition": {"joined": int(pc.sum(pairs["joined"]).as_py())},
-        "clusters": {"hash": digest(*(clusters[name] for name in ("question_id", "cluster_id", "canonical_reason")))},
+        "clusters": {
+            "hash": digest(*(clusters[name] for name in ("question_id", "cluster_id", "canonical_reason"))),
+            "worklist": metrics["worklist"],
+        },
         "evaluate": {name: metrics[name] for name in ("known_duplicates", "links", "expected_precision")},
         "review": {"pairs": len(review)},
     }

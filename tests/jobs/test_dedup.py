@@ -374,6 +374,7 @@ SORTED_BY = {
     "pairs": ["question_id_left", "question_id_right"],
     "clusters": ["question_id"],
     "cluster_stats": ["cluster_id"],
+    "worklist": ["rank"],
     "embeddings": ["question_id"],
 }
 

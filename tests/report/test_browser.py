@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from explored_run import ASKED, build_explored_run
+from explored_run import ASKED, WORK, build_explored_run
 from fabricated_run import CS, PAIR, TITLES, TRAVEL, TRIPLE
 
 from dupq import storage
@@ -238,6 +238,23 @@ def test_known_duplicates_give_the_slider_precision_by_recall_and_calibration(
     assert not [(fault["id"], [node["html"] for node in fault["nodes"]]) for fault in faults]
 
 
+def test_the_worklist_is_judged_first_and_saved_in_a_file_that_names_no_run(opened: Any, tmp_path: Path) -> None:
+    assert opened.locator("section").first.get_attribute("id") == "work"
+    assert "titles share '<b>1</b>'" in opened.inner_text("#work-pair")
+    opened.locator("#work-panel").focus()
+    for key in "dzsd":  # the first is undone
+        opened.keyboard.press(key)
+    assert "2 judged: 1 same, 1 different, 0 unsure" in opened.inner_text("#work-progress")
+    assert "1 judged" in opened.inner_text("#judge-progress")  # the sample keeps its own
+    with opened.expect_download() as download:
+        opened.click("#work-export")
+    sheet = tmp_path / download.value.suggested_filename
+    download.value.save_as(sheet)
+    given = {((row[0], row[1]), (row[2], row[3])): row[4] for row in parse_verdicts(sheet.read_text(), str(sheet))}
+    assert given == {tuple(sorted(pair)): word for pair, word in zip(WORK, ["same", "different"], strict=False)}
+    assert "run_id" not in sheet.read_text()
+
+
 def test_verdicts_by_keys_are_exported_in_the_file_that_the_next_run_reads(
     opened: Any, explored: SimpleNamespace, tmp_path: Path
 ) -> None:
@@ -272,7 +289,7 @@ def before(run: str, sites: Sites) -> object:
 
 
 def test_verdicts_stay_when_the_page_is_opened_again(opened: Any) -> None:
-    opened.click("[data-verdict=different]")
+    opened.click("#judge-panel [data-verdict=different]")
     opened.reload()
     opened.wait_for_selector("html[data-ready]")
     assert "2 judged: 0 same, 1 different, 1 unsure" in opened.inner_text("#judge-progress")

@@ -158,6 +158,7 @@ def test_sources_count_all_pairs_joining_ones_and_known_links(run: str) -> None:
         ("near_duplicate", 24, 24, 0),
         ("encoder", 5, 3, 1),
         ("known_link", 1, 1, 1),
+        ("verdict", 0, 0, 0),
     ]
 
 

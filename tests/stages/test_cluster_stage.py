@@ -12,16 +12,18 @@ from run_tables import Question, home_of, key_of, on, question_row, write_rows, 
 
 from dupq import storage
 from dupq.clusters import identity
+from dupq.evaluation.verdict_files import NONE_JUDGED
 from dupq.runs.layout import ClusterFiles, NearFiles, PairFiles, PartitionFiles, TermFiles
 from dupq.shards import Shard
 from dupq.stages.clusters import cluster_stats
 from dupq.stages.clusters.clusters import make_clusters, previous_clusters
 from dupq.stages.near_duplicates.verify import verified_part
-from dupq.stages.represented_links import write_links
+from dupq.stages.represented_links import write_constraints
 from dupq.tables import (
     CHANGED_CLUSTERS,
     CLUSTER_STATS,
     CLUSTERS,
+    JOINED_PAIRS,
     KEY_PAIRS,
     LABELS,
     LINKS,
@@ -116,7 +118,7 @@ def write_work(files: ClusterFiles, night: Night, sites: Sites) -> None:
         rows = [{"key": key, "cluster": cluster} for key, cluster in sorted(some)]
         write_rows(files.partition.labels(number), rows, LABELS)
     write_representatives(files.representatives, copies)
-    write_rows(files.partition.links, [], KEY_PAIRS)
+    write_rows(files.partition.links, [], JOINED_PAIRS)
     pairs = [pair for group in groups for pair in combinations(group, 2)]
     verified = [{"left": min(p), "right": max(p), "source": "exact", "jaccard": 1.0} for p in copies.items()]
     for part in range(parts):
@@ -302,7 +304,8 @@ def used_links(folder: Path, rows: list[tuple[int, int, str]], copies: dict[int,
     write_rows(f"{run}/links/site={A}/part-0.parquet", links, LINKS)
     near = NearFiles(f"{run}/texts", "", "", "", "", "", f"{run}/near.parquet")
     write_representatives(near.representatives, copies)
-    write_links(f"{run}/used.parquet", f"{run}/links", near, sites.names)
+    files = PartitionFiles(run, PairFiles("", "", TermFiles("", "", (), 1), ""), "", f"{run}/used.parquet")
+    write_constraints(files, f"{run}/links", near, sites.names, NONE_JUDGED)
     found = storage.read_table(f"{run}/used.parquet", KEY_PAIRS).to_pylist()
     return [(row["left"], row["right"]) for row in found]
 
@@ -320,5 +323,6 @@ def test_without_links_none_are_used(tmp_path: Path) -> None:
     write_shard(str(tmp_path), 0, A, [1, 2], Sites([A]))
     near = NearFiles(f"{tmp_path}/texts", "", "", "", "", "", f"{tmp_path}/near.parquet")
     write_representatives(near.representatives, {})
-    assert write_links(f"{tmp_path}/used.parquet", None, near, [A])["rows_out"] == 0
+    files = PartitionFiles("", PairFiles("", "", TermFiles("", "", (), 1), ""), "", f"{tmp_path}/used.parquet")
+    assert write_constraints(files, None, near, [A], NONE_JUDGED)["rows_out"] == 0
     assert len(storage.read_table(f"{tmp_path}/used.parquet", KEY_PAIRS)) == 0

@@ -24,7 +24,7 @@ from dupq.settings.near_duplicates import NearDuplicateSettings
 from dupq.stages.near_duplicates import bundles, signatures, verify
 from dupq.stages.near_duplicates.signatures import make_signatures
 from dupq.stages.near_duplicates.verify import find_near_duplicates
-from dupq.tables import CONTENTS, RARITIES, TEXTS
+from dupq.tables import CONTENTS, RARITIES, REPRESENTATIVES, TEXTS
 from dupq.text.contents import content_hashes
 from dupq.text.keys import Sites
 from dupq.text.terms import document_counts, rarities, terms_of
@@ -318,6 +318,18 @@ def test_a_copy_is_what_is_stored_and_not_its_tokens(tmp_path: Path) -> None:
     find(files)
     found = {(row["left"], row["right"]): row["source"] for row in verified(files)}
     assert found == {(0, 1): "exact", (0, 3): "near_duplicate"}
+
+
+@pytest.mark.parametrize("parts", [1, 4])
+def test_what_must_be_apart_is_represented_by_different_questions(parts: int, tmp_path: Path) -> None:
+    """Also copies of a third one; the others stay with what they are most like."""
+    common = " ".join(f"word{number}" for number in range(60))
+    texts = pa.array([*[common] * 3, f"{common} a", f"{common} a b", "else", "else"])
+    files = files_in(tmp_path, write(untitled(pa.array(range(7)), texts), tmp_path, 2))
+    make_signatures(files, SITES, SETTINGS, parts)
+    find_near_duplicates(files, SETTINGS, parts, "english", np.array([[1, 2], [0, 4], [3, 5]]))
+    found = storage.read_table(files.representatives, REPRESENTATIVES).to_pylist()
+    assert {row["key"]: row["representative"] for row in found} == {0: 0, 1: 0, 3: 3, 4: 3, 5: 5, 6: 5}
 
 
 @pytest.mark.parametrize("column", [[], [""], ["", "", "a b c"]])

@@ -52,6 +52,7 @@ class Archive(NamedTuple):
     reference: np.ndarray
     scored: dict[Pair, float]
     links: list[Pair]
+    apart: tuple[Pair, ...] = ()
 
     @property
     def keys(self) -> list[int]:
@@ -136,6 +137,7 @@ def write(archive: Archive, folder: Path, setting: Setting) -> tuple[PartitionFi
     files = PartitionFiles(f"{run}/partition", pairs, f"{run}/embeddings", f"{run}/links.parquet")
     storage.write_json(pairs.calibration, {"model": model().to_dict(), "reference": archive.reference.tolist()})
     write_rows(files.links, [{"left": left, "right": right} for left, right in sorted(archive.links)], KEY_PAIRS)
+    write_rows(files.apart, [{"left": left, "right": right} for left, right in sorted(archive.apart)], KEY_PAIRS)
     write_terms(terms, keys, archive.words, archive.rarities)
     for shard in shards:
         rows = np.flatnonzero(np.arange(len(keys)) % setting.shards == shard.number)
@@ -302,6 +304,18 @@ def test_known_links_join_whatever_the_evidence(tmp_path: Path) -> None:
     archive = archive._replace(links=[(archive.keys[2], archive.keys[9])])
     found, _ = clusters(archive, tmp_path, Setting())
     assert found[archive.keys[2]] == found[archive.keys[9]]
+
+
+def test_what_must_be_apart_is_in_no_cluster_together_though_all_speaks_for_it(tmp_path: Path) -> None:
+    """Also two that nobody lists as a pair, in a small and in a large component."""
+    cliques = [*combinations(range(6), 2), *combinations(range(6, 26), 2)]
+    cliques = [pair for pair in cliques if pair != (6, 25)]
+    archive = archive_of(np.repeat([0, 1], (6, 20)), dict.fromkeys(cliques, 0.95), noise=0.1)
+    keys = archive.embeddings.keys
+    apart = tuple((int(keys[one]), int(keys[other])) for one, other in [(0, 1), (6, 25), (7, 8)])
+    found, _ = clusters(archive._replace(apart=apart), tmp_path, Setting(parts=2))
+    assert all(found[one] != found[other] for one, other in apart)
+    assert len(set(found.values())) == 4
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

@@ -178,7 +178,7 @@ def test_normalising_brings_spellings_of_real_arabic_questions_together(shared_d
 @pytest.mark.parametrize(
     ("assignments", "named"),
     [
-        (["text.language=klingon"], "'arabic', 'english'"),
+        (["text.language=klingon"], "'auto', 'arabic'"),
         (["text.language=arabic", "text.parts_of_speech=content"], "only English texts can be tagged"),
         (["text.word_form=roots"], "stems"),
     ],

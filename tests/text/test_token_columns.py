@@ -34,6 +34,7 @@ PIECES = [
     *["é", "e\u0301", "\u0301", "\u0323", "\u0344", "\u0345", "\u05b0", "\u05bc", "\u0651", "\u064b", "آ", "ا\u0653"],
     *["كِتَاب", "ﻻ", "\u1112", "\u1161", "\u11ab", "한", "中", "か", "ｶﾞ", "゙", "々", "ー", "〇", "丽"],
     *["\u0915\u093c", "क्षि", "\u09c7", "\u09be", "😀", "👩\u200d🔬", "\ufeff", "\u00ad", "Ⅷ", "ａ"],
+    *["日本語の文", "ー", "ไทยแลนด์", "ລາວ", "ខ្មែរ", "မြန်မာ", "๑๒", "ๆ", "\u200b", "\u3099", "𠀋", "第3章", "㈱"],
     *["\U0001d400", "\U00010400", "\U0010ffff"],
 ]
 TEXT = st.lists(st.sampled_from(PIECES) | st.text(st.characters(exclude_categories=["Cs"]), max_size=4), max_size=12)
@@ -80,9 +81,11 @@ def test_every_assigned_character_among_others(pattern: str) -> None:
 
 
 def test_usual_texts_do_not_take_the_slow_way() -> None:
-    usual = ["Flat bread", "Ünïcödé ＦＵＬＬ ﬁne", "كِتَاب جديد", "中文かな", "한국어", "see \ue000, not http://a.b/é"]
+    usual = ["Flat bread", "Ünïcödé ＦＵＬＬ ﬁne", "كِتَاب جديد", "한국어", "see \ue000, not http://a.b/é"]
     assert left_to_the_twin([*usual, "Σ* (Σ) Привет"]) == []
     assert left_to_the_twin(["it’s İ ß", "ΟΔΟΣ \u00ad", "cafe\u0301", "b"]) == ["cafe\u0301"]
+    cut = ["中文かな", "ｶﾞ", "㌀", "ไทย", "ລາວ", "ខ្មែរ", "မြန်မာ", "ー"]
+    assert left_to_the_twin(["a", *cut, "b"]) == cut
 
 
 def test_every_combining_character_is_known() -> None:

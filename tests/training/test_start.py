@@ -37,7 +37,9 @@ def settings_from(uri: str, *assignments: str) -> Settings:
 def saved(tmp_path_factory: pytest.TempPathFactory) -> str:
     """An encoder learned from other texts, with its own weights."""
     texts = table(["bread bake oven flour", "bicycle chain gear", "flour oven", "gear bicycle bread"])
-    own = config.load("dupq", ["word_vectors.algorithm=random", "word_vectors.dimensions=6", *CNN])
+    own = config.load(
+        "dupq", ["text.language=english", "word_vectors.algorithm=random", "word_vectors.dimensions=6", *CNN]
+    )
     reader = learn(texts, own.changed(word_vectors=own.word_vectors.changed(minimum_count=1)))
     generator = torch.Generator().manual_seed(4)
     for parameter in reader.network.parameters():

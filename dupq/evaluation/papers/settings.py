@@ -41,8 +41,7 @@ def settings_of(part: Part, data: Source) -> Settings:
     if part.system.startswith(PRESET):
         preset = part.system.removeprefix(PRESET)
     settings = config.load(preset, [*part.text, *part.changes, *_read_as(data)])
-    if settings.word_vectors.goes_on and data.language != "english":  # the encoder that ships has English words only
-        settings = config.assign(settings, ["word_vectors.algorithm=random", "title_body.epochs=12"])
+    settings = config.in_language(settings, data.language)
     return _quickened(settings) if part.is_quick else settings
 
 
@@ -53,11 +52,11 @@ def searched_text(data: Source) -> TextSettings:
 
 def _read_as(data: Source) -> list[str]:
     """What a data set changes of the settings. The title is read once by every system."""
-    changes = ["text.title_times=1"]
+    changes = ["text.title_times=1", f"text.language={data.language}"]
     if not data.has_bodies:
         changes.append("text.fields=title")
     if data.language == "arabic":
-        changes += ["text.language=arabic", "text.arabic=normalised", "text.parts_of_speech=all"]
+        changes += ["text.arabic=normalised", "text.parts_of_speech=all"]
     return changes
 
 

@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 
+from dupq import storage
 from dupq.encoders.description import read_settings
 from dupq.evaluation.truth_files import planted_keys
+from dupq.evaluation.verdicts import VERDICTS_FILE, last_verdicts
 from dupq.pipelines.arguments.encoder import check_encoder
 from dupq.pipelines.gates import NO_GATES, Gates
 from dupq.runs import writer
@@ -12,7 +14,6 @@ from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.shards import TEXT_COLUMNS, check_links, check_questions, question_shards
 from dupq.stages.neighbours.plan import in_scope
-from dupq.text.keys import Sites
 
 FREE_SECTIONS = ("near_duplicates", "encode", "neighbours", "calibration", "clusters", "evaluation", "run")
 _COLUMNS_READ = (
@@ -32,7 +33,7 @@ class DedupJob:
     truth: str | None = None
     previous: str | None = None  # an earlier run, or the folder of runs
     assignments: tuple[str, ...] = ()
-    verdicts: str | None = None  # a filled-in review.tsv
+    verdicts: str | None = None  # a filled-in review.tsv or worklist.tsv
     gates: Gates = NO_GATES
     skipped: tuple[str, ...] = ()  # paths of question shards below `questions` that are left out
     gpus: int | None = None  # that may be taken; None: those that the cluster has
@@ -47,11 +48,12 @@ class DedupJob:
             check_links(self.links)
         if self.truth is not None:
             planted_keys(self.truth, sites)
-        if self.verdicts is not None:
-            _check_verdicts(self.verdicts, sites, self.output)
         earlier = writer.previous_run(self.previous)
         if earlier is not None:
             check_earlier(earlier)
+        last_verdicts(self.judged_in(earlier))
+        if self.verdicts is not None:
+            _check_sample(self.verdicts, self.output)
         settings = self.settings(self.encoder)
         if settings.neighbours.sites:
             in_scope(question_shards(self.questions, self.skipped)[0], settings.neighbours)
@@ -60,18 +62,21 @@ class DedupJob:
         check_encoder(self.encoder, sites)
         return settings
 
+    def judged_in(self, earlier: str | None) -> list[str]:
+        """The files of verdicts that the run reads, the last one last; `earlier` is the run before."""
+        kept = [storage.join(folder, VERDICTS_FILE) for folder in (earlier, storage.absolute(self.output)) if folder]
+        return [uri for uri in kept if storage.exists(uri)] + ([self.verdicts] if self.verdicts else [])
+
     def settings(self, encoder: str) -> Settings:
         """The settings of a run with the encoder at `encoder`."""
         return run_settings(read_settings(encoder), self.assignments)
 
 
-def _check_verdicts(uri: str, sites: Sites, runs: str) -> None:
-    """Raise DupqError for verdicts that cannot be read, and for a damaged run that drew their pairs."""
-    from dupq.evaluation.verdict_files import read_verdicts
+def _check_sample(verdicts: str, runs: str) -> None:
+    """Raise DupqError for a damaged run that drew the pairs of these verdicts."""
     from dupq.runs.sample import estimated
 
-    read_verdicts(uri, sites)
-    estimated(uri, runs)
+    estimated(verdicts, runs)
 
 
 def check_prior(uri: str) -> None:

@@ -62,6 +62,8 @@ def training_settings(preset: str, assignments: tuple[str, ...], has_others: boo
     Raises DupqError for what is wrong, also with the files that the settings name.
     """
     settings = config.load(preset, assignments)
+    if settings.text.language != "auto":
+        settings = config.in_language(settings, settings.text.language)
     _check_negatives(settings.training, has_others)
     if settings.word_vectors.algorithm == "teacher" and not settings.teacher.encoder:
         raise SettingError("setting 'teacher.encoder' is empty; word_vectors.algorithm=teacher needs a saved encoder")

@@ -67,6 +67,12 @@ def is_compared(run: Run) -> bool:
     return bool(storage.list_files(storage.join(run.uri, "changes"), ".parquet"))
 
 
+def worklist(run: Run) -> list[TableRow]:
+    """The rows of the run's `worklist`; none of a run of an older version."""
+    is_there = storage.list_files(storage.join(run.uri, "worklist"), ".parquet")
+    return run.worklist.arrow().to_pylist() if is_there else []
+
+
 def _change_files(run: Run) -> Iterator[pa.Table]:
     if is_compared(run):
         yield from run.changes.files(["kind", "cluster_id", "size"])

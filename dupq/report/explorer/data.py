@@ -4,7 +4,7 @@ Questions are listed once and named by their place in the list; so are sites. Wh
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from dupq.report.explorer import choice, thresholds
@@ -26,6 +26,7 @@ class Chosen(NamedTuple):
 
     clusters: list[TableRow]  # rows of `cluster_stats`, the most telling first
     judged: list[sample.Asked]
+    worklist: list[TableRow]
 
     @property
     def cluster_ids(self) -> set[str]:
@@ -34,23 +35,25 @@ class Chosen(NamedTuple):
 
     @property
     def keys(self) -> set[Key]:
-        """The questions of the sample to be judged."""
-        return {key for pair in self.judged for key in pair[:2]}
+        """The questions of the pairs to be judged."""
+        sampled = {key for pair in self.judged for key in pair[:2]}
+        return sampled.union(*(ends_of(row) for row in self.worklist))
 
 
 def chosen(run: Run) -> Chosen:
-    """The clusters to be shown, and the sample to be judged."""
-    return Chosen(choice.choose(run), sample.asked(run))
+    """The clusters to be shown, and the pairs to be judged."""
+    return Chosen(choice.choose(run), sample.asked(run), choice.worklist(run))
 
 
 def explorer_data(run: Run, show: Chosen, held: Contents, budget: int) -> dict[str, object]:
     """What the scripts read; a cluster is shown whole or, where it is too large, says how much of it is.
 
-    At most about `budget` characters of clusters, and the sample to be judged. `held` has what is chosen.
+    At most about `budget` characters of clusters, and the pairs to be judged. `held` has what is chosen.
     """
     own = {cluster_id: held.members[cluster_id] for cluster_id in show.cluster_ids if cluster_id in held.members}
     parts = weighing(run, show.keys.union(*(some.keys for some in own.values())))
     listed = _Questions(held.texts)
+    worklist = [to_judge(row, listed.place) for row in show.worklist]
     review = [[listed.place(pair.left), listed.place(pair.right), pair.verdict] for pair in show.judged]
     kinds = choice.changes(run, list(own))
     clusters: list[dict[str, object]] = []
@@ -75,9 +78,15 @@ def explorer_data(run: Run, show: Chosen, held: Contents, budget: int) -> dict[s
         "clusters": clusters,
         "held": questions,
         "review": review,
+        "worklist": worklist,
         "steps": thresholds.at_thresholds(run),
         "bins": _bins(run),
     }
+
+
+def to_judge(row: TableRow, place: Callable[[Key], int]) -> list[object]:
+    """A row of `worklist`: the places of its questions, no verdict yet, and what speaks for it."""
+    return [*map(place, ends_of(row)), "", round(row["probability"], 4), row["evidence"]]
 
 
 def _bins(run: Run) -> list[list[float]]:

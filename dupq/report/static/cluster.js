@@ -1,6 +1,6 @@
 // An opened cluster: its figures, graph and questions, and one pair of it compared.
 
-const SOURCES = { exact: 'Exact copy', near_duplicate: 'Near duplicate', encoder: 'Encoder', known_link: 'Known link' };
+const SOURCES = { exact: 'Exact copy', near_duplicate: 'Near duplicate', encoder: 'Encoder', known_link: 'Known link', verdict: 'Verdict' };
 const REASONS = {
   'known links': 'more known links name it as the original', 'accepted answer': 'it has an accepted answer',
   score: 'it has the higher score', answers: 'it has more answers', views: 'it has more views', age: 'it is older',
@@ -101,6 +101,7 @@ function evidence(run, pair) {
     return [element('p', {}, `They share ${share(pair.jaccard)} of their shingles of ${run.shingle} words`,
       pair.source === 'exact' ? ': their words are the same.' : ', counted exactly.')];
   }
+  if (pair.source === 'verdict') return [element('p', {}, 'People judged them to be the same.')];
   if (pair.source === 'known_link') return [element('p', {}, 'The site links them as duplicates, and the run was told to use that.')];
   return [calibrated(run, pair)];
 }

@@ -1,7 +1,11 @@
-// Judging the run's sample pair by pair. The file that is exported is the one that `dedup --verdicts` reads.
+// Judging pairs one by one: the run's worklist, and its sample. The file that is saved is one that `dedup --verdicts` reads.
 
 const KEYS = { s: 'same', d: 'different', u: 'unsure' };
-const COLUMNS = ['site_left', 'question_id_left', 'site_right', 'question_id_right', 'verdict', 'title_left', 'title_right', 'run_id'];
+const COLUMNS = ['site_left', 'question_id_left', 'site_right', 'question_id_right', 'verdict', 'title_left', 'title_right'];
+
+// `name` begins the ids of a list's elements. Only the sample's file names the run: its verdicts tell how good that is.
+const worklistOf = (run) => ({ name: 'work', pairs: run.worklist, key: 'worklist', file: 'worklist', ends: [] });
+const sampleOf = (run) => ({ name: 'judge', pairs: run.review, key: 'verdicts', file: 'review', ends: [['run_id', run.run]] });
 
 // As dupq/evaluation/verdicts.py writes texts: one line, and nothing that a spreadsheet takes for a formula.
 function plain(text) {
@@ -9,18 +13,19 @@ function plain(text) {
   return /^[=+\-@]/.test(joined) ? `'${joined}` : joined;
 }
 
-function sheet(run, verdicts) {
-  const lines = run.review.map(([left, right], place) => {
+function sheet(run, list, verdicts) {
+  const lines = list.pairs.map(([left, right], place) => {
     const ends = [left, right].map((question) => run.questions[question]);
     const keys = ends.flatMap((question) => [run.sites[question.site].name, question.id]);
-    return [...keys, verdicts[place], ...ends.map((question) => plain(question.title || '')), run.run].join('\t');
+    const more = list.ends.map(([, value]) => value);
+    return [...keys, verdicts[place], ...ends.map((question) => plain(question.title || '')), ...more].join('\t');
   });
-  return `${[COLUMNS.join('\t'), ...lines].join('\n')}\n`;
+  return `${[[...COLUMNS, ...list.ends.map(([column]) => column)].join('\t'), ...lines].join('\n')}\n`;
 }
 
-function saved(run) {
-  const given = run.review.map((pair) => pair[2]);
-  const kept = remembered(`dupq-verdicts-${run.run}`);
+function saved(run, list) {
+  const given = list.pairs.map((pair) => pair[2]);
+  const kept = remembered(`dupq-${list.key}-${run.run}`);
   if (!kept) return given;
   try {
     const values = JSON.parse(kept);
@@ -28,9 +33,10 @@ function saved(run) {
   } catch { return given; }
 }
 
-function judge(run, source) {
-  const state = { verdicts: saved(run), place: 0, done: [] };
-  const [panel, pair, bar, progress] = ['judge-panel', 'judge-pair', 'judge-bar', 'judge-progress'].map(byId);
+function judge(run, source, list) {
+  const own = (part) => byId(`${list.name}-${part}`);
+  const state = { verdicts: saved(run, list), place: 0, done: [] };
+  const [panel, pair, bar, progress] = ['panel', 'pair', 'bar', 'progress'].map(own);
   const firstOpen = (from) => {
     const after = state.verdicts.indexOf('', from);
     return after >= 0 ? after : state.verdicts.indexOf('');
@@ -41,18 +47,21 @@ function judge(run, source) {
     const count = (verdict) => state.verdicts.filter((one) => one === verdict).length;
     progress.textContent = `Pair ${state.place + 1} of ${state.verdicts.length}. ${judged} judged:`
       + ` ${count('same')} same, ${count('different')} different, ${count('unsure')} unsure.`
-      + (judged === state.verdicts.length ? ' All are judged: export them.' : '');
-    const [left, right] = run.review[state.place].slice(0, 2).map((question) => run.questions[question]);
+      + (judged === state.verdicts.length ? ' All are judged: save them.' : '');
+    const [left, right] = list.pairs[state.place].slice(0, 2).map((question) => run.questions[question]);
+    const [probability, evidence] = list.pairs[state.place].slice(3);
+    const told = evidence ? [element('p', { class: 'note', dir: 'auto' }, `Probability ${score(probability)}: ${evidence}`)] : [];
     const { place } = state;
-    source.beside(left, right, (one, other) => place === state.place && pair.replaceChildren(sideBySide(run, one, other, false)));
+    source.beside(left, right, (one, other) => place === state.place
+      && pair.replaceChildren(sideBySide(run, one, other, false), ...told));
     for (const button of panel.querySelectorAll('[data-verdict]')) {
       button.setAttribute('aria-pressed', String(button.dataset.verdict === state.verdicts[state.place]));
     }
-    byId('judge-undo').disabled = !state.done.length;
+    own('undo').disabled = !state.done.length;
   };
   const set = (verdicts) => {
     state.verdicts = verdicts;
-    remember(`dupq-verdicts-${run.run}`, JSON.stringify(verdicts));
+    remember(`dupq-${list.key}-${run.run}`, JSON.stringify(verdicts));
   };
   const give = (verdict) => {
     state.done.push([state.place, state.verdicts[state.place]]);
@@ -82,12 +91,12 @@ function judge(run, source) {
     event.preventDefault();
   });
   for (const button of panel.querySelectorAll('[data-verdict]')) button.addEventListener('click', () => give(button.dataset.verdict));
-  byId('judge-undo').addEventListener('click', undo);
-  byId('judge-back').addEventListener('click', () => go(-1));
-  byId('judge-next').addEventListener('click', () => go(1));
-  byId('judge-export').addEventListener('click', () => download(`review-${run.run}.tsv`, sheet(run, state.verdicts)));
+  own('undo').addEventListener('click', undo);
+  own('back').addEventListener('click', () => go(-1));
+  own('next').addEventListener('click', () => go(1));
+  own('export').addEventListener('click', () => download(`${list.file}-${run.run}.tsv`, sheet(run, list, state.verdicts)));
   // who comes by the link can judge at once; following it takes the focus away first
-  document.querySelector('nav a[href="#judge"]').addEventListener('click', () => setTimeout(() => panel.focus({ preventScroll: true })));
+  document.querySelector(`nav a[href="#${list.name}"]`).addEventListener('click', () => setTimeout(() => panel.focus({ preventScroll: true })));
   bar.max = state.verdicts.length;
   state.place = Math.max(firstOpen(0), 0);
   show();

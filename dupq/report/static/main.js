@@ -45,7 +45,7 @@ function start() {
     explorer(run, source);
   }
   if (run.steps) thresholds(run);
-  if (run.review.length) judge(run, source);
+  for (const list of [worklistOf(run), sampleOf(run)]) if (list.pairs.length) judge(run, source, list);
   reachable();
   addEventListener('resize', reachable);
   document.documentElement.dataset.ready = 'yes';

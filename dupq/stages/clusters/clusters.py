@@ -30,6 +30,7 @@ from dupq.stages.near_duplicates.verify import verified_part
 from dupq.tables import (
     CHANGED_CLUSTERS,
     CLUSTERS,
+    JOINED_PAIRS,
     KEY_PAIRS,
     LABELS,
     MEMBERS,
@@ -42,6 +43,7 @@ from dupq.tables import (
 )
 from dupq.text.keys import Sites, are_among, are_pairs_among, places_among, without
 
+_NEAR = ("exact", "near_duplicate")
 _LOWEST = np.iinfo(np.int64).min
 
 
@@ -225,13 +227,12 @@ def _encoder_pairs(scored: pa.Table) -> pa.Table:
 
 
 def _link_pairs(links: pa.Table) -> pa.Table:
-    sources = pa.array(["known_link"] * len(links), pa.string())
-    return _with_nulls(links, source=sources, probability=pa.array(np.ones(len(links), np.float32)))
+    return _with_nulls(links, probability=pa.array(np.ones(len(links), np.float32)))
 
 
 def _links_beside(files: ClusterFiles, part: int, scored: pa.Table) -> pa.Table:
-    """The used links of a part that are no candidate pairs."""
-    links = storage.read_table(files.partition.links, KEY_PAIRS)
+    """The pairs of a part that join at any probability, and are no candidate pairs."""
+    links = storage.read_table(files.partition.links, JOINED_PAIRS)
     mine = partition_of(links["left"].to_numpy(), files.scored.terms.parts) == part
     links = links.filter(pa.array(mine))
     return links.filter(pa.array(~are_pairs_among(pairs_in(scored), pairs_in(links))))
@@ -250,4 +251,6 @@ def _pairs_table(table: pa.Table, files: ClusterFiles, sites: Sites, part: int) 
     clusters_of = represented(pairs, keys, clusters)
     joined = clusters_of[:, 0] == clusters_of[:, 1]
     evidence = [table[field.name] for field in _EVIDENCE]
-    return pa.table([*columns, *evidence, pa.array(joined), known], schema=PAIRS)
+    found = pa.table([*columns, *evidence, pa.array(joined), known], schema=PAIRS)
+    # a near duplicate joins, unless verdicts forbid it
+    return found.filter(pc.or_(found["joined"], pc.invert(pc.is_in(found["source"], pa.array(_NEAR)))))

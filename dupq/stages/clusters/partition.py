@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from dupq import storage
 from dupq.clusters.components import components, forest_of
-from dupq.clusters.decision import best_partition, linked_sets, missing_pairs
+from dupq.clusters.decision import among, best_partition, linked_sets, missing_pairs
 from dupq.clusters.evidence import shared
 from dupq.clusters.scoring import arounds, read_scale, scored_table, unlisted
 from dupq.execution import exchange
@@ -175,7 +175,8 @@ def _partition_group(files: PartitionFiles, shards: list[Shard], sites: list[str
         missing = missing_pairs(nodes["component"].to_numpy(), nodes["is_scored"].to_numpy(), pairs)
         p = np.concatenate([p, _score(files, shards, sites, cut, group, keys[missing])])
         every = np.concatenate([pairs, missing])
-        labels = best_partition(linked_sets(_links(files), keys), every, p, len(pairs), cut.threshold)
+        apart = among(keys, pairs_in(storage.read_table(files.apart, KEY_PAIRS)))
+        labels = best_partition(linked_sets(_links(files), keys), every, p, len(pairs), cut.threshold, apart)
         table = pa.table([nodes["key"], pa.array(keys[labels])], schema=LABELS)
         storage.write_table(output, table, LABELS)
         return {"pairs scored that no question lists": len(missing), "rows_out": len(keys)}

@@ -24,6 +24,8 @@ from dupq.evaluation.not_measured import not_measured
 from dupq.evaluation.planted import Planted, found_at_10, same_cluster
 from dupq.evaluation.ranked import Archive
 from dupq.evaluation.truth_files import planted_keys
+from dupq.evaluation.verdict_files import read_verdicts
+from dupq.evaluation.verdicts import VERDICTS
 from dupq.execution.gpus import Gpus
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts
@@ -38,12 +40,14 @@ from dupq.stages.evaluation.compared import Ranking
 from dupq.stages.evaluation.counts import count_tables, read_counts
 from dupq.stages.evaluation.quality import Decided, link_quality, partners_changed, read_linked
 from dupq.stages.evaluation.ranking import measure_ranked
-from dupq.tables import CLUSTER_STATS, CLUSTERS, MEMBERS
+from dupq.tables import CLUSTER_STATS, CLUSTERS, MEMBERS, WORKLIST
 from dupq.text.keys import Sites, are_among, distinct
 
+_FIRST = 50  # pairs of the worklist, of which the summary says how many are expected to be right
 
-def evaluate_run(files: EvaluationFiles, sites: Sites, settings: Settings, gpus: Gpus) -> Report:
-    """Write metrics.json."""
+
+def evaluate_run(files: EvaluationFiles, sites: Sites, settings: Settings, gpus: Gpus, contradicted: int) -> Report:
+    """Write metrics.json; `contradicted` are verdicts that a later one on the same pair replaced."""
     compared = Report()
     if files.links or files.truth:
         measure = functools.partial(_compared, files, sites.names, settings)
@@ -52,7 +56,7 @@ def evaluate_run(files: EvaluationFiles, sites: Sites, settings: Settings, gpus:
     compared.add(count_tables(files))
     if files.links:
         compared.add(read_linked(files.quality, sites))
-    report = run_tasks("evaluate", _evaluate, [(files, sites.names)])
+    report = run_tasks("evaluate", _evaluate, [(files, sites.names, contradicted)])
     report.add(compared)
     return report
 
@@ -69,11 +73,13 @@ def _compared(files: EvaluationFiles, site_names: list[str], settings: Settings,
     return {"known_duplicates": known, "planted": planted}
 
 
-def _evaluate(files: EvaluationFiles, site_names: list[str]) -> Counts:
+def _evaluate(files: EvaluationFiles, site_names: list[str], contradicted: int) -> Counts:
     sites = Sites(site_names)
     metrics = _counted(files, sites)
     metrics |= {"known_duplicates": None, "planted": None, "links": None}
     metrics["verdicts"] = estimated(files.verdicts, files.runs) if files.verdicts else None
+    metrics["judged"] = _judged(files, sites, contradicted) if files.judged else None
+    metrics["worklist"] = _worklist(files)
     if files.links or files.truth:
         metrics |= storage.read_json(files.ranking.measures)
     if files.links:
@@ -84,6 +90,21 @@ def _evaluate(files: EvaluationFiles, site_names: list[str]) -> Counts:
     metrics["drift"] = _drift(files, sites, metrics)
     storage.write_json(files.output, metrics)
     return {"rows_in": metrics["questions"], "rows_out": metrics["questions"]}
+
+
+def _judged(files: EvaluationFiles, sites: Sites, contradicted: int) -> dict[str, int]:
+    judged = read_verdicts(files.judged, sites)
+    return {
+        **{word: int((judged.verdicts == code).sum()) for word, code in VERDICTS.items()},
+        "contradicted": contradicted,
+        "contradicting": storage.read_counts(files.joined)["contradicting"],
+    }
+
+
+def _worklist(files: EvaluationFiles) -> dict[str, float]:
+    expected = storage.read_table(files.worklist, WORKLIST, ["expected_right"])["expected_right"].to_pylist()
+    first = expected[:_FIRST]
+    return {"pairs": len(expected), "first": len(first), "expected_right": first[-1] if first else 0.0}
 
 
 _DRIFTING = ("questions", "clusters", "questions_in_clusters", "largest_cluster", "threshold", "expected_precision")

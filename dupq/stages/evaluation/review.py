@@ -11,19 +11,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dupq import storage
+from dupq.clusters.worklist import Titled
 from dupq.evaluation import review
 from dupq.evaluation.verdict_files import read_rows
 from dupq.evaluation.verdicts import Verdict, format_verdicts
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
 from dupq.runs.layout import ReviewFiles
-from dupq.shards import Shard, read_shard
-from dupq.tables import PAIRS, QUESTIONS, REVIEW, REVIEW_COUNTS, TEXTS
-from dupq.text.keys import Sites, are_among, distinct
+from dupq.shards import Shard
+from dupq.stages.titles import read_titles
+from dupq.tables import PAIRS, REVIEW, REVIEW_COUNTS
+from dupq.text.keys import Sites, distinct
 
 _COLUMNS = ["site_left", "question_id_left", "site_right", "question_id_right", "source", "probability", "joined"]
 _SEED = 1
-_TITLES = pa.schema([TEXTS.field("key"), TEXTS.field("title")])
 
 
 def make_review(files: ReviewFiles, shards: list[Shard], sites: Sites, size: int, run_id: str) -> Report:
@@ -42,8 +43,10 @@ def make_review(files: ReviewFiles, shards: list[Shard], sites: Sites, size: int
     rows = review.merge([read_rows(storage.join(files.folder, "drawn", name)) for name in names])
     _write_rows(files.output, rows)
     if not storage.exists(files.sheet):
-        report.add(run_tasks("review", _titles_of_shard, [(files, sites.names, shard) for shard in shards]))
-        storage.write_bytes(files.sheet, _sheet(rows, _titles(files, shards), sites, run_id).encode())
+        keys = distinct(np.concatenate([rows.left, rows.right]))
+        read, titles = read_titles("review", storage.join(files.folder, "titles"), keys, shards, sites)
+        report.add(read)
+        storage.write_bytes(files.sheet, _sheet(rows, titles, sites, run_id).encode())
     report.rows_out = len(rows.left)
     return report
 
@@ -91,36 +94,16 @@ def _write_rows(uri: str, rows: review.Rows) -> None:
     storage.write_table(uri, pa.table([pa.array(column) for column in rows], schema=REVIEW), REVIEW)
 
 
-def _sheet(rows: review.Rows, titles: dict[int, str], sites: Sites, run_id: str) -> str:
+def _sheet(rows: review.Rows, titles: dict[int, Titled], sites: Sites, run_id: str) -> str:
     ends = [sites.unpack(side) for side in (rows.left, rows.right)]
     asked = [
         Verdict(*row, "") for row in zip(ends[0][0], ends[0][1].tolist(), ends[1][0], ends[1][1].tolist(), strict=True)
     ]
     more = {
-        "title_left": [titles.get(key, "") for key in rows.left.tolist()],
-        "title_right": [titles.get(key, "") for key in rows.right.tolist()],
+        "title_left": [titles[key].title if key in titles else "" for key in rows.left.tolist()],
+        "title_right": [titles[key].title if key in titles else "" for key in rows.right.tolist()],
         "run_id": [run_id] * len(asked),
     }
     order = review.asking_order(rows).tolist()
     shuffled = {name: [column[place] for place in order] for name, column in more.items()}
     return format_verdicts([asked[place] for place in order], shuffled)
-
-
-def _titles_of_shard(files: ReviewFiles, site_names: list[str], shard: Shard) -> Counts:
-    output = files.titles(shard.file)
-
-    def make() -> Counts:
-        rows = read_rows(files.output)
-        wanted = distinct(np.concatenate([rows.left, rows.right]))
-        table = read_shard(shard, QUESTIONS, ["question_id", "title"])
-        keys = Sites(site_names).pack(shard.site, table["question_id"].to_numpy(), shard.uri)
-        found = pa.table([pa.array(keys), table["title"]], schema=_TITLES).filter(pa.array(are_among(wanted, keys)))
-        storage.write_table(output, found, _TITLES)
-        return {}
-
-    return skip_or(output, make)
-
-
-def _titles(files: ReviewFiles, shards: list[Shard]) -> dict[int, str]:
-    tables = [storage.read_table(files.titles(shard.file), _TITLES) for shard in shards]
-    return {key: title for table in tables for key, title in zip(*(c.to_pylist() for c in table.columns), strict=True)}

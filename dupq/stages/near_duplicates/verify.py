@@ -4,7 +4,8 @@
     shingle sets     a task a bundle          the texts that are in candidates, for the slices that need them
     boilerplate      a task a slice           the shingles of all of these, spread by hash: which are under many titles
     verification     a task a slice           its candidates (by their left key), their shingle sets and titles
-    representatives  one task                 components of the verified pairs, from a spanning forest of each slice
+    representatives  one task                 components of the verified pairs, from a spanning forest of each slice;
+                                              where verdicts forbid one, it is put together again pair by pair
 
 A pair below the threshold, or whose titles ask something else, is dropped before questions are joined, so that no chain
 of candidates makes a cluster. Both questions go on to the encoder then, like any others.
@@ -17,7 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from dupq import storage
-from dupq.clusters.components import components, forest
+from dupq.clusters.components import components, forest, represented
+from dupq.clusters.constraints import joinable
 from dupq.execution import exchange
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
@@ -26,6 +28,7 @@ from dupq.near_duplicates.boilerplate import boilerplate, most_titles, titled_sh
 from dupq.near_duplicates.pairing import Bucketed, ChainRule, bucket_pairs, distinct_pairs
 from dupq.near_duplicates.shingles import Shingles, compared, shingle_sets
 from dupq.near_duplicates.verification import jaccard
+from dupq.runs.keys import pairs_in
 from dupq.runs.layout import NearFiles
 from dupq.settings.near_duplicates import NearDuplicateSettings
 from dupq.shards import partition_of
@@ -49,14 +52,18 @@ from dupq.text.terms import rare_words
 
 _TEXTS_AT_ONCE = 8_192
 _FILES_AT_ONCE = 16
+_NO_PAIRS = np.zeros((0, 2), np.int64)
 _PAIRS_AT_ONCE = 100_000  # at once, with the shingle sets of their texts in memory
 _COMPARED = "texts compared"
 
 
-def find_near_duplicates(files: NearFiles, settings: NearDuplicateSettings, parts: int, language: str) -> Report:
+def find_near_duplicates(
+    files: NearFiles, settings: NearDuplicateSettings, parts: int, language: str, apart: np.ndarray = _NO_PAIRS
+) -> Report:
     """Write verified pairs and representatives; `language` is the texts'.
 
-    Every pair has Jaccard ≥ the threshold, and titles that ask the same.
+    Every pair has Jaccard ≥ the threshold, and titles that ask the same. No question represents both of a pair that is
+    to be kept `apart` (int64 keys, shape (m, 2)).
     """
     bundles = bundles_of(files.texts)
     cuts = cuts_of(bundles, parts)
@@ -70,7 +77,7 @@ def find_near_duplicates(files: NearFiles, settings: NearDuplicateSettings, part
     calls = [(files, settings, language, number, (len(tasks), cuts)) for number in range(cuts.slices)]
     verified = run_tasks("verification", _verify_slice, calls)
     report.add(verified)
-    report.add(run_tasks("representatives", _representatives, [(files, cuts.slices)]))
+    report.add(run_tasks("representatives", _representatives, [(files, cuts.slices, apart)]))
     report.rows_in, report.rows_out = cuts.questions, verified.rows_out
     return report
 
@@ -264,12 +271,28 @@ def _write_forest(uri: str, edges: np.ndarray) -> None:
     exchange.write_parts(uri, iter([pa.record_batch(columns, schema=KEY_PAIRS)]), KEY_PAIRS)
 
 
-def _representatives(files: NearFiles, slices: int) -> Counts:
+def _representatives(files: NearFiles, slices: int, apart: np.ndarray) -> Counts:
     def make() -> Counts:
         edges = _pairs(files.steps("forests", slices), 0)
         members, smallest = components(edges)
+        owners = represented(apart, members, smallest)
+        torn = np.isin(smallest, owners[owners[:, 0] == owners[:, 1], 0])
+        if torn.any():
+            rest = edges[~are_among(members[torn], edges[:, 0])]
+            members, smallest = components(np.concatenate([rest, _joinable(files, members[torn], apart)]))
         columns = pa.table([pa.array(members), pa.array(smallest)], schema=REPRESENTATIVES)
         storage.write_table(files.representatives, columns, REPRESENTATIVES)
         return {"rows_in": len(edges), "rows_out": len(members)}
 
     return skip_or(files.representatives, make)
+
+
+def _joinable(files: NearFiles, keys: np.ndarray, apart: np.ndarray) -> np.ndarray:
+    """The verified pairs of the sorted `keys` that join them, those most alike first, with no pair `apart` joined."""
+    tables = [VERIFIED.empty_table()]
+    for file in storage.list_files(files.verified, ".parquet"):
+        table = storage.read_table(file.uri, VERIFIED)
+        tables.append(table.filter(pa.array(are_among(keys, table["left"].to_numpy()))))
+    order = [("jaccard", "descending"), ("left", "ascending"), ("right", "ascending")]
+    pairs = pairs_in(pa.concat_tables(tables).sort_by(order))
+    return pairs[joinable(pairs, apart)]

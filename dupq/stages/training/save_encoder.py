@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 PICTURE = "learning_curve.svg"
 
 
-def save_encoder(files: TrainingFiles, sites: Sites, settings: Settings, run_id: str) -> Report:
-    """Measure the encoder on a sample of its archive, and save it."""
-    return run_tasks("save", _save, [(files, sites.names, settings, run_id)])
+def save_encoder(files: TrainingFiles, sites: Sites, settings: Settings, language: str, run_id: str) -> Report:
+    """Measure the encoder on a sample of its archive, and save it; `language` tells readers how that is known."""
+    return run_tasks("save", _save, [(files, sites.names, settings, language, run_id)])
 
 
-def _save(files: TrainingFiles, site_names: list[str], settings: Settings, run_id: str) -> Counts:
+def _save(files: TrainingFiles, site_names: list[str], settings: Settings, language: str, run_id: str) -> Counts:
     import torch
 
     from dupq.encoders.build import rebuild
@@ -62,6 +62,7 @@ def _save(files: TrainingFiles, site_names: list[str], settings: Settings, run_i
     curve = storage.read_json(files.curve)
     metrics = {
         "archive_questions": len(keys),
+        "language": language,
         "known_duplicates": {part: len(known.split.questions_of(part)) for part in PARTS},  # questions
         "development_queries": len(known.split.questions_of("development")),
         "development_pair_accuracy": accuracy,

@@ -1,0 +1,97 @@
+"""Judge the pairs of a run's worklist in a terminal, by keys; the next run reads the verdicts."""
+
+import argparse
+import os
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable
+
+from dupq import storage
+from dupq.cli.options import uri
+from dupq.evaluation.verdicts import VERDICTS_FILE, Verdict, add_verdict, last_verdicts
+from dupq.runs.reader import Key, TableRow, ends_of
+
+DESCRIPTION = "Judge a run's worklist in a terminal: are the two questions of a pair the same?"
+_VERDICTS = {"s": "same", "d": "different", "u": "unsure"}
+_ARROWS = {b"\x1b[D": "b", b"\x1b[C": " "}
+_HELP = "s same   d different   u unsure   b back   q quit   any other key: skip"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of the job."""
+    parser.add_argument(
+        "--run", required=True, metavar="URI", type=uri, help="a run's folder, or a folder of runs for the latest"
+    )
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Show pair after pair, and write each verdict at once. Needs no Ray."""
+    from dupq.runs.reader import finished_run
+
+    run = finished_run(arguments.run)
+    target = storage.join(storage.parent(run.uri), VERDICTS_FILE)
+    known = {row[:4] for row in last_verdicts([target] if storage.exists(target) else [])[0]}
+    rows = [row for row in run.worklist.arrow().to_pylist() if (*ends_of(row)[0], *ends_of(row)[1]) not in known]
+    from dupq.report.explorer.contents import excerpt  # with what draws: later than the checks
+
+    columns = ["title", "body_html"]
+    texts = {
+        key: f"{row['title']}\n{excerpt(row['body_html'])}"
+        for key, row in run.question_rows({key for row in rows for key in ends_of(row)}, columns)
+    }
+    given = _judge(rows, texts, _by_key if sys.stdin.isatty() else _by_line, target)
+    print(f"{given} verdicts given; the next run with this --output reads {target}")
+
+
+def _judge(rows: list[TableRow], texts: dict[Key, str], ask: Callable[[], str], target: str) -> int:
+    """Ask for a verdict on each of `rows`; returns how many were given."""
+    place = given = 0
+    while place < len(rows):
+        row = rows[place]
+        print(_screen(row, f"{place + 1} of {len(rows)}", texts), flush=True)
+        answer = ask()
+        if answer == "q":
+            break
+        if answer in _VERDICTS:
+            verdict = Verdict(**{**{name: row[name] for name in Verdict._fields}, "verdict": _VERDICTS[answer]})
+            add_verdict(target, verdict, {name: row[name] or "" for name in ("title_left", "title_right")})
+            given += 1
+        place = max(place - 1, 0) if answer == "b" else place + 1
+    return given
+
+
+def _screen(row: TableRow, count: str, texts: dict[Key, str]) -> str:
+    """One pair. What users wrote holds no control characters then, which a terminal would obey."""
+    width = min(shutil.get_terminal_size().columns, 100)
+    begin = "\033[2J\033[H" if sys.stdout.isatty() else ""
+    parts = [f"{count}   probability {row['probability']:.2f}: {row['evidence']}"]
+    for (site, number), link in zip(ends_of(row), (row["link_left"], row["link_right"]), strict=True):
+        text = texts.get((site, number), "No longer in the archive")
+        parts += ["", link or f"{site}/{number}", *text.split("\n", 1)]
+    return begin + "\n".join([*(textwrap.fill(_plain(part), width) for part in parts), "", _HELP])
+
+
+def _plain(text: str) -> str:
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
+def _by_line() -> str:
+    """The first character of a line; at the end of the input that of quit."""
+    line = sys.stdin.readline()
+    return line.strip().lower()[:1] if line else "q"
+
+
+def _by_key() -> str:
+    """The key that is pressed, in lower case."""
+    import termios
+    import tty
+
+    terminal = sys.stdin.fileno()
+    before = termios.tcgetattr(terminal)
+    try:
+        tty.setcbreak(terminal)
+        pressed = os.read(terminal, 8)
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+    return _ARROWS.get(pressed, pressed.decode(errors="replace").lower()) or "q"

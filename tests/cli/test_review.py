@@ -1,0 +1,66 @@
+"""Judging a worklist in a terminal: what is shown, what is kept, and that a killed process loses nothing."""
+
+import io
+import subprocess
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from explored_run import WORK, build_explored_run
+
+from dupq import storage
+from dupq.cli import review
+from dupq.evaluation.verdicts import Verdict, last_verdicts
+from dupq.tables import QUESTIONS
+
+JUDGED = [(*sorted(pair)[0], *sorted(pair)[1]) for pair in WORK]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> str:
+    made = build_explored_run(str(tmp_path))
+    storage.write_json(storage.join(made, "_SUCCESS"), {})
+    return made
+
+
+def judge(run: str, typed: str, monkeypatch: pytest.MonkeyPatch) -> list[Verdict]:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
+    review.run(Namespace(run=run))
+    target = Path(run).parent / "verdicts.tsv"
+    return last_verdicts([str(target)])[0] if target.exists() else []
+
+
+def test_each_pair_is_judged_once_and_back_gives_another_verdict(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert judge(run, "s\n\nb\nb\nd\nq\n", monkeypatch) == [Verdict(*JUDGED[0], "different")]
+    found = judge(run, "u\n", monkeypatch)  # the first one is not asked again; then the input ends
+    assert sorted(found) == sorted([Verdict(*JUDGED[0], "different"), Verdict(*JUDGED[1], "unsure")])
+    assert len(judge(run, "x\ns\ns\n", monkeypatch)) == 2  # one is left, and it is skipped
+
+
+def test_what_users_wrote_cannot_command_the_terminal(
+    run: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for file in storage.list_files(f"{Path(run).parents[1]}/questions", ".parquet"):
+        table = storage.read_table(file.uri, QUESTIONS)
+        hostile = pa.array(["\x1b[2Jgone\u202e\x07 title\nnext"] * len(table))
+        table = table.set_column(1, QUESTIONS.field("title"), hostile)
+        storage.write_table(file.uri, table, QUESTIONS)
+    judge(run, "", monkeypatch)
+    shown = capsys.readouterr().out
+    assert "[2Jgone" in shown
+    assert not set("\x1b\u202e\x07") & set(shown)
+
+
+def test_a_verdict_is_kept_before_the_next_pair_is_shown(run: str) -> None:
+    command = [sys.executable, "-c", "from dupq.cli.main import main; main()", "review", "--run", run]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write("d\n")
+        process.stdin.flush()
+        while not process.stdout.readline().startswith("2 of 3"):
+            assert process.poll() is None
+        process.kill()
+    assert last_verdicts([str(Path(run).parent / "verdicts.tsv")])[0] == [Verdict(*JUDGED[0], "different")]

@@ -1,0 +1,63 @@
+"""What people said of pairs: which joins it allows, and that clusters keep to it."""
+
+import networkx as nx
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dupq.clusters.constraints import constraints, joinable
+from dupq.clusters.decision import decide
+
+Pair = tuple[int, int]
+PAIRS = st.lists(st.tuples(st.integers(1, 14), st.integers(1, 14)).filter(lambda pair: pair[0] < pair[1]), max_size=40)
+
+
+def array(pairs: list[Pair]) -> np.ndarray:
+    return np.array(pairs, np.int64).reshape(-1, 2)
+
+
+def slowly_joinable(edges: list[Pair], apart: list[Pair]) -> list[bool]:
+    """Try each edge on a copy of the graph."""
+    graph, answers = nx.Graph(), []
+    graph.add_nodes_from(range(15))
+    for edge in edges:
+        tried = nx.Graph(graph)
+        tried.add_edge(*edge)
+        answers.append(not any(nx.has_path(tried, *pair) for pair in apart))
+        if answers[-1]:
+            graph = tried
+    return answers
+
+
+@given(PAIRS, PAIRS)
+@settings(max_examples=300)
+def test_edges_join_as_long_as_nothing_gets_together_that_must_not(edges: list[Pair], apart: list[Pair]) -> None:
+    assert joinable(array(edges), array(apart)).tolist() == slowly_joinable(edges, apart)
+
+
+@given(PAIRS, PAIRS, PAIRS, PAIRS, st.integers(0, 1 << 32))
+def test_clusters_hold_what_must_join_and_nothing_that_must_not(
+    same: list[Pair], links: list[Pair], apart: list[Pair], candidates: list[Pair], seed: int
+) -> None:
+    """Also where both are represented by others, and whatever the probabilities."""
+    found = constraints(array(same), array(links), array(apart), lambda keys: np.where(keys == 14, 3, keys))
+    pairs = np.unique(array(candidates), axis=0)
+    p = np.random.default_rng(seed).random(len(pairs)).astype(np.float32)
+    keys, clusters = decide(
+        pairs, p, found.joined, 0.3, 100, lambda some: np.full(len(some), 0.9, np.float32), found.apart
+    )
+    cluster = {**{key: key for key in range(15)}, **dict(zip(keys.tolist(), clusters.tolist(), strict=True))}
+    assert all(cluster[one] == cluster[other] for one, other in found.joined.tolist())
+    assert not any(cluster[one] == cluster[other] for one, other in found.apart.tolist())
+
+
+def test_different_wins_over_same_and_same_over_links() -> None:
+    same, links, apart = [(1, 2), (2, 3), (7, 8)], [(3, 4), (1, 4), (7, 8)], [(1, 3), (4, 2)]
+    found = constraints(array(same), array(links), array(apart), lambda keys: keys)
+    assert dict(zip(map(tuple, found.joined.tolist()), found.is_verdict.tolist(), strict=True)) == {
+        (1, 2): True,
+        (7, 8): True,
+        (3, 4): False,
+    }
+    assert found.contradicting == 1
+    assert found.apart.tolist() == [[1, 3], [2, 4]]

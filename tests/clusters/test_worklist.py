@@ -1,0 +1,50 @@
+"""Which pairs a worklist proposes, and what it says of them."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dupq.clusters.worklist import Rarity, Titled, in_words, likeliest
+from dupq.text.stop_words import is_stop_word
+from dupq.text.word_forms import stems
+
+PAIR = {"source": "encoder", "jaccard": None, "text_overlap": 0.2, "rank": 2}
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.sampled_from([0.1, 0.5, 0.9])), max_size=30))
+def test_the_likeliest_come_first_and_one_between_two_clusters(drawn: list[tuple[int, int, float]]) -> None:
+    rows = [(min(one, other), max(one, other), p) for one, other, p in drawn if one // 3 != other // 3]
+    found = likeliest(
+        np.array([row[:2] for row in rows], np.int64).reshape(-1, 2),
+        np.array([row[2] for row in rows], np.float32),
+        np.array([row[:2] for row in rows], np.int64).reshape(-1, 2) // 3,
+        4,
+    )
+    expected: list[int] = []
+    for place in sorted(range(len(rows)), key=lambda place: (-rows[place][2], rows[place][:2], place)):
+        between = {rows[place][0] // 3, rows[place][1] // 3}
+        if all(between != {rows[other][0] // 3, rows[other][1] // 3} for other in expected):
+            expected.append(place)
+    assert found.tolist() == expected[:4]
+
+
+@pytest.mark.parametrize(
+    ("pair", "left", "right", "told"),
+    [
+        ({}, ("A transit visa for Ireland?", ["visas"]), ("Do I need visas in transit?", ["visas", "ireland"]),
+         "titles share 'visa', 'transit'; 2nd nearest of 4,919; tags share 'visas'"),
+        ({"rank": 11, "text_overlap": 0.7}, ("How do I  do it", ["a"]), ("how do I do it", ["a"]),
+         "same title; texts much alike; 11th nearest of 4,919; same tags"),
+        ({"rank": None}, ("C# and C++", []), ("Trains", ["rail"]),
+         "titles share no telling word; beyond the 10 nearest of each; no tag in common"),
+        ({"source": "near_duplicate", "jaccard": 0.834, "rank": None}, ("C#", []), ("c# or f#", []),
+         "titles share 'c#'; 83% of the shingles of both texts are the same"),
+    ],
+)  # fmt: skip
+def test_evidence_is_told_in_words(pair: dict[str, Any], left: Any, right: Any, told: str) -> None:
+    rare = {"visa": 5.0, "transit": 3.0}
+    rarity = Rarity(stems("english"), lambda word: is_stop_word(word, "english"), lambda stem: rare.get(stem, 1.0))
+    assert in_words(PAIR | pair, Titled(*left), Titled(*right), 4_919, 10, rarity) == told

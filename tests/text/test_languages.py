@@ -1,0 +1,147 @@
+"""Words of scripts without spaces, the language that titles are in, and what is left of words in each language."""
+
+from pathlib import Path
+from typing import get_args
+
+import pyarrow as pa
+import pytest
+
+from benchmarks.generator.household import LANGUAGES, Question, write_site
+from dupq.errors import SettingError
+from dupq.near_duplicates.asking import Asking, signs_of
+from dupq.near_duplicates.in_memory import Said, near_pairs
+from dupq.settings import config
+from dupq.settings.near_duplicates import NearDuplicateSettings
+from dupq.settings.text import WITHOUT_LEMMAS, Language, TextSettings
+from dupq.text.contents import content_hashes
+from dupq.text.korean import bare
+from dupq.text.languages import language_of
+from dupq.text.questions import texts_table
+from dupq.text.stop_words import is_stop_word, stop_words
+from dupq.text.terms import document_counts, rare_words, rarities, terms_of
+from dupq.text.token_columns import token_texts
+from dupq.text.tokens import tokens
+from dupq.text.word_forms import LEMMA_CODES, lemmas, stems
+
+QUESTIONS = 150
+
+
+@pytest.fixture(scope="module", params=LANGUAGES)
+def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[Question]]:
+    return request.param, write_site(tmp_path_factory.mktemp("site"), request.param, QUESTIONS)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("PythonでリストをソートするN方法", "python で リスト を ソート する n 方法"),
+        ("サーバーの第3章", "サーバー の 第 3 章"),
+        ("如何在Python中对列表进行排序？", "如何 在 python 中 对 列表 进行 排序"),
+        ("如何修理自行車的輪胎", "如何 修理 自行車 的 輪胎"),
+        ("จะซ่อมจักรยาน C++ ได้อย่างไร", "จะ ซ่อม จักรยาน c++ ได้ อย่างไร"),
+        ("តើខ្ញុំអាចជួសជុលកង់", "តើ ខ្ញុំ អាច ជួសជុល កង់"),
+        ("ຂ້ອຍສາມາດສ້ອມແປງລົດຖີບ", "ຂ້ອຍ ສາມາດ ສ້ອມແປງ ລົດຖີບ"),
+        ("ဘယ်လိုပြင်ရမလဲ", "ဘယ်လို ပြင် ရ မ လဲ"),
+        ("\ue001中文x\ue002 http://a.b/中文", "CODE_中文 CODE_x LINK"),
+    ],
+)
+def test_words_without_spaces_between_are_cut(text: str, words: str) -> None:
+    assert tokens(text) == words.split()
+    assert token_texts(pa.array([text])).to_pylist() == [words]
+
+
+def test_the_language_of_a_site_is_found(site: tuple[str, list[Question]]) -> None:
+    name, questions = site
+    assert language_of(pa.array([question.title for question in questions])) == name
+
+
+@pytest.mark.parametrize(
+    ("titles", "language"),
+    [
+        ([], "english"),
+        (["", "1 2", "?"], "english"),
+        (["C++ vs Rust", "iPhone 12 case"], "english"),
+        (["What is the difference between は and が?", "How do I read 出口?"], "english"),
+        (["What is a bicycle?"] * 3 + ["Was ist ein Fahrrad?"] * 2, "english"),
+        (["What is a bicycle?"] * 2 + ["自転車とは何ですか？"] * 9, "japanese"),
+        (["Wie kann ich mein Fahrrad reparieren?", "Was ist das für ein Rad?"], "german"),
+        (["Comment puis-je réparer mon vélo ?", "Où est la clé de mon vélo ?"], "french"),
+        (["Як полагодити велосипед удома?"] * 9, "other"),
+        (["چگونه دوچرخه خود را تعمیر کنم؟"] * 9, "other"),
+        (["Πώς επισκευάζω το ποδήλατο;"], "other"),
+        (["តើខ្ញុំអាចជួសជុលកង់"], "other"),
+    ],
+)
+def test_most_words_tell_the_language(titles: list[str], language: str) -> None:
+    assert language_of(pa.array(titles, pa.string())) == language
+
+
+def test_copies_are_found_in_every_language_and_no_siblings(site: tuple[str, list[Question]]) -> None:
+    """Of Thai no edited copy was found, and of Japanese each second sibling was joined."""
+    name, questions = site
+    titles, bodies = (pa.array([getattr(question, part) for question in questions]) for part in ("title", "body"))
+    texts = texts_table(pa.array(range(len(questions)), pa.int64()), titles, bodies, TextSettings())
+    columns = [texts[part].combine_chunks() for part in ("title", "text")]
+    rarity = rarities(document_counts(terms_of(columns[1], name)), len(questions))
+    asking = Asking(name, rare_words(rarity, len(questions), name))
+    said = Said(*columns, signs_of(titles), content_hashes(titles, bodies))
+    found = near_pairs(said, NearDuplicateSettings(), asking).pairs.tolist()
+    pairs = [(questions[left], questions[right]) for left, right in found]
+    right = [left.meaning == other.meaning for left, other in pairs]
+    assert sum(right) == 2 * (QUESTIONS // 10)
+    assert False not in right
+
+
+@pytest.mark.parametrize("language", get_args(Language))
+def test_every_language_has_stems_and_stop_words(language: str) -> None:
+    assert stems(language)("X200") == "X200"
+    assert not is_stop_word("x200", language)
+    assert bool(stop_words(language)) == (language != "other")
+
+
+def test_languages_without_lemmas_are_named() -> None:
+    assert set(get_args(Language)) == {*WITHOUT_LEMMAS, *LEMMA_CODES}
+    assert lemmas("turkish")("evler") == "ev"
+    with pytest.raises(
+        SettingError, match=r"'text\.word_form' is 'lemmas', but there are none for text\.language=thai"
+    ):
+        config.load("dupq", ["text.word_form=lemmas", "text.language=thai"])
+
+
+@pytest.mark.parametrize(
+    ("forms", "word"),
+    [
+        ("자전거 자전거를 자전거가 자전거는 자전거에서 자전거로 자전거들을", "자전거"),
+        ("수리 수리하려면 수리하는 수리할 수리했습니다 수리를", "수리"),
+        ("냉장고 냉장고를 냉장고의", "냉장고"),
+        ("텔레비전 텔레비전을 텔레비전에도", "텔레비전"),
+        ("책 책을 책은", "책"),
+        ("x200 x200을 x200은", "x200"),
+        ("마을", "마을"),
+        ("지하철", "지하철"),
+        ("나이", "나이"),
+        ("을", "을"),
+    ],
+)
+def test_the_forms_of_a_korean_word_are_one(forms: str, word: str) -> None:
+    assert {bare(form) for form in forms.split()} == {word}
+
+
+def test_another_language_than_english_is_learned_from_nothing() -> None:
+    settings = config.load("dupq")
+    assert config.in_language(settings, "english") == config.load("dupq", ["text.language=english"])
+    other = config.in_language(settings, "thai")
+    assert (other.text.language, other.word_vectors.algorithm, other.title_body.epochs) == ("thai", "random", 12)
+    saved = config.load("dupq", ["word_vectors.start=s3://own/encoder"])
+    assert config.in_language(saved, "thai").word_vectors == saved.word_vectors
+
+
+def test_the_site_has_what_is_planted_and_is_the_same_again(site: tuple[str, list[Question]], tmp_path: Path) -> None:
+    name, questions = site
+    kinds = [question.kind for question in questions]
+    assert [kinds.count(kind) for kind in ("exact copy", "edited copy", "rephrasing", "sibling")] == [
+        QUESTIONS // 10
+    ] * 4
+    assert len({question.meaning for question in questions}) == QUESTIONS - 3 * (QUESTIONS // 10)
+    assert write_site(tmp_path, name, QUESTIONS) == questions
+    assert not any("{" in question.title + question.body or "[" in question.title for question in questions)
