@@ -186,10 +186,7 @@ def test_with_plenty_of_links_the_probabilities_are_those_of_the_archive(
         assert p[inside].mean() == pytest.approx(made.is_duplicate[inside].mean(), abs=0.05)
     truth = expit(designed(made.features, prior.centres, prior.scales) @ TRUTH)
     assert np.abs(p - truth).mean() < 0.01
-
-
-def test_and_so_is_the_share_of_the_duplicates_that_is_linked(well_known: tuple[Model, Archive, Prior]) -> None:
-    assert well_known[0].linked_share == pytest.approx(0.6, abs=0.05)
+    assert model.linked_share == pytest.approx(0.6, abs=0.05)
 
 
 def test_and_the_expected_precision_from_a_threshold_on_is_what_is_reached(
@@ -242,6 +239,7 @@ def test_ten_links_move_the_prior_a_little_and_a_thousand_decide() -> None:
     assert moved[10] < moved[100] < moved[1_000]
     assert moved[10] < moved[1_000] / 2
     assert 0 < shares[0] < shares[1] < shares[2] < 1
+    assert own_share(found[1_000], prior, np.zeros((0, COUNT))) == 0
     truth = designed(features, prior.centres, prior.scales) @ FLAT
     assert np.abs(found[1_000].log_odds(features) - truth).mean() < 0.5 * np.abs(before - truth).mean()
 
@@ -295,12 +293,6 @@ def test_a_single_linked_pair_hardly_changes_the_slope(prior: Prior, seed: int) 
     kept = np.r_[np.flatnonzero(made.labels)[:1], np.flatnonzero(~made.labels)[:300]]
     model = fit(Labelled(*(column[kept] for column in made)), prior)
     assert 0.5 < slope_of(model, prior) < 1.5
-
-
-def test_without_pairs_nothing_is_the_archives_own() -> None:
-    prior = prior_of(TRUTH, 0.3)
-    model = fit(with_links(100, prior), prior)
-    assert own_share(model, prior, np.zeros((0, COUNT))) == 0
 
 
 def test_a_model_is_the_same_after_a_json_file() -> None:
