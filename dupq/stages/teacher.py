@@ -33,7 +33,7 @@ from dupq.runs.layout import RunLayout, TeacherFiles
 from dupq.shards import Shard, partition_of, read_shard_pieces
 from dupq.stages.earlier import LEFT_OUT, Earlier, earlier_vectors, find_contents, hashes_in
 from dupq.stages.encoding.device import gpus_to_make
-from dupq.tables import CALIBRATION_PAIRS, CONTENTS, KEYS, QUESTIONS, SCORED, taught
+from dupq.tables import CALIBRATION_PAIRS, CONTENT_HASHES, KEYS, QUESTIONS, SCORED, taught
 from dupq.text.keys import MAXIMUM_ID, RowsByKey, Sites, are_among, distinct, places_among
 
 _ROWS_AT_ONCE = 1_024
@@ -134,8 +134,8 @@ def _vectors_of_slice(work: _Work, shard: Shard, number: int) -> Counts:
 
             torch.set_num_threads(1)  # as many as the task has CPUs
             vectors[~same] = vectors_of(work.teacher, _texts(shard, ids[~same], work.code), work.device)
-        table = pa.table([pa.array(column) for column in (keys, *hashes.T)], schema=CONTENTS)
-        storage.write_table(storage.join(files.contents, name), table, CONTENTS)
+        table = pa.table([pa.array(column) for column in (keys, *hashes.T)], schema=CONTENT_HASHES)
+        storage.write_table(storage.join(files.contents, name), table, CONTENT_HASHES)
         homes = partition_of(keys, files.parts)
         rows = (np.flatnonzero(homes == home) for home in range(files.parts))
         batches = (_batch(keys[some], vectors[some]) for some in rows)
