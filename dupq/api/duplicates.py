@@ -278,9 +278,9 @@ def _said(table: pa.Table, titles: list[str], bodies: list[str] | None) -> Said:
 
 
 def _marks(table: pa.Table, titles: list[str], bodies: list[str] | None, language: str) -> Terms:
-    """The marks of texts of which nobody says who asked."""
+    """The marks of texts of which nobody says who asked; no number that a link may name is theirs."""
     count = len(titles)
-    names = {"question_id": pa.array(range(count)), "title": pa.array(titles, pa.string())}
+    names = {"question_id": pa.array(range(-count, 0)), "title": pa.array(titles, pa.string())}
     below = {"body_html": pa.array(bodies or [""] * count, pa.string()), "owner": pa.nulls(count, pa.string())}
     return marks_of(pa.table(names | below), table["title"], [""] * count, language)
 

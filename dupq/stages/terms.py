@@ -18,10 +18,12 @@ from dupq.execution import exchange
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
 from dupq.runs.layout import TermFiles
-from dupq.shards import Shard, partition_of, read_shard
+from dupq.shards import Shard, partition_of, read_shard_pieces
 from dupq.tables import QUESTIONS, RARITIES, TERM_COUNTS, TERMS, TEXTS
 from dupq.text.keys import RowsByKey, Sites, are_among
-from dupq.text.terms import BUCKETS, Terms, document_counts, rarities, tags_of, terms_of
+from dupq.text.terms import BUCKETS, Terms, document_counts, gathered, rarities, tags_of, terms_of
+
+_COLUMNS, _ROWS_AT_ONCE = ["question_id", "title", "body_html", "tags", "owner"], 1_024
 
 
 def make_terms(files: TermFiles, sites: Sites, language: str) -> Report:
@@ -40,9 +42,7 @@ def _terms_of_shard(files: TermFiles, sites: list[str], language: str, shard: Sh
         table = storage.read_table(storage.join(files.texts, shard.file), TEXTS)
         keys = table["key"].to_numpy()
         titles, texts = (terms_of(table[name].combine_chunks(), language) for name in ("title", "text"))
-        questions = _questions(keys, shard, Sites(sites))
-        tags = tags_of(questions["tags"].combine_chunks())
-        marks = marks_of(questions, table["title"], [shard.site] * len(keys), language)
+        tags, marks = _tags_and_marks(table, shard, Sites(sites), language)
         counted = document_counts(texts)
         seen = np.flatnonzero(counted)
         columns = [pa.array(seen.astype(np.int32)), pa.array(counted[seen])]
@@ -64,11 +64,16 @@ def _spread(parts: np.ndarray, count: int) -> Iterator[np.ndarray]:
     return (order[bounds[part] : bounds[part + 1]] for part in range(count))
 
 
-def _questions(keys: np.ndarray, shard: Shard, sites: Sites) -> pa.Table:
-    """What evidence reads of the questions `keys`, in their order."""
-    table = read_shard(shard, QUESTIONS, ["question_id", "title", "body_html", "tags", "owner"])
-    found = sites.pack(shard.site, table["question_id"].to_numpy(), shard.uri)
-    return table.take(pa.array(RowsByKey(found).of(keys)))
+def _tags_and_marks(texts: pa.Table, shard: Shard, sites: Sites, language: str) -> tuple[Terms, Terms]:
+    """The tags and marks of rows of TEXTS, in their order."""
+    rows, found = RowsByKey(texts["key"].to_numpy()), []
+    for piece in read_shard_pieces(shard, QUESTIONS, _COLUMNS, _ROWS_AT_ONCE):
+        own = rows.of(sites.pack(shard.site, piece["question_id"].to_numpy(), shard.uri))
+        titles = texts["title"].take(pa.array(own))
+        found.append((own, tags_of(piece["tags"]), marks_of(piece, titles, [shard.site] * len(own), language)))
+    order = np.argsort(np.concatenate([own for own, _, _ in found]), kind="stable")
+    tags, marks = (gathered(column).take(order) for column in list(zip(*found, strict=True))[1:])
+    return tags, marks
 
 
 def _batch(keys: np.ndarray, words: Words) -> pa.RecordBatch:

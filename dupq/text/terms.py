@@ -4,7 +4,7 @@ A table of how many questions have a term has a fixed size then, however many wo
 share a bucket count as one term: with 4 million buckets a pair of texts of 100 words meets that once in 400 pairs.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -34,6 +34,13 @@ class Terms(NamedTuple):
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         places = np.repeat(self.offsets[:-1][rows] - offsets[:-1], lengths) + np.arange(offsets[-1])
         return Terms(offsets, self.ids[places], self.counts[places])
+
+
+def gathered(found: Sequence[Terms]) -> Terms:
+    """The terms of all texts, one after the other; of at least one part."""
+    lengths = np.concatenate([np.diff(terms.offsets) for terms in found])
+    ids, counts = (np.concatenate([terms[column] for terms in found]) for column in (1, 2))
+    return Terms(np.concatenate([[0], np.cumsum(lengths)]), ids, counts)
 
 
 def terms_of(texts: pa.StringArray, language: str) -> Terms:

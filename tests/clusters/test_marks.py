@@ -75,6 +75,11 @@ def test_a_month_is_the_same_however_long_it_is_written_and_no_number() -> None:
         ('<a href="https://math.stackexchange.com/questions/12">elsewhere</a>', set()),
         ('<a href="https://example.com/https/questions/12">elsewhere</a>', set()),
         ('<a href="/a/12">an answer</a> <a href="/questions/tagged/12">a tag</a> /questions/12', set()),
+        (
+            '<a href="//CS.stackexchange.com:443/questions/12">this</a> https://www.cs.stackexchange.com/q/13',
+            {"12", "13"},
+        ),
+        (f'<a href="/questions/{"9" * 16}">no id</a>', set()),
         ("", set()),
     ],
 )
@@ -84,7 +89,13 @@ def test_questions_of_the_site_are_cited_in_several_spellings_and_of_other_hosts
 
 def test_formulas_are_what_stands_between_dollar_signs_without_white_space() -> None:
     assert formulas_in("<p>Is $a + b$ or $$ a+b $$ the same as $c\n d$?") == {"a+b", "cd"}
-    assert formulas_in("It costs 5 dollars, or $5.") == formulas_in("") == set()
+    assert formulas_in("$$a$$b$$c$$ and \\$5, \\$6") == {"a", "c"}
+    for other in ("", "It costs 5 dollars, or $5.", "costs $5 here and $6", "$HOME; ls $PATH"):
+        assert formulas_in(other) == set()
+
+
+def test_a_meta_site_is_cited_by_its_old_address_too() -> None:
+    assert cited_in('<a href="http://meta.cs.stackexchange.com/q/12">', "cs.meta.stackexchange.com") == {"12"}
 
 
 def mark(kind: int, text: str) -> int:
@@ -128,7 +139,7 @@ LINK = '<a href="/questions/2">like this one</a>'
         ({"title": "should i bake bread"}, {"title": "baking the bread"}, {}),
         ({"title": "c++ sort"}, {"title": "c sort"}, {"other_asking": 1}),
         ({"title": "bread"}, {"title": "the"}, {}),
-        ({"body_html": "$a$ $b$ $c$"}, {"body_html": "$ b $ $d$"}, {"other_formulas": 0.75}),
+        ({"body_html": "$a$ $b$ $c$"}, {"body_html": "$b$ $d$"}, {"other_formulas": 0.75}),
         ({"body_html": "$a$"}, {"body_html": "$a$"}, {}),
         ({"body_html": "$a$"}, {"body_html": "none"}, {}),
         ({"owner": "7"}, {"owner": "7"}, {"same_asker": 1}),

@@ -28,7 +28,7 @@ class SampledPairs(NamedTuple):
     is_linked: np.ndarray  # bool: known duplicates of the development part
     is_judged: np.ndarray  # bool: people gave their verdict
     labels: np.ndarray  # bool: linked, or judged to be the same
-    weights: np.ndarray  # float64, in the likelihood: no set of duplicates weighs more than a pair
+    weights: np.ndarray  # float64, in the likelihood: all of a sample alike, less where sets are large
     log_rates: np.ndarray  # float64: ln of how much likelier a linked pair came into the sample than another one
     counts: np.ndarray  # float64: how many pairs of the archive a row stands for
     reference: np.ndarray  # float64, sorted: best scores of other questions, at most _REFERENCE
@@ -130,7 +130,7 @@ def _quantiles(reference: np.ndarray) -> np.ndarray:
 
 
 def _weight(sets: np.ndarray, is_linked: np.ndarray) -> float:
-    """Of each pair, linked or not: as if the linked pairs of a set were one pair in both directions, at most."""
+    """Of each pair, linked or not: so that all linked pairs weigh as much as one a set, in both directions, would."""
     pairs = np.unique(sets[is_linked], return_counts=True)[1]
     return float(np.minimum(pairs, 2).sum() / pairs.sum()) if len(pairs) else 1.0
 
