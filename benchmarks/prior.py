@@ -3,13 +3,16 @@
     python benchmarks/prior.py --run out/cs/runs --run out/travel/runs … [--leave-out SITE] [--output FILE]
 
 Each run is one of `jobs/dedup.py --set calibration.sample=1000000 --set calibration.links=1000000 --set
-run.keep_work=true`, so that every question is sampled. benchmarks/verdicts/SITE.tsv holds the verdicts: pairs at the
-top of an early model's order, a random share of the others, and on some sites pairs whose titles differ in their
-numbers; judged by title and body as a moderator would ("a good answer to one serves the asker of the other"). Linked
-pairs of the development part count too; pairs of training and test questions are in no run's sample.
+run.keep_work=true`, so that every question is sampled. benchmarks/verdicts/SITE.tsv holds the verdicts, and who gave
+them by which rule. "answer": a good answer to one question serves the asker of the other, judged by title and body,
+without the probability and in random order. Judged were pairs at the top of several orders, and a share of the others
+that falls with their rank: what was chosen by evidence alone does not bend a model of that evidence. Pairs that people
+linked are left out: which duplicates get linked depends on more than the evidence. Of the pairs far below (probability
+under FAR) a hash chooses some that count as different, so that the model holds there too.
 
-Printed are for each site the log loss of the model that was learned without it, beside that of one constant for all,
-and how many of its judged pairs are right where that model expects so many.
+A third of the verdicts, by a hash of the pair, is never learned from. Printed are, for each site, by the model that was
+learned from the other sites: how many of its judged pairs are right where so many are expected, and the log loss beside
+that of one constant; then the same over all sites, and over the third that is held out.
 """
 
 import argparse
@@ -19,124 +22,105 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import xxhash
 from scipy.optimize import minimize
-from scipy.special import expit, logit
+from scipy.special import expit
 
 from dupq import storage
-from dupq.clusters.calibration import FEATURES, Labelled, by_slope, designed, negative_log_likelihood, sloped
+from dupq.clusters.calibration import FEATURES, designed
 from dupq.evaluation.verdicts import parse_verdicts
 from dupq.runs.reader import open_run
 from dupq.tables import CALIBRATION_PAIRS
 
 _VERDICTS = Path(__file__).parent / "verdicts"
-_COEFFICIENT_SPREAD, _SITE_SPREAD = 0.3, 0.7  # of scaled coefficients round 0, and of a site's own intercept
-_SITE_SLOPE_SPREAD = 0.5  # of the log of a site's own slope
-_FREE_SPREAD = 10.0
-_OWN_SPREADS = 0.5, 1.0  # of coefficients and intercept round the prior: an archive may be unlike all of these
-_OWN_SLOPE_SPREAD = 0.75  # of the log of its slope
-_LINKED = (3.0, 3.0)  # pseudo-counts of linked and unlinked duplicates of a site
+FAR, _FAR_PAIRS = 0.02, 1_500
+_SPREAD, _SITE_SPREAD = 0.3, 0.7  # of scaled coefficients round what is expected, and of a site's own intercept
+_OWN_SPREADS = 1.0, 0.2  # of an archive's intercept, and of the log of its slope
 _OWN_LINKED = (1.0, 1.0)  # of an archive: any share is as likely
-_UNJUDGED_WEIGHT = 1.0  # of pairs that nobody judged or linked: most are none, but they are many and alike
-_BINS = (0.0, 0.05, 0.2, 0.4, 0.6, 0.8, 1.0)
+# Flags keep their scale: log-odds that are expected before any data, and their spread.
+_FLAGS = {
+    "other_numbers": (-2.0, 1.0),
+    "series": (-2.0, 1.0),
+    "other_asking": (-3.0, 1.0),
+    "other_formulas": (-1.0, 0.7),
+    "same_asker": (-0.7, 0.7),
+    "same_asker_alike": (1.0, 1.0),
+    "cites": (-1.0, 0.7),
+}
+_LOWERING = {"rank", "title_swap", *_FLAGS} - {"same_asker_alike"}  # all others make a pair likelier, or nothing
+_BINS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 
 class Site(NamedTuple):
     """What is known of a site's pairs."""
 
     name: str
-    labelled: Labelled
-    is_whole: bool = True  # else its rate of duplicates is its own affair
+    features: np.ndarray  # (n, F)
+    same: np.ndarray  # bool
+    is_judged: np.ndarray  # bool; else far below
+    is_held_out: np.ndarray  # bool
 
 
 def read_site(uri: str) -> Site:
     """The pairs of a run, with the verdicts on its site."""
     run = open_run(uri)
-    names = sorted(run.metrics["sites"])
-    table = storage.read_table(
-        storage.join(run.uri, "work", "calibration", "pairs.parquet"), CALIBRATION_PAIRS
-    ).to_pydict()
-    keys = list(
-        zip(
-            table["site_left"],
-            table["question_id_left"],
-            table["site_right"],
-            table["question_id_right"],
-            strict=True,
-        )
-    )
-    verdicts = {}
-    for name in names:
-        place = _VERDICTS / f"{name}.tsv"
-        if place.exists():
-            for verdict in parse_verdicts(place.read_text(), str(place)):
-                verdicts[tuple(verdict[:4])] = verdict.verdict
+    name = min(run.metrics["sites"])
+    table = storage.read_table(storage.join(run.uri, "work", "calibration", "pairs.parquet"), CALIBRATION_PAIRS)
+    keys = list(zip(table["question_id_left"].to_pylist(), table["question_id_right"].to_pylist(), strict=True))
+    place = _VERDICTS / f"{name}.tsv"
+    verdicts = {tuple(verdict[1:4:2]): verdict.verdict for verdict in parse_verdicts(place.read_text(), str(place))}
     said = np.array([verdicts.get(key, "") for key in keys])
-    linked = np.array(table["is_linked"])
-    features = np.array(table["features"])
-    is_judged = np.isin(said, ("same", "different")) & ~linked
-    kept = said != "unsure"
-    weights = np.array(table["weight"])
-    weights = np.where(is_judged | linked, weights, weights * _UNJUDGED_WEIGHT)
-    labelled = Labelled(
-        features[kept],
-        (linked | (said == "same"))[kept],
-        weights[kept],
-        is_judged[kept],
-        np.where(is_judged, 0.0, np.array(table["log_rate"]))[kept],
-    )
-    return Site(names[0], labelled)
+    hashes = np.array([xxhash.xxh3_64_intdigest(f"{name} {left} {right}".encode()) for left, right in keys])
+    is_linked = table["is_linked"].to_numpy()
+    is_judged = np.isin(said, ("same", "different")) & ~is_linked
+    far = np.flatnonzero((said == "") & ~is_linked & (table["probability"].to_numpy() < FAR))
+    kept = np.concatenate([np.flatnonzero(is_judged), far[np.argsort(hashes[far])][:_FAR_PAIRS]])
+    kept = kept[np.unique(hashes[kept], return_index=True)[1]]  # a pair that lists each other comes up twice
+    features = np.array(table["features"].to_pylist())
+    return Site(name, features[kept], said[kept] == "same", is_judged[kept], hashes[kept] % 3 == 0)
 
 
-def learn(sites: list[Site], centres: np.ndarray, scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The coefficients that sites share, (F + 1,), and of each its own intercept, log of slope, and linked share."""
-    designs = [designed(site.labelled.features, centres, scales) for site in sites]
-    count = len(FEATURES) + 1
+def learn(sites: list[Site], centres: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """The coefficients that sites share, (F + 1,)."""
+    design = np.concatenate([designed(site.features, centres, scales) for site in sites])
+    labels = np.concatenate([site.same for site in sites]).astype(float)
+    owners = np.repeat(np.eye(len(sites)), [len(site.same) for site in sites], axis=0)
+    expected, spreads = (np.array([_FLAGS.get(name, (0.0, _SPREAD))[side] for name in FEATURES]) for side in (0, 1))
+    count = len(FEATURES)
 
     def loss(parameters: np.ndarray) -> tuple[float, np.ndarray]:
-        shared, own = parameters[:count], parameters[count:].reshape(len(sites), 3)
-        far = shared[:-1] - _expected()
-        value = 0.5 * float((far**2).sum()) / _COEFFICIENT_SPREAD**2
-        gradient = np.zeros(len(parameters))
-        gradient[: count - 1] = far / _COEFFICIENT_SPREAD**2
-        for place, (site, design) in enumerate(zip(sites, designs, strict=True)):
-            intercept, log_slope, linked = own[place]
-            mine = np.concatenate([shared[:-1], [shared[-1] + intercept, log_slope, linked]])
-            found, slopes = negative_log_likelihood(site.labelled, design, sloped(mine))
-            slopes = by_slope(mine, slopes)
-            a, b = _LINKED
-            spread = _SITE_SPREAD if site.is_whole else _FREE_SPREAD
-            value += found + 0.5 * (intercept / spread) ** 2 + 0.5 * (log_slope / _SITE_SLOPE_SPREAD) ** 2
-            value += float(a * np.logaddexp(0.0, -linked) + b * np.logaddexp(0.0, linked))
-            gradient[:count] += slopes[:-2]
-            past = [intercept / spread**2, log_slope / _SITE_SLOPE_SPREAD**2, b * expit(linked) - a * expit(-linked)]
-            gradient[count + 3 * place : count + 3 * place + 3] += slopes[-3:] + past
-        return value, gradient
+        shared, own = parameters[: count + 1], parameters[count + 1 :]
+        logits, far = design @ shared + owners @ own, (shared[:-1] - expected) / spreads
+        value = float((np.logaddexp(0.0, logits) - labels * logits).sum() + 0.5 * (far @ far))
+        value += 0.5 * float(own @ own) / _SITE_SPREAD**2
+        off = expit(logits) - labels
+        past = np.concatenate([far / spreads, [0.0], own / _SITE_SPREAD**2])
+        return value, np.concatenate([design.T @ off, owners.T @ off]) + past
 
-    start = np.concatenate([np.zeros(count - 1), [-4.0], np.tile([0.0, 0.0, logit(0.5)], len(sites))])
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 5000}).x
-    return found[:count], found[count:].reshape(len(sites), 3)
+    bounds: list[Any] = [(None, 0.0) if name in _LOWERING else (0.0, None) for name in FEATURES]
+    bounds += [(None, None)] * (1 + len(sites))
+    start = np.concatenate([expected, [-4.0], np.zeros(len(sites))])
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 5000}).x
+    return np.array(found[: count + 1])
 
 
-def _expected() -> np.ndarray:
-    """The coefficients before any data: nothing, but for titles with other numbers: log-odds of -3."""
-    return np.where(np.array(FEATURES) == "other_numbers", -1.0, 0.0)
+def learned_from(sites: list[Site]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Centres, scales and coefficients, without what is held out."""
+    sites = [Site(site.name, *(column[~site.is_held_out] for column in site[1:])) for site in sites]
+    centres, scales = scaling(sites)
+    return centres, scales, learn(sites, centres, scales)
 
 
 def scaling(sites: list[Site]) -> tuple[np.ndarray, np.ndarray]:
-    """Means and deviations of the features over judged and linked pairs, each site alike."""
-    rows = [site.labelled.features[site.labelled.is_judged | site.labelled.labels] for site in sites]
+    """Means and deviations of the features over judged pairs, each site alike; flags stay as they are."""
+    rows = [site.features[site.is_judged] for site in sites]
     means, squares = (np.mean([(row**power).mean(axis=0) for row in rows], axis=0) for power in (1, 2))
-    scales = np.sqrt(np.maximum(squares - means**2, 1e-4))
-    scales[FEATURES.index("other_numbers")] = 1 / 3  # a flag: 1 is three deviations from 0
-    means[FEATURES.index("other_numbers")] = 0.0
-    return means, scales
+    is_flag = np.array([name in _FLAGS for name in FEATURES])
+    return np.where(is_flag, 0.0, means), np.where(is_flag, 1.0, np.sqrt(np.maximum(squares - means**2, 1e-4)))
 
 
-def described(site: Site, coefficients: np.ndarray, centres: np.ndarray, scales: np.ndarray) -> dict[str, Any]:
-    """How a model fares on a site's judged pairs."""
-    judged = site.labelled.is_judged
-    labels = site.labelled.labels[judged].astype(float)
-    p = expit(designed(site.labelled.features[judged], centres, scales) @ coefficients)
+def described(p: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
+    """How a model fares on judged pairs."""
     rate = np.clip(labels.mean(), 1e-3, 1 - 1e-3)
     bins = []
     for low, high in itertools.pairwise(_BINS):
@@ -144,10 +128,8 @@ def described(site: Site, coefficients: np.ndarray, centres: np.ndarray, scales:
         if inside.any():
             bins.append(f"{low:.2f}+: {labels[inside].sum():.0f}/{inside.sum()} ({p[inside].sum():.1f})")
     return {
-        "site": site.name,
-        "judged": int(judged.sum()),
+        "judged": len(p),
         "same": int(labels.sum()),
-        "linked": int((site.labelled.labels & ~judged).sum()),
         "log_loss": float(-(labels * np.log(p) + (1 - labels) * np.log1p(-p)).mean()),
         "log_loss_of_a_constant": float(-(rate * np.log(rate) + (1 - rate) * np.log1p(-rate))),
         "right_of_judged (expected)": bins,
@@ -158,33 +140,32 @@ def main() -> None:
     """Read, learn, compare, write."""
     parser = argparse.ArgumentParser(description="Learn the prior of calibration from several sites.")
     parser.add_argument("--run", action="append", required=True, metavar="URI")
-    parser.add_argument("--partial", action="append", default=[], metavar="SITE", help="a site that is not whole")
     parser.add_argument("--leave-out", action="append", default=[], metavar="SITE")
     parser.add_argument("--output", metavar="FILE", help="where prior.json goes")
     arguments = parser.parse_args()
     sites = [site for site in map(read_site, arguments.run) if site.name not in arguments.leave_out]
-    sites = [site._replace(is_whole=site.name not in arguments.partial) for site in sites]
-    rows = []
-    for place, site in enumerate(sites):
-        others = sites[:place] + sites[place + 1 :]
-        centres, scales = scaling(others)
-        rows.append(described(site, learn(others, centres, scales)[0], centres, scales))
+    rows, found = [], []
+    for place, site in enumerate(sites if len(sites) > 1 else []):
+        centres, scales, coefficients = learned_from(sites[:place] + sites[place + 1 :])
+        p = expit(designed(site.features, centres, scales) @ coefficients)
+        found.append((p[site.is_judged], site.same[site.is_judged].astype(float), site.is_held_out[site.is_judged]))
+        rows.append({"site": site.name, **described(*found[-1][:2])})
         print(json.dumps(rows[-1]))
-    centres, scales = scaling(sites)
-    coefficients, own = learn(sites, centres, scales)
+    p, labels, is_held_out = (np.concatenate(columns) for columns in zip(*found, strict=True))
+    for name, some in (("all", slice(None)), ("held out", is_held_out)):
+        rows.append({"site": name, **described(p[some], labels[some])})
+        print(json.dumps(rows[-1]))
+    centres, scales, coefficients = learned_from(sites)
     for name, value in zip((*FEATURES, "intercept"), coefficients, strict=True):
         print(f"{name:16} {value:8.3f}")
-    for site, (intercept, log_slope, share) in zip(sites, own, strict=True):
-        print(f"{site.name}: intercept {intercept:+.2f}, slope {np.exp(log_slope):.2f}, linked {expit(share):.2f}")
-    print("mean log loss", np.mean([row["log_loss"] for row in rows]))
     if arguments.output:
         prior = {
             "features": list(FEATURES),
             "centres": centres.round(6).tolist(),
             "scales": scales.round(6).tolist(),
             "coefficients": coefficients.round(4).tolist(),
-            "spreads": [_OWN_SPREADS[0]] * len(FEATURES) + [_OWN_SPREADS[1]],
-            "slope_spread": _OWN_SLOPE_SPREAD,
+            "intercept_spread": _OWN_SPREADS[0],
+            "slope_spread": _OWN_SPREADS[1],
             "linked": list(_OWN_LINKED),
             "sites": [site.name for site in sites],
             "left_out": rows,

@@ -234,6 +234,7 @@ COMPARED = pa.schema(
             for name in ("title_cosine", "title_least", "text_cosine", "text_least", "both_ways")
         ),
         *(_required(name, pa.float32()) for name in ("tags", "title_swap", "other_numbers")),  # NaN without tags
+        *(_required(name, pa.float32()) for name in ("other_asking", "other_formulas", "same_asker", "cites")),
     ]
 )
 
@@ -332,8 +333,8 @@ TERMS = pa.schema(
         _required("text_counts", pa.list_(pa.uint8())),
         _required("tags", pa.list_(pa.int32())),
         _required("tag_counts", pa.list_(pa.uint8())),
-        _required("title_numbers", pa.list_(pa.int32())),
-        _required("title_number_counts", pa.list_(pa.uint8())),
+        _required("marks", pa.list_(pa.int32())),  # dupq/clusters/marks.py
+        _required("mark_counts", pa.list_(pa.uint8())),
     ]
 )
 
@@ -358,7 +359,7 @@ CALIBRATION_PAIRS = pa.schema(
         _required("weight", pa.float64()),  # in the likelihood
         _required("log_rate", pa.float64()),  # ln of how much likelier a linked pair came into the sample than others
         _required("probability", pa.float64()),
-        _required("features", pa.list_(pa.float64(), 12)),
+        _required("features", pa.list_(pa.float64(), 18)),
     ]
 )
 

@@ -14,7 +14,8 @@ from dupq.clusters import identity
 from dupq.clusters.components import components, represented, with_represented
 from dupq.clusters.constraints import Constraints, constraints
 from dupq.clusters.decision import decide
-from dupq.clusters.evidence import around, shared
+from dupq.clusters.evidence import Words, around, shared
+from dupq.clusters.marks import marks_of
 from dupq.clusters.scoring import arounds, read_scale, scored_table, unlisted, words_of_texts
 from dupq.clusters.thresholds import spread_of
 from dupq.encoders.description import read_measure
@@ -30,10 +31,10 @@ from dupq.runs.reader import Run
 from dupq.runs.table_view import TableView, in_memory
 from dupq.settings import config
 from dupq.settings.text import TextSettings
-from dupq.tables import RARITIES, TEXTS
+from dupq.tables import RARITIES
 from dupq.text.keys import Sites, are_among
 from dupq.text.questions import texts_table
-from dupq.text.terms import Terms, tags_of
+from dupq.text.terms import tags_of
 
 _KEYS = ["site_left", "question_id_left", "site_right", "question_id_right"]
 _COLUMNS = [*_KEYS, "source", "probability", "title_overlap", "rank_left", "rank_right"]
@@ -153,9 +154,9 @@ class _Scorer:
         embedded = self._embeddings(keys)
         scores = pair_scores(read_measure(encoder), embedded.take(left), embedded.take(right))
         settings = config.from_dict(self._run.config)
-        texts, tags = self._texts(keys, settings.text)
+        words = self._words(keys, settings.text)
         rarities = storage.read_table(self._rarities, RARITIES)["rarity"].to_numpy()
-        common = shared(words_of_texts(texts, tags, settings.text.language), left, right, rarities)
+        common = shared(words, left, right, rarities)
         compared = unlisted(pairs, scores.astype(np.float32), common)
         scale = read_scale(self._calibration, settings.neighbours.k)
         found = scored_table(compared, arounds([keys, *self._around(keys)], compared), scale)
@@ -169,10 +170,10 @@ class _Scorer:
             found.append(embedded.take(np.isin(embedded.keys, keys)))
         return gathered(found)
 
-    def _texts(self, keys: np.ndarray, settings: TextSettings) -> tuple[pa.Table, Terms]:
-        """The rows of TEXTS of `keys`, and their tags, in the order of the keys."""
+    def _words(self, keys: np.ndarray, settings: TextSettings) -> Words:
+        """The words, tags and marks of `keys`, in their order."""
         names, numbers = self._sites.unpack(keys)
-        columns = ["site", "question_id", "title", "body_html", "tags"]
+        columns = ["site", "question_id", "title", "body_html", "tags", "owner"]
         is_wanted = pc.field("question_id").isin(pa.array(np.unique(numbers)))
         is_wanted &= pc.field("site").isin(pa.array(sorted(set(names)), pa.string()))
         rows = self._run.questions.arrow(columns, is_wanted)
@@ -182,7 +183,9 @@ class _Scorer:
             raise DupqError(f"{self._run.questions.place}: no longer the archive that the run was made from")
         rows = rows.take(pa.array(np.argsort(found[np.isin(found, keys)], kind="stable")))
         texts = texts_table(pa.array(keys), rows["title"], rows["body_html"], settings)
-        return texts.select(TEXTS.names), tags_of(rows["tags"].combine_chunks())
+        marks = marks_of(rows, texts["title"], rows["site"].to_pylist(), settings.language)
+        tags = tags_of(rows["tags"].combine_chunks())
+        return words_of_texts(texts, tags, marks, settings.language)
 
     def _around(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """How alike the titles of what each question lists are; see evidence.Around."""

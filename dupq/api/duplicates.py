@@ -21,10 +21,10 @@ import pyarrow as pa
 from dupq import devices
 from dupq.api.encoders import TextEncoder, load_encoder
 from dupq.api.inputs import collected, column_of, names_of, share, texts, values_of
-from dupq.clusters.calibration import FEATURES, Labelled, Model, fit
 from dupq.clusters.components import components, represented, with_represented
 from dupq.clusters.decision import decide
 from dupq.clusters.evidence import Shared, Words, around, shared, title_cosines
+from dupq.clusters.marks import marks_of
 from dupq.clusters.prior import read_prior
 from dupq.clusters.scoring import Scale, arounds, ranked, scored_table, undirected, unlisted, words_of_texts
 from dupq.clusters.thresholds import spread_of
@@ -133,7 +133,8 @@ def find_duplicates(
         spoken = language_of(pa.array(titles[:_TITLES], pa.string()))
     settings = _settings(given, bodies is not None, spoken, k)
     table = _texts(titles, bodies, settings.text)
-    words = words_of_texts(table, _no_tags(len(table)), settings.text.language)
+    marks = _marks(table, titles, bodies, settings.text.language)
+    words = words_of_texts(table, _no_tags(len(table)), marks, settings.text.language)
     rarity = rarities(document_counts(words.texts), len(table))
     asking = Asking(settings.text.language, rare_words(rarity, len(table), settings.text.language))
     near = near_pairs(_said(table, titles, bodies), settings.near_duplicates, asking)
@@ -186,7 +187,7 @@ class _Comparison:
         common = self._common(*(candidates[side].to_numpy() for side in ("left", "right")))
         listed = pa.table([*candidates.columns, *map(pa.array, common)], schema=COMPARED)
         best = directed["similarity"].to_numpy()[directed["rank"].to_numpy() == 1]
-        self._scale = Scale(_prior_model(), np.sort(best.astype(np.float64)), k)
+        self._scale = Scale(read_prior().model, np.sort(best.astype(np.float64)), k)
         self.table = self._scored(listed)  # rows of SCORED
 
     @property
@@ -227,13 +228,6 @@ def _cosines(teacher: Teacher | None, titles: list[str], bodies: list[str], code
     vectors = rows, vectors_of(teacher, teacher_texts(some, below, code), devices.CPU)
     found[likely] = cosines_of(vectors, vectors, left, right)
     return found
-
-
-def _prior_model() -> Model:
-    """What other sites have taught, as nothing is known of this one."""
-    nothing = np.zeros(0)
-    none = Labelled(np.zeros((0, len(FEATURES))), nothing.astype(bool), nothing, nothing.astype(bool))
-    return fit(none, read_prior())
 
 
 def _settings(given: TextEncoder | None, has_bodies: bool, language: str, k: int) -> Settings:
@@ -281,6 +275,14 @@ def _said(table: pa.Table, titles: list[str], bodies: list[str] | None) -> Said:
     below = pa.nulls(len(titles), pa.string()) if bodies is None else pa.array(bodies, pa.string())
     hashes = content_hashes(written, below)
     return Said(_array(table["title"]), _array(table["text"]), signs_of(written), hashes)
+
+
+def _marks(table: pa.Table, titles: list[str], bodies: list[str] | None, language: str) -> Terms:
+    """The marks of texts of which nobody says who asked; no number that a link may name is theirs."""
+    count = len(titles)
+    names = {"question_id": pa.array(range(-count, 0)), "title": pa.array(titles, pa.string())}
+    below = {"body_html": pa.array(bodies or [""] * count, pa.string()), "owner": pa.nulls(count, pa.string())}
+    return marks_of(pa.table(names | below), table["title"], [""] * count, language)
 
 
 def _array(column: pa.ChunkedArray) -> pa.StringArray:

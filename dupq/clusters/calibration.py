@@ -1,9 +1,12 @@
 """From evidence to the probability that two questions are duplicates, for this archive and at its size.
 
-A logistic model over scale-free evidence (evidence.py). Its prior was learned on several sites (prior.json), and the
-archive's own known duplicates move it according to their number: the coefficients have a Gaussian prior, and so has the
-log of a slope that they share, since archives differ most in how well all evidence together separates duplicates from
-others.
+A logistic model over scale-free evidence (evidence.py), learned from pairs of several sites that were judged by reading
+(prior.json). What an archive's own links and verdicts move is its intercept, and a slope that all coefficients share,
+since archives differ most in how common duplicates are and in how well evidence separates them from others. Both have
+Gaussian priors: few links move little.
+
+Own pairs count only where the prior thinks a duplicate possible (NEAR): the many pairs far below decide nothing, and a
+model that is a little wrong there would be bent by their number.
 
 Known duplicates are incomplete: only a share of the duplicates is linked, so an unlinked pair may still be one. The
 likelihood accounts for that (Elkan and Noto 2008, section 2; Jaskie et al. 2019): a pair is linked with probability
@@ -35,7 +38,15 @@ FEATURES = (
     "tags",
     "title_swap",  # x title_cosine: titles that differ in one telling word on each side
     "other_numbers",
+    "series",  # other_numbers x title_cosine: "Election 2013", "Election 2014"
+    "other_asking",  # where title_cosine is at least _SAME_WORDS: "string to float", "float to string"
+    "other_formulas",
+    "same_asker",
+    "same_asker_alike",  # same_asker x text_cosine: who asks again, and who asks on
+    "cites",
 )
+NEAR = 0.08  # probability by the prior from which an unjudged pair counts
+_SAME_WORDS = 0.9
 _NO_TAGS = 0.4  # Jaccard coefficient assumed where a site has no tags: the mean of near neighbours on other sites
 _LEAST_PLACE = -6.0
 _MOST_DEVIATIONS = 3.0
@@ -47,10 +58,15 @@ class Prior(NamedTuple):
     centres: np.ndarray  # (F,): subtracted from the features
     scales: np.ndarray  # (F,): divisors of the features
     coefficients: np.ndarray  # (F + 1,): the last is the intercept
-    spreads: np.ndarray  # (F + 1,): standard deviations of the Gaussians
-    slope_spread: float  # of the Gaussian of the log of the slope
+    intercept_spread: float  # standard deviation of an archive's own intercept round that one
+    slope_spread: float  # of the log of its own slope round 0
     linked: tuple[float, float]  # of the Beta distribution of the share of duplicates that is linked
     sites: tuple[str, ...] = ()  # that it was learned on
+
+    @property
+    def model(self) -> "Model":
+        """The model of an archive of which nothing is known."""
+        return Model(self.centres, self.scales, self.coefficients, _mean(self.linked))
 
 
 class Labelled(NamedTuple):
@@ -122,6 +138,12 @@ def features_of(evidence: Evidence, k: int) -> np.ndarray:
         np.where(np.isnan(shared.tags), _NO_TAGS, shared.tags),
         shared.title_swap * shared.title_cosine,
         shared.other_numbers,
+        shared.other_numbers * shared.title_cosine,
+        np.where(shared.title_cosine >= _SAME_WORDS, shared.other_asking, 0.0),
+        shared.other_formulas,
+        shared.same_asker,
+        shared.same_asker * shared.text_cosine,
+        shared.cites,
     )
     return np.stack([np.asarray(column, np.float64) for column in columns], axis=1)
 
@@ -141,36 +163,30 @@ def fit(labelled: Labelled, prior: Prior) -> Model:
     from scipy.optimize import minimize  # half a second to import, and most processes never fit
 
     design = designed(labelled.features, prior.centres, prior.scales)
-    start = np.concatenate([prior.coefficients, [0.0, logit(_mean(prior.linked))]])
-    if not len(design):
-        return _model(start, prior)
+    *slopes, intercept = prior.coefficients
+    rows = labelled.is_judged | (expit(design @ prior.coefficients) >= NEAR)
+    if not rows.any():
+        return prior.model
+    linear = np.stack([design[rows, :-1] @ slopes, np.ones(int(rows.sum()))], axis=1)
+    rates = np.broadcast_to(labelled.log_rates, len(rows))[rows]
+    features, labels, weights, is_judged = labelled[:4]
+    near = Labelled(features[rows], labels[rows], weights[rows], is_judged[rows], rates)
 
     def loss(parameters: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = negative_log_likelihood(labelled, design, sloped(parameters))
-        gradient = by_slope(parameters, gradient)
-        far = (parameters[:-2] - prior.coefficients) / prior.spreads
-        (log_slope, log_odds), (a, b) = parameters[-2:], prior.linked
-        value += 0.5 * float(far @ far) + 0.5 * (log_slope / prior.slope_spread) ** 2
+        log_slope, shift, log_odds = parameters
+        slope, (a, b) = np.exp(log_slope), prior.linked
+        at = np.array([slope, intercept + shift, log_odds])
+        value, (by_slope, *others) = negative_log_likelihood(near, linear, at)
+        value += 0.5 * (log_slope / prior.slope_spread) ** 2 + 0.5 * (shift / prior.intercept_spread) ** 2
         value += float(a * np.logaddexp(0.0, -log_odds) + b * np.logaddexp(0.0, log_odds))
-        past = [log_slope / prior.slope_spread**2, b * expit(log_odds) - a * expit(-log_odds)]
-        return value, gradient + np.concatenate([far / prior.spreads, past])
+        past = log_slope / prior.slope_spread**2, shift / prior.intercept_spread**2
+        past_share = b * expit(log_odds) - a * expit(-log_odds)
+        return value, np.array([by_slope * slope, *others]) + np.array([*past, past_share])
 
-    return _model(minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 2000}).x, prior)
-
-
-def sloped(parameters: np.ndarray) -> np.ndarray:
-    """Coefficients, intercept, log of the slope, log-odds of the linked share → the same without the slope.
-
-    It multiplies the coefficients, not the intercept: features are centred.
-    """
-    return np.concatenate([parameters[:-3] * np.exp(parameters[-2]), parameters[[-3, -1]]])
-
-
-def by_slope(parameters: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-    """The gradient with respect to `parameters`, from that with respect to `sloped(parameters)`."""
-    slope = np.exp(parameters[-2])
-    of_slope = slope * float(parameters[:-3] @ gradient[:-2])
-    return np.concatenate([gradient[:-2] * slope, [gradient[-2], of_slope, gradient[-1]]])
+    start = np.array([0.0, 0.0, logit(_mean(prior.linked))])
+    log_slope, shift, log_odds = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 2000}).x
+    moved = np.append(np.exp(log_slope) * np.array(slopes), intercept + shift)
+    return Model(prior.centres, prior.scales, moved, float(expit(log_odds)))
 
 
 def negative_log_likelihood(labelled: Labelled, design: np.ndarray, parameters: np.ndarray) -> tuple[float, np.ndarray]:
@@ -186,11 +202,6 @@ def negative_log_likelihood(labelled: Labelled, design: np.ndarray, parameters: 
     slope = labelled.weights * (expit(seen) - labelled.labels) / (q * (1 - q))  # by q
     by_share = float((slope * p * ~labelled.is_judged).sum()) * share * (1 - share)
     return value, np.append(design.T @ (slope * linked * p * (1 - p)), by_share)
-
-
-def _model(parameters: np.ndarray, prior: Prior) -> Model:
-    found = sloped(parameters)
-    return Model(prior.centres, prior.scales, found[:-1], float(expit(found[-1])))
 
 
 def designed(features: np.ndarray, centres: np.ndarray, scales: np.ndarray) -> np.ndarray:
@@ -218,6 +229,6 @@ def own_share(model: Model, prior: Prior, features: np.ndarray) -> float:
     design = designed(features, prior.centres, prior.scales)
     moved = design @ (model.coefficients - prior.coefficients)
     sloping = design[:, :-1] @ prior.coefficients[:-1] * prior.slope_spread
-    free = np.sqrt((design**2) @ (prior.spreads**2) + sloping**2)
+    free = np.sqrt(prior.intercept_spread**2 + sloping**2)
     p = model.probabilities(features)
     return float(np.tanh((p * (1 - p)) @ np.abs(moved) / max((p * (1 - p)) @ free, 1e-12)))

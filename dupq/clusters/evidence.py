@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dupq.clusters.marks import ASKER, ASKING, CITED, FORMULA, NUMBER, SELF
 from dupq.kernel_cache import numba as nb
 from dupq.near_duplicates.shingles import Shingles
-from dupq.near_duplicates.verification import have_other_words, jaccard
-from dupq.text.terms import Terms
+from dupq.near_duplicates.verification import jaccard
+from dupq.text.terms import TERM_BITS, Terms
 
 UNLISTED = -1  # a rank: not among the k nearest
 _SATURATION = 1.2  # k1 of BM25 (Robertson and Zaragoza 2009, section 3.4.3); lengths make no difference here: b = 0
@@ -33,7 +34,7 @@ class Words(NamedTuple):
     titles: Terms
     texts: Terms  # title and body
     tags: Terms
-    numbers: Terms  # the words of the title that have a digit
+    marks: Terms  # see marks.py
 
 
 class Shared(NamedTuple):
@@ -47,6 +48,10 @@ class Shared(NamedTuple):
     tags: np.ndarray  # Jaccard coefficient; NaN where neither has any
     title_swap: np.ndarray  # the rarest term that only one title has, of the side where it is less rare, of the rarest
     other_numbers: np.ndarray  # 1 where both titles have numbers, and not the same ones: siblings, not duplicates
+    other_asking: np.ndarray  # 1 where the titles say other things or in another order, stop words left out
+    other_formulas: np.ndarray  # where both have formulas the share of all of them that one alone has, else 0
+    same_asker: np.ndarray  # 1 where one user asked both
+    cites: np.ndarray  # 1 where one links to the other
 
 
 class Around(NamedTuple):
@@ -71,7 +76,7 @@ def shared(words: Words, left: np.ndarray, right: np.ndarray, rarities: np.ndarr
     """What the pairs of rows `left[i]`, `right[i]` of `words` share; `rarities` as of dupq.text.terms."""
     title_cosine, title_least, _ = _overlaps(*words.titles, rarities, left, right)
     text_cosine, text_least, both_ways = _overlaps(*words.texts, rarities, left, right)
-    tags, numbers = (Shingles(terms.ids, terms.offsets) for terms in (words.tags, words.numbers))
+    tags = Shingles(words.tags.ids, words.tags.offsets)
     has_tags = np.diff(words.tags.offsets) > 0
     return Shared(
         title_cosine,
@@ -81,7 +86,7 @@ def shared(words: Words, left: np.ndarray, right: np.ndarray, rarities: np.ndarr
         both_ways,
         np.where(has_tags[left] | has_tags[right], jaccard(tags, left, right), np.nan).astype(np.float32),
         _swaps(words.titles.offsets, words.titles.ids, rarities, left, right),
-        have_other_words(numbers, left, right).astype(np.float32),
+        *_marked(words.marks.offsets, words.marks.ids, left, right),
     )
 
 
@@ -213,3 +218,48 @@ def _swaps(
                 other += 1
         found[pair] = min(mine, theirs) / highest
     return found
+
+
+_KINDS = SELF + 1
+
+
+@nb.njit(nogil=True, cache=True)
+def _marked(offsets: np.ndarray, ids: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """The fields of Shared from `other_numbers` on (float32, shape (5, n)), of sorted marks."""
+    found = np.zeros((5, len(left)), np.float32)
+    for pair in range(len(left)):
+        a, b = left[pair], right[pair]
+        mine, theirs, common = np.zeros(_KINDS), np.zeros(_KINDS), np.zeros(_KINDS)
+        cites = False
+        index, other = offsets[a], offsets[b]
+        while index < offsets[a + 1] or other < offsets[b + 1]:
+            if other == offsets[b + 1] or (index < offsets[a + 1] and ids[index] < ids[other]):
+                mine[ids[index] >> TERM_BITS] += 1
+                index += 1
+            elif index == offsets[a + 1] or ids[other] < ids[index]:
+                theirs[ids[other] >> TERM_BITS] += 1
+                other += 1
+            else:
+                common[ids[index] >> TERM_BITS] += 1
+                index += 1
+                other += 1
+        if mine[CITED] + common[CITED] > 0 and theirs[SELF] > 0:
+            cites |= _has_cited(offsets, ids, a, ids[offsets[b + 1] - 1])
+        if theirs[CITED] + common[CITED] > 0 and mine[SELF] > 0:
+            cites |= _has_cited(offsets, ids, b, ids[offsets[a + 1] - 1])
+        for row, kind in ((0, NUMBER), (1, ASKING)):
+            both = mine[kind] + common[kind] > 0 and theirs[kind] + common[kind] > 0
+            found[row, pair] = both and mine[kind] + theirs[kind] > 0
+        if mine[FORMULA] + common[FORMULA] > 0 and theirs[FORMULA] + common[FORMULA] > 0:
+            apart = mine[FORMULA] + theirs[FORMULA]
+            found[2, pair] = apart / (apart + common[FORMULA])
+        found[3, pair] = common[ASKER] > 0
+        found[4, pair] = cites
+    return found
+
+
+@nb.njit(nogil=True, cache=True)
+def _has_cited(offsets: np.ndarray, ids: np.ndarray, question: int, self: int) -> bool:
+    """Whether a question cites the one with the mark `self`."""
+    wanted = self - ((SELF - CITED) << TERM_BITS)
+    return bool((ids[offsets[question] : offsets[question + 1]] == wanted).any())

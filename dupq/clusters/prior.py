@@ -22,7 +22,7 @@ class _Entries(TypedDict):
     centres: list[FiniteFloat]
     scales: list[_Positive]
     coefficients: list[FiniteFloat]
-    spreads: list[_Positive]
+    intercept_spread: _Positive
     slope_spread: _Positive
     linked: list[_Positive]
     sites: list[str]
@@ -34,10 +34,10 @@ def read_prior(uri: str = "") -> Prior:
     values = read_as(place, _Entries, _REMEDY)
     if tuple(values["features"]) != FEATURES:
         raise DupqError(f"{place}: made for other features; {_REMEDY}")
-    columns = [values["centres"], values["scales"], values["coefficients"], values["spreads"], values["linked"]]
+    columns = [values["centres"], values["scales"], values["coefficients"], values["linked"]]
     features = len(FEATURES)
-    if [len(column) for column in columns] != [features, features, features + 1, features + 1, 2]:
+    if [len(column) for column in columns] != [features, features, features + 1, 2]:
         raise DupqError(f"{place}: not as many numbers as there are features; {_REMEDY}")
-    centres, scales, coefficients, spreads, (a, b) = (np.array(column, np.float64) for column in columns)
-    slope = float(values["slope_spread"])
-    return Prior(centres, scales, coefficients, spreads, slope, (float(a), float(b)), tuple(values["sites"]))
+    centres, scales, coefficients, (a, b) = (np.array(column, np.float64) for column in columns)
+    spreads = float(values["intercept_spread"]), float(values["slope_spread"])
+    return Prior(centres, scales, coefficients, *spreads, (float(a), float(b)), tuple(values["sites"]))

@@ -17,7 +17,7 @@ from dupq.clusters.evidence import UNLISTED, Around, Listing, Shared, Words, lis
 from dupq.neighbours.exact import rule_of
 from dupq.neighbours.measure import Measure
 from dupq.tables import CANDIDATES, COMPARED, NEIGHBOURS, SCORED
-from dupq.text.terms import Terms, numbers_of, terms_of
+from dupq.text.terms import Terms, terms_of
 
 if TYPE_CHECKING:
     from dupq.neighbours.nearest import Nearest
@@ -116,10 +116,10 @@ def unlisted(pairs: np.ndarray, similarities: np.ndarray, common: Shared) -> pa.
     return pa.table([pa.array(column) for column in columns], schema=COMPARED)
 
 
-def words_of_texts(texts: pa.Table, tags: Terms, language: str) -> Words:
-    """The words and tags of rows of TEXTS that are compared."""
+def words_of_texts(texts: pa.Table, tags: Terms, marks: Terms, language: str) -> Words:
+    """The words, tags and marks of rows of TEXTS that are compared."""
     titles, whole = (terms_of(_joined(texts[name]), language) for name in ("title", "text"))
-    return Words(titles, whole, tags, terms_of(numbers_of(texts["title"]), language))
+    return Words(titles, whole, tags, marks)
 
 
 def _joined(column: pa.ChunkedArray) -> pa.StringArray:

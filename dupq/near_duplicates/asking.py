@@ -106,6 +106,10 @@ class Asking:
         first = self._corrected(first, second)
         return self._agree(first, self._corrected(second, first))
 
+    def said(self, title: Title) -> str:
+        """What a title asks: its telling words in their order, and its signs; "" for nothing."""
+        return " ".join([*self._telling(self._words(title.words)), title.signs]).strip()
+
     def _agree(self, words: list[str], others: list[str]) -> bool:
         is_swapped = words != others and sorted(words) == sorted(others)
         return not is_swapped and self._telling(words) == self._telling(others)

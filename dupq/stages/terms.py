@@ -1,6 +1,6 @@
 """The terms stage: texts, questions → the terms of every question, and how rare each is in this archive.
 
-    terms      a task a shard   stems of titles and texts, and tags, by hash; spread over parts by the question's key
+    terms      a task a shard   stems, tags and marks, by hash; spread over parts by the question's key
     rarities   one task         how many questions have each term, of all shards
 
 The rarities are one array of fixed size (16 MB), whatever the archive. Evidence is computed from the terms.
@@ -13,14 +13,17 @@ import pyarrow as pa
 
 from dupq import storage
 from dupq.clusters.evidence import Words
+from dupq.clusters.marks import marks_of
 from dupq.execution import exchange
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
 from dupq.runs.layout import TermFiles
-from dupq.shards import Shard, partition_of, read_shard
+from dupq.shards import Shard, partition_of, read_shard_pieces
 from dupq.tables import QUESTIONS, RARITIES, TERM_COUNTS, TERMS, TEXTS
 from dupq.text.keys import RowsByKey, Sites, are_among
-from dupq.text.terms import BUCKETS, Terms, document_counts, numbers_of, rarities, tags_of, terms_of
+from dupq.text.terms import BUCKETS, Terms, document_counts, gathered, rarities, tags_of, terms_of
+
+_COLUMNS, _ROWS_AT_ONCE = ["question_id", "title", "body_html", "tags", "owner"], 1_024
 
 
 def make_terms(files: TermFiles, sites: Sites, language: str) -> Report:
@@ -39,7 +42,7 @@ def _terms_of_shard(files: TermFiles, sites: list[str], language: str, shard: Sh
         table = storage.read_table(storage.join(files.texts, shard.file), TEXTS)
         keys = table["key"].to_numpy()
         titles, texts = (terms_of(table[name].combine_chunks(), language) for name in ("title", "text"))
-        tags, numbers = _tags_of(keys, shard, Sites(sites)), terms_of(numbers_of(table["title"]), language)
+        tags, marks = _tags_and_marks(table, shard, Sites(sites), language)
         counted = document_counts(texts)
         seen = np.flatnonzero(counted)
         columns = [pa.array(seen.astype(np.int32)), pa.array(counted[seen])]
@@ -47,7 +50,7 @@ def _terms_of_shard(files: TermFiles, sites: list[str], language: str, shard: Sh
         storage.write_table(files.counts(shard), pa.table(columns, schema=TERM_COUNTS), TERM_COUNTS)
         rows = _spread(partition_of(keys, files.parts), files.parts)
         batches = (
-            _batch(keys[row], Words(*(terms.take(row) for terms in (titles, texts, tags, numbers)))) for row in rows
+            _batch(keys[row], Words(*(terms.take(row) for terms in (titles, texts, tags, marks)))) for row in rows
         )
         exchange.write_parts(output, batches, TERMS)
         return counts
@@ -61,11 +64,16 @@ def _spread(parts: np.ndarray, count: int) -> Iterator[np.ndarray]:
     return (order[bounds[part] : bounds[part + 1]] for part in range(count))
 
 
-def _tags_of(keys: np.ndarray, shard: Shard, sites: Sites) -> Terms:
-    """The tags of the questions `keys`, in their order."""
-    table = read_shard(shard, QUESTIONS, ["question_id", "tags"])
-    found = sites.pack(shard.site, table["question_id"].to_numpy(), shard.uri)
-    return tags_of(table["tags"].combine_chunks().take(pa.array(RowsByKey(found).of(keys))))
+def _tags_and_marks(texts: pa.Table, shard: Shard, sites: Sites, language: str) -> tuple[Terms, Terms]:
+    """The tags and marks of rows of TEXTS, in their order."""
+    rows, found = RowsByKey(texts["key"].to_numpy()), []
+    for piece in read_shard_pieces(shard, QUESTIONS, _COLUMNS, _ROWS_AT_ONCE):
+        own = rows.of(sites.pack(shard.site, piece["question_id"].to_numpy(), shard.uri))
+        titles = texts["title"].take(pa.array(own))
+        found.append((own, tags_of(piece["tags"]), marks_of(piece, titles, [shard.site] * len(own), language)))
+    order = np.argsort(np.concatenate([own for own, _, _ in found]), kind="stable")
+    tags, marks = (gathered(column).take(order) for column in list(zip(*found, strict=True))[1:])
+    return tags, marks
 
 
 def _batch(keys: np.ndarray, words: Words) -> pa.RecordBatch:
@@ -106,7 +114,7 @@ def read_terms(files: TermFiles, part: int, wanted: np.ndarray | None = None) ->
 
 
 def titles_only(table: pa.Table) -> pa.Table:
-    """Rows of TERMS without texts, tags and numbers."""
+    """Rows of TERMS without texts, tags and marks."""
     for place, field in enumerate(TERMS):
         if place > TERMS.names.index("title_counts"):
             table = table.set_column(place, field, pa.array([[]] * len(table), field.type))

@@ -4,8 +4,7 @@ A table of how many questions have a term has a fixed size then, however many wo
 share a bucket count as one term: with 4 million buckets a pair of texts of 100 words meets that once in 400 pairs.
 """
 
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +19,6 @@ from dupq.text.word_table import distinct_words
 
 TERM_BITS = 22
 BUCKETS = 1 << TERM_BITS
-_DIGIT = re.compile("[0-9]")
 
 
 class Terms(NamedTuple):
@@ -36,6 +34,13 @@ class Terms(NamedTuple):
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         places = np.repeat(self.offsets[:-1][rows] - offsets[:-1], lengths) + np.arange(offsets[-1])
         return Terms(offsets, self.ids[places], self.counts[places])
+
+
+def gathered(found: Sequence[Terms]) -> Terms:
+    """The terms of all texts, one after the other; of at least one part."""
+    lengths = np.concatenate([np.diff(terms.offsets) for terms in found])
+    ids, counts = (np.concatenate([terms[column] for terms in found]) for column in (1, 2))
+    return Terms(np.concatenate([[0], np.cumsum(lengths)]), ids, counts)
 
 
 def terms_of(texts: pa.StringArray, language: str) -> Terms:
@@ -80,13 +85,6 @@ def _counted(ids: np.ndarray, begins: np.ndarray) -> tuple[np.ndarray, np.ndarra
                 end += 1
         offsets[text + 1] = end
     return offsets, distinct[:end].copy(), counts[:end].copy()
-
-
-def numbers_of(texts: pa.ChunkedArray) -> pa.StringArray:
-    """Of each text the words that have a digit."""
-    has_any = pc.match_substring_regex(texts, "[0-9]").to_pylist()
-    words = (text if has else "" for text, has in zip(texts.to_pylist(), has_any, strict=True))
-    return pa.array([" ".join(word for word in text.split(" ") if _DIGIT.search(word)) for text in words], pa.string())
 
 
 def document_counts(terms: Terms) -> np.ndarray:

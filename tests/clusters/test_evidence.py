@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from oracles.slow_evidence import Question, slow_both_ways, slow_lead, slow_shared, words_of
+from oracles.slow_evidence import Question, marked, slow_both_ways, slow_lead, slow_shared, words_of
 
 from dupq.clusters.evidence import (
     UNLISTED,
@@ -21,12 +21,16 @@ from dupq.clusters.evidence import (
     title_cosines,
     title_leads,
 )
+from dupq.clusters.marks import ASKER, ASKING, CITED, FORMULA, NUMBER, SELF
 
 TERMS = 12
 SETS = st.dictionaries(st.integers(0, TERMS - 1), st.integers(1, 255), max_size=6)
 TAGS = st.sets(st.integers(0, 4), max_size=3).map(lambda tags: dict.fromkeys(tags, 1))
 NOTHING = dict[int, int]()
-QUESTIONS = st.lists(st.builds(Question, SETS, SETS, TAGS, TAGS), min_size=1, max_size=6)
+MARKS = st.sets(st.tuples(st.integers(ASKING, CITED), st.integers(0, 3)), max_size=12)
+OWN = st.integers(0, 3).map(lambda number: (SELF, number))
+EVERY_MARK = st.builds(lambda marks, own: marked(*marks, own), MARKS, OWN)
+QUESTIONS = st.lists(st.builds(Question, SETS, SETS, TAGS, EVERY_MARK), min_size=1, max_size=6)
 RARITIES = st.lists(st.floats(0.0009765625, 16, width=32), min_size=TERMS, max_size=TERMS)
 
 
@@ -79,6 +83,7 @@ def test_shares_are_between_nothing_and_all(case: Case) -> None:
     for name in ("title_cosine", "title_least", "text_cosine", "text_least", "both_ways"):
         assert ((getattr(found, name) >= 0) & (getattr(found, name) <= 1 + 1e-5)).all(), name
     assert ((found.title_swap >= 0) & (found.title_swap <= 1)).all()
+    assert ((found.other_formulas >= 0) & (found.other_formulas <= 1)).all()
 
 
 def one_pair(one: Question, other: Question, rarity: list[float] | None = None) -> dict[str, float]:
@@ -86,14 +91,14 @@ def one_pair(one: Question, other: Question, rarity: list[float] | None = None) 
     return {name: float(column[0]) for name, column in shared(case.words, *case[2:], case.rarities)._asdict().items()}
 
 
+EVERYTHING = [(kind, 1) for kind in (ASKING, NUMBER, FORMULA, ASKER)]
+NONE_OF_A_COPY = {"title_swap", "other_numbers", "other_asking", "other_formulas", "cites"}
+
+
 def test_a_question_and_its_copy_share_everything() -> None:
-    question = Question({1: 2, 3: 1}, {1: 5, 2: 1, 3: 9}, {0: 1}, {3: 1})
-    found = one_pair(question, question)
-    assert {name for name, value in found.items() if value == pytest.approx(1)} == {*found} - {
-        "title_swap",
-        "other_numbers",
-    }
-    assert (found["title_swap"], found["other_numbers"]) == (0.0, 0.0)
+    words = {1: 2, 3: 1}, {1: 5, 2: 1, 3: 9}, {0: 1}
+    found = one_pair(*(Question(*words, marked(*EVERYTHING, (SELF, own))) for own in (1, 2)))
+    assert found == {name: 0 if name in NONE_OF_A_COPY else pytest.approx(1) for name in Shared._fields}
 
 
 def test_without_tags_on_either_side_nothing_is_said_of_tags() -> None:

@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dupq.clusters.evidence import Words
-from dupq.text.terms import Terms
+from dupq.clusters.marks import ASKER, ASKING, CITED, FORMULA, NUMBER, SELF
+from dupq.text.terms import BUCKETS, Terms
 
 SATURATION = 1.2
 
@@ -18,7 +19,7 @@ class Question(NamedTuple):
     title: Counts
     text: Counts
     tags: Counts
-    numbers: Counts
+    marks: Counts
 
 
 def terms_of(texts: Sequence[Counts]) -> Terms:
@@ -32,9 +33,13 @@ def words_of(questions: Sequence[Question]) -> Words:
     return Words(*(terms_of([question[place] for question in questions]) for place in range(len(Question._fields))))
 
 
+def marked(*marks: tuple[int, int]) -> Counts:
+    """Marks of these kinds and hashes."""
+    return {kind * BUCKETS + value: 1 for kind, value in marks}
+
+
 def slow_shared(one: Question, other: Question, rarity: Sequence[float]) -> dict[str, float]:
     every = one.tags.keys() | other.tags.keys()
-    have_numbers = bool(one.numbers) and bool(other.numbers)
     return {
         "title_cosine": slow_cosine(one.title, other.title, rarity),
         "title_least": slow_least(one.title, other.title, rarity),
@@ -43,7 +48,21 @@ def slow_shared(one: Question, other: Question, rarity: Sequence[float]) -> dict
         "both_ways": slow_both_ways(one.text, other.text, rarity),
         "tags": len(one.tags.keys() & other.tags.keys()) / len(every) if every else math.nan,
         "title_swap": slow_swap(one.title, other.title, rarity),
-        "other_numbers": float(have_numbers and one.numbers.keys() != other.numbers.keys()),
+        **slow_marked(one.marks, other.marks),
+    }
+
+
+def slow_marked(*marks: Counts) -> dict[str, float]:
+    of = {kind: [{mark % BUCKETS for mark in side if mark // BUCKETS == kind} for side in marks] for kind in range(6)}
+    (own, others_own), (cited, others_cited) = of[SELF], of[CITED]
+    return {
+        "other_numbers": float(all(of[NUMBER]) and of[NUMBER][0] != of[NUMBER][1]),
+        "other_asking": float(all(of[ASKING]) and of[ASKING][0] != of[ASKING][1]),
+        "other_formulas": len(set.symmetric_difference(*of[FORMULA])) / len(set.union(*of[FORMULA]))
+        if all(of[FORMULA])
+        else 0.0,
+        "same_asker": float(bool(set.intersection(*of[ASKER]))),
+        "cites": float(own != others_own and bool(own & others_cited or others_own & cited)),
     }
 
 

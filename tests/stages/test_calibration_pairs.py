@@ -13,7 +13,7 @@ from dupq.neighbours.nearest import empty_nearest
 from dupq.runs.layout import CalibrationFiles, NeighbourFiles, TermFiles
 from dupq.settings.dedup import NeighbourSettings
 from dupq.shards import Shard
-from dupq.stages.calibration.sampled_pairs import SampledPairs, read_lists, sampled_pairs
+from dupq.stages.calibration.sampled_pairs import SampledPairs, _weight, read_lists, sampled_pairs
 from dupq.stages.neighbours.tables import SearchRequest, nearest_table
 from dupq.tables import KNOWN_SETS, NEAREST, SAMPLE
 
@@ -87,6 +87,16 @@ def test_a_pair_that_comes_up_twice_counts_once(tmp_path: Path) -> None:
     for pair, total in {(1, 2): 2, (20, 21): 48, (1, 20): 24, (5, 20): 48, (21, 41): 48}.items():
         assert found.counts[rows_of(found, pair)].sum() == pytest.approx(total), pair
     assert found.log_rates.tolist() == pytest.approx([np.log((2 / 4) / (2 / 96))] * len(WITHOUT))
+    list_each_other = [(1, 2), (1, 20), (20, 21)]
+    assert found.weights.tolist() == [0.5 if pair in list_each_other else 1 for pair in pairs_of(found)]
+
+
+@pytest.mark.parametrize(("pairs", "weight"), [([2], 1), ([1, 2], 1), ([12], 2 / 12), ([2, 12, 1], 5 / 15), ([], 1)])
+def test_linked_pairs_weigh_together_as_if_each_set_were_one_pair_and_others_as_much(
+    pairs: list[int], weight: float
+) -> None:
+    sets = np.repeat([*range(len(pairs)), -1], [*pairs, 7])
+    assert _weight(sets, sets >= 0) == pytest.approx(weight)
 
 
 def test_both_sides_know_how_they_list_each_other(tmp_path: Path) -> None:

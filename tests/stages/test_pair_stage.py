@@ -11,12 +11,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from oracles.slow_evidence import Question, slow_cosine, slow_lead, slow_shared, words_of
+from oracles.slow_evidence import Question, marked, slow_cosine, slow_lead, slow_shared, words_of
 from run_tables import Pair, contents, cut_off, home_of, write_terms
 
 from dupq import storage
 from dupq.clusters.calibration import FEATURES, Model
 from dupq.clusters.evidence import UNLISTED
+from dupq.clusters.marks import CITED, SELF
 from dupq.clusters.scoring import arounds, undirected
 from dupq.execution import exchange
 from dupq.execution.tasks import Report
@@ -117,7 +118,14 @@ def archive_of(seed: int, count: int = 40) -> Archive:
         found = random.choice(below, random.integers(0, most + 1), replace=False).tolist()
         return {term: int(random.integers(1, 4)) for term in found}
 
-    questions = {key: Question(terms(6), terms(12), terms(2, 5), terms(1, 3)) for key in keys}
+    def marks(own: int) -> dict[int, int]:
+        some = {(int(kind), int(random.integers(3))) for kind in random.integers(0, CITED, random.integers(0, 7))}
+        return marked(*some, (CITED, int(random.integers(count))), (SELF, own))
+
+    titles = [terms(6) for _ in range(count // 3)]  # so that some say the same words
+    questions = {
+        key: Question(titles[own % len(titles)], terms(12), terms(2, 5), marks(own)) for own, key in enumerate(keys)
+    }
     scores = {pair: float(np.float32(random.uniform(0.1, 0.99))) for pair in combinations(sorted(keys), 2)}
     above = [pair for pair, score in scores.items() if score > 0.95]
     archive = Archive(questions, {key: [] for key in keys}, above, scores, random.uniform(0.5, 8, TERMS))
@@ -180,6 +188,9 @@ def slowly(archive: Archive) -> dict[Pair, dict[str, Any]]:
             "title_lead": slow_lead(*pair, cosine=titles(archive), lists=archive.lists),
             "tags": 0.4 if math.isnan(common["tags"]) else common["tags"],
             "title_swap": common["title_swap"] * common["title_cosine"],
+            "series": common["other_numbers"] * common["title_cosine"],
+            "other_asking": common["other_asking"] * (common["title_cosine"] >= 0.9),
+            "same_asker_alike": common["same_asker"] * common["text_cosine"],
         }
         found[pair] = {
             "rank_left": ranks.get(pair[0]),

@@ -11,6 +11,7 @@ from run_tables import contents, cut_off, home_of, key_of, question_row, write_r
 from sentence_stand_in import READ, SIZE, unit, write_model
 
 from dupq import storage
+from dupq.clusters.calibration import FEATURES
 from dupq.encoders.sentence_models import FLOOR, Teacher, teacher_at, teacher_texts
 from dupq.execution.gpus import NO_GPUS
 from dupq.execution.tasks import Report
@@ -79,7 +80,7 @@ class Archive:
         sides = {f"site_{side}": site for side, site in zip(("left", "right"), sites, strict=True)}
         sides |= {f"question_id_{side}": int(number) for side, number in zip(("left", "right"), ids, strict=True)}
         rest = dict.fromkeys(("similarity", "pairs", "weight", "log_rate", "probability"), 0.0)
-        return {**sides, **rest, "is_linked": False, "features": [0.0] * 12}
+        return {**sides, **rest, "is_linked": False, "features": [0.0] * len(FEATURES)}
 
     def embed(self, teacher: Teacher, since: "Archive | None" = None) -> Report:
         """The stage, as a job does it."""

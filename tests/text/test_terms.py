@@ -12,7 +12,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dupq.text.terms import BUCKETS, Terms, document_counts, numbers_of, rare_words, rarities, terms_of
+from dupq.text.terms import BUCKETS, Terms, document_counts, rare_words, rarities, terms_of
 
 KNOWN = ("run", "running", "runs", "graph", "graphs", "c++", "2014", "x11", "naïve", "سؤال", "the", "a" * 300)
 LETTERS = st.characters(exclude_categories=("Cs", "Cc", "Zs", "Zl", "Zp"))
@@ -86,15 +86,6 @@ def test_a_term_is_counted_once_in_each_text_that_has_it(texts: list[str]) -> No
     expected = Counter(term for text in texts for term in slow_terms(text))
     assert counts.shape == (BUCKETS,)
     assert {int(term): int(counts[term]) for term in np.flatnonzero(counts)} == expected
-
-
-@given(st.lists(st.one_of(st.none(), st.lists(st.one_of(WORDS, st.from_regex(r"[a-z]?[0-9]{1,4}", fullmatch=True))))))
-def test_the_numbers_of_a_text_are_its_words_with_a_digit_in_their_order(texts: list[list[str] | None]) -> None:
-    joined = [None if words is None else " ".join(words) for words in texts]
-    cut = len(joined) // 2
-    found = numbers_of(pa.chunked_array([joined[:cut], joined[cut:]], pa.string()))
-    with_digit = [[word for word in words or [] if any("0" <= letter <= "9" for letter in word)] for words in texts]
-    assert found.to_pylist() == [" ".join(words) for words in with_digit]
 
 
 @pytest.mark.parametrize(("count", "questions"), [(0, 10), (1, 10), (10, 10), (3, 24_000_000), (0, 0)])

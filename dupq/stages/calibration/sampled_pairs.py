@@ -28,7 +28,7 @@ class SampledPairs(NamedTuple):
     is_linked: np.ndarray  # bool: known duplicates of the development part
     is_judged: np.ndarray  # bool: people gave their verdict
     labels: np.ndarray  # bool: linked, or judged to be the same
-    weights: np.ndarray  # float64, in the likelihood: each set of duplicates weighs the same
+    weights: np.ndarray  # float64, in the likelihood: all of a sample alike, less where sets are large
     log_rates: np.ndarray  # float64: ln of how much likelier a linked pair came into the sample than another one
     counts: np.ndarray  # float64: how many pairs of the archive a row stands for
     reference: np.ndarray  # float64, sorted: best scores of other questions, at most _REFERENCE
@@ -83,7 +83,7 @@ def sampled_pairs(files: CalibrationFiles, request: SearchRequest, lists: Lists)
         both_kinds(is_linked, none),
         both_kinds(np.zeros(len(queries), bool), every),
         both_kinds(is_linked, judged.is_same),
-        both_kinds(_set_weights(split.set_of(queries), is_linked) / both, np.ones(len(judged.left))),
+        both_kinds(_weight(split.set_of(queries), is_linked) / both, np.ones(len(judged.left))),
         both_kinds(
             np.full(len(queries), np.log(max(linked_share, 1e-9) / max(other_share, 1e-9))), np.zeros(len(judged.left))
         ),
@@ -129,12 +129,10 @@ def _quantiles(reference: np.ndarray) -> np.ndarray:
     return np.quantile(reference, np.linspace(0, 1, _REFERENCE), method="nearest")
 
 
-def _set_weights(sets: np.ndarray, is_linked: np.ndarray) -> np.ndarray:
-    """1 for unlinked pairs; the linked pairs of a set weigh together as much as one pair in both directions."""
-    weights = np.ones(len(sets))
-    _, places, pairs = np.unique(sets[is_linked], return_inverse=True, return_counts=True)
-    weights[is_linked] = np.minimum(1.0, 2.0 / pairs[places]) if len(places) else 1.0
-    return weights
+def _weight(sets: np.ndarray, is_linked: np.ndarray) -> float:
+    """Of each pair, linked or not: so that all linked pairs weigh as much as one a set, in both directions, would."""
+    pairs = np.unique(sets[is_linked], return_counts=True)[1]
+    return float(np.minimum(pairs, 2).sum() / pairs.sum()) if len(pairs) else 1.0
 
 
 def read_lists(files: CalibrationFiles, request: SearchRequest) -> Lists:

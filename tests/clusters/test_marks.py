@@ -1,0 +1,160 @@
+"""What marks questions beside their words, and what a pair's marks say of it."""
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import xxhash
+from hypothesis import given
+from hypothesis import strategies as st
+from oracles.slow_evidence import terms_of
+
+from dupq.clusters.evidence import Words, shared
+from dupq.clusters.marks import ASKER, ASKING, CITED, FORMULA, NUMBER, SELF, cited_in, formulas_in, marks_of, numbers_in
+from dupq.tables import QUESTIONS
+from dupq.text.terms import BUCKETS, Terms
+
+SITE = "cs.stackexchange.com"
+FLAGS = ("other_numbers", "other_asking", "other_formulas", "same_asker", "cites")
+Row = dict[str, Any]
+
+
+def question(number: int, **more: Any) -> Row:
+    return {"question_id": number, "title": "", "body_html": "", "tags": [], **more}
+
+
+def marks(rows: list[Row], sites: list[str] | None = None, language: str = "english") -> Terms:
+    """Of rows of QUESTIONS, whose titles are read as their words in small letters."""
+    titles = pa.chunked_array([[row["title"].lower() for row in rows]], pa.string())
+    return marks_of(pa.Table.from_pylist(rows, QUESTIONS), titles, sites or [SITE] * len(rows), language)
+
+
+def flags(one: Row, other: Row, sites: list[str] | None = None) -> dict[str, float]:
+    """What the marks of two questions with the ids 1 and 2 say, whichever of them is the left one."""
+    found, nothing = marks([question(1, **one), question(2, **other)], sites), terms_of([{}, {}])
+    ends, rarities = np.array([0, 1]), np.ones(1, np.float32)
+    both = shared(Words(nothing, nothing, nothing, found), ends, ends[::-1].copy(), rarities)
+    values = {name: column.tolist() for name, column in both._asdict().items() if name in FLAGS}
+    assert all(left == right for left, right in values.values())
+    return {name: left for name, (left, _) in values.items() if left}
+
+
+MONTHS = ["january", "february", "april", "june", "july", "august", "september", "october", "november", "december"]
+NUMBER_WORDS = {"zero": "0", "two": "2", "twelve": "12", "first": "1", "tenth": "10", "ii": "2", "iv": "4"}
+WORDS = st.one_of(
+    st.sampled_from(["may", "march", "mar", "one", "second", "how", "", "über", *MONTHS, *NUMBER_WORDS]),
+    st.from_regex(r"[a-z]{0,2}[0-9]{1,4}", fullmatch=True),
+)
+
+
+@given(st.lists(WORDS))
+def test_numbers_are_words_with_a_digit_number_words_and_months(words: list[str]) -> None:
+    """But no word that is more often something else: "may", "march", "one", "second"."""
+    months = {month: f"month {1 + at + (at > 1) + (at > 2)}" for at, month in enumerate(MONTHS)}
+    expected = {word for word in words if any("0" <= letter <= "9" for letter in word)}
+    expected |= {known[word] for known in (months, NUMBER_WORDS) for word in words if word in known}
+    assert numbers_in(" ".join(words)) == expected
+
+
+def test_a_month_is_the_same_however_long_it_is_written_and_no_number() -> None:
+    short = " ".join(month[:3] for month in MONTHS)
+    assert numbers_in(short) == numbers_in(" ".join(MONTHS)) == {f"month {n}" for n in range(1, 13) if n not in (3, 5)}
+    assert numbers_in("sept") == numbers_in("sep") != numbers_in("9")
+
+
+@pytest.mark.parametrize(
+    ("html", "cited"),
+    [
+        ('<a href="https://cs.stackexchange.com/questions/12/a-title">this</a>', {"12"}),
+        ("<a href='http://cs.stackexchange.com/questions/12'>this</a>", {"12"}),
+        ('<a href="/questions/12/a-title?noredirect=1#comment3">this</a>', {"12"}),
+        ("see https://cs.stackexchange.com/q/12/345, https://cs.stackexchange.com/q/13.", {"12", "13"}),
+        ('<a href="/q/12">one</a> <a href="/questions/12">again</a>', {"12"}),
+        ('<a href="https://math.stackexchange.com/questions/12">elsewhere</a>', set()),
+        ('<a href="https://example.com/https/questions/12">elsewhere</a>', set()),
+        ('<a href="/a/12">an answer</a> <a href="/questions/tagged/12">a tag</a> /questions/12', set()),
+        (
+            '<a href="//CS.stackexchange.com:443/questions/12">this</a> https://www.cs.stackexchange.com/q/13',
+            {"12", "13"},
+        ),
+        (f'<a href="/questions/{"9" * 16}">no id</a>', set()),
+        ("", set()),
+    ],
+)
+def test_questions_of_the_site_are_cited_in_several_spellings_and_of_other_hosts_none(html: str, cited: set) -> None:
+    assert cited_in(html, SITE) == cited
+
+
+def test_formulas_are_what_stands_between_dollar_signs_without_white_space() -> None:
+    assert formulas_in("<p>Is $a + b$ or $$ a+b $$ the same as $c\n d$?") == {"a+b", "cd"}
+    assert formulas_in("$$a$$b$$c$$ and \\$5, \\$6") == {"a", "c"}
+    for other in ("", "It costs 5 dollars, or $5.", "costs $5 here and $6", "$HOME; ls $PATH"):
+        assert formulas_in(other) == set()
+
+
+def test_a_meta_site_is_cited_by_its_old_address_too() -> None:
+    assert cited_in('<a href="http://meta.cs.stackexchange.com/q/12">', "cs.meta.stackexchange.com") == {"12"}
+
+
+def mark(kind: int, text: str) -> int:
+    return kind * BUCKETS + xxhash.xxh3_64_intdigest(text.encode()) % BUCKETS
+
+
+def test_the_marks_of_a_question_are_sorted_and_each_counts_once() -> None:
+    body = '<p>$x^2$, $x^2$ <a href="/q/3">like</a> <a href="/q/3">this</a></p>'
+    rows = [
+        question(7, title="Election 2014 2014 in $n$", body_html=body, owner="42"),
+        question(8, owner="somebody who is gone"),
+    ]
+    found = marks(rows)
+    one, other = (found.ids[start:end].tolist() for start, end in pairwise(found.offsets.tolist()))
+    own = f"{SITE}/7"
+    expected = {mark(SELF, own), mark(NUMBER, "2014"), mark(ASKER, f"{SITE}/42"), mark(CITED, f"{SITE}/3")}
+    assert {each for each in one if each // BUCKETS != ASKING} == expected | {mark(FORMULA, "n"), mark(FORMULA, "x^2")}
+    assert sum(each // BUCKETS == ASKING for each in one) == 1
+    assert other == [mark(SELF, f"{SITE}/8")]  # no name, and nothing asked
+    assert one == sorted(set(one))
+    assert one[-1] == mark(SELF, own)  # where the kernel looks for it
+    assert found.counts.tolist() == [1] * len(found.ids)
+    assert (found.offsets.dtype, found.ids.dtype, found.counts.dtype) == (np.int64, np.int32, np.uint8)
+
+
+def test_no_questions_have_no_marks() -> None:
+    assert [column.tolist() for column in marks([])] == [[0], [], []]
+
+
+LINK = '<a href="/questions/2">like this one</a>'
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "said"),
+    [
+        ({"title": "election 2013"}, {"title": "election 2014"}, {"other_numbers": 1, "other_asking": 1}),
+        ({"title": "sum of two numbers"}, {"title": "the sum of 2 numbers"}, {"other_asking": 1}),
+        ({"title": "meeting in june"}, {"title": "meeting in july"}, {"other_numbers": 1, "other_asking": 1}),
+        ({"title": "election"}, {"title": "election 2014"}, {"other_asking": 1}),
+        ({"title": "string to float"}, {"title": "float to string"}, {"other_asking": 1}),
+        ({"title": "should i bake bread"}, {"title": "baking the bread"}, {}),
+        ({"title": "c++ sort"}, {"title": "c sort"}, {"other_asking": 1}),
+        ({"title": "bread"}, {"title": "the"}, {}),
+        ({"body_html": "$a$ $b$ $c$"}, {"body_html": "$b$ $d$"}, {"other_formulas": 0.75}),
+        ({"body_html": "$a$"}, {"body_html": "$a$"}, {}),
+        ({"body_html": "$a$"}, {"body_html": "none"}, {}),
+        ({"owner": "7"}, {"owner": "7"}, {"same_asker": 1}),
+        ({"owner": "7"}, {"owner": "8"}, {}),
+        ({"owner": "Ann"}, {"owner": "Ann"}, {}),
+        ({"body_html": LINK}, {}, {"cites": 1}),
+        ({"body_html": LINK}, {"body_html": LINK}, {"cites": 1}),  # both: one of them the other
+        ({}, {"body_html": LINK}, {}),  # itself
+        ({"body_html": LINK.replace("2", "3")}, {"body_html": LINK.replace("2", "3")}, {}),  # a third one
+    ],
+)
+def test_what_marks_say_of_a_pair(one: Row, other: Row, said: dict[str, float]) -> None:
+    assert flags(one, other) == said
+
+
+def test_users_and_questions_of_two_sites_are_others_though_their_numbers_are_the_same() -> None:
+    sites = [SITE, "math.stackexchange.com"]
+    assert flags({"owner": "7", "body_html": LINK}, {"owner": "7"}, sites) == {}
