@@ -28,9 +28,10 @@ from scipy.special import expit
 
 from dupq import storage
 from dupq.clusters.calibration import FEATURES, designed
+from dupq.clusters.teacher_evidence import LOG_ODDS_UNIT, TeacherModel
 from dupq.evaluation.verdicts import parse_verdicts
 from dupq.runs.reader import open_run
-from dupq.tables import CALIBRATION_PAIRS
+from dupq.tables import CALIBRATION_PAIRS, COSINES
 
 _VERDICTS = Path(__file__).parent / "verdicts"
 FAR, _FAR_PAIRS = 0.02, 1_500
@@ -59,6 +60,7 @@ class Site(NamedTuple):
     same: np.ndarray  # bool
     is_judged: np.ndarray  # bool; else far below
     is_held_out: np.ndarray  # bool
+    cosines: np.ndarray  # the teacher's, in standard deviations from their mean; NaN where it has not read both
 
 
 def read_site(uri: str) -> Site:
@@ -77,7 +79,18 @@ def read_site(uri: str) -> Site:
     kept = np.concatenate([np.flatnonzero(is_judged), far[np.argsort(hashes[far])][:_FAR_PAIRS]])
     kept = kept[np.unique(hashes[kept], return_index=True)[1]]  # a pair that lists each other comes up twice
     features = np.array(table["features"].to_pylist())
-    return Site(name, features[kept], said[kept] == "same", is_judged[kept], hashes[kept] % 3 == 0)
+    cosines = _cosines(run.uri, len(table))
+    return Site(name, features[kept], said[kept] == "same", is_judged[kept], hashes[kept] % 3 == 0, cosines[kept])
+
+
+def _cosines(run: str, pairs: int) -> np.ndarray:
+    """The teacher's scaled cosines of the pairs of calibration; NaN in a run without a teacher."""
+    folder = storage.join(run, "work", "teacher")
+    if not storage.exists(storage.join(folder, "model.json")):
+        return np.full(pairs, np.nan)
+    model = TeacherModel(**storage.read_json(storage.join(folder, "model.json")))
+    cosines = storage.read_table(storage.join(folder, "cosines.parquet"), COSINES)["teacher"]
+    return (cosines.fill_null(np.nan).to_numpy() - model.mean) / model.spread
 
 
 def learn(sites: list[Site], centres: np.ndarray, scales: np.ndarray) -> np.ndarray:
@@ -102,6 +115,22 @@ def learn(sites: list[Site], centres: np.ndarray, scales: np.ndarray) -> np.ndar
     start = np.concatenate([expected, [-4.0], np.zeros(len(sites))])
     found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 5000}).x
     return np.array(found[: count + 1])
+
+
+def learn_teacher(logits: list[np.ndarray], sites: list[Site]) -> np.ndarray:
+    """The coefficients (3,) of a teacher's evidence, given each site's log-odds by a model of the other sites."""
+    rows = [np.isfinite(site.cosines) & site.is_judged & ~site.is_held_out for site in sites]
+    columns = [(logit[row], site.cosines[row]) for logit, site, row in zip(logits, sites, rows, strict=True)]
+    design = np.clip(np.concatenate([np.stack([a / LOG_ODDS_UNIT, z], axis=1) for a, z in columns]), -3.0, 3.0)
+    labels = np.concatenate([site.same[row] for site, row in zip(sites, rows, strict=True)]).astype(float)
+    owners = np.repeat(np.eye(len(sites)), [row.sum() for row in rows], axis=0)
+
+    def loss(parameters: np.ndarray) -> float:
+        scores = design @ parameters[:2] + parameters[2] + owners @ parameters[3:]
+        value = (np.logaddexp(0.0, scores) - labels * scores).sum()
+        return float(value + 0.5 * (parameters[3:] @ parameters[3:]) / _SITE_SPREAD**2)
+
+    return minimize(loss, np.r_[LOG_ODDS_UNIT, np.zeros(2 + len(sites))], method="L-BFGS-B").x[:3]
 
 
 def learned_from(sites: list[Site]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -136,6 +165,21 @@ def described(p: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
     }
 
 
+def compared(sites: list[Site], probabilities: list[np.ndarray], note: str) -> list[dict[str, Any]]:
+    """How the models of other sites fare on each site, on all, and on what is held out; printed too."""
+    judged = [site.is_judged for site in sites]
+    p = [some[row] for some, row in zip(probabilities, judged, strict=True)]
+    labels = [site.same[row].astype(float) for site, row in zip(sites, judged, strict=True)]
+    held = np.concatenate([site.is_held_out[row] for site, row in zip(sites, judged, strict=True)])
+    cases = [(site.name, *case) for site, *case in zip(sites, p, labels, strict=True)]
+    every = np.concatenate(p), np.concatenate(labels)
+    cases += [("all", *every), ("held out", *(column[held] for column in every))]
+    rows = [{"site": name + note, **described(*case)} for name, *case in cases]
+    for row in rows:
+        print(json.dumps(row))
+    return rows
+
+
 def main() -> None:
     """Read, learn, compare, write."""
     parser = argparse.ArgumentParser(description="Learn the prior of calibration from several sites.")
@@ -144,17 +188,21 @@ def main() -> None:
     parser.add_argument("--output", metavar="FILE", help="where prior.json goes")
     arguments = parser.parse_args()
     sites = [site for site in map(read_site, arguments.run) if site.name not in arguments.leave_out]
-    rows, found = [], []
-    for place, site in enumerate(sites if len(sites) > 1 else []):
+    logits = []
+    for place, site in enumerate(sites):
         centres, scales, coefficients = learned_from(sites[:place] + sites[place + 1 :])
-        p = expit(designed(site.features, centres, scales) @ coefficients)
-        found.append((p[site.is_judged], site.same[site.is_judged].astype(float), site.is_held_out[site.is_judged]))
-        rows.append({"site": site.name, **described(*found[-1][:2])})
-        print(json.dumps(rows[-1]))
-    p, labels, is_held_out = (np.concatenate(columns) for columns in zip(*found, strict=True))
-    for name, some in (("all", slice(None)), ("held out", is_held_out)):
-        rows.append({"site": name, **described(p[some], labels[some])})
-        print(json.dumps(rows[-1]))
+        logits.append(designed(site.features, centres, scales) @ coefficients)
+    rows = compared(sites, [expit(some) for some in logits], "")
+    teacher = np.zeros(3)
+    if all(np.isfinite(site.cosines).any() for site in sites):
+        taught = []
+        for place, (logit, site) in enumerate(zip(logits, sites, strict=True)):
+            others = slice(place), slice(place + 1, None)
+            model = learn_teacher(*([column for some in others for column in all_[some]] for all_ in (logits, sites)))
+            taught.append(TeacherModel(0.0, 1.0, *model).probabilities(expit(logit), site.cosines))
+        rows += compared(sites, taught, ", with a teacher")
+        teacher = learn_teacher(logits, sites)
+        print("teacher", teacher.round(3))
     centres, scales, coefficients = learned_from(sites)
     for name, value in zip((*FEATURES, "intercept"), coefficients, strict=True):
         print(f"{name:16} {value:8.3f}")
@@ -167,6 +215,7 @@ def main() -> None:
             "intercept_spread": _OWN_SPREADS[0],
             "slope_spread": _OWN_SPREADS[1],
             "linked": list(_OWN_LINKED),
+            "teacher": teacher.round(4).tolist(),
             "sites": [site.name for site in sites],
             "left_out": rows,
         }

@@ -83,6 +83,7 @@ PAIRS = pa.schema(
         pa.field(
             "tag_overlap", pa.float32()
         ),  # Jaccard coefficient of the tags; encoder only; null also where neither has tags
+        pa.field("teacher", pa.float32()),  # cosine by --teacher; null without one, and for unlikely pairs
         _required("joined", pa.bool_()),  # whether both are in one cluster
         pa.field(
             "known_link", pa.bool_()
@@ -241,6 +242,9 @@ COMPARED = pa.schema(
 # The titles of the neighbours that a question lists: clusters/evidence.py, Around.
 AROUND = pa.schema([_required("key", pa.int64()), _required("cosines", pa.int64()), _required("listed", pa.int64())])
 
+# A teacher's cosines of the pairs of calibration; null: not read.
+COSINES = pa.schema([pa.field("teacher", pa.float32())])
+
 # Candidate pairs with what speaks for them.
 SCORED = pa.schema(
     [
@@ -252,6 +256,7 @@ SCORED = pa.schema(
         _required("text_overlap", pa.float32()),
         pa.field("tag_overlap", pa.float32()),  # null: neither has tags
         _required("probability", pa.float32()),
+        pa.field("teacher", pa.float32()),  # cosine by the teacher; null without one, and for unlikely pairs
     ]
 )
 
@@ -355,6 +360,8 @@ CALIBRATION_PAIRS = pa.schema(
         _required("question_id_right", pa.int64()),
         _required("similarity", pa.float32()),
         _required("is_linked", pa.bool_()),  # a known duplicate of the development part
+        _required("is_judged", pa.bool_()),  # people gave their verdict
+        _required("label", pa.bool_()),  # linked, or judged to be the same
         _required("pairs", pa.float64()),  # how many pairs of the archive this one represents
         _required("weight", pa.float64()),  # in the likelihood
         _required("log_rate", pa.float64()),  # ln of how much likelier a linked pair came into the sample than others

@@ -61,6 +61,7 @@ class Prior(NamedTuple):
     intercept_spread: float  # standard deviation of an archive's own intercept round that one
     slope_spread: float  # of the log of its own slope round 0
     linked: tuple[float, float]  # of the Beta distribution of the share of duplicates that is linked
+    teacher: np.ndarray  # (3,): of a teacher's evidence; see teacher_evidence.py
     sites: tuple[str, ...] = ()  # that it was learned on
 
     @property
@@ -76,7 +77,7 @@ class Labelled(NamedTuple):
     labels: np.ndarray  # bool: linked, or judged to be duplicates
     weights: np.ndarray  # float64
     is_judged: np.ndarray  # bool: by a person, who also labels pairs that are not duplicates
-    log_rates: np.ndarray | float = 0.0  # ln of how much likelier a linked pair came into the sample than another one
+    log_rates: np.ndarray  # ln of how much likelier a linked pair came into the sample than another one
 
 
 @dataclass(frozen=True)
@@ -168,9 +169,7 @@ def fit(labelled: Labelled, prior: Prior) -> Model:
     if not rows.any():
         return prior.model
     linear = np.stack([design[rows, :-1] @ slopes, np.ones(int(rows.sum()))], axis=1)
-    rates = np.broadcast_to(labelled.log_rates, len(rows))[rows]
-    features, labels, weights, is_judged = labelled[:4]
-    near = Labelled(features[rows], labels[rows], weights[rows], is_judged[rows], rates)
+    near = Labelled(*(column[rows] for column in labelled))
 
     def loss(parameters: np.ndarray) -> tuple[float, np.ndarray]:
         log_slope, shift, log_odds = parameters

@@ -25,6 +25,7 @@ class _Entries(TypedDict):
     intercept_spread: _Positive
     slope_spread: _Positive
     linked: list[_Positive]
+    teacher: list[FiniteFloat]
     sites: list[str]
 
 
@@ -34,10 +35,10 @@ def read_prior(uri: str = "") -> Prior:
     values = read_as(place, _Entries, _REMEDY)
     if tuple(values["features"]) != FEATURES:
         raise DupqError(f"{place}: made for other features; {_REMEDY}")
-    columns = [values["centres"], values["scales"], values["coefficients"], values["linked"]]
+    columns = [values[name] for name in ("centres", "scales", "coefficients", "linked", "teacher")]
     features = len(FEATURES)
-    if [len(column) for column in columns] != [features, features, features + 1, 2]:
+    if [len(column) for column in columns] != [features, features, features + 1, 2, 3]:
         raise DupqError(f"{place}: not as many numbers as there are features; {_REMEDY}")
-    centres, scales, coefficients, (a, b) = (np.array(column, np.float64) for column in columns)
+    centres, scales, coefficients, (a, b), teacher = (np.array(column, np.float64) for column in columns)
     spreads = float(values["intercept_spread"]), float(values["slope_spread"])
-    return Prior(centres, scales, coefficients, *spreads, (float(a), float(b)), tuple(values["sites"]))
+    return Prior(centres, scales, coefficients, *spreads, (float(a), float(b)), teacher, tuple(values["sites"]))

@@ -105,6 +105,7 @@ def scored_table(pairs: pa.Table, sides: tuple[Around, Around], scale: Scale) ->
         *(pa.array(column) for column in (common.title_cosine, common.text_cosine)),
         pa.array(common.tags, mask=np.isnan(common.tags)),
         pa.array(p.astype(np.float32)),
+        pa.nulls(len(p), pa.float32()),
     ]
     return pa.table(columns, schema=SCORED)
 

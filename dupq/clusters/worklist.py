@@ -39,6 +39,8 @@ def in_words(pair: Mapping[str, Any], left: Titled, right: Titled, questions: in
         parts.append(f"{pair['jaccard']:.0%} of the shingles of both texts are the same")
     if (pair["text_overlap"] or 0) >= _ALIKE:
         parts.append("texts much alike")
+    if pair["teacher"] is not None:
+        parts.append(f"the teacher's cosine is {pair['teacher']:.2f}")
     if pair["rank"] is not None:
         parts.append(f"{_ordinal(pair['rank'])}nearest of {questions:,}")
     elif pair["source"] == "encoder":

@@ -10,7 +10,7 @@
     neighbours  ──calibrate──▶        the probability of a pair in this archive, from a sample's neighbours
     neighbours  ──beyond_lists──▶     the pairs above a floor of probability that are in no list
     neighbours  ──pairs──▶            their evidence and probability, and the threshold for the wanted precision
-    pairs       ──teacher──▶          with --teacher: its vectors of the questions of likely pairs
+    pairs       ──teacher──▶          with --teacher: likely pairs again, with what it says of them
     pairs       ──partition──▶        of each component of sure pairs the best partition
     partition   ──clusters──▶         pairs, clusters, cluster_stats, changes since an earlier run; the worklist
     run         ──evaluate──▶         metrics.json: counts, and quality on known duplicates
@@ -62,7 +62,7 @@ from dupq.stages.neighbours.search import find_neighbours
 from dupq.stages.neighbours.tables import SearchRequest
 from dupq.stages.report import write_report
 from dupq.stages.represented_links import write_constraints
-from dupq.stages.teacher import embed_likely
+from dupq.stages.teacher import read_likely
 from dupq.stages.terms import make_terms
 from dupq.stages.texts import make_texts
 from dupq.text.keys import Sites
@@ -193,7 +193,12 @@ def _make(
     )
     run.stage("pairs", lambda: score_pairs(files.pairs, k))
     if teacher is not None:
-        run.stage("teacher", lambda: embed_likely(files.teacher, sites, teacher, settings.text.code, gpus, before))
+        prior = calibration.prior
+        run.stage(
+            "teacher",
+            lambda: read_likely(files.teacher, sites, teacher, settings.text.code, gpus, prior, before),
+        )
+        files = dataclasses.replace(files, has_teacher=True)
     threshold = choose_threshold(files.pairs, settings.calibration.precision, settings.clusters.threshold)
     used = files.links if settings.clusters.known_links == "use" else None
     cut = Cut(threshold, settings.clusters, measure, k)

@@ -3,6 +3,7 @@
 Stages get the files of their own step and build no paths themselves.
 """
 
+import dataclasses
 from dataclasses import dataclass
 
 from dupq import storage
@@ -186,6 +187,7 @@ class PairFiles:
     neighbours: str  # directed rows
     terms: TermFiles
     calibration: str
+    has_teacher: bool = False  # whether probabilities are those that a teacher has moved
 
     @property
     def threshold(self) -> str:
@@ -222,11 +224,14 @@ class PairFiles:
 
     def histogram(self, part: int) -> str:
         """How many pairs of a part have each probability."""
-        return storage.join(self.folder, "histograms", f"part-{part:05d}.parquet")
+        return storage.join(self.folder, self._in("histograms"), f"part-{part:05d}.parquet")
 
     def scored(self, part: int) -> str:
         """The pairs of a part with evidence and probability."""
-        return storage.join(self.folder, "scored", f"part-{part:05d}.parquet")
+        return storage.join(self.folder, self._in("scored"), f"part-{part:05d}.parquet")
+
+    def _in(self, name: str) -> str:
+        return f"{name}_by_teacher" if self.has_teacher else name
 
 
 @dataclass(frozen=True)
@@ -247,6 +252,21 @@ class TeacherFiles:
     def made_as(self) -> str:
         """What the vectors are made by (JSON)."""
         return storage.join(self.folder, "made_as.json")
+
+    @property
+    def model(self) -> str:
+        """How much its cosines say (JSON)."""
+        return storage.join(self.folder, "model.json")
+
+    @property
+    def cosines(self) -> str:
+        """Those of the pairs that a run is calibrated on, a row each."""
+        return storage.join(self.folder, "cosines.parquet")
+
+    @property
+    def moved(self) -> PairFiles:
+        """Where the pairs are whose probabilities it has moved."""
+        return dataclasses.replace(self.pairs, has_teacher=True)
 
     @property
     def contents(self) -> str:
@@ -507,6 +527,7 @@ class RunLayout:
     previous: str | None  # an earlier run
     parts: int = 1  # into which pairs are spread by their left key
     judged: str | None = None  # all verdicts that the run knows of, of each pair the last
+    has_teacher: bool = False
 
     def path(self, *names: str) -> str:
         """The URI of something in the run."""
@@ -588,12 +609,13 @@ class RunLayout:
     def pairs(self) -> PairFiles:
         """Of the candidate pairs."""
         folder = self.path("work", "pairs")
-        return PairFiles(folder, self.neighbours.directed, self.terms, self.calibration.output)
+        return PairFiles(folder, self.neighbours.directed, self.terms, self.calibration.output, self.has_teacher)
 
     @property
     def teacher(self) -> TeacherFiles:
         """Of a teacher's vectors."""
-        return TeacherFiles(self.path("work", "teacher"), self.pairs, self.calibration.pairs, self.contents)
+        before = dataclasses.replace(self.pairs, has_teacher=False)
+        return TeacherFiles(self.path("work", "teacher"), before, self.calibration.pairs, self.contents)
 
     @property
     def partition(self) -> PartitionFiles:

@@ -60,7 +60,7 @@ class CalibrationSettings(Section):
     """What a run's probabilities are made from, and how sure the pairs that join questions must be."""
 
     precision: Annotated[float, Field(gt=0, le=1)] = Field(
-        0.7, description="Expected share of the pairs that may join questions that are duplicates."
+        0.8, description="Expected share of the pairs that may join questions that are duplicates."
     )
     links: CountOrZero = Field(1_000, description="Questions with known duplicates that are searched for it, at most.")
     sample: Count = Field(1_000, description="Other questions, at most, chosen by a hash of their key.")

@@ -1,9 +1,11 @@
-"""scored pairs, questions → a teacher's vectors of the questions of likely pairs, which no decision reads yet.
+"""scored pairs, questions → the pairs with probabilities that a teacher's cosines have moved.
 
-    wanted       a task a part   the questions of its pairs above a floor; and of the pairs of calibration
+    wanted       a task a part   the questions of its pairs above a floor; and of such pairs of calibration
     wanted_of    a task a part   those of its own questions that any part wants
     vectors      a task a slice  what the teacher makes of those of a shard, or made of them in the earlier run
     vectors_for  a task a part   the vectors of its questions, for the parts that want them
+    fit          one task        how much a cosine says in this archive (clusters/teacher_evidence.py)
+    moved        a task a part   its pairs again, with cosine and probability
 
 A shard is cut so that a small archive has work for all workers. On CPUs a vector depends on its text and the model
 alone: the same bytes for any workers, shards and earlier run. On GPUs its last bits depend on the batch, which is cut
@@ -22,6 +24,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dupq import devices, storage
+from dupq.clusters.calibration import Labelled
+from dupq.clusters.prior import read_prior
+from dupq.clusters.teacher_evidence import TeacherModel, fit_teacher
 from dupq.encoders.sentence_models import FLOOR, Teacher, cosines_of, teacher_texts, vectors_of
 from dupq.execution import exchange
 from dupq.execution.gpus import Gpus
@@ -31,9 +36,10 @@ from dupq.runs import versions
 from dupq.runs.keys import read_keys, write_keys
 from dupq.runs.layout import RunLayout, TeacherFiles
 from dupq.shards import Shard, partition_of, read_shard_pieces
+from dupq.stages.clusters.pairs import write_histogram
 from dupq.stages.earlier import LEFT_OUT, Earlier, earlier_vectors, find_contents, hashes_in
 from dupq.stages.encoding.device import gpus_to_make
-from dupq.tables import CALIBRATION_PAIRS, CONTENT_HASHES, KEYS, QUESTIONS, SCORED, taught
+from dupq.tables import CALIBRATION_PAIRS, CONTENT_HASHES, COSINES, KEYS, QUESTIONS, SCORED, taught
 from dupq.text.keys import MAXIMUM_ID, RowsByKey, Sites, are_among, distinct, places_among
 
 _ROWS_AT_ONCE = 1_024
@@ -54,12 +60,19 @@ class _Work:
     earlier: Earlier | None
 
 
-def embed_likely(
-    files: TeacherFiles, sites: Sites, teacher: Teacher, code: str, gpus: Gpus, since: RunLayout | None = None
+def read_likely(
+    files: TeacherFiles,
+    sites: Sites,
+    teacher: Teacher,
+    code: str,
+    gpus: Gpus,
+    prior: str = "",
+    since: RunLayout | None = None,
 ) -> Report:
-    """Write the teacher's vectors of all questions in pairs above the floor, and hand them to the parts that want them.
+    """Write the pairs anew, as probable as they are once the teacher has read those above the floor.
 
-    Vectors of questions that say what they said in the run `since` are taken from there. `code` is text.code.
+    Vectors of questions that say what they said in the run `since` are taken from there. `code` is text.code, `prior`
+    the address of another one than dupq's.
     """
     parts, shards = range(files.parts), files.pairs.terms.shards
     report = run_tasks("wanted", _want, [(files, sites.names, part) for part in range(files.parts + 1)])
@@ -76,6 +89,8 @@ def embed_likely(
     made = run_tasks("teacher", _vectors_of_slice, calls, gpus=taken)
     report.add(made)
     report.add(run_tasks("vectors", _vectors_for, [(files, home) for home in parts]))
+    report.add(run_tasks("fit", _fit, [(files, sites.names, prior)]))
+    report.add(run_tasks("moved", _move, [(files, part) for part in parts]))
     report.rows_in, report.rows_out = wanted.rows_out, made.rows_out
     return report
 
@@ -99,11 +114,14 @@ def _of_pairs(files: TeacherFiles, part: int) -> np.ndarray:
 
 
 def _of_calibration(files: TeacherFiles, sites: Sites) -> np.ndarray:
-    """Of all its pairs, likely or not: few in a large archive, and nearly all questions of a small one."""
-    sides = [(f"site_{side}", f"question_id_{side}") for side in ("left", "right")]
-    pairs = storage.read_table(files.sampled, CALIBRATION_PAIRS, [name for side in sides for name in side])
-    keys = [sites.pack_columns(pairs[site], pairs[number], files.sampled) for site, number in sides]
-    return distinct(np.concatenate(keys))
+    pairs = storage.read_table(files.sampled, CALIBRATION_PAIRS)
+    return distinct(np.concatenate(_sides(files, pairs.filter(pc.greater_equal(pairs["probability"], FLOOR)), sites)))
+
+
+def _sides(files: TeacherFiles, pairs: pa.Table, sites: Sites) -> list[np.ndarray]:
+    """The left and the right keys of rows of CALIBRATION_PAIRS."""
+    sides = [(pairs[f"site_{side}"], pairs[f"question_id_{side}"]) for side in ("left", "right")]
+    return [sites.pack_columns(*side, files.sampled) for side in sides]
 
 
 def _want_of(files: TeacherFiles, home: int) -> Counts:
@@ -236,3 +254,39 @@ def cosines(files: TeacherFiles, part: int, left: np.ndarray, right: np.ndarray)
 def _handed(files: TeacherFiles, part: int, homes: Iterable[int]) -> tuple[np.ndarray, np.ndarray]:
     """The keys, ascending, and vectors of questions of `homes` that `part` wants."""
     return _columns(exchange.read_part([files.vectors_for(home) for home in homes], part))
+
+
+def _fit(files: TeacherFiles, sites: list[str], prior: str) -> Counts:
+    def make() -> Counts:
+        pairs = storage.read_table(files.sampled, CALIBRATION_PAIRS)
+        found = cosines(files, files.parts, *_sides(files, pairs, Sites(sites)))
+        p = pairs["probability"].to_numpy()
+        found[p < FLOOR] = np.nan  # both are read, but for other pairs
+        labels, weights, is_judged, rates = (
+            pairs[name].to_numpy() for name in ("label", "weight", "is_judged", "log_rate")
+        )
+        labelled = Labelled(np.zeros((len(p), 0)), labels, weights, is_judged, rates)
+        model = fit_teacher(labelled, p, found, read_prior(prior))
+        storage.write_table(files.cosines, pa.table([pa.array(found, mask=np.isnan(found))], schema=COSINES), COSINES)
+        storage.write_json(files.model, model._asdict())
+        return {}
+
+    return skip_or(files.model, make)
+
+
+def _move(files: TeacherFiles, part: int) -> Counts:
+    output = files.moved.scored(part)
+
+    def make() -> Counts:
+        pairs = storage.read_table(files.pairs.scored(part), SCORED)
+        p = pairs["probability"].to_numpy()
+        found = cosines(files, part, pairs["left"].to_numpy(), pairs["right"].to_numpy())
+        found[p < np.float32(FLOOR)] = np.nan
+        moved = TeacherModel(**storage.read_json(files.model)).probabilities(p, found).astype(np.float32)
+        columns = {"probability": pa.array(moved), "teacher": pa.array(found, mask=np.isnan(found))}
+        table = pa.table([columns.get(name, pairs[name]) for name in SCORED.names], schema=SCORED)
+        write_histogram(files.moved.histogram(part), moved)
+        storage.write_table(output, table, SCORED)
+        return {}
+
+    return skip_or(output, make)

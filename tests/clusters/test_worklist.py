@@ -11,7 +11,7 @@ from dupq.clusters.worklist import Rarity, Titled, in_words, likeliest
 from dupq.text.stop_words import is_stop_word
 from dupq.text.word_forms import stems
 
-PAIR = {"source": "encoder", "jaccard": None, "text_overlap": 0.2, "rank": 2}
+PAIR = {"source": "encoder", "jaccard": None, "text_overlap": 0.2, "rank": 2, "teacher": None}
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.sampled_from([0.1, 0.5, 0.9])), max_size=30))
@@ -36,8 +36,8 @@ def test_the_likeliest_come_first_and_one_between_two_clusters(drawn: list[tuple
     [
         ({}, ("A transit visa for Ireland?", ["visas"]), ("Do I need visas in transit?", ["visas", "ireland"]),
          "titles share 'visa', 'transit'; 2nd nearest of 4,919; tags share 'visas'"),
-        ({"rank": 11, "text_overlap": 0.7}, ("How do I  do it", ["a"]), ("how do I do it", ["a"]),
-         "same title; texts much alike; 11th nearest of 4,919; same tags"),
+        ({"rank": 11, "text_overlap": 0.7, "teacher": 0.912}, ("How do I  do it", ["a"]), ("how do I do it", ["a"]),
+         "same title; texts much alike; the teacher's cosine is 0.91; 11th nearest of 4,919; same tags"),
         ({"rank": None}, ("C# and C++", []), ("Trains", ["rail"]),
          "titles share no telling word; beyond the 10 nearest of each; no tag in common"),
         ({"source": "near_duplicate", "jaccard": 0.834, "rank": None}, ("C#", []), ("c# or f#", []),

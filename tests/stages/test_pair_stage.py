@@ -24,7 +24,7 @@ from dupq.execution.tasks import Report
 from dupq.runs.layout import PairFiles, TermFiles
 from dupq.shards import Shard
 from dupq.stages.clusters import pairs
-from dupq.stages.clusters.pairs import _write_histogram, choose_threshold, score_pairs
+from dupq.stages.clusters.pairs import choose_threshold, score_pairs, write_histogram
 from dupq.tables import AROUND, CANDIDATES, KEY_PAIRS, NEIGHBOURS, SCORED
 from dupq.text.keys import ID_BITS
 
@@ -297,7 +297,7 @@ def files_with(folder: Path, *parts: Sequence[float]) -> PairFiles:
     """Histograms of scored pairs of these probabilities, a list a part."""
     files = PairFiles(str(folder), "", TermFiles("", "", (), len(parts)), "")
     for part, probabilities in enumerate(parts):
-        _write_histogram(files.histogram(part), np.array(probabilities, np.float32))
+        write_histogram(files.histogram(part), np.array(probabilities, np.float32))
     return files
 
 

@@ -1,4 +1,4 @@
-"""A teacher's vectors of the questions of likely pairs, of tables written by hand; its model is a stand-in."""
+"""What a teacher reads and what comes of it, from tables written by hand; its model is a stand-in."""
 
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from sentence_stand_in import READ, SIZE, unit, write_model
 
 from dupq import storage
 from dupq.clusters.calibration import FEATURES
+from dupq.clusters.teacher_evidence import TeacherModel
 from dupq.encoders.sentence_models import FLOOR, Teacher, teacher_at, teacher_texts
 from dupq.execution.gpus import NO_GPUS
 from dupq.execution.tasks import Report
@@ -19,8 +20,8 @@ from dupq.runs import writer
 from dupq.runs.layout import RunLayout
 from dupq.settings.config import Settings
 from dupq.shards import Shard
-from dupq.stages.teacher import cosines, embed_likely, read_vectors
-from dupq.tables import CALIBRATION_PAIRS, CONTENTS, QUESTIONS
+from dupq.stages.teacher import cosines, read_likely, read_vectors
+from dupq.tables import CALIBRATION_PAIRS, CONTENTS, COSINES, HISTOGRAM, QUESTIONS, SCORED
 from dupq.text.contents import content_hashes
 from dupq.text.keys import Sites
 
@@ -59,7 +60,7 @@ class Archive:
             every = self.likely | self.unlikely
             mine = {pair: p for pair, p in every.items() if home_of(pair[0], PARTS) == part}
             write_scored(self.run.pairs.scored(part), mine)
-        rows = [self._sampled_row(*pair) for pair in self.sampled]
+        rows = [self._sampled_row(*pair) for pair in [*self.sampled, (b[35], b[38])]]
         write_rows(self.run.calibration.pairs, rows, CALIBRATION_PAIRS)
 
     def _write_shard(self, shard: Shard, ids: np.ndarray) -> Shard:
@@ -79,14 +80,16 @@ class Archive:
         (sites, ids) = self.sites.unpack(np.array([left, right]))
         sides = {f"site_{side}": site for side, site in zip(("left", "right"), sites, strict=True)}
         sides |= {f"question_id_{side}": int(number) for side, number in zip(("left", "right"), ids, strict=True)}
-        rest = dict.fromkeys(("similarity", "pairs", "weight", "log_rate", "probability"), 0.0)
-        return {**sides, **rest, "is_linked": False, "features": [0.0] * len(FEATURES)}
+        rest = dict.fromkeys(("similarity", "pairs", "weight", "log_rate"), 0.0)
+        rest |= dict.fromkeys(("is_linked", "is_judged", "label"), False)
+        p = FLOOR * (1 if (left, right) in self.sampled else 0.99)
+        return {**sides, **rest, "probability": p, "features": [0.0] * len(FEATURES)}
 
     def embed(self, teacher: Teacher, since: "Archive | None" = None) -> Report:
         """The stage, as a job does it."""
         run, reports = writer.Run(self.uri, {}, Settings(), {}), []
-        given = (self.run.teacher, self.sites, teacher, "removed", NO_GPUS, since.run if since else None)
-        run.stage("teacher", lambda: reports.append(embed_likely(*given)) or reports[0])
+        given = (self.run.teacher, self.sites, teacher, "removed", NO_GPUS, "", since.run if since else None)
+        run.stage("teacher", lambda: reports.append(read_likely(*given)) or reports[0])
         return reports[0]
 
     def text(self, key: int) -> str:
@@ -138,6 +141,31 @@ def test_a_part_gets_the_cosines_of_its_pairs_and_calibration_those_of_its_own(
     alone = next(pair for pair in archive.unlikely if pair[1] == key_of(archive.sites, ("b.example.com", 36)))
     assert np.isnan(cosines(archive.run.teacher, home_of(alone[0], PARTS), *np.array([alone]).T)).all()
     assert cosines(archive.run.teacher, 0, *np.zeros((2, 0), np.int64)).shape == (0,)
+
+
+def test_cosines_move_the_probabilities_of_likely_pairs_and_of_no_others(teacher: Teacher, tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "run", made_texts())
+    archive.embed(teacher)
+    files = archive.run.teacher
+    model = TeacherModel(**storage.read_json(files.model))
+    kept = storage.read_table(files.cosines, COSINES)["teacher"].to_pylist()
+    assert [cosine is None for cosine in kept] == [False, False, True]
+    seen = {}
+    for part in range(PARTS):
+        before, after = (storage.read_table(some.scored(part), SCORED) for some in (files.pairs, files.moved))
+        assert before.drop_columns(["probability", "teacher"]) == after.drop_columns(["probability", "teacher"])
+        spread = storage.read_table(files.moved.histogram(part), HISTOGRAM)
+        assert sum(spread["pairs"].to_pylist()) == len(after)
+        for then, now in zip(before.to_pylist(), after.to_pylist(), strict=True):
+            pair = seen[now["left"], now["right"]] = now["left"], now["right"]
+            if pair in archive.unlikely:
+                assert (now["probability"], now["teacher"]) == (then["probability"], None)
+            else:
+                one, other = (unit(archive.text(key)).astype(np.float64) for key in pair)
+                assert now["teacher"] == pytest.approx(one @ other, abs=2e-3)
+                alone = model.probabilities(np.array([then["probability"]]), np.array([now["teacher"]]))
+                assert now["probability"] == pytest.approx(alone[0], rel=1e-5)
+    assert len(seen) == len(archive.likely | archive.unlikely)
 
 
 def test_vectors_are_the_same_whatever_the_shards(teacher: Teacher, tmp_path: Path) -> None:

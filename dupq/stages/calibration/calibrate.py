@@ -193,6 +193,8 @@ def _write_pairs(
         *sites.columns(found.right),
         pa.array(found.scores.astype(np.float32)),
         pa.array(found.is_linked),
+        pa.array(found.is_judged),
+        pa.array(found.labels),
         pa.array(found.counts),
         pa.array(found.weights),
         pa.array(found.log_rates),

@@ -150,7 +150,7 @@ def _score_part(files: PairFiles, k: int, part: int) -> Counts:
         uris = [files.around_for(home) for home in range(files.terms.parts)]
         sides = arounds(exchange.columns_of(exchange.read_part(uris, part), AROUND), pairs)
         table = scored_table(pairs, sides, read_scale(files.calibration, k))
-        _write_histogram(files.histogram(part), table["probability"].to_numpy())
+        write_histogram(files.histogram(part), table["probability"].to_numpy())
         storage.write_table(output, table, SCORED)
         return {"rows_in": len(pairs), "rows_out": len(pairs)}
 
@@ -174,7 +174,7 @@ def choose_threshold(files: PairFiles, precision: float, given: float) -> float:
     return float(storage.read_json(files.threshold)["chosen"]["threshold"])
 
 
-def _write_histogram(uri: str, probabilities: np.ndarray) -> None:
+def write_histogram(uri: str, probabilities: np.ndarray) -> None:
     """How many pairs have a probability of each step, and the sum of these."""
     columns = [pa.array(column) for column in spread_of(probabilities)]
     storage.write_table(uri, pa.table(columns, schema=HISTOGRAM), HISTOGRAM)
