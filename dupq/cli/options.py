@@ -109,7 +109,7 @@ def add_teacher(parser: argparse.ArgumentParser) -> None:
         "--teacher",
         metavar="MODEL",
         help="a sentence-transformers model that reads the questions of likely pairs: its folder, an installed package "
-        "that has one, or its name on the Hugging Face hub; the vectors are kept, but no probability reads them yet",
+        "that has one, or its name on the Hugging Face hub; its cosine is evidence like any other",
     )
 
 

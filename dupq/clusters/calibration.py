@@ -45,7 +45,7 @@ FEATURES = (
     "same_asker_alike",  # same_asker x text_cosine: who asks again, and who asks on
     "cites",
 )
-NEAR = 0.08  # probability by the prior from which an unjudged pair counts
+NEAR = 0.05  # probability by the prior from which an unjudged pair counts
 _SAME_WORDS = 0.9
 _NO_TAGS = 0.4  # Jaccard coefficient assumed where a site has no tags: the mean of near neighbours on other sites
 _LEAST_PLACE = -6.0

@@ -13,17 +13,17 @@ DEDUP = {
     "near_duplicates": 3,
     "fitness": 1,
     "encode": 2,
-    "terms": 1,
+    "terms": 2,
     "neighbours": 6,
-    "calibrate": 3,
+    "calibrate": 4,
     "beyond_lists": 1,
-    "pairs": 1,
+    "pairs": 2,
     "partition": 2,
-    "clusters": 2,
+    "clusters": 3,
     "evaluate": 6,
     "review": 2,
 }
-TEACHER = {"teacher": 1}  # the stage that a run has besides, if it was given a teacher
+TEACHER = {"teacher": 2}  # the stage that a run has besides, if it was given a teacher
 # what these share with `prepare` and `fit` is as it was with those numbers
 PAPERS = {"paper_parts": 2, "texts": TRAINING["texts"], "prepare": 1, "fit": 3}
 EVALUATION = {name: DEDUP[name] for name in ("inputs", "texts", "encode")}
