@@ -140,7 +140,7 @@ def test_unjudged_pairs_that_the_prior_takes_for_others_count_for_nothing() -> N
     """Linked or not: however many, and however wrong it is there."""
     prior, (labelled, design) = prior_of(HALF, 0.5), some_labelled(300, 5)
     far = expit(design @ HALF) < NEAR
-    assert 50 < (far & ~labelled.is_judged).sum() < 250
+    assert 30 < (far & ~labelled.is_judged).sum() < 250
     model = fit(labelled, prior)
     without = fit(Labelled(*(column[labelled.is_judged | ~far] for column in labelled)), prior)
     assert without.coefficients.tolist() == model.coefficients.tolist()
@@ -277,7 +277,7 @@ def test_where_evidence_tells_nothing_the_model_becomes_flat() -> None:
     assert slope_of(fit(mixed, prior), prior) < 0.3
 
 
-@pytest.mark.parametrize("prior", [prior_of(TRUTH, 0.5, (0.5, 0.5), 0.75), read_prior()], ids=["made up", "ships"])
+@pytest.mark.parametrize("prior", [prior_of(TRUTH, 0.5, (0.5, 0.5), 0.5), read_prior()], ids=["made up", "ships"])
 @pytest.mark.parametrize("seed", range(4))
 def test_a_single_linked_pair_hardly_changes_the_slope(prior: Prior, seed: int) -> None:
     """Of an archive as the prior expects it, of which nearly no duplicate is linked."""
