@@ -40,7 +40,7 @@ def prior_of(
 ) -> Prior:
     random = np.random.default_rng(1)
     scaling = random.normal(size=COUNT), random.uniform(0.5, 2, COUNT)
-    return Prior(*scaling, coefficients, spread, slope_spread, 0.05, linked, np.zeros(3))
+    return Prior(*scaling, coefficients, spread, slope_spread, 0.1, linked, np.zeros(3))
 
 
 def features_for(prior: Prior, rows: int, random: np.random.Generator) -> np.ndarray:
