@@ -37,7 +37,7 @@ _VERDICTS = Path(__file__).parent / "verdicts"
 FAR, _FAR_PAIRS = 0.02, 1_500
 _SPREAD, _SITE_SPREAD = 0.3, 0.7  # of scaled coefficients round what is expected, and of a site's own intercept
 _OWN_SPREADS = 1.2, 0.35  # of an archive's intercept, and of the log of its slope
-_OWN_LINKED = (1.0, 1.0)  # of an archive: any share is as likely
+_OWN_LINKED = (1.0, 3.0)  # of an archive: .06 to .5 of the duplicates among the candidates of eight sites
 # Flags keep their scale: log-odds that are expected before any data, and their spread.
 _FLAGS = {
     "other_numbers": (-2.0, 1.0),

@@ -103,7 +103,8 @@ WORKLIST = pa.schema(
         pa.field("title_right", pa.string()),  # of the other question
         pa.field("link_left", pa.string()),  # where it is on the web; null: its site is no host name
         pa.field("link_right", pa.string()),  # of the other question
-        _required("probability", pa.float32()),  # that they are duplicates, as in pairs
+        # that they are duplicates, given that nobody linked them: below that in pairs, which does not look at links
+        _required("probability", pa.float32()),
         _required("expected_right", pa.float64()),  # of this pair and those before it: the sum of their probabilities
         _required("evidence", pa.string()),  # in words
         _required("verdict", pa.string()),  # empty; in worklist.tsv people fill in same, different or unsure

@@ -29,6 +29,15 @@ def likeliest(pairs: np.ndarray, probabilities: np.ndarray, clusters: np.ndarray
     return order[np.sort(first)[:most]]
 
 
+def unlinked(probabilities: np.ndarray, linked_share: float) -> np.ndarray:
+    """The probabilities (float64) of pairs, given that nobody linked them.
+
+    People link a share of the duplicates; so of pairs without a link fewer are duplicates (Bayes' rule).
+    """
+    p = probabilities.astype(np.float64)
+    return np.asarray(p * (1 - linked_share) / (1 - linked_share * p))
+
+
 def in_words(pair: Mapping[str, Any], left: Titled, right: Titled, questions: int, k: int, rarity: "Rarity") -> str:
     """The evidence of a row of `pairs` for a reader: what titles, texts and tags share, and how near the two are.
 

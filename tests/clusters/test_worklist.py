@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dupq.clusters.worklist import Rarity, Titled, in_words, likeliest
+from dupq.clusters.worklist import Rarity, Titled, in_words, likeliest, unlinked
 from dupq.text.stop_words import is_stop_word
 from dupq.text.word_forms import stems
 
@@ -29,6 +29,16 @@ def test_the_likeliest_come_first_and_one_between_two_clusters(drawn: list[tuple
         if all(between != {rows[other][0] // 3, rows[other][1] // 3} for other in expected):
             expected.append(place)
     assert found.tolist() == expected[:4]
+
+
+def test_of_pairs_that_nobody_linked_fewer_are_duplicates() -> None:
+    random = np.random.default_rng(5)
+    is_duplicate = random.random(400_000) < 0.6
+    is_linked = is_duplicate & (random.random(400_000) < 0.7)
+    assert unlinked(np.array([0.6]), 0.7)[0] == pytest.approx(is_duplicate[~is_linked].mean(), abs=0.005)
+    p = np.array([0.0, 0.2, 0.9, 1.0])
+    assert unlinked(p, 0.0).tolist() == p.tolist()
+    assert (np.diff(unlinked(p, 0.9)) > 0).all()
 
 
 @pytest.mark.parametrize(

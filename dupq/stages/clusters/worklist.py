@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from dupq import storage
 from dupq.clusters.components import components, represented
-from dupq.clusters.worklist import Rarity, Titled, in_words, likeliest
+from dupq.clusters.worklist import Rarity, Titled, in_words, likeliest, unlinked
 from dupq.evaluation.verdict_files import Judged
 from dupq.evaluation.verdicts import Verdict, format_verdicts
 from dupq.execution.tasks import Report, run_tasks
@@ -45,6 +45,7 @@ class Work:
     questions: int  # of the archive
     k: int  # neighbours of each
     language: str
+    linked_share: float  # of the duplicates; 0 where links are not known
 
 
 def make_worklist(files: WorklistFiles, shards: list[Shard], sites: Sites, work: Work) -> Report:
@@ -119,7 +120,8 @@ def _rarity(files: WorklistFiles, language: str) -> Rarity:
 
 
 def _rows(table: pa.Table, keys: np.ndarray, titles: dict[int, Titled], work: Work, rarity: Rarity) -> list[TableRow]:
-    expected = np.cumsum(table["probability"].to_numpy().astype(np.float64)).tolist()
+    p = unlinked(table["probability"].to_numpy(), work.linked_share)
+    expected = np.cumsum(p).tolist()
     rows = []
     for place, (pair, ends) in enumerate(zip(table.to_pylist(), keys.tolist(), strict=True)):
         left, right = (titles.get(end, Titled("", ())) for end in ends)
@@ -133,8 +135,8 @@ def _rows(table: pa.Table, keys: np.ndarray, titles: dict[int, Titled], work: Wo
             )
         }
         evidence = in_words(pair, left, right, work.questions, work.k, rarity)
-        added = {"rank": place + 1, "expected_right": expected[place], "evidence": evidence, "verdict": ""}
-        rows.append({**pair, **shown, **added})
+        added = {"probability": p[place], "expected_right": expected[place], "evidence": evidence, "verdict": ""}
+        rows.append({**pair, **shown, **added, "rank": place + 1})
     return rows
 
 
