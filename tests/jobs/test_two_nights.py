@@ -117,7 +117,10 @@ def test_a_worklist_holds_the_likeliest_pairs_that_nobody_has_settled(nights: Ni
         expected = list(best.values())[:MOST]
         assert [ends_of(row) for row in work] == [ends_of(row) for row in expected]
         assert [row["rank"] for row in work] == list(range(1, len(expected) + 1))
-        sums = list(accumulate(row["probability"] for row in expected))
+        share = run.metrics["calibration"]["model"]["linked_share"]
+        chances = [row["probability"] * (1 - share) / (1 - share * row["probability"]) for row in expected]
+        assert [row["probability"] for row in work] == pytest.approx(chances)
+        sums = list(accumulate(chances))
         assert [row["expected_right"] for row in work] == pytest.approx(sums)
         assert run.metrics["worklist"] == {"pairs": MOST, "first": 50, "expected_right": pytest.approx(sums[49])}
     proposed = [{ends_of(row) for row in rows_of(run, "worklist")} for run in (nights.first, nights.second)]
