@@ -36,7 +36,7 @@ from dupq.tables import CALIBRATION_PAIRS, COSINES
 _VERDICTS = Path(__file__).parent / "verdicts"
 FAR, _FAR_PAIRS = 0.02, 1_500
 _SPREAD, _SITE_SPREAD = 0.3, 0.7  # of scaled coefficients round what is expected, and of a site's own intercept
-_OWN_SPREADS = 1.2, 0.35  # of an archive's intercept, and of the log of its slope
+_OWN_SPREADS = 1.2, 0.35, 0.2  # of an archive's intercept, of the log of its slope, and of each coefficient
 _OWN_LINKED = (1.0, 3.0)  # of an archive: .06 to .5 of the duplicates among the candidates of eight sites
 # Flags keep their scale: log-odds that are expected before any data, and their spread.
 _FLAGS = {
@@ -214,6 +214,7 @@ def main() -> None:
             "coefficients": coefficients.round(4).tolist(),
             "intercept_spread": _OWN_SPREADS[0],
             "slope_spread": _OWN_SPREADS[1],
+            "coefficient_spread": _OWN_SPREADS[2],
             "linked": list(_OWN_LINKED),
             "teacher": teacher.round(4).tolist(),
             "sites": [site.name for site in sites],

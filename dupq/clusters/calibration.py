@@ -1,9 +1,9 @@
 """From evidence to the probability that two questions are duplicates, for this archive and at its size.
 
 A logistic model over scale-free evidence (evidence.py), learned from pairs of several sites that were judged by reading
-(prior.json). What an archive's own links and verdicts move is its intercept, and a slope that all coefficients share,
-since archives differ most in how common duplicates are and in how well evidence separates them from others. Both have
-Gaussian priors: few links move little.
+(prior.json). An archive's own links and verdicts move its intercept, a slope that all coefficients share, and each
+coefficient: archives differ most in how common duplicates are and in how well evidence separates them from others. All
+have Gaussian priors: few links move little.
 
 Own pairs count only where the prior thinks a duplicate possible (NEAR): the many pairs far below decide nothing, and a
 model that is a little wrong there would be bent by their number.
@@ -45,7 +45,7 @@ FEATURES = (
     "same_asker_alike",  # same_asker x text_cosine: who asks again, and who asks on
     "cites",
 )
-NEAR = 0.05  # probability by the prior from which an unjudged pair counts
+NEAR = 0.01  # probability by the prior from which an unjudged pair counts
 _SAME_WORDS = 0.9
 _NO_TAGS = 0.4  # Jaccard coefficient assumed where a site has no tags: the mean of near neighbours on other sites
 _LEAST_PLACE = -6.0
@@ -60,6 +60,7 @@ class Prior(NamedTuple):
     coefficients: np.ndarray  # (F + 1,): the last is the intercept
     intercept_spread: float  # standard deviation of an archive's own intercept round that one
     slope_spread: float  # of the log of its own slope round 0
+    coefficient_spread: float  # of each of its own coefficients round that slope's
     linked: tuple[float, float]  # of the Beta distribution of the share of duplicates that is linked
     teacher: np.ndarray  # (3,): of a teacher's evidence; see teacher_evidence.py
     sites: tuple[str, ...] = ()  # that it was learned on
@@ -164,28 +165,29 @@ def fit(labelled: Labelled, prior: Prior) -> Model:
     from scipy.optimize import minimize  # half a second to import, and most processes never fit
 
     design = designed(labelled.features, prior.centres, prior.scales)
-    *slopes, intercept = prior.coefficients
+    slopes, intercept = prior.coefficients[:-1], prior.coefficients[-1]
     rows = labelled.is_judged | (expit(design @ prior.coefficients) >= NEAR)
     if not rows.any():
         return prior.model
-    linear = np.stack([design[rows, :-1] @ slopes, np.ones(int(rows.sum()))], axis=1)
-    near = Labelled(*(column[rows] for column in labelled))
+    near, design = Labelled(*(column[rows] for column in labelled)), design[rows]
+    spreads = np.array([prior.slope_spread, *[prior.coefficient_spread] * len(slopes), prior.intercept_spread])
+    a, b = prior.linked
 
     def loss(parameters: np.ndarray) -> tuple[float, np.ndarray]:
-        log_slope, shift, log_odds = parameters
-        slope, (a, b) = np.exp(log_slope), prior.linked
-        at = np.array([slope, intercept + shift, log_odds])
-        value, (by_slope, *others) = negative_log_likelihood(near, linear, at)
-        value += 0.5 * (log_slope / prior.slope_spread) ** 2 + 0.5 * (shift / prior.intercept_spread) ** 2
+        moves, log_odds = parameters[:-1], parameters[-1]  # moves: log of the slope, of each coefficient, intercept
+        slope = np.exp(moves[0])
+        at = np.concatenate([slope * slopes + moves[1:-1], [intercept + moves[-1], log_odds]])
+        value, by = negative_log_likelihood(near, design, at)
+        value += 0.5 * float(((moves / spreads) ** 2).sum())
         value += float(a * np.logaddexp(0.0, -log_odds) + b * np.logaddexp(0.0, log_odds))
-        past = log_slope / prior.slope_spread**2, shift / prior.intercept_spread**2
         past_share = b * expit(log_odds) - a * expit(-log_odds)
-        return value, np.array([by_slope * slope, *others]) + np.array([*past, past_share])
+        by_slope = slope * (by[: len(slopes)] @ slopes)
+        return value, np.concatenate([[by_slope], by]) + np.append(moves / spreads**2, past_share)
 
-    start = np.array([0.0, 0.0, logit(_mean(prior.linked))])
-    log_slope, shift, log_odds = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 2000}).x
-    moved = np.append(np.exp(log_slope) * np.array(slopes), intercept + shift)
-    return Model(prior.centres, prior.scales, moved, float(expit(log_odds)))
+    start = np.append(np.zeros(len(spreads)), logit(_mean(prior.linked)))
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 2000}).x
+    moved = np.append(np.exp(found[0]) * slopes + found[1:-2], intercept + found[-2])
+    return Model(prior.centres, prior.scales, moved, float(expit(found[-1])))
 
 
 def negative_log_likelihood(labelled: Labelled, design: np.ndarray, parameters: np.ndarray) -> tuple[float, np.ndarray]:
@@ -228,6 +230,7 @@ def own_share(model: Model, prior: Prior, features: np.ndarray) -> float:
     design = designed(features, prior.centres, prior.scales)
     moved = design @ (model.coefficients - prior.coefficients)
     sloping = design[:, :-1] @ prior.coefficients[:-1] * prior.slope_spread
-    free = np.sqrt(prior.intercept_spread**2 + sloping**2)
+    each = prior.coefficient_spread**2 * (design[:, :-1] ** 2).sum(axis=1)
+    free = np.sqrt(prior.intercept_spread**2 + sloping**2 + each)
     p = model.probabilities(features)
     return float(np.tanh((p * (1 - p)) @ np.abs(moved) / max((p * (1 - p)) @ free, 1e-12)))

@@ -24,6 +24,7 @@ class _Entries(TypedDict):
     coefficients: list[FiniteFloat]
     intercept_spread: _Positive
     slope_spread: _Positive
+    coefficient_spread: _Positive
     linked: list[_Positive]
     teacher: list[FiniteFloat]
     sites: list[str]
@@ -40,5 +41,5 @@ def read_prior(uri: str = "") -> Prior:
     if [len(column) for column in columns] != [features, features, features + 1, 2, 3]:
         raise DupqError(f"{place}: not as many numbers as there are features; {_REMEDY}")
     centres, scales, coefficients, (a, b), teacher = (np.array(column, np.float64) for column in columns)
-    spreads = float(values["intercept_spread"]), float(values["slope_spread"])
+    spreads = values["intercept_spread"], values["slope_spread"], values["coefficient_spread"]
     return Prior(centres, scales, coefficients, *spreads, (float(a), float(b)), teacher, tuple(values["sites"]))
