@@ -31,8 +31,10 @@ class TitlesAlone:
 
     def certain(self, left: int, right: int) -> int:
         """1 where the titles of two rows ask the same, -1 where they do not, 0 where their words leave it open."""
-        one, other = self.titles[left], self.titles[right]
-        return self.asking.same(one, other) - self.asking.apart(one, other)
+        both = self.titles[left], self.titles[right]
+        if self.asking.apart(*both):
+            return -1
+        return int(all(map(self.asking.said, both)) and self.asking.same(*both))
 
     def moved(self, left: np.ndarray, right: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
         """The probabilities (float32) of pairs of rows with what is certain.

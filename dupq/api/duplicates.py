@@ -3,7 +3,7 @@
     texts      ──near_pairs──▶     verified pairs; one text represents its near duplicates
     texts      ──learn──▶          the encoder that ships with dupq, with the rarities of these words
     embeddings ──all_pairs──▶      the k nearest of each, exactly
-    neighbours ──scored_table──▶   pairs with a probability, by the prior that ships with dupq
+    neighbours ──scored_table──▶   pairs with a probability, by the priors that ship with dupq
     pairs      ──cosines──▶        with a teacher: its cosines of those that are likely
     pairs      ──decide──▶         clusters
 
@@ -109,8 +109,8 @@ def find_duplicates(
     TableView of a run, or a dictionary of columns) with the column `title` and, if there is one, `body` (plain text) or
     `body_html`. A text that is missing (None, NaN) is an empty one. They are encoded by
     the encoder that ships with dupq, which counts how rare their words are, unless a saved one is named, which then
-    says how texts are read; in another language than English one is learned on them. `language` "auto" is that of most
-    titles.
+    says how texts are read, or `encoder` is a function that makes a vector of each text; in another language than
+    English one is learned on them. `language` "auto" is that of most titles.
 
     Pairs that the encoder finds may join from `threshold` on, a probability, or if `precision` is given from where that
     is expected of them. Copies and near duplicates join whatever the threshold is, at 1 too. The `k` nearest of each
