@@ -1,6 +1,7 @@
 """Learn the prior of a run's calibration from several sites whose pairs were judged by reading.
 
     python benchmarks/prior.py --run out/cs/runs --run out/travel/runs … [--leave-out SITE] [--output FILE]
+    python benchmarks/prior.py --titles [--leave-out SITE] [--output FILE]
 
 Each run is one of `jobs/dedup.py --set calibration.sample=1000000 --set calibration.links=1000000 --set
 run.keep_work=true`, so that every question is sampled. benchmarks/verdicts/SITE.tsv holds the verdicts, and who gave
@@ -9,6 +10,11 @@ without the probability and in random order. Judged were pairs at the top of sev
 that falls with their rank: what was chosen by evidence alone does not bend a model of that evidence. Pairs that people
 linked are left out: which duplicates get linked depends on more than the evidence. Of the pairs far below (probability
 under FAR) a hash chooses some that count as different, so that the model holds there too.
+
+With --titles it is the prior of titles without bodies, which `dupq.find_duplicates` compares: from the dumps of
+DUPQ_SHARED_DATA and benchmarks/verdicts/titles/SITE.tsv. "title": whoever reads the two titles and nothing else takes
+them for one question; titles such as "Is this language regular?" are unsure. Pairs in which the words decide for
+certain (dupq/api/comparison.py) are left out.
 
 A third of the verdicts, by a hash of the pair, is never learned from. Printed are, for each site, by the model that was
 learned from the other sites: how many of its judged pairs are right where so many are expected, and the log loss beside
@@ -25,16 +31,19 @@ import numpy as np
 import xxhash
 from scipy.optimize import minimize
 from scipy.special import expit
+from titles import SHARED, titles_of
 
 from dupq import storage
+from dupq.api.duplicates import compare
 from dupq.clusters.calibration import FEATURES, designed
+from dupq.clusters.prior import read_prior
 from dupq.clusters.teacher_evidence import LOG_ODDS_UNIT, TeacherModel
 from dupq.evaluation.verdicts import parse_verdicts
 from dupq.runs.reader import open_run
 from dupq.tables import CALIBRATION_PAIRS, COSINES
 
 _VERDICTS = Path(__file__).parent / "verdicts"
-FAR, _FAR_PAIRS = 0.02, 1_500
+FAR, _FAR_PAIRS, _FAR_TITLES = 0.02, 1_500, 200
 _SPREAD, _SITE_SPREAD = 0.3, 0.7  # of scaled coefficients round what is expected, and of a site's own intercept
 _OWN_SPREADS = 1.2, 0.35, 0.2  # of an archive's intercept, of the log of its slope, and of each coefficient
 _OWN_LINKED = (1.0, 3.0)  # of an archive: .06 to .5 of the duplicates among the candidates of eight sites
@@ -69,17 +78,43 @@ def read_site(uri: str) -> Site:
     name = min(run.metrics["sites"])
     table = storage.read_table(storage.join(run.uri, "work", "calibration", "pairs.parquet"), CALIBRATION_PAIRS)
     keys = list(zip(table["question_id_left"].to_pylist(), table["question_id_right"].to_pylist(), strict=True))
-    place = _VERDICTS / f"{name}.tsv"
+    is_linked = table["is_linked"].to_numpy()
+    features = np.array(table["features"].to_pylist())
+    usable = ~is_linked, ~is_linked & (table["probability"].to_numpy() < FAR)
+    return _site(name, keys, features, _cosines(run.uri, len(table)), usable, _VERDICTS)
+
+
+def read_titles(dump: Path) -> Site:
+    """The pairs of a dump's titles, with the verdicts on them."""
+    ids, titles = zip(*sorted(titles_of(dump).items()), strict=True)
+    _, compared, _, _ = compare(list(titles), None, None, "english", 10)
+    assert compared.alone is not None
+    pairs = compared.pairs
+    keys = [(ids[left], ids[right]) for left, right in pairs.tolist()]
+    is_open = np.array([not compared.alone.certain(*pair) for pair in pairs.tolist()])
+    far = is_open & (read_prior().model.probabilities(compared.features) < FAR)
+    unread = np.full(len(keys), np.nan)
+    return _site(dump.stem, keys, compared.features, unread, (is_open, far), _VERDICTS / "titles", _FAR_TITLES)
+
+
+def _site(
+    name: str,
+    keys: list[tuple[int, int]],
+    features: np.ndarray,
+    cosines: np.ndarray,
+    usable: tuple[np.ndarray, np.ndarray],
+    verdicts_at: Path,
+    far_pairs: int = _FAR_PAIRS,
+) -> Site:
+    """Those of the pairs that count; `usable` says which may if they are judged, and which if they are not."""
+    place = verdicts_at / f"{name}.tsv"
     verdicts = {tuple(verdict[1:4:2]): verdict.verdict for verdict in parse_verdicts(place.read_text(), str(place))}
     said = np.array([verdicts.get(key, "") for key in keys])
     hashes = np.array([xxhash.xxh3_64_intdigest(f"{name} {left} {right}".encode()) for left, right in keys])
-    is_linked = table["is_linked"].to_numpy()
-    is_judged = np.isin(said, ("same", "different")) & ~is_linked
-    far = np.flatnonzero((said == "") & ~is_linked & (table["probability"].to_numpy() < FAR))
-    kept = np.concatenate([np.flatnonzero(is_judged), far[np.argsort(hashes[far])][:_FAR_PAIRS]])
+    is_judged = np.isin(said, ("same", "different")) & usable[0]
+    far = np.flatnonzero((said == "") & usable[1])
+    kept = np.concatenate([np.flatnonzero(is_judged), far[np.argsort(hashes[far])][:far_pairs]])
     kept = kept[np.unique(hashes[kept], return_index=True)[1]]  # a pair that lists each other comes up twice
-    features = np.array(table["features"].to_pylist())
-    cosines = _cosines(run.uri, len(table))
     return Site(name, features[kept], said[kept] == "same", is_judged[kept], hashes[kept] % 3 == 0, cosines[kept])
 
 
@@ -183,11 +218,15 @@ def compared(sites: list[Site], probabilities: list[np.ndarray], note: str) -> l
 def main() -> None:
     """Read, learn, compare, write."""
     parser = argparse.ArgumentParser(description="Learn the prior of calibration from several sites.")
-    parser.add_argument("--run", action="append", required=True, metavar="URI")
+    given = parser.add_mutually_exclusive_group(required=True)
+    given.add_argument("--run", action="append", default=[], metavar="URI")
+    given.add_argument("--titles", action="store_true", help="the prior of titles without bodies, from all dumps")
     parser.add_argument("--leave-out", action="append", default=[], metavar="SITE")
     parser.add_argument("--output", metavar="FILE", help="where prior.json goes")
     arguments = parser.parse_args()
-    sites = [site for site in map(read_site, arguments.run) if site.name not in arguments.leave_out]
+    dumps = sorted(SHARED.glob("*/*.7z")) if arguments.titles else []
+    found = [*map(read_site, arguments.run), *map(read_titles, dumps)]
+    sites = [site for site in found if site.name not in arguments.leave_out]
     logits = []
     for place, site in enumerate(sites):
         centres, scales, coefficients = learned_from(sites[:place] + sites[place + 1 :])

@@ -1,16 +1,21 @@
 """What `dupq.find_duplicates` makes of 1,000 titles among which variants of every kind are planted.
 
-    python benchmarks/titles.py [--quick] [--encoder FOLDER] [--show KIND] [--json FILE]
+    python benchmarks/titles.py [--quick] [--encoder FOLDER | --model NAME] [--show KIND] [--json FILE]
 
 The titles are of travel and cs (DUPQ_SHARED_DATA, default: ../shared/data). Thirty of them have a variant of each kind:
 copies and titles with a typing error are the same question; those with other words, numbers, operators or a negation
 are other ones, which may be ranked, and joined if the encoder is sure, but are no near duplicates.
+
+Forty titles of other sites have a paraphrase by a person (paraphrases.tsv); every other one is held out: nothing that
+decides was chosen by it.
 
 Of each kind: variants found as exact copies or near duplicates, joined in whatever way, ranked first (no other pair of
 the variant is likelier), found at all. --quick plants five of each kind among 200.
 """
 
 import argparse
+import csv
+import functools
 import io
 import json
 import os
@@ -18,11 +23,13 @@ import random
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import py7zr
 from lxml import etree
 
 import dupq
+from dupq.encoders.sentence_models import load_model, model_folder
 
 SHARED = Path(os.environ.get("DUPQ_SHARED_DATA", Path(__file__).parents[1].parent / "shared" / "data"))
 SITES = ("travel.stackexchange.com", "cs.stackexchange.com")
@@ -139,6 +146,7 @@ KINDS: dict[str, Callable[[str, random.Random], Variant | None]] = {
 }
 SAME = frozenset(("copy, white space", "copy, case and quotes", "typing error"))  # these must be near duplicates
 OTHER = frozenset(KINDS) - SAME - {"rephrased"}  # these must not be
+PARAPHRASED = ("paraphrase", "paraphrase, held out")
 COLUMNS = ("planted", "by words", "joined", "ranked first", "found")
 
 
@@ -146,12 +154,17 @@ def main() -> None:
     """Print the table, and write it if that is wanted."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="five of each kind among 200 titles")
-    parser.add_argument("--encoder", metavar="FOLDER", help="a saved encoder (default: the one that ships with dupq)")
-    parser.add_argument("--show", choices=KINDS, metavar="KIND", help="print the pairs of a kind")
+    reads = parser.add_mutually_exclusive_group()
+    reads.add_argument("--encoder", metavar="FOLDER", help="a saved encoder (default: the one that ships with dupq)")
+    reads.add_argument(
+        "--model", metavar="NAME", help="a sentence-transformers model: a folder, package, or on the hub"
+    )
+    parser.add_argument("--show", choices=(*KINDS, *PARAPHRASED), metavar="KIND", help="print the pairs of a kind")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
     titles, planted = plant(1_000 // (5 if options.quick else 1), 5 if options.quick else 30)
-    found = rows_of(titles, planted, options.encoder)
+    encoder = load_model(model_folder(options.model, "--model ")).encode if options.model else options.encoder
+    found = rows_of(titles, planted, encoder)
     table = summed(found)
     print(f"{'kind':24}" + "".join(f"{name:>14}" for name in COLUMNS))
     for kind, figures in table.items():
@@ -166,7 +179,9 @@ def main() -> None:
 def plant(count: int, each: int) -> tuple[list[str], list[tuple[str, int, int]]]:
     """`count` titles, and of each planted variant its kind, the row of its title, and its own. Always the same ones."""
     draw = random.Random(41)
-    pool = [title for site in SITES for title in titles_of(site)]
+    pool = []
+    for site in SITES:  # titles of fewer than four words are often no question
+        pool += sorted({title for title in _titles(site).values() if title.count(" ") >= 3})
     draw.shuffle(pool)
     titles: list[str] = []
     planted = []
@@ -178,21 +193,29 @@ def plant(count: int, each: int) -> tuple[list[str], list[tuple[str, int, int]]]
                 planted.append((kind, len(titles), len(titles) + 1))
                 titles += variant
                 wanted -= 1
+    with (Path(__file__).parent / "paraphrases.tsv").open(encoding="utf-8") as lines:
+        for number, row in enumerate(csv.DictReader(lines, delimiter="\t")):
+            planted.append((PARAPHRASED[number % 2], len(titles), len(titles) + 1))
+            titles += [_titles(row["site"])[int(row["question_id"])], row["paraphrase"]]
     return titles + pool[: count - len(titles)], planted
 
 
-def titles_of(site: str) -> list[str]:
-    """The titles of a dump, each once, of four words and more: fewer are often no question."""
+@functools.cache
+def _titles(site: str) -> dict[int, str]:
+    return titles_of(next(SHARED.glob(f"*/{site}.7z")))
+
+
+def titles_of(dump: Path) -> dict[int, str]:
+    """The titles of a dump by their ids."""
     factory = py7zr.io.BytesIOFactory(1 << 32)
-    with py7zr.SevenZipFile(SHARED / "dumps" / f"{site}.7z") as packed:
+    with py7zr.SevenZipFile(dump) as packed:
         name = next(name for name in packed.getnames() if name.endswith("Posts.xml"))
         packed.extract(targets=[name], factory=factory)
     rows = etree.iterparse(io.BytesIO(factory.products[name].read()), tag="row")
-    titles = (row.get("Title", "") for _, row in rows)
-    return sorted({title for title in titles if title.count(" ") >= 3})
+    return {int(row.get("Id")): row.get("Title") for _, row in rows if row.get("Title")}
 
 
-def rows_of(titles: list[str], planted: list[tuple[str, int, int]], encoder: str | None = None) -> list[dict]:
+def rows_of(titles: list[str], planted: list[tuple[str, int, int]], encoder: Any = None) -> list[dict]:
     """What became of each planted variant: source and probability of its pair, whether it is joined, and first."""
     pairs = dupq.find_duplicates(titles, encoder=encoder).pairs.arrow().to_pylist()  # the likeliest first
     first: dict[int, dict] = {}
@@ -211,7 +234,7 @@ def rows_of(titles: list[str], planted: list[tuple[str, int, int]], encoder: str
 def summed(found: list[dict]) -> dict[str, dict[str, int]]:
     """The counts of each kind, by COLUMNS."""
     table = {}
-    for kind in KINDS:
+    for kind in (*KINDS, *PARAPHRASED):
         rows = [row for row in found if row["kind"] == kind]
         by_words = sum(row["source"] in ("exact", "near_duplicate") for row in rows)
         counts = (sum(row[name] for row in rows) for name in ("joined", "is_first"))

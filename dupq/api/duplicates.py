@@ -3,7 +3,7 @@
     texts      ──near_pairs──▶     verified pairs; one text represents its near duplicates
     texts      ──learn──▶          the encoder that ships with dupq, with the rarities of these words
     embeddings ──all_pairs──▶      the k nearest of each, exactly
-    neighbours ──scored_table──▶   pairs with a probability, by the prior that ships with dupq
+    neighbours ──scored_table──▶   pairs with a probability, by the priors that ship with dupq
     pairs      ──cosines──▶        with a teacher: its cosines of those that are likely
     pairs      ──decide──▶         clusters
 
@@ -12,44 +12,43 @@ The steps of a run, on arrays; a run also learns from the known duplicates of it
 
 import html
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dupq import devices
+from dupq.api.comparison import Comparison, TitlesAlone
 from dupq.api.encoders import TextEncoder, load_encoder
 from dupq.api.inputs import collected, column_of, names_of, share, texts, values_of
 from dupq.clusters.components import components, represented, with_represented
 from dupq.clusters.decision import decide
-from dupq.clusters.evidence import Shared, Words, around, shared, title_cosines
 from dupq.clusters.marks import marks_of
-from dupq.clusters.prior import read_prior
-from dupq.clusters.scoring import Scale, arounds, ranked, scored_table, undirected, unlisted, words_of_texts
+from dupq.clusters.prior import OF_TITLES, read_prior
+from dupq.clusters.scoring import words_of_texts
 from dupq.clusters.thresholds import spread_of
 from dupq.encoders.reader import Reader
 from dupq.encoders.sentence_models import FLOOR, Teacher, cosines_of, teacher_at, teacher_texts, vectors_of
 from dupq.errors import DupqError, SettingError
 from dupq.extras import require
-from dupq.near_duplicates.asking import Asking, signs_of
+from dupq.near_duplicates.asking import Asking, Title, signs_of
 from dupq.near_duplicates.in_memory import NearPairs, Said, near_pairs
 from dupq.neighbours.embeddings import Embeddings
-from dupq.neighbours.exact import pair_scores
 from dupq.neighbours.measure import Measure
-from dupq.neighbours.search import all_pairs
-from dupq.neighbours.tiles import Search, block
 from dupq.runs.table_view import TableView, in_memory
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.settings.text import Language, TextSettings
-from dupq.tables import COMPARED
 from dupq.text.contents import content_hashes
 from dupq.text.languages import language_of
 from dupq.text.questions import texts_table
 from dupq.text.terms import Terms, document_counts, rare_words, rarities
 from dupq.training.counted import counted
 
+Encode = Callable[[list[str]], Any]  # texts to an array of floats, (n, d), compared by their cosines
 _TITLES = 10_000  # in which the language is looked for
 _PAIRS = pa.schema(
     [
@@ -83,7 +82,7 @@ class Duplicates:
     clusters: TableView  # a row for each text
     threshold: float  # the probability from which a pair may join
     expected_precision: float  # of the encoder's pairs from there on
-    encoder: TextEncoder  # that was used
+    encoder: TextEncoder | Encode  # that was used
 
     def groups(self) -> list[list[int]]:
         """The clusters of two and more, as rows; the largest first."""
@@ -97,7 +96,7 @@ class Duplicates:
 def find_duplicates(
     texts: Any,
     *,
-    encoder: str | os.PathLike[str] | TextEncoder | None = None,
+    encoder: str | os.PathLike[str] | TextEncoder | Encode | None = None,
     threshold: float = 0.5,
     precision: float | None = None,
     k: int = 10,
@@ -110,8 +109,8 @@ def find_duplicates(
     TableView of a run, or a dictionary of columns) with the column `title` and, if there is one, `body` (plain text) or
     `body_html`. A text that is missing (None, NaN) is an empty one. They are encoded by
     the encoder that ships with dupq, which counts how rare their words are, unless a saved one is named, which then
-    says how texts are read; in another language than English one is learned on them. `language` "auto" is that of most
-    titles.
+    says how texts are read, or `encoder` is a function that makes a vector of each text; in another language than
+    English one is learned on them. `language` "auto" is that of most titles.
 
     Pairs that the encoder finds may join from `threshold` on, a probability, or if `precision` is given from where that
     is expected of them. Copies and near duplicates join whatever the threshold is, at 1 too. The `k` nearest of each
@@ -124,26 +123,13 @@ def find_duplicates(
             share(value, f"find_duplicates: {name}=")
     titles, bodies = _columns(texts)
     given = load_encoder(encoder) if isinstance(encoder, (str, os.PathLike)) else encoder
-    if not isinstance(given, TextEncoder | None):
-        expected = "the address of a saved one, or what dupq.load_encoder gives, expected"
+    if not (given is None or isinstance(given, TextEncoder) or callable(given)):
+        expected = "the address of a saved one, what dupq.load_encoder gives, or a function of texts expected"
         raise SettingError(f"find_duplicates: encoder is {type(given).__name__}; {expected}")
     reads = None if teacher is None else teacher_at(os.fspath(teacher), "find_duplicates: teacher=")
-    spoken: str = language
-    if given is None and language == "auto":
-        spoken = language_of(pa.array(titles[:_TITLES], pa.string()))
-    settings = _settings(given, bodies is not None, spoken, k)
-    table = _texts(titles, bodies, settings.text)
-    marks = _marks(table, titles, bodies, settings.text.language)
-    words = words_of_texts(table, _no_tags(len(table)), marks, settings.text.language)
-    rarity = rarities(document_counts(words.texts), len(table))
-    asking = Asking(settings.text.language, rare_words(rarity, len(table), settings.text.language))
-    near = near_pairs(_said(table, titles, bodies), settings.near_duplicates, asking)
+    near, compared, used, settings = compare(titles, bodies, given, language, k)
     members, representatives = components(near.pairs)
-    every = np.arange(len(table))
-    rows = np.flatnonzero(represented(every, members, representatives) == every)
-    known = given or TextEncoder(_learned(table, settings))
-    embedded = Embeddings(rows, *known.reader.encode(table.take(pa.array(rows)))[0])
-    compared = _Comparison(embedded, words, rarity, known.measure, k)
+    every = np.arange(len(titles))
     spread = spread_of(compared.probabilities)
     cosines = _cosines(reads, titles, bodies or [""] * len(titles), settings.text.code, compared.table)
     chosen = spread.above(threshold) if precision is None else spread.choose(precision)
@@ -156,8 +142,54 @@ def find_duplicates(
         in_memory("clusters", _clusters_table(every, titles)),
         chosen["threshold"],
         chosen["expected_precision"],
-        known,
+        used,
     )
+
+
+def compare(
+    titles: list[str], bodies: list[str] | None, given: TextEncoder | Encode | None, language: str, k: int
+) -> tuple[NearPairs, Comparison, TextEncoder | Encode, Settings]:
+    """The near duplicates among texts, the others compared, the encoder that was used, and settings.
+
+    `bodies` are HTML; `given` is the encoder that is wanted. Titles alone have a prior of their own.
+    """
+    if not isinstance(given, TextEncoder) and language == "auto":
+        language = language_of(pa.array(titles[:_TITLES], pa.string()))
+    settings = _settings(given, bodies is not None, language, k)
+    table = _texts(titles, bodies, settings.text)
+    marks = _marks(table, titles, bodies, settings.text.language)
+    words = words_of_texts(table, _no_tags(len(table)), marks, settings.text.language)
+    rarity = rarities(document_counts(words.texts), len(table))
+    asking = Asking(settings.text.language, rare_words(rarity, len(table), settings.text.language))
+    said = _said(table, titles, bodies)
+    near = near_pairs(said, settings.near_duplicates, asking)
+    every = np.arange(len(table))
+    rows = np.flatnonzero(represented(every, *components(near.pairs)) == every)
+    alone, prior = None, read_prior()
+    if not any(bodies or ()):
+        alone = TitlesAlone(asking, list(map(Title, said.titles.to_pylist(), said.signs.to_pylist())))
+        prior = read_prior(OF_TITLES)
+    if callable(given):
+        used: TextEncoder | Encode = given
+        read = teacher_texts(titles, bodies or [""] * len(titles), settings.text.code)
+        embedded, measure = Embeddings(rows, _vectors(given, read, table)[rows]), Measure()
+    else:
+        used = given or TextEncoder(_learned(table, settings))
+        embedded, measure = Embeddings(rows, *used.reader.encode(table.take(pa.array(rows)))[0]), used.measure
+    return near, Comparison(embedded, words, rarity, (measure, k), prior.model, alone), used, settings
+
+
+def _vectors(encode: Encode, read: list[str], table: pa.Table) -> np.ndarray:
+    """What a function makes of texts, as vectors (float16) of length 1; zeros for a text without a word."""
+    found = np.asarray(encode(read))
+    if found.ndim != 2 or len(found) != len(read) or found.dtype.kind != "f" or not np.isfinite(found).all():
+        raise DupqError(
+            f"find_duplicates: encoder gave {found.dtype} of shape {found.shape} for {len(read)} texts; a vector of "
+            "finite floats for each expected"
+        )
+    has_words = pc.not_equal(table["text"], "").to_numpy()
+    lengths = np.linalg.norm(found.astype(np.float64), axis=1, keepdims=True)
+    return np.where(has_words[:, None], found / np.maximum(lengths, 1e-12), 0.0).astype(np.float16)
 
 
 def _learned(texts: pa.Table, settings: Settings) -> Reader:
@@ -168,52 +200,6 @@ def _learned(texts: pa.Table, settings: Settings) -> Reader:
     from dupq.training.unsupervised import learn
 
     return learn(texts, settings)
-
-
-class _Comparison:
-    """Texts compared with one another; their keys are their rows among all."""
-
-    def __init__(self, embedded: Embeddings, words: Words, rarity: np.ndarray, measure: Measure, k: int) -> None:
-        """`embedded` are those that are searched; `words` has a row for every text, `rarity` one for every term."""
-        self._embedded, self._words, self._rarities, self._measure = embedded, words, rarity, measure
-        whole = block(embedded, measure)
-        nearest = all_pairs([whole], Search(measure, k))[0][0]
-        directed = ranked(whole.keys, nearest, measure)
-        queries, others = (directed[name].to_numpy() for name in ("query", "neighbour"))
-        cosines = title_cosines(words.titles, queries, others, self._rarities)
-        count = len(words.texts.offsets) - 1
-        self._around = [np.arange(count), *around(queries, cosines, count)]
-        candidates = undirected(directed)
-        common = self._common(*(candidates[side].to_numpy() for side in ("left", "right")))
-        listed = pa.table([*candidates.columns, *map(pa.array, common)], schema=COMPARED)
-        best = directed["similarity"].to_numpy()[directed["rank"].to_numpy() == 1]
-        self._scale = Scale(read_prior().model, np.sort(best.astype(np.float64)), k)
-        self.table = self._scored(listed)  # rows of SCORED
-
-    @property
-    def pairs(self) -> np.ndarray:
-        """The rows of the texts of each pair (int64, shape (m, 2))."""
-        return np.stack([self.table[side].to_numpy() for side in ("left", "right")], axis=1)
-
-    @property
-    def probabilities(self) -> np.ndarray:
-        """That they are duplicates (float32)."""
-        column: np.ndarray = self.table["probability"].to_numpy()
-        return column
-
-    def score(self, pairs: np.ndarray) -> np.ndarray:
-        """The probabilities of pairs of which neither lists the other."""
-        left, right = (np.searchsorted(self._embedded.keys, pairs[:, side]) for side in (0, 1))
-        scores = pair_scores(self._measure, self._embedded.take(left), self._embedded.take(right))
-        found = self._scored(unlisted(pairs, scores.astype(np.float32), self._common(*pairs.T)))
-        column: np.ndarray = found["probability"].to_numpy()
-        return column
-
-    def _common(self, left: np.ndarray, right: np.ndarray) -> Shared:
-        return shared(self._words, left, right, self._rarities)
-
-    def _scored(self, compared: pa.Table) -> pa.Table:
-        return scored_table(compared, arounds(self._around, compared), self._scale)
 
 
 def _cosines(teacher: Teacher | None, titles: list[str], bodies: list[str], code: str, scored: pa.Table) -> np.ndarray:
@@ -230,14 +216,16 @@ def _cosines(teacher: Teacher | None, titles: list[str], bodies: list[str], code
     return found
 
 
-def _settings(given: TextEncoder | None, has_bodies: bool, language: str, k: int) -> Settings:
+def _settings(given: TextEncoder | Encode | None, has_bodies: bool, language: str, k: int) -> Settings:
     """Those of the encoder, or of one that is learned on what is there."""
-    if given is not None:
+    if isinstance(given, TextEncoder):
         return config.assign(given.reader.settings, [f"neighbours.k={k}"])
     fields = "title+body" if has_bodies else "title"
     own = [f"text.language={language}", f"text.fields={fields}", f"neighbours.k={k}", "word_vectors.minimum_count=1"]
     settings = config.in_language(config.load("dupq", own), language)
-    if language == "english" or not has_bodies:  # the encoder that ships with dupq needs no training here
+    if (
+        given is not None or language == "english" or not has_bodies
+    ):  # the encoder that ships with dupq needs no training here
         settings = config.assign(settings, ["title_body.epochs=0"])
     return settings
 

@@ -14,6 +14,7 @@ import regex
 import xxhash
 
 from dupq.near_duplicates.asking import Asking, Title, signs_of
+from dupq.text.number_words import numbers_in
 from dupq.text.terms import BUCKETS, TERM_BITS, Terms
 
 ASKING, NUMBER, FORMULA, ASKER, CITED, SELF = range(6)  # kinds; a question has exactly one mark SELF
@@ -24,19 +25,6 @@ _CITED = regex.compile(
     r"(?:(?:https?:)?//(?:www\.)?([^/:\"'<>\s]+)(?::[0-9]+)?|[\"'])/(?:questions|q)/([0-9]{1,15})(?![0-9])"
 )
 _OLD_META = regex.compile(r"meta\.([^.]+)(?=\.stackexchange\.com$)")  # cs.meta. since 2018
-_DIGIT = regex.compile(r"[0-9]")
-_MONTHS = "january february march april may june july august september october november december".split()  # noqa: SIM905
-_WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
-_ORDINALS = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"]
-# what else is a number in a title: "one" and "second" are more often no numbers, "may" and "march" are verbs too
-_NUMBERS = {
-    **{month: f"month {number}" for number, month in enumerate(_MONTHS, 1) if month not in ("may", "march")},
-    **{month[:3]: f"month {number}" for number, month in enumerate(_MONTHS, 1) if month not in ("may", "march")},
-    "sept": "month 9",
-    **{word: str(number) for number, word in enumerate(_WORDS) if number != 1},
-    **{word: str(number) for number, word in enumerate(_ORDINALS, 1) if number != 2},
-    **{name: str(number) for number, name in ((2, "ii"), (3, "iii"), (4, "iv"))},
-}
 
 
 def marks_of(
@@ -67,12 +55,6 @@ def marks_of(
 
 def _mark(kind: int, text: str) -> int:
     return kind << TERM_BITS | xxhash.xxh3_64_intdigest(text.encode()) & (BUCKETS - 1)
-
-
-def numbers_in(words: str) -> set[str]:
-    """The numbers of a title's tokens: words with a digit, number words, months."""
-    found = words.split(" ")
-    return {word for word in found if _DIGIT.search(word)} | {_NUMBERS[word] for word in found if word in _NUMBERS}
 
 
 def formulas_in(text: str) -> set[str]:

@@ -11,6 +11,8 @@ from dupq.clusters.calibration import FEATURES, Prior
 from dupq.errors import DupqError
 from dupq.json_files import read_as
 
+_SHIPPED = importlib.resources.files("dupq") / "clusters"
+OF_TITLES = str(_SHIPPED / "titles_prior.json")  # of pairs of titles without bodies, judged by them alone
 _REMEDY = "make it anew with benchmarks/prior.py"
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -32,7 +34,7 @@ class _Entries(TypedDict):
 
 def read_prior(uri: str = "") -> Prior:
     """The prior at `uri`, or the one that ships with dupq. Raises DupqError if it was made for other features."""
-    place = uri or str(importlib.resources.files("dupq") / "clusters" / "prior.json")
+    place = uri or str(_SHIPPED / "prior.json")
     values = read_as(place, _Entries, _REMEDY)
     if tuple(values["features"]) != FEATURES:
         raise DupqError(f"{place}: made for other features; {_REMEDY}")

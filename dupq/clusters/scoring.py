@@ -89,21 +89,26 @@ def read_scale(calibration: str, k: int) -> Scale:
     return Scale(Model.from_dict(found["model"]), np.array(found["reference"]), k)
 
 
-def scored_table(pairs: pa.Table, sides: tuple[Around, Around], scale: Scale) -> pa.Table:
-    """Rows of COMPARED, with the rows of AROUND of both questions of each, as rows of SCORED."""
+def features_in(pairs: pa.Table, sides: tuple[Around, Around], scale: Scale) -> np.ndarray:
+    """The features (float64, (n, F)) of rows of COMPARED, with the rows of AROUND of both questions of each."""
     left, right = (
         Listing(*(pairs[f"{name}_{side}"].to_numpy() for name in ("rank", "lift"))) for side in ("left", "right")
     )
     common = Shared(*(pairs[name].to_numpy() for name in Shared._fields))
     indices = places_of(pairs["similarity"].to_numpy().astype(np.float64), scale.reference)
     leads = title_leads(common.title_cosine, sides, (left, right))
-    p = scale.model.probabilities(features_of(Evidence(indices, left, right, common, leads), scale.k))
-    ranks = [pa.array(side.ranks, mask=side.ranks == UNLISTED) for side in (left, right)]
+    return features_of(Evidence(indices, left, right, common, leads), scale.k)
+
+
+def scored_table(pairs: pa.Table, sides: tuple[Around, Around], scale: Scale) -> pa.Table:
+    """Rows of COMPARED, with the rows of AROUND of both questions of each, as rows of SCORED."""
+    p = scale.model.probabilities(features_in(pairs, sides, scale))
+    ranks, tags = [pairs[f"rank_{side}"].to_numpy() for side in ("left", "right")], pairs["tags"].to_numpy()
     columns = [
         *(pairs[name].combine_chunks() for name in ("left", "right", "similarity")),
-        *ranks,
-        *(pa.array(column) for column in (common.title_cosine, common.text_cosine)),
-        pa.array(common.tags, mask=np.isnan(common.tags)),
+        *(pa.array(side, mask=side == UNLISTED) for side in ranks),
+        *(pairs[name].combine_chunks() for name in ("title_cosine", "text_cosine")),
+        pa.array(tags, mask=np.isnan(tags)),
         pa.array(p.astype(np.float32)),
         pa.nulls(len(p), pa.float32()),
     ]

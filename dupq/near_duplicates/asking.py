@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import regex
 
+from dupq.text.number_words import numbers_in
 from dupq.text.stop_words import is_stop_word
 from dupq.text.tokens import as_read
 from dupq.text.word_forms import stems
@@ -40,6 +41,17 @@ _TELLING = {
     "russian": "не ни без нет нельзя никогда ничего до после под над перед при между из от все всех больше лучше когда "
     "где куда зачем кто два три один",
     "spanish": "no ni sin nada antes desde hasta contra entre más todo todos cuando donde quien quienes uno",
+}
+# Of these, and beside them, the words that deny.
+_DENYING = {
+    "arabic": "لا لم لن ليس ليست لست بدون دون غير",
+    "english": "no nor not without never none nothing neither non",
+    "french": "ne n pas sans",
+    "german": "nicht kein keine keinem keinen keiner keines nichts ohne nie",
+    "italian": "non senza",
+    "portuguese": "não sem nem nunca",
+    "russian": "не ни без нет нельзя никогда",
+    "spanish": "no ni sin nada nunca",
 }
 # Words that differ from another of their kind in a letter: never typing errors.
 _KINDS = """
@@ -81,6 +93,7 @@ class Asking:
         self._language, self._is_rare = language, is_rare
         self._stem = functools.cache(stems(language))
         self._kept = frozenset(_TELLING.get(language, "").split())
+        self._denied = frozenset(_DENYING.get(language, "").split())
 
     def all_same(self, words: pa.Array, signs: pa.Array, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """Whether the titles of the rows `left[i]` and `right[i]` ask the same (bool); `words`, `signs` as of Title."""
@@ -106,6 +119,22 @@ class Asking:
         first = self._corrected(first, second)
         return self._agree(first, self._corrected(second, first))
 
+    def apart(self, left: Title, right: Title) -> bool:
+        """Whether titles say by their words alone that they ask for different things.
+
+        Only one has a number, a sign or a denial, or they have the same words, or the same but for stop words, in
+        another order.
+        """
+        if left.signs != right.signs or numbers_in(left.words) != numbers_in(right.words):
+            return True
+        first, second = self._words(left.words), self._words(right.words)
+        if self._denied.intersection(first) != self._denied.intersection(second):
+            return True
+        bare = [
+            [self._stem(word) for word in words if not is_stop_word(word, self._language)] for words in (first, second)
+        ]
+        return any(one != other and sorted(one) == sorted(other) for one, other in ((first, second), bare))
+
     def said(self, title: Title) -> str:
         """What a title asks: its telling words in their order, and its signs; "" for nothing."""
         return " ".join([*self._telling(self._words(title.words)), title.signs]).strip()
@@ -121,10 +150,13 @@ class Asking:
         return found
 
     def _telling(self, words: list[str]) -> list[str]:
-        telling = [word for word in words if word in self._kept or not is_stop_word(word, self._language)]
+        telling = [word for word in words if word in self._kept or not self._is_stop(word)]
         if not _LETTERS.isdisjoint(telling):  # so "a" is a letter too: "from A to B"
             telling = [word for word in words if word in _LETTERS or word in telling]
         return [self._stem(word) for word in telling]
+
+    def _is_stop(self, word: str) -> bool:
+        return is_stop_word(word, self._language)
 
     def _corrected(self, words: list[str], others: list[str]) -> list[str]:
         """`words` with what is rare and looks like one of `others`, which `words` lack, replaced by it."""

@@ -127,6 +127,58 @@ def test_one_text_has_no_duplicates() -> None:
     assert dupq.find_duplicates(["How do I bake bread?"]).groups() == []
 
 
+OTHERS = [
+    ("How do I convert a float to a string?", "How do I convert a string to a float?"),
+    ("Sorting a list in Python 2", "Sorting a list in Python 3"),
+    ("Can I bake bread with an oven?", "Can I bake bread without an oven?"),
+    ("Is a graph of degree three planar?", "Is a graph of degree four planar?"),
+    ("What does a < b mean for pointers?", "What does a > b mean for pointers?"),
+    ("Which garbage collector does C++ have?", "Which garbage collector does C# have?"),
+]
+
+
+def test_titles_that_say_they_differ_are_not_joined_and_typing_errors_are() -> None:
+    titles = [title for pair in OTHERS for title in pair] + [
+        "What is a parser?",
+        "What is a pagser?",
+        *filter(None, TITLES),
+    ]
+    found = dupq.find_duplicates(titles)
+    assert found.groups() == [[12, 13], [14, 16]]  # and a copy
+    probabilities = {
+        (row["left"], row["right"]): row["probability"]
+        for row in found.pairs.arrow(filter=[("source", "=", "encoder")]).to_pylist()
+    }
+    assert max(probabilities[2 * pair, 2 * pair + 1] for pair in range(len(OTHERS))) < 0.1
+
+
+def test_the_prior_of_titles_is_for_texts_without_bodies(found) -> None:
+    titles = [title or "" for title in TITLES]
+    assert dupq.find_duplicates({"title": titles, "body": [""] * len(titles)}).pairs.arrow().equals(found.pairs.arrow())
+    bodies = [""] * 3 + ["For breakfast."] + [""] * (len(titles) - 4)
+    likely = [
+        some.pairs.arrow(["probability"], [("source", "=", "encoder")])["probability"].to_pylist()[0]
+        for some in (found, dupq.find_duplicates({"title": titles, "body": bodies}))
+    ]
+    assert likely[0] > 1.5 * likely[1]
+
+
+def test_a_function_encodes_the_texts() -> None:
+    def encode(texts: list[str]) -> np.ndarray:
+        assert texts == [title or "" for title in TITLES]
+        return np.stack([sentence_stand_in.counted(text.lower()) for text in texts]) * 7
+
+    found = dupq.find_duplicates(TITLES, encoder=encode, k=3)
+    assert found.encoder is encode
+    for row in found.pairs.arrow(filter=[("source", "=", "encoder")]).to_pylist():
+        one, other = (
+            sentence_stand_in.unit(str(TITLES[row[side]]).lower()).astype(float) for side in ("left", "right")
+        )
+        assert row["similarity"] == pytest.approx(one @ other, abs=2e-3)
+    ends = {row[side] for row in found.pairs.arrow().to_pylist() for side in ("left", "right")}
+    assert not ends & {4, 10}  # texts without a word
+
+
 def test_near_pairs_are_those_of_comparing_all() -> None:
     generator = np.random.default_rng(3)
     words = [f"word{number}" for number in range(400)]

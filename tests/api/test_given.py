@@ -123,7 +123,13 @@ WRONG: list[tuple[str, Callable[[Run, Duplicates], Any], str]] = [
         lambda *_: dupq.find_duplicates(GIVEN, threshold="0.5"),
         "threshold='0.5' is str, no number",
     ),
-    ("a function", lambda *_: dupq.find_duplicates(GIVEN, encoder=len), "encoder is builtin_function_or_method"),
+    ("a number as an encoder", lambda *_: dupq.find_duplicates(GIVEN, encoder=5), "encoder is int; the address of"),
+    ("an encoder of numbers", lambda *_: dupq.find_duplicates(GIVEN, encoder=len), r"int64 of shape \(\) for 4 texts"),
+    (
+        "an encoder that divides by 0",
+        lambda *_: dupq.find_duplicates(GIVEN, encoder=lambda texts: np.full((len(texts), 2), np.nan)),
+        "a vector of finite floats for each expected",
+    ),
     (
         "an address of the web",
         lambda *_: dupq.find_duplicates(GIVEN, encoder=WEB),

@@ -7,10 +7,13 @@ from benchmarks import titles
 pytestmark = pytest.mark.realdata
 
 
-def test_copies_and_typing_errors_are_near_duplicates_and_no_other_variants_are(shared_data, monkeypatch) -> None:
+def test_what_becomes_of_variants_of_every_kind(shared_data, monkeypatch) -> None:
     monkeypatch.setattr(titles, "SHARED", shared_data)
     table = titles.summed(titles.rows_of(*titles.plant(1_000, 30)))
     assert {kind for kind in titles.OTHER if table[kind]["by words"]} == set()
     assert table["copy, white space"]["by words"] == table["copy, case and quotes"]["by words"] == 30
     assert table["typing error"]["by words"] >= 25
-    assert all(row["planted"] == row["found"] == 30 for row in table.values())
+    assert all(table[kind]["joined"] == 30 for kind in titles.SAME)
+    assert {kind for kind in titles.OTHER - {"word in front", "word behind"} if table[kind]["joined"]} == set()
+    assert all(table[kind]["ranked first"] >= 15 for kind in titles.PARAPHRASED)
+    assert all(row["planted"] == row["found"] for row in table.values())
