@@ -17,7 +17,7 @@ class SmallRuns:
     strict: str  # URI of the run with the threshold HIGH
     loose: str  # and of that with LOW
     HIGH = 0.6
-    LOW = 0.2
+    LOW = 0.05
 
 
 @pytest.fixture(scope="session")
