@@ -35,6 +35,7 @@ OF_OTHERS = {  # what they are options of
         "--probes",
         "--rounds",
         "--short",
+        "--titles",
     ),  # benchmarks
     *("--sets", "--work"),  # likewise
 }
