@@ -31,7 +31,6 @@ OF_OTHERS = {  # what they are options of
         "--lists",
         "--model",
         "--no-answers",
-        "--partial",
         "--probes",
         "--rounds",
         "--short",
