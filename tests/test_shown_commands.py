@@ -31,10 +31,10 @@ OF_OTHERS = {  # what they are options of
         "--lists",
         "--model",
         "--no-answers",
-        "--partial",
         "--probes",
         "--rounds",
         "--short",
+        "--titles",
     ),  # benchmarks
     *("--sets", "--work"),  # likewise
 }
