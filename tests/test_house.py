@@ -28,9 +28,8 @@ def test_importing_the_front_door_does_not_load_torch() -> None:
 def test_importing_the_core_does_not_load_ray() -> None:
     core = (
         *("dupq.settings.config", "dupq.tables", "dupq.encoders.networks.cnn", "dupq.near_duplicates.bands"),
-        *("dupq.plan.table", "dupq.cli.plan"),
         *("dupq.api.runs", "dupq.api.decisions", "dupq.api.lookup", "dupq.api.explanation", "dupq.api.duplicates"),
-        *("dupq.cli.export", "dupq.export.formats", "dupq.cli.serve", "dupq.serve.server"),
+        *("dupq.cli.plan", "dupq.cli.export", "dupq.export.formats", "dupq.cli.serve", "dupq.serve.server"),
     )
     assert _loaded_with(core, {"ray"}) == {}
 
@@ -89,8 +88,7 @@ INTERFACE = {
     "evaluate": {"--questions", "--links", "--output", "--encoder", "--table", "--pair-set", "--quick", "--gpus"},
     "report": {"--run"},
     "export": {"--run", "--to", "--output"},
-    "plan": {"--questions", "--job", "--cpus", "--gpus", "--gpu", "--nodes", "--memory-gb", "--request-ms", "--rates"}
-    | {"--price-per-hour", "--price-reads", "--price-writes", "--run", "--run-cpus", "--json"},
+    "plan": {"--questions", "--run", "--json"},
     "from_dump": {"--dump", "--output", "--preset", "--truth", "--teacher", "--gpus"},
 }
 

@@ -148,6 +148,6 @@ def test_a_job_names_the_extra_that_it_needs(installed: Path, job: str, options:
 
 
 def test_a_plan_and_a_report_need_no_extra(installed: Path, run: str) -> None:
-    for words in (["plan", "--questions", "1e6"], ["report", "--run", run]):
+    for words in (["plan", "--questions", "1e6", "--run", run], ["report", "--run", run]):
         ended = call(installed / "dupq", *words)
         assert (ended.returncode, ended.stderr) == (0, ""), words
