@@ -29,7 +29,7 @@ def test_importing_the_core_does_not_load_ray() -> None:
     core = (
         *("dupq.settings.config", "dupq.tables", "dupq.encoders.networks.cnn", "dupq.near_duplicates.bands"),
         *("dupq.api.runs", "dupq.api.decisions", "dupq.api.lookup", "dupq.api.explanation", "dupq.api.duplicates"),
-        *("dupq.cli.plan", "dupq.cli.export", "dupq.export.formats", "dupq.cli.serve", "dupq.serve.server"),
+        *("dupq.cli.plan", "dupq.cli.export", "dupq.export", "dupq.cli.serve", "dupq.serve.server"),
     )
     assert _loaded_with(core, {"ray"}) == {}
 
