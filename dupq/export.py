@@ -134,7 +134,8 @@ def export(run: str, to: str, output: str) -> list[Written]:
         raise DupqError(f"{place}: exists already; remove it, or give another --output")
     check_output(place)
     try:
-        with queries(opened, ["pairs", "clusters", "questions"], "dupq export") as found:
+        views = {name: getattr(opened, name).dataset for name in ("pairs", "clusters", "questions")}
+        with queries(opened, views, "dupq export") as found:
             return [*FORMATS[to].write(opened, found, place)]
     except BaseException:
         storage.delete_folder(place)

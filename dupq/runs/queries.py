@@ -3,10 +3,11 @@
 import contextlib
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 
 from dupq.errors import DupqError, StorageError
 from dupq.extras import require
@@ -61,15 +62,14 @@ class Queries:
 
 
 @contextlib.contextmanager
-def queries(run: Run, tables: Sequence[str], user: str) -> Iterator[Queries]:
-    """Open queries on `tables` (names of views of `run`, such as pairs) for the command `user`.
+def queries(run: Run, tables: Mapping[str, ds.Dataset | pa.Table], user: str) -> Iterator[Queries]:
+    """Open queries on tables of `run`, by the names that queries call them, for the command `user`.
 
-    Raises DupqError if a table, or DuckDB, is missing; StorageError where TMPDIR cannot be written.
+    Raises DupqError if DuckDB is missing, StorageError where TMPDIR cannot be written.
     """
     require("duckdb", user)
     import duckdb
 
-    views = {name: getattr(run, name).dataset for name in tables}
     with contextlib.ExitStack() as stack:
         try:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dupq-"))
@@ -82,8 +82,8 @@ def queries(run: Run, tables: Sequence[str], user: str) -> Iterator[Queries]:
             )
         )
         database.execute("SET enable_external_access = false")
-        for name, view in views.items():
-            database.register(name, view)
+        for name, table in tables.items():
+            database.register(name, table)
         yield Queries(run, database)
 
 
