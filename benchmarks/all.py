@@ -201,7 +201,6 @@ ELSEWHERE = {
     "train_gpu": "needs a GPU",
     "base": "makes the encoder that ships with dupq",
     "prior": "makes the prior that ships with dupq, from runs of eight sites",
-    "rates": "makes the rates that `dupq plan` reckons with",
     "decisions": "needs a run of a site with many known duplicates, and its work",
     "papers": "hours; has pages of its own (benchmarks/results/papers)",
     "paper_bands": "reads what papers leaves",

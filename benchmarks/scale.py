@@ -17,10 +17,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.whole_job import meter
 from benchmarks.whole_job.run import dump_of, machine, name_of, run_jobs
 from benchmarks.whole_job.scale_page import page, plot
-from dupq.plan.corrected import JOB, LEAST_TOLD, Measured, corrected, correction
-from dupq.plan.estimate import estimate
-from dupq.plan.machines import Machines
-from dupq.plan.rates import SHIPPED, read_rates
 
 
 def main() -> None:
@@ -38,7 +34,6 @@ def main() -> None:
     )
     parser.add_argument("--encoder", help="a trained one for all archives, in place of training")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.NAME=VALUE", help="of any of the jobs")
-    parser.add_argument("--rates", default=str(SHIPPED), help="from which the plan beside the measured times is made")
     parser.add_argument("--note", default="", help="a sentence about this measurement")
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "scale")
     options = parser.parse_args()
@@ -58,7 +53,6 @@ def main() -> None:
         if trains:
             encoder = str(options.work / f"out-{name_of(questions, options.short, options.alike)}" / "encoder")
         found["sizes"][str(questions)] = {"stages": lines, "quality": metrics["planted"], "links": metrics["links"]}
-        found["plan"] = planned(options.rates, questions, Machines(cpus=found["machine"]["cpus"]), found["sizes"])
         write(options.output, found)  # after each size, as the next one may take hours
     print(page(found))
 
@@ -81,20 +75,6 @@ def measured(options: argparse.Namespace, questions: int, encoder: str | None) -
         latest = json.loads((output / "runs" / "latest.json").read_text())["run"]
         metrics.write_bytes((Path(latest) / "metrics.json").read_bytes())
     return meter.read(place), json.loads(metrics.read_text())
-
-
-def planned(rates: str, questions: int, machines: Machines, sizes: dict[str, dict]) -> dict[str, float]:
-    """The seconds that a plan gives each stage: from `rates`, and what the largest smaller archive took if that tells.
-
-    What `dupq plan --run` says of that archive's run.
-    """
-    read = read_rates(rates)
-    before = max((int(size) for size in sizes if LEAST_TOLD <= int(size) < questions), default=None)
-    if before is not None:
-        took = {line["stage"]: line["seconds"] for line in sizes[str(before)]["stages"] if line["job"] == JOB}
-        read = corrected(read, correction(read, Measured(f"of {before:,}", before, machines, took)))
-    plan = estimate(read, questions, machines, ["ingest", "train", "dedup"])
-    return {f"{stage.job} {stage.name}": round(stage.seconds, 1) for stage in plan.stages}
 
 
 def write(output: Path, found: dict) -> None:

@@ -1,6 +1,6 @@
-"""Say what ingest, training and dedup would take on machines that need not be there.
+"""Say what dedup would take for another number of questions, from what a finished run took.
 
-python jobs/plan.py --questions 24e6 --gpus 8
+python jobs/plan.py --questions 24e6 --run runs
 """
 
 from dupq.cli.start import job

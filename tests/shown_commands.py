@@ -78,7 +78,6 @@ def commands_in(block: Block) -> Iterator[str]:
 
 
 def _filled_in(script: str) -> str:
-    script = re.sub(r"\$\{\w+:\+([^}]*)\}", r"\1", script).replace("$WEBHOOK", "https://example.com/hook")
     for name, value in re.findall(r"^ *(\w+)=\(([^)]+)\)", script, re.MULTILINE):
         script = script.replace(f'"${{{name}[@]}}"', value)
     for name, value in re.findall(r"^(\w+)=(?:\$\{\w+:-)?([\w.]+)", script, re.MULTILINE):

@@ -38,7 +38,15 @@ OF_OTHERS = {  # what they are options of
     ),  # benchmarks
     *("--sets", "--work"),  # likewise
 }
-NO_SETTINGS = {"clusters.csv", "clusters.graphml", "encoder.json", "run.changes", "run.log", "run.trials"}
+NO_SETTINGS = {
+    "clusters.csv",
+    "clusters.jsonl",
+    "clusters.graphml",
+    "encoder.json",
+    "run.changes",
+    "run.log",
+    "run.trials",
+}
 
 
 def name(file: object) -> str:

@@ -1,1 +1,1 @@
-"""The whole job over a made archive, measured stage by stage: for benchmarks/scale.py and benchmarks/rates.py."""
+"""The whole job over a made archive, measured stage by stage: for benchmarks/scale.py."""

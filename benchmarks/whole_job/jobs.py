@@ -6,6 +6,7 @@ Goes on where an earlier attempt stopped.
 """
 
 import argparse
+import logging
 import time
 from pathlib import Path
 
@@ -14,48 +15,27 @@ from dupq import storage
 from dupq.execution import cluster
 
 _SETTLE_SECONDS = 3  # until Ray has started its first workers
-_BLOCK_QUESTIONS = 81_920  # of a block on a machine with much memory, for d = 300
-_PIECES = ("_QUESTIONS_PER_BUNDLE", "_HASHES_PER_PART", "_BAND_KEYS_PER_PART", "_BAND_KEYS_PER_TASK")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--job", choices=["ingest", "train", "dedup"], required=True)
     parser.add_argument("--dump", required=True)
-    parser.add_argument("--output", required=True, help="a folder, or s3://…")
+    parser.add_argument("--output", required=True, help="a folder")
     parser.add_argument("--truth", required=True)
     parser.add_argument("--encoder", help="a trained one; without it, that of the output")
     parser.add_argument("--measures", required=True, type=Path, help="a file of JSON lines, appended to")
     parser.add_argument("--set", action="append", default=[])
-    parser.add_argument("--cut", type=int, default=1, help="make all pieces of work so many times smaller")
-    parser.add_argument("--s3-log", type=Path)
     options = parser.parse_args()
     cluster.connect("local")
     time.sleep(_SETTLE_SECONDS)
-    if options.cut > 1:
-        cut(options.cut)
-        blocks = _BLOCK_QUESTIONS // options.cut
-        options.set += [f"ingest.shard_rows={50_000 // options.cut}", f"neighbours.block_rows={blocks}"]
     {"ingest": ingest, "train": train, "dedup": dedup}[options.job](options)
-
-
-def cut(times: int) -> None:
-    """Make the pieces of work smaller, so that a small archive has as many as a large one."""
-    import dupq.shards
-    from dupq.stages.evaluation import compared
-    from dupq.stages.near_duplicates import bundles
-
-    compared._PAIRS_AT_ONCE //= times
-    dupq.shards._QUESTIONS_PER_PARTITION //= times
-    for name in (*_PIECES, "_QUESTIONS_PER_SLICE"):
-        setattr(bundles, name, getattr(bundles, name) // times)
 
 
 def listen(options: argparse.Namespace, folder: str) -> meter.Meter:
     """Measure from now on a job that writes below `folder`."""
-    place = Path("/nowhere") if storage.is_s3(folder) else Path(folder)
-    listening = meter.Meter(options.job, options.measures, place, options.s3_log)
-    meter.listen(listening)
+    listening = meter.Meter(options.job, options.measures, Path(folder))
+    logging.getLogger("dupq").addHandler(listening)
     return listening
 
 

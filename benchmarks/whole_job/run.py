@@ -30,17 +30,10 @@ def dump_of(work: Path, questions: int, short: bool = False, alike: int = 0) -> 
     return folder
 
 
-def run_jobs(
-    dump: Path,
-    output: str,
-    place: Path,
-    *more: str,
-    encoder: str | None = None,
-    environment: dict[str, str] | None = None,
-) -> None:
+def run_jobs(dump: Path, output: str, place: Path, *more: str, encoder: str | None = None) -> None:
     """The jobs over a dump, each in a process of its own; no training if an encoder is given."""
     site = next(path for path in dump.iterdir() if path.is_dir())
-    environment = {**(environment or os.environ), "PYTHONPATH": str(_ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(_ROOT)}
     for job in ("ingest", "dedup") if encoder else ("ingest", "train", "dedup"):
         print(f"{dump.name}: {job}", file=sys.stderr, flush=True)
         command = [sys.executable, "-m", "benchmarks.whole_job.jobs", "--job", job, "--dump", str(site)]
@@ -56,10 +49,3 @@ def machine() -> dict[str, object]:
     name = next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.machine())
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
     return {"processor": name, "cpus": len(os.sched_getaffinity(0)), "memory_gb": round(memory, 1)}
-
-
-def versions() -> dict[str, str]:
-    from dupq import __version__
-    from dupq.runs.writer import versions as libraries
-
-    return {"dupq": __version__, **libraries()}

@@ -4,7 +4,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-_WORTH_PLANNING = 10.0  # seconds: below, a plan is not compared
 _CURVES = 9  # stages that are drawn with names: those that take longest
 
 
@@ -19,10 +18,9 @@ def page(found: dict[str, Any]) -> str:
         f"`python benchmarks/scale.py`, {machine['cpus']} CPUs ({machine['processor']}, {machine['memory_gb']} GiB)"
         f"{_kind(found)}. "
         f"{found['note']}".rstrip(),
-        "No S3, so no requests. Growth is the exponent between the two largest archives that a stage was measured on: "
-        "1 is linear. A + marks what an attempt before had begun. The plan is of the largest: from the rates "
-        "shipped, and from what the archive before it took if that has 50,000 questions.",
-        "## Seconds\n\n" + _table(names, sizes, lines, "seconds", found["plan"]),
+        "Growth is the exponent between the two largest archives that a stage was measured on: 1 is linear. A + marks "
+        "what an attempt before had begun.",
+        "## Seconds\n\n" + _table(names, sizes, lines, "seconds"),
         "## CPU seconds of all tasks and of the driver\n\n" + _table(names, sizes, lines, "cpu"),
         "## Memory of the largest task, MB\n\n" + _table(names, sizes, lines, "task_mb"),
         "## Memory of the driver, MB\n\n" + _table(names, sizes, lines, "driver_mb"),
@@ -57,10 +55,8 @@ def growth(values: dict[int, float]) -> float | None:
     return math.log(after / before) / math.log(large / small) if before > 0 and after > 0 else None
 
 
-def _table(
-    names: list[str], sizes: list[int], lines: dict[int, Any], what: str, plan: dict[str, float] | None = None
-) -> str:
-    heads = ["stage", *(f"{size:,}" for size in sizes), "growth", *(["plan", "plan / measured"] if plan else [])]
+def _table(names: list[str], sizes: list[int], lines: dict[int, Any], what: str) -> str:
+    heads = ["stage", *(f"{size:,}" for size in sizes), "growth"]
     rows = [heads, ["---", *["---:"] * (len(heads) - 1)]]
     for name in names:
         there = {size: lines[size][name] for size in sizes if name in lines[size]}
@@ -68,25 +64,16 @@ def _table(
         cells = [_cell(there[size], what) if size in there else "" for size in sizes]
         exponent = growth(values)
         cells.append("" if exponent is None else f"{exponent:.2f}")
-        if plan:
-            cells += _planned(plan.get(name), values.get(sizes[-1]))
         rows.append([name, *cells])
     if what in ("seconds", "cpu", "written"):
         sums = [sum(value_of(line, what) for line in lines[size].values()) for size in sizes]
-        rows.append(["all", *(f"{total:,.1f}" for total in sums), *[""] * (len(heads) - 1 - len(sizes))])
+        rows.append(["all", *(f"{total:,.1f}" for total in sums), ""])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def _cell(line: dict[str, Any], what: str) -> str:
     value = value_of(line, what)
     return (f"{value:,.0f}" if what.endswith("_mb") else f"{value:,.1f}") + "+" * line["is_rest"]
-
-
-def _planned(planned: float | None, measured: float | None) -> list[str]:
-    if planned is None:
-        return ["", ""]
-    worth = measured is not None and measured >= _WORTH_PLANNING
-    return [f"{planned:,.1f}", f"{planned / measured:.2f}" if worth and measured else ""]
 
 
 def _quality(found: dict[str, Any], sizes: list[int]) -> str:

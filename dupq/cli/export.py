@@ -4,8 +4,8 @@ import argparse
 
 from dupq.cli.options import uri
 
-DESCRIPTION = "Write a finished run in the format of another tool: a map, a graph, a dataset, plain files."
-_FORMATS = ("embedding-atlas", "graphml", "huggingface", "csv")
+DESCRIPTION = "Write a finished run for another tool: plain files, what to keep and drop, a graph, a map."
+_FORMATS = ("csv", "jsonl", "keep-drop", "graphml", "embedding-atlas")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +24,7 @@ def run(arguments: argparse.Namespace) -> None:
     from dupq.runs.reader import finished_run
 
     run = finished_run(arguments.run)
-    from dupq.export.formats import FORMATS, export  # with what lays a map out: later than the check
+    from dupq.export import FORMATS, export  # with what lays a map out: later than the check
 
     for written in export(run.uri, arguments.to, arguments.output):
         rows = f"{written.rows:>12,} rows  " if written.rows else " " * 19

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Sequence
 
 from dupq import __version__
-from dupq.cli import failure
 from dupq.cli.options import Parser
 from dupq.errors import FAULT, ClusterError, DupqError
 from dupq.execution import ends, guard, head
@@ -65,19 +64,19 @@ def _end(parser: Parser, given: Sequence[str] | None = None) -> None:
         sys.exit(error.exit_code)
     log.show_as(getattr(arguments, "log", "plain"))
     ends.at_end(lambda line: log.progress_line(_log, line), _cut_off)
-    code, wrong = _done(arguments)
+    code = _done(arguments)
     ends.ended(code)
     if code:
-        _tell(arguments, code, wrong)
-    with contextlib.suppress(DupqError):  # the error too, and what was said of hooks
+        progress.end_as("failed")
+    with contextlib.suppress(DupqError):  # the error too
         log.write_kept()
     if code == ClusterError.EXIT_CODE or head.lost.is_set():
         guard.leave(code)
     sys.exit(code)
 
 
-def _done(arguments: argparse.Namespace) -> tuple[int, str]:
-    """The exit code of a job that is done, and what was wrong; that is logged."""
+def _done(arguments: argparse.Namespace) -> int:
+    """The exit code of a job that is done; what was wrong is logged."""
     try:
         _do(arguments)
     except Exception as error:
@@ -85,17 +84,17 @@ def _done(arguments: argparse.Namespace) -> tuple[int, str]:
         known = error.__cause__ if isinstance(error, SystemError) else error
         if isinstance(known, DupqError):
             _log.error(str(known))
-            return known.exit_code, str(known)
+            return known.exit_code
         _log.error("this is a fault of dupq; please report it with the lines above", exc_info=True)
-        return FAULT, f"{type(error).__name__}: {error}"
-    return 0, ""
+        return FAULT
+    return 0
 
 
 def _do(arguments: argparse.Namespace) -> None:
     """The job itself. When it has ended, a lost head must not end this process, which still tells of it."""
     if arguments.job in _ON_RAY:
         require("ray", f"dupq {arguments.job.replace('_', '-')}")
-    head.if_stuck(lambda error: _tell(arguments, error.exit_code, str(error)))
+    head.if_stuck(lambda: progress.end_as("failed"))
     try:
         arguments.do(arguments)
     finally:
@@ -109,10 +108,3 @@ def _cut_off() -> None:
     lease.give_up_all()
     with contextlib.suppress(DupqError):
         log.write_kept()
-
-
-def _tell(arguments: argparse.Namespace, code: int, wrong: str) -> None:
-    """Tell readers of the run, and whoever is to be told, that the job failed."""
-    progress.end_as("failed")
-    hooks = failure.Hooks(getattr(arguments, "on_failure", None), getattr(arguments, "webhook", None))
-    failure.tell(hooks, failure.failure_of(arguments.job, code, wrong))

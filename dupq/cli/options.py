@@ -1,9 +1,7 @@
 """Options that jobs share."""
 
 import argparse
-import shlex
 import sys
-import urllib.parse
 from typing import Any, NoReturn
 
 from dupq import storage
@@ -54,41 +52,6 @@ def add_shared(parser: argparse.ArgumentParser) -> None:
         default="plain",
         help="how lines are shown; json: each an object with time, level, run, stage and message",
     )
-    parser.add_argument(
-        "--on-failure",
-        metavar="COMMAND",
-        type=_command,
-        help="called if the job fails, without a shell; its standard input is a JSON object of job, run, exit_code and "
-        "error",
-    )
-    parser.add_argument("--webhook", metavar="URL", type=_web, help="the same object is posted there")
-
-
-def _command(text: str) -> str:
-    """The type of a command line."""
-    try:
-        words = shlex.split(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no command: {error}") from error
-    if not words:
-        raise argparse.ArgumentTypeError(f"{text!r} names no command; leave the option out to call none")
-    return text
-
-
-def _web(text: str) -> str:
-    """The type of an address on the web. Errors do not repeat it, as it may hold a secret."""
-    if not text.lower().startswith(("http://", "https://")):
-        raise argparse.ArgumentTypeError("an address that begins with http:// or https:// expected")
-    try:
-        parts = urllib.parse.urlsplit(text)
-        is_usable = bool(parts.hostname) and parts.port != 0 and "@" not in parts.netloc
-    except ValueError:  # of a port, or of brackets
-        is_usable = False
-    if not (is_usable and text.isascii() and text.isprintable() and " " not in text):
-        raise argparse.ArgumentTypeError(
-            "not an address that can be posted to; HOST, :PORT, /PATH expected behind http://, in ASCII without spaces"
-        )
-    return text
 
 
 def add_gpus(parser: argparse.ArgumentParser) -> None:

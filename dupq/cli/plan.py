@@ -1,117 +1,110 @@
-"""Say what a job would take on machines that need not be there."""
+"""Say what a larger archive would take: what the stages of a finished run took, times their growth."""
 
 import argparse
 import json
 import math
-from collections.abc import Callable
+from typing import NamedTuple
 
 from dupq.cli.options import uri
-from dupq.plan.rates import SHIPPED
 
-DESCRIPTION = "Say what ingest, training and dedup would take: time, memory, disk, requests and cost of each stage."
+DESCRIPTION = "Say what dedup would take for another number of questions, from what the stages of a finished run took."
+# Seconds grow with the number of questions to this power: measured from 100,000 to a million made questions
+# (benchmarks/results/scale*.md). Other stages grow linearly, or less.
+GROWTH = {"neighbours": 1.9, "beyond_lists": 1.7, "pairs": 1.2}
+_FEW = 50_000  # questions: a smaller run goes mostly into starting
 _MOST = 1e12
-_JOBS = ("ingest", "train", "dedup")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
-    parser.add_argument("--questions", required=True, metavar="N", type=_whole(1), help="of the archive, such as 24e6")
-    parser.add_argument("--job", dest="planned", choices=[*_JOBS, "all"], default="all", help="which job is planned")
+    parser.add_argument("--questions", required=True, metavar="N", type=_whole, help="of the archive, such as 24e6")
     parser.add_argument(
-        "--cpus", metavar="N", type=_whole(1), help="of all machines together; without it, those that were measured"
-    )
-    parser.add_argument("--gpus", metavar="N", type=_whole(0), default=0, help="of all machines together")
-    parser.add_argument("--gpu", metavar="KIND", default="H200", help="which GPU; a wrong one names all that are known")
-    parser.add_argument("--nodes", metavar="N", type=_whole(1), default=1, help="machines, all alike")
-    parser.add_argument(
-        "--memory-gb", metavar="GB", type=_amount, help="of one machine; without it, as much as all its CPUs need"
-    )
-    parser.add_argument(
-        "--request-ms", metavar="MS", type=_amount, default=0.0, help="that S3 takes to answer a request"
-    )
-    parser.add_argument("--price-per-hour", metavar="PRICE", type=_amount, help="of one machine, in any currency")
-    parser.add_argument("--price-reads", metavar="PRICE", type=_amount, help="of 1,000 GET requests")
-    parser.add_argument("--price-writes", metavar="PRICE", type=_amount, help="of 1,000 PUT or LIST requests")
-    parser.add_argument(
-        "--rates", metavar="FILE", type=uri, default=str(SHIPPED), help="what benchmarks/rates.py measured"
-    )
-    parser.add_argument(
-        "--run",
-        metavar="URI",
-        type=uri,
-        help="a finished run, or a folder of runs: stages take as long as they did there",
-    )
-    parser.add_argument(
-        "--run-cpus", metavar="N", type=_whole(1), help="of the machines of that run; without it, --cpus"
+        "--run", required=True, metavar="URI", type=uri, help="a run's folder, or a folder of runs for the latest"
     )
     parser.add_argument("--json", action="store_true", help="a JSON object in place of the table")
 
 
-def _number(text: str) -> float:
+def _whole(text: str) -> int:
+    """The type of a whole number, which may be written like 24e6."""
     try:
         value = float(text)
     except ValueError:
         value = math.nan
-    return value
+    if not 1 <= value <= _MOST or value != int(value):
+        raise argparse.ArgumentTypeError(f"'{text}': a whole number of at least 1 expected, such as 24e6")
+    return int(value)
 
 
-def _whole(least: int) -> Callable[[str], int]:
-    """The type of a whole number of at least `least`, which may be written like 24e6."""
+class Stage(NamedTuple):
+    """What a stage took, and would take."""
 
-    def whole(text: str) -> int:
-        value = _number(text)
-        if not least <= value <= _MOST or value != int(value):
-            raise argparse.ArgumentTypeError(f"'{text}': a whole number of at least {least} expected, such as 24e6")
-        return int(value)
-
-    return whole
+    name: str
+    run_seconds: float
+    seconds: float
+    growth: float  # the power of n
+    run_task_mb: float  # of the largest task
 
 
-def _amount(text: str) -> float:
-    """The type of a price, a memory or a time."""
-    value = _number(text)
-    if not 0 <= value <= _MOST:
-        raise argparse.ArgumentTypeError(f"'{text}': a number of at least 0 expected")
-    return value
+class Plan(NamedTuple):
+    """A run over `questions`, on the machines of `run`."""
+
+    run: str  # URI
+    run_questions: int
+    questions: int
+    disk_bytes: int  # of the run's folder
+    stages: list[Stage]
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Print the table. Needs no Ray, no archive and no GPU."""
-    from dupq.cli.took import what_took
-    from dupq.errors import SettingError
-    from dupq.plan.corrected import corrected, correction, said_of
-    from dupq.plan.estimate import estimate
-    from dupq.plan.limits import grounds, limits
-    from dupq.plan.machines import Machines, Prices
-    from dupq.plan.rates import read_gpus, read_rates
-    from dupq.plan.table import table, to_json
-
-    rates, gpus, told = read_rates(arguments.rates), read_gpus(), []
-    if arguments.run:
-        cpus = arguments.run_cpus or arguments.cpus or rates.machine.cpus
-        measured = what_took(arguments.run, Machines(cpus=cpus))
-        by = correction(rates, measured)
-        rates, told = corrected(rates, by), [said_of(by, measured)]
-    if arguments.gpu not in gpus.kinds:
-        raise SettingError(f"--gpu {arguments.gpu}: one of {', '.join(sorted(gpus.kinds))} expected")
-    machines = Machines(
-        cpus=arguments.cpus or rates.machine.cpus,
-        nodes=arguments.nodes,
-        memory_gb=arguments.memory_gb or None,
-        gpus=arguments.gpus,
-        gpu=gpus.kinds[arguments.gpu] if arguments.gpus else None,
-        gpu_efficiency=gpus.efficiency,
-        gpu_width=gpus.width,
-        request_seconds=arguments.request_ms / 1_000,
-        prices=Prices(arguments.price_per_hour, arguments.price_reads, arguments.price_writes),
-    )
-    plan = estimate(rates, arguments.questions, machines, _JOBS if arguments.planned == "all" else (arguments.planned,))
-    if not plan.stages:
-        raise SettingError(f"--job {arguments.planned}: {arguments.rates} has no rates of it")
-    said = [*limits(plan, machines), *grounds(plan, rates, machines, gpus), *told]
+    """Print the plan. Needs no Ray and no archive."""
+    plan = plan_from(arguments.run, arguments.questions)
     if arguments.json:
-        print(json.dumps(to_json(plan, said), indent=1))
-        return
-    on = f"{machines.cpus} CPUs" + (f" and {machines.gpus} {arguments.gpu}" if machines.gpus else "")
-    print(f"{plan.questions:,} questions on {on} of {machines.nodes} machine(s)\n")
-    print("\n".join([table(plan), "", *said]))
+        print(json.dumps({**plan._asdict(), "stages": [stage._asdict() for stage in plan.stages]}, indent=1))
+    else:
+        print(as_text(plan))
+
+
+def plan_from(uri: str, questions: int) -> Plan:
+    """Plan from the run at `uri`. Raises SettingError for one that builds on an earlier run."""
+    from dupq import storage
+    from dupq.errors import SettingError
+    from dupq.runs.reader import finished_run
+
+    run = finished_run(uri)
+    if run.manifest["inputs"].get("previous"):
+        raise SettingError(
+            f"--run {run.uri}: it builds on an earlier run, so its times are of what was new; give another run"
+        )
+    before, stages = run.metrics["questions"], []
+    for stage in run.manifest.get("stages") or ():
+        name, seconds = stage["name"], stage.get("seconds") or 0.0
+        growth = GROWTH.get(name, 1.0)
+        grown = seconds * (questions / before) ** growth
+        stages.append(Stage(name, seconds, grown, growth, stage.get("peak_memory_mb") or 0.0))
+    size = sum(file.size for file in storage.list_files(run.uri))
+    return Plan(run.uri, before, questions, round(size * questions / before), stages)
+
+
+def as_text(plan: Plan) -> str:
+    """Write a plan as a table, and what it rests on."""
+    from dupq.report.formats import duration, memory
+
+    rows: list[tuple[str, ...]] = [("stage", "that run", "planned", "growth", "largest task there")]
+    for stage in plan.stages:
+        growth = f"n^{stage.growth:g}" if stage.growth != 1 else "n"
+        seconds = (duration(stage.run_seconds), duration(stage.seconds))
+        rows.append((stage.name, *seconds, growth, memory(stage.run_task_mb)))
+    both = (sum(stage.run_seconds for stage in plan.stages), sum(stage.seconds for stage in plan.stages))
+    rows.append(("all", *map(duration, both), "", ""))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [f"{plan.questions:,} questions, from the {plan.run_questions:,} of {plan.run}", ""]
+    for name, *cells in rows:
+        shown = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))
+        lines.append("  ".join([name.ljust(widths[0]), *shown]).rstrip())
+    lines += ["", f"The run's folder: {memory(plan.disk_bytes / 1e6)}. Times are for the machines of that run."]
+    if plan.run_questions < _FEW:
+        lines.append(f"A run of fewer than {_FEW:,} questions goes mostly into starting: the plan says too much.")
+    if plan.questions > 10 * plan.run_questions:
+        times = plan.questions / plan.run_questions
+        lines.append(f"{times:,.0f} times the questions of that run: growth was measured over a factor of ten.")
+    return "\n".join(lines)

@@ -7,10 +7,9 @@ import sys
 import textwrap
 from collections.abc import Callable
 
-from dupq import storage
 from dupq.cli.options import uri
-from dupq.evaluation.verdicts import VERDICTS_FILE, Verdict, add_verdict, last_verdicts
-from dupq.runs.reader import Key, TableRow, ends_of
+from dupq.runs import sample
+from dupq.runs.reader import Key, Run, TableRow, ends_of
 
 DESCRIPTION = "Judge a run's worklist in a terminal: are the two questions of a pair the same?"
 _VERDICTS = {"s": "same", "d": "different", "u": "unsure"}
@@ -30,9 +29,7 @@ def run(arguments: argparse.Namespace) -> None:
     from dupq.runs.reader import finished_run
 
     run = finished_run(arguments.run)
-    target = storage.join(storage.parent(run.uri), VERDICTS_FILE)
-    known = {row[:4] for row in last_verdicts([target] if storage.exists(target) else [])[0]}
-    rows = [row for row in run.worklist.arrow().to_pylist() if (*ends_of(row)[0], *ends_of(row)[1]) not in known]
+    rows = sample.unjudged(run)
     from dupq.report.explorer.contents import excerpt  # with what draws: later than the checks
 
     columns = ["title", "body_html"]
@@ -40,11 +37,11 @@ def run(arguments: argparse.Namespace) -> None:
         key: f"{row['title']}\n{excerpt(row['body_html'])}"
         for key, row in run.question_rows({key for row in rows for key in ends_of(row)}, columns)
     }
-    given = _judge(rows, texts, _by_key if sys.stdin.isatty() else _by_line, target)
-    print(f"{given} verdicts given; the next run with this --output reads {target}")
+    given = _judge(run, rows, texts, _by_key if sys.stdin.isatty() else _by_line)
+    print(f"{given} verdicts given; the next run with this --output reads {sample.verdicts_file(run)}")
 
 
-def _judge(rows: list[TableRow], texts: dict[Key, str], ask: Callable[[], str], target: str) -> int:
+def _judge(run: Run, rows: list[TableRow], texts: dict[Key, str], ask: Callable[[], str]) -> int:
     """Ask for a verdict on each of `rows`; returns how many were given."""
     place = given = 0
     while place < len(rows):
@@ -54,8 +51,7 @@ def _judge(rows: list[TableRow], texts: dict[Key, str], ask: Callable[[], str], 
         if answer == "q":
             break
         if answer in _VERDICTS:
-            verdict = Verdict(**{**{name: row[name] for name in Verdict._fields}, "verdict": _VERDICTS[answer]})
-            add_verdict(target, verdict, {name: row[name] or "" for name in ("title_left", "title_right")})
+            sample.judge(run, row, _VERDICTS[answer])
             given += 1
         place = max(place - 1, 0) if answer == "b" else place + 1
     return given

@@ -14,12 +14,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--run", required=True, metavar="URI", type=uri, help="a run's folder, or a folder of runs for the latest"
     )
     parser.add_argument("--port", type=_port, default=PORT, metavar="N", help="the port on 127.0.0.1; 0: any free one")
-    parser.add_argument(
-        "--index",
-        metavar="FILE",
-        help="a local file to keep the index in, so that the next start is immediate; without it, it is made in a "
-        "temporary file (TMPDIR)",
-    )
 
 
 def _port(text: str) -> int:
@@ -30,20 +24,13 @@ def _port(text: str) -> int:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Make the index, and serve until Ctrl-C. Needs no Ray."""
-    from dupq.runs.live import Line
+    """Serve until Ctrl-C. Needs no Ray."""
     from dupq.runs.reader import finished_run
 
     run = finished_run(arguments.run)
-    from dupq.serve.server import serve  # with what draws: later than the check
+    from dupq.serve.server import ADDRESS, Server, serve  # with what draws: later than the check
 
-    line = Line("index", seconds_between=10)
+    def ready(server: Server) -> None:
+        print(f"open http://{ADDRESS}:{server.server_port}/ in a browser; Ctrl-C ends it", flush=True)
 
-    def tell(step: str, done: int, steps: int) -> None:
-        line.show(done, steps, step=step)
-
-    def ready(address: str) -> None:
-        line.end()
-        print(f"open {address} in a browser; Ctrl-C ends it", flush=True)
-
-    serve(run, arguments.port, arguments.index, tell, ready)
+    serve(run, arguments.port, ready)

@@ -23,7 +23,6 @@ _UNWINDING_SECONDS = 10  # that the job has to end after the error was raised in
 # it is imported, which the command line does after this module.
 os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "240")
 _log = logging.getLogger(__name__)
-Tell = Callable[[HeadLostError], None]
 
 lost = threading.Event()  # the head is; then Python's own end of the process would wait for Ray
 job_ended = threading.Event()  # set by the main program, which then tells of the job's end and ends the process itself
@@ -41,13 +40,13 @@ def failure_at(address: str, timeout: float) -> OSError | None:
 
 class _Stuck:
     dead: str | None = None  # a process of the Ray that was started here
-    tell: Tell = staticmethod(lambda error: None)
+    tell: Callable[[], None] = staticmethod(lambda: None)
 
 
 _stuck = _Stuck()
 
 
-def if_stuck(tell: Tell) -> None:
+def if_stuck(tell: Callable[[], None]) -> None:
     """Call this in the main program's stead, before the process ends, where its thread hears nothing any more."""
     _stuck.tell = tell
 
@@ -82,7 +81,7 @@ def _end_stuck() -> None:
     """End the process, whose main thread waits for Ray and will not hear of anything."""
     try:
         _log.error(str(_error()))
-        _stuck.tell(_error())
+        _stuck.tell()
     finally:
         guard.leave(HeadLostError.EXIT_CODE)
 

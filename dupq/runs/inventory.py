@@ -15,23 +15,13 @@ from dupq.errors import DupqError, StorageError
 from dupq.json_files import read_as, read_whole
 from dupq.runs.latest import latest_run
 from dupq.runs.progress import Progress, is_alive, read_progress, time_of
-from dupq.runs.records import Success
+from dupq.runs.records import Manifest, Success
 from dupq.runs.retention import YOUNG, KnownRun, State
 from dupq.runs.training_layout import TEACHERS, TrainingFiles
 
 _RUN_ID = re.compile(r"[0-9a-f]{16}")
 _Files = dict[str, pafs.FileInfo]  # by their paths in a folder
 _SIGNS = ("stages/", "manifest.json", "progress.json", "_SUCCESS")  # a folder of such a name with one of these is a run
-
-
-class _Inputs(TypedDict):
-    previous: NotRequired[str | None]  # URI
-
-
-class _Manifest(TypedDict):
-    """What is read of any run's manifest.json."""
-
-    inputs: _Inputs
 
 
 class _Made(TypedDict):
@@ -89,7 +79,7 @@ def _known(uri: str, files: _Files, latest: str | None, now: datetime) -> KnownR
         if told and told["state"] == "finished":  # a copy of the run has a newer _SUCCESS
             touched = time_of(told)
     # which is there when all stages are done
-    manifest = read_whole(storage.join(uri, "manifest.json"), _Manifest) if "manifest.json" in files else None
+    manifest = read_whole(storage.join(uri, "manifest.json"), Manifest) if "manifest.json" in files else None
     is_base_unknown = manifest is None and "manifest.json" in files
     previous = manifest["inputs"].get("previous") if manifest else told["inputs"].get("previous") if told else None
     size = sum(info.size for info in files.values())

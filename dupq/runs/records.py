@@ -55,6 +55,7 @@ class Inputs(TypedDict):
     """What a run was made from: URIs; None: it was not given."""
 
     questions: str
+    previous: NotRequired[str | None]  # the earlier run that it builds on
     links: NotRequired[str | None]
     encoder: NotRequired[str | None]
     truth: NotRequired[str | None]

@@ -1,12 +1,12 @@
-"""The pairs that a run drew to be judged, in the order of review.tsv, with the verdicts that are filled in there."""
+"""The pairs of a run to be judged: its random sample, in the order of review.tsv, and its worklist."""
 
 from typing import NamedTuple
 
 from dupq import storage
 from dupq.evaluation import review
 from dupq.evaluation.verdict_files import read_rows, read_verdicts
-from dupq.evaluation.verdicts import VERDICTS
-from dupq.runs.reader import Key, Run
+from dupq.evaluation.verdicts import VERDICTS, VERDICTS_FILE, Verdict, add_verdict, last_verdicts
+from dupq.runs.reader import Key, Run, TableRow, ends_of
 from dupq.text.keys import Sites
 
 _WORDS = {code: word for word, code in VERDICTS.items()}
@@ -45,6 +45,26 @@ def asked(run: Run) -> list[Asked]:
     joined, pairs = rows.joined.tolist(), (rows.sizes / rows.drawn).tolist()
     order = review.asking_order(rows).tolist()
     return [Asked(left[row], right[row], words[row], joined[row], pairs[row]) for row in order]
+
+
+def verdicts_file(run: Run) -> str:
+    """The file that the next run reads verdicts from: one for all runs of a folder."""
+    return storage.join(storage.parent(run.uri), VERDICTS_FILE)
+
+
+def unjudged(run: Run) -> list[TableRow]:
+    """The rows of the worklist that nobody has judged yet; none of a run of an older version."""
+    if not storage.list_files(storage.join(run.uri, "worklist"), ".parquet"):
+        return []
+    target = verdicts_file(run)
+    known = {verdict[:4] for verdict in last_verdicts([target] if storage.exists(target) else [])[0]}
+    return [row for row in run.worklist.arrow().to_pylist() if (*ends_of(row)[0], *ends_of(row)[1]) not in known]
+
+
+def judge(run: Run, row: TableRow, word: str) -> None:
+    """Write a verdict (same, different or unsure) on a row of the worklist, where the next run reads it."""
+    verdict = Verdict(**{**{name: row[name] for name in Verdict._fields}, "verdict": word})
+    add_verdict(verdicts_file(run), verdict, {name: row[name] or "" for name in ("title_left", "title_right")})
 
 
 def estimated(uri: str, runs: str) -> dict[str, object] | None:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import pandas
     import polars
 
-PIECE = 65_536  # rows; those of a row group
 Filter: TypeAlias = pc.Expression | list[tuple[str, str, Any]]
 Rows = TypeVar("Rows")
 _UNREADABLE = (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError)
@@ -88,23 +87,6 @@ class TableView:
         for fragment in self.dataset.get_fragments():
             table = self._read(functools.partial(fragment.to_table, schema=self.schema, columns=wanted.names))
             yield conform(table, wanted, getattr(fragment, "path", self.place))
-
-    def pieces(self, columns: list[str], filter: Filter | None = None) -> Iterator[pa.Table]:
-        """The same as `arrow`, at most PIECE rows at once, so that a reader needs the memory of a row group."""
-        wanted, rows = self._wanted(columns), self._expression(filter)
-        for fragment in self.dataset.get_fragments():
-            place = getattr(fragment, "path", self.place)
-            batches = fragment.to_batches(
-                schema=self.schema,
-                columns=wanted.names,
-                filter=rows,
-                batch_size=PIECE,
-                batch_readahead=0,
-                fragment_scan_options=ds.ParquetFragmentScanOptions(use_buffered_stream=True, pre_buffer=False),
-                use_threads=False,
-            )
-            while (batch := self._read(functools.partial(next, batches, None))) is not None:
-                yield conform(pa.Table.from_batches([batch]), wanted, place)
 
     def _wanted(self, columns: list[str] | None) -> pa.Schema:
         if columns is None:

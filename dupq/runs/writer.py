@@ -21,8 +21,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Protocol
 
-from typing_extensions import TypedDict
-
 from dupq import __version__, storage
 from dupq.errors import DupqError, StorageError
 from dupq.evaluation.verdicts import VERDICTS_FILE
@@ -31,7 +29,7 @@ from dupq.recording import Written, recording
 from dupq.runs import inventory, lease, progress, stage_records
 from dupq.runs.latest import latest_run, run_at
 from dupq.runs.lease import Lease
-from dupq.runs.records import Output, StageRecord, Success
+from dupq.runs.records import Manifest, Output, StageRecord, Success
 from dupq.settings.config import Settings, answer_settings, to_dict
 from dupq.shards import Shard
 
@@ -50,12 +48,6 @@ _READ_LATER = (
     "embeddings/",
     VERDICTS_FILE,
 )  # by a run that this one is the earlier run of
-
-
-class _Manifest(TypedDict):
-    """What is read of manifest.json."""
-
-    inputs: dict[str, str | None]
 
 
 class StageReport(Protocol):
@@ -300,7 +292,7 @@ def previous_run(uri: str | None) -> str | None:
 
 def built_on(run: str) -> str | None:
     """The earlier run that a finished run builds on; None if it builds on none."""
-    manifest = read_whole(storage.join(run, "manifest.json"), _Manifest)
+    manifest = read_whole(storage.join(run, "manifest.json"), Manifest)
     return manifest["inputs"].get("previous") if manifest else None
 
 

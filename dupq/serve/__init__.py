@@ -1,1 +1,1 @@
-"""`dupq serve`: the report's explorer over all clusters of a run, from an index in one file, on loopback only."""
+"""`dupq serve`: the report's explorer over all of a run, asked of its tables by DuckDB, on loopback only."""

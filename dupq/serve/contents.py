@@ -1,139 +1,216 @@
-"""What is in a cluster: its questions, its pairs, and two questions side by side with what their score is made of."""
+"""What the scripts of `dupq serve` ask for, as queries on the run's tables: nothing is copied."""
 
-import json
-from typing import Any
+import threading
+from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
 
-from dupq.report.explorer.contents import PAIRS, QUESTIONS, Text, telling
-from dupq.report.explorer.data import cluster_data, pair_data, parts_data, question_data
+from dupq.clusters.identity import KINDS
+from dupq.errors import DupqError
+from dupq.evaluation.verdicts import VERDICTS
+from dupq.report.explorer import choice, data, thresholds
+from dupq.report.explorer.contents import QUESTIONS, Text, excerpt, least_probable, telling
+from dupq.report.explorer.weighing import weighing
+from dupq.runs import sample
+from dupq.runs.queries import Queries
 from dupq.runs.reader import Key, Run, TableRow, ends_of
-from dupq.serve.asked import RequestError, start_of, whole
-from dupq.serve.bodies import Bodies
-from dupq.serve.clusters import changes_of
-from dupq.serve.queries import Queries, split
-from dupq.serve.staging import FIGURES, SOURCES
-from dupq.text.keys import ID_BITS, MAXIMUM_ID
 
-PAGE = 100  # questions at once, after the first ones
-_EDGE = f'edge."left", edge."right", source, probability, {", ".join(FIGURES)}, known AS known_link'
-Shown = dict[str, Any]
+PAGE = 100  # clusters, as SHOWN in static/list.js; further questions and pairs
+_WORDS = 32  # of a search, at most
+_MEMBERS = "SELECT cluster_id, site, question_id, is_canonical, canonical_reason FROM clusters"
+_OF = "cluster_id IN (SELECT cluster_id FROM clusters {} WHERE cluster_size > 1 AND {})"
+_SAID = "contains(lower(title), ?) OR question_id::VARCHAR = ? OR concat(site, '/', question_id) = ?"
+_TITLED = _OF.format("JOIN questions USING (site, question_id)", f"({_SAID})")
+_PAIRED = _OF.format("JOIN pairs ON site = site_left AND question_id = question_id_left", "joined AND {}")
+_CHANGED = "cluster_id IN (SELECT cluster_id FROM changes WHERE {})"
+_MEANING = f"source = 'encoder' AND title_overlap < {choice.TITLE_OVERLAP} AND text_overlap < {choice.TEXT_OVERLAP}"
+FILTERS: dict[str, dict[str, str]] = {  # of the explorer's form: conditions on `cluster_stats`
+    "size": {"two": "size = 2", "few": "size BETWEEN 3 AND 5", "many": "size BETWEEN 6 AND 20", "most": "size > 20"},
+    "certainty": {
+        name: f"weakest_link >= {low} AND weakest_link < {high}"
+        for name, low, high in (("sure", 0.9, 2), ("likely", 0.7, 0.9), ("fair", 0.5, 0.7), ("doubtful", 0, 0.5))
+    },
+    "evidence": {name: _PAIRED.format(f"source = '{name}'") for name in ("exact", "near_duplicate", "encoder")},
+    "change": {"any": _CHANGED.format("true"), **{kind: _CHANGED.format(f"kind = '{kind}'") for kind in KINDS}},
+    "meaning": {"true": _PAIRED.format(_MEANING)},
+}
+FILTERS["evidence"]["known"] = _PAIRED.format("known_link")
+_BY = ("size DESC, cluster_id", "weakest_link, cluster_id", "weakest_link DESC, cluster_id")
+_IN_TURN = ", ".join(f"3 * row_number() OVER (ORDER BY {order}) + {place}" for place, order in enumerate(_BY))
+ORDERS = dict(zip(("telling", "largest", "least", "most"), (f"least({_IN_TURN})", *_BY), strict=True))
+Asked = Mapping[str, str]
+Shown = dict[str, object]
+# Why the canonical question is that; the places of the questions, that one first; the most telling of the pairs between
+# the first of them; and the other pairs that join, the least probable first.
+_Cluster = tuple[str | None, dict[Key, int], list[TableRow], list[TableRow]]
+
+
+class RequestError(DupqError):
+    """A request that the scripts never make, or for what is not there."""
 
 
 class Contents:
-    """The contents of the clusters of a run."""
+    """The contents of a run. Each public method answers the request of its name."""
 
-    def __init__(self, index: Queries, run: Run) -> None:
-        """Texts and embeddings are read from the archive and the run, when they are asked for."""
-        self._index = index
-        self.bodies = Bodies(run)
+    def __init__(self, run: Run, found: Queries) -> None:
+        """`found` has pairs, clusters, cluster_stats and questions, and changes if the run has them."""
+        self.run, self._found, self._judging = run, found, threading.Lock()
+        sites = run.metrics.get("sites") or [row["site"] for row in found.rows("SELECT DISTINCT site FROM clusters")]
+        self._sites = sorted(sites)
+        self._cluster = lru_cache(16)(self._read)
 
-    def cluster(self, asked: dict[str, str]) -> Shown:
-        """A cluster with the first of its questions, and the most telling of the pairs between these."""
-        row = self._cluster(asked)
-        pairs = self._first_pairs(row["place"])
-        numbers = self._numbers(pairs)
+    def clusters(self, asked: Asked) -> Shown:
+        """The clusters from `from` on, how many there are, and whether the one that is open is among them."""
+        words = asked.get("search", "").lower().split()[:_WORDS]
+        parts, values = ["size > 1", *[_TITLED] * len(words)], [value for word in words for value in 3 * [word]]
+        parts += [_chosen(conditions, asked[name]) for name, conditions in FILTERS.items() if asked.get(name)]
+        if asked.get("site"):
+            parts.append(_OF.format("", "site = ?"))
+            values.append(self._key(asked["site"])[0])
+        where, start = " AND ".join(parts), _whole(asked.get("from", "0"))
+        order = _chosen(ORDERS, asked.get("sort") or "telling")
+        told = "count(*) OVER () AS total, bool_or(cluster_id = ?) OVER () AS is_open"
+        sql = f"SELECT *, {told} FROM cluster_stats WHERE {where} ORDER BY {order} LIMIT {PAGE} OFFSET {start}"
+        rows = self._found.rows(sql, asked.get("open", ""), *values)
+        first = rows[0] if rows else {"total": 0, "is_open": False}
+        return {"total": first["total"], "entries": self._entries(rows), "isOpenFound": first["is_open"]}
+
+    def cluster(self, asked: Asked) -> Shown:
+        """The first questions of a cluster, and the most telling of the pairs between these."""
+        reason, places, first, _ = self._cluster(asked.get("id"))
+        questions, pairs = self._questions([*places][:QUESTIONS]), [data.pair_data(pair, places) for pair in first]
+        return {"reason": reason, "questions": questions, "pairs": pairs}
+
+    def more(self, asked: Asked) -> Shown:
+        """The questions of a cluster from `from` on, and of its pairs those that `cluster` does not show."""
+        start, (_, places, _, others) = _whole(asked.get("from", "0")), self._cluster(asked.get("id"))
+        pairs = self._with_ends(others[start : start + PAGE], places)
+        return {"questions": self._questions([*places][start : start + PAGE]), "pairs": pairs}
+
+    def pair(self, asked: Asked) -> Shown:
+        """Two questions with their texts, and with `parts` what the encoder's score of them is made of."""
+        left, right = keys = [self._key(asked.get(side, "")) for side in ("left", "right")]
+        parts = weighing(self.run, keys) if asked.get("parts") else None
+        one, other = self._questions(keys, "body_html")
+        return {"left": one, "right": other, "parts": parts and data.parts_data(parts, left, right)}
+
+    def question(self, asked: Asked) -> Shown:
+        """A question by SITE/ID, or by its id, its cluster, and its likeliest pairs with their probabilities."""
+        site, _, number = asked.get("id", "").strip().rpartition("/")
+        sql = (
+            "SELECT site, question_id, cluster_id AS cluster, cluster_size AS size FROM clusters WHERE question_id = ?"
+        )
+        rows = [row for row in self._found.rows(sql, _whole(number)) if site in ("", row["site"])]
+        if len(rows) != 1:
+            raise RequestError("several sites have it: give SITE/ID" if rows else "no such question is in this run")
+        key = (rows[0]["site"], rows[0]["question_id"])
+        ends = [f"SELECT * FROM pairs WHERE site_{side} = ? AND question_id_{side} = ?" for side in ("left", "right")]
+        order = "ORDER BY probability DESC, question_id_left, question_id_right, source"
+        pairs = self._found.rows(f"{' UNION ALL '.join(ends)} {order} LIMIT {PAGE}", *key, *key)
+        return {**rows[0], "question": self._questions([key])[0], "pairs": self._with_ends(pairs, {key: 0})}
+
+    def steps(self, _: Asked) -> Shown:
+        """What the slider shows. All pairs are read."""
+        return {"steps": thresholds.at_thresholds(self.run)}
+
+    def verdict(self, asked: Asked) -> Shown:
+        """Write a verdict on a pair of the worklist, as `dupq review` does."""
+        row = next((row for row in choice.worklist(self.run) if str(row["rank"]) == asked.get("rank")), None)
+        if row is None or asked.get("verdict") not in VERDICTS:
+            raise RequestError("the rank of a pair of the worklist, and a verdict on it, expected")
+        with self._judging:
+            sample.judge(self.run, row, asked["verdict"])
+        return {}
+
+    def page(self) -> Shown:
+        """What the page itself holds: the run, its sites, and the pairs to be judged, without texts."""
+        review, work = sample.asked(self.run), sample.unjudged(self.run)
+        keys = dict.fromkeys(key for ends in (*(pair[:2] for pair in review), *map(ends_of, work)) for key in ends)
+        places = {key: place for place, key in enumerate(keys)}
         return {
-            **cluster_data(row),
-            "reason": row["reason"],
-            "changes": changes_of(row),
-            "questions": self._questions(row["place"], 0, QUESTIONS),
-            "pairs": [pair_data(pair, numbers) for pair in pairs],
+            **data.run_data(self.run),
+            "count": len(self.run.cluster_stats),
+            "sites": [data.site_data(site) for site in self._sites],
+            "questions": self._questions(keys),
+            "review": [[places[pair.left], places[pair.right], pair.verdict] for pair in review],
+            "worklist": [[*data.to_judge(row, places.__getitem__), row["rank"]] for row in work],
+            "verdicts": sample.verdicts_file(self.run),
         }
 
-    def questions(self, asked: dict[str, str]) -> Shown:
-        """The next questions of a cluster."""
-        return {"questions": self._questions(self._cluster(asked)["place"], start_of(asked), PAGE)}
-
-    def pairs(self, asked: dict[str, str]) -> Shown:
-        """The next pairs of a cluster, the least probable first, without those that `cluster` shows."""
-        place = self._cluster(asked)["place"]
-        first = [
-            (*map(self._index.packed, ends_of(row)), SOURCES.index(row["source"])) for row in self._first_pairs(place)
+    def _entries(self, rows: list[TableRow]) -> list[Shown]:
+        """What the list shows of clusters: as in static/local.js."""
+        members = self._among(f"{_MEMBERS} WHERE cluster_id", [row["cluster_id"] for row in rows])
+        home = {(row["site"], row["question_id"]): row["cluster_id"] for row in members}
+        heads = {row["cluster_id"]: (row["site"], row["question_id"]) for row in members if row["is_canonical"]}
+        questions = dict(zip(heads, self._questions(heads.values()), strict=True))
+        pairs: dict[str, list[TableRow]] = {cluster_id: [] for cluster_id in heads}
+        columns = "site_left, question_id_left, site_right, question_id_right, source"
+        for pair in self._joined(home, f"{columns}, coalesce({_MEANING}, false) AS meaning"):
+            pairs[home[ends_of(pair)[0]]].append(pair)
+        changes = choice.changes(self.run, [*heads])
+        return [
+            {
+                "cluster": {**data.cluster_data(row), "changes": changes.get(row["cluster_id"], [])},
+                "question": questions[row["cluster_id"]],
+                "sources": sorted({pair["source"] for pair in pairs[row["cluster_id"]]}),
+                "meaning": any(pair["meaning"] for pair in pairs[row["cluster_id"]]),
+            }
+            for row in rows
         ]
-        others = f' AND (edge."left", edge."right", source) NOT IN (VALUES {", ".join(["(?, ?, ?)"] * len(first))})'
-        rows = self._index.rows(
-            f"SELECT {_EDGE} FROM edge WHERE place = ?{others if first else ''} "
-            'ORDER BY probability, edge."left", edge."right", source LIMIT ? OFFSET ?',
-            *(place, *(value for pair in first for value in pair), PAIRS, start_of(asked)),
-        )
-        pairs = [self._as_in_table(row) for row in rows]
-        numbers = self._numbers(pairs)
-        return {"pairs": [{**pair_data(row, numbers), "questions": self._ends(row, numbers)} for row in pairs]}
 
-    def pair(self, asked: dict[str, str]) -> Shown:
-        """Two questions with their texts, and with `parts` what the encoder's score of them is made of."""
-        keys = [self._asked_key(asked.get(side, "")) for side in ("left", "right")]
-        left, right = map(self._with_text, keys)
-        return {"left": left, "right": right, "parts": self._parts(keys) if asked.get("parts") else None}
-
-    def titled(self, key: Key) -> Shown:
-        """A question without its text."""
-        packed = self._index.packed(key)
-        rows = self._index.rows("SELECT key, title, score, tags FROM question WHERE key = ?", packed)
-        return _question(rows[0] if rows else {"key": packed, "title": None})
-
-    def _cluster(self, asked: dict[str, str]) -> TableRow:
-        rows = self._index.rows("SELECT * FROM cluster WHERE cluster_id = ?", asked.get("id", ""))
-        if not rows:
+    def _read(self, cluster_id: str | None) -> _Cluster:
+        order = "ORDER BY is_canonical DESC, site, question_id"
+        members = self._among(f"{_MEMBERS} WHERE cluster_id", [cluster_id], order)
+        if not members:
             raise RequestError("no such cluster")
-        return rows[0]
+        places = {(row["site"], row["question_id"]): place for place, row in enumerate(members)}
+        edges = least_probable(self._joined(places, "*"))
+        first = telling([row for row in edges if all(places[end] < QUESTIONS for end in ends_of(row))])
+        return members[0]["canonical_reason"], places, first, [row for row in edges if row not in first]
 
-    def _questions(self, place: int, start: int, most: int) -> list[Shown]:
-        rows = self._index.rows(
-            "SELECT in_cluster.key AS key, title, score, tags FROM in_cluster LEFT JOIN question USING (key) "
-            "WHERE place = ? AND number >= ? ORDER BY number LIMIT ?",
-            *(place, start, most),
-        )
-        return [_question(row) for row in rows]
+    def _joined(self, keys: Collection[Key], columns: str) -> list[TableRow]:
+        """The pairs that join some questions, by their left ends."""
+        select = f"SELECT {columns} FROM pairs WHERE joined AND question_id_left"
+        return [row for row in self._among(select, [number for _, number in keys]) if ends_of(row)[0] in keys]
 
-    def _first_pairs(self, place: int) -> list[TableRow]:
-        """The pairs between the first questions of a cluster that are shown, as rows of `pairs`."""
-        rows = self._index.rows(
-            f"SELECT {_EDGE} FROM in_cluster AS one "
-            'CROSS JOIN edge ON edge.place = one.place AND edge."left" = one.key '
-            'JOIN in_cluster AS other ON other.key = edge."right" '
-            "WHERE one.place = ? AND one.number < ? AND other.number < ?",
-            *(place, QUESTIONS, QUESTIONS),
-        )
-        return telling([self._as_in_table(row) for row in rows])
+    def _questions(self, keys: Iterable[Key], body: str = "''") -> list[Shown]:
+        """What is shown of questions, with the column `body`; what is gone from the archive is said to be."""
+        keys = list(keys)
+        select = f"SELECT site, question_id, title, score, tags, {body} AS body FROM questions WHERE question_id"
+        texts = {
+            (row["site"], row["question_id"]): Text(row["title"], excerpt(row["body"]), row["score"], row["tags"] or [])
+            for row in self._among(select, [number for _, number in keys])
+        }
+        return [data.question_data(self._sites.index(key[0]), key[1], texts.get(key)) for key in keys]
 
-    def _as_in_table(self, row: TableRow) -> TableRow:
-        named = {**row, "source": SOURCES[row["source"]]}
-        for side in ("left", "right"):
-            named[f"site_{side}"], named[f"question_id_{side}"] = self._index.key_of(row[side])
-        return named
+    def _among(self, select: str, values: Iterable[object], order: str = "") -> list[TableRow]:
+        """The rows of a query that ends with a column, where that is one of `values`."""
+        own = list(dict.fromkeys(values))
+        return self._found.rows(f"{select} IN ({', '.join('?' * len(own)) or 'NULL'}) {order}", *own)
 
-    def _numbers(self, pairs: list[TableRow]) -> dict[Key, int]:
-        """The places in their cluster of the questions of pairs."""
-        keys = {row[side] for row in pairs for side in ("left", "right")}
-        marks = ", ".join("?" * len(keys))
-        found = self._index.rows(f"SELECT key, number FROM in_cluster WHERE key IN ({marks})", *keys)
-        return {self._index.key_of(row["key"]): row["number"] for row in found}
+    def _with_ends(self, rows: list[TableRow], places: Mapping[Key, int]) -> list[Shown]:
+        """Pairs with their questions, in the order of `places`; a question without a place comes last."""
+        known = [{end: places.get(end, len(places)) for end in ends_of(row)} for row in rows]
+        questions = iter(self._questions(key for own in known for key in sorted(own, key=own.__getitem__)))
+        return [
+            {**data.pair_data(row, own), "joined": row["joined"], "questions": [next(questions), next(questions)]}
+            for row, own in zip(rows, known, strict=True)
+        ]
 
-    def _ends(self, row: TableRow, numbers: dict[Key, int]) -> list[Shown]:
-        return [self.titled(key) for key in sorted(ends_of(row), key=lambda key: numbers[key])]
-
-    def _asked_key(self, text: str) -> int:
+    def _key(self, text: str) -> Key:
         """What the scripts call a question by: the place of its site, a dot, and its id."""
-        site, _, number = text.partition(".")
-        return whole(site, len(self._index.sites.names)) << ID_BITS | whole(number, MAXIMUM_ID + 1)
-
-    def _with_text(self, key: int) -> Shown:
-        rows = self._index.rows("SELECT file, row FROM question WHERE key = ?", key)
-        files = self._index.meta["questions"]
-        text = self.bodies.text((files[rows[0]["file"]], rows[0]["row"]), self._index.key_of(key)) if rows else None
-        site, number = split(key)
-        return {"site": site, "id": number, "gone": True} if text is None else question_data(site, number, text)
-
-    def _parts(self, keys: list[int]) -> Shown | None:
-        rows = self._index.rows("SELECT file, row FROM embedded WHERE key IN (?, ?)", *keys)
-        files = self._index.meta["embeddings"]
-        left, right = map(self._index.key_of, keys)
-        weighing = self.bodies.weighing([(files[row["file"]], row["row"]) for row in rows], [left, right])
-        return None if weighing is None else parts_data(weighing, left, right)
+        place, number = (_whole(part or "0") for part in text.partition(".")[::2])
+        if place >= len(self._sites):
+            raise RequestError("no such site")
+        return self._sites[place], number
 
 
-def _question(row: TableRow) -> Shown:
-    site, number = split(row["key"])
-    if row["title"] is None:
-        return {"site": site, "id": number, "gone": True}
-    return question_data(site, number, Text(row["title"], "", row["score"], json.loads(row["tags"])))
+def _whole(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 16):
+        raise RequestError(f"{text[:50]!r}: a whole number expected")
+    return int(text)
+
+
+def _chosen(values: Mapping[str, str], name: str) -> str:
+    if name not in values:
+        raise RequestError(f"{name[:50]!r}: {', '.join(values)} expected")
+    return values[name]

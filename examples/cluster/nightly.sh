@@ -2,11 +2,9 @@
 # Ingest what is new and find its duplicates: nightly.sh s3://BUCKET, where an encoder and a first run are already.
 # One at a time: a second call ends at once, with 7. What fails is tried again, and goes on where it stopped; but not
 # what was refused for an argument, a setting or a gate, which would be refused again.
-# WEBHOOK=https://… is told of each job that fails, with its exit code: `ray submit` ends with 1 whatever it was.
 set -euo pipefail
 
 BUCKET=${1:?usage: nightly.sh s3://BUCKET}
-WEBHOOK=${WEBHOOK:-}
 ATTEMPTS=${ATTEMPTS:-3}
 PAUSE=${PAUSE:-600} # seconds between them
 
@@ -14,20 +12,16 @@ cd "$(dirname "$0")/../.."
 export PATH=$PWD/.venv/bin:$PATH
 exec 9> "$HOME/.dupq-nightly.lock"
 flock -n 9 || { echo "nightly.sh: another one is at work" >&2 && exit 7; }
-[[ $WEBHOOK =~ ^[A-Za-z0-9:/.?=%_~,+@-]*$ ]] || { # the head's shell reads it again
-    echo "nightly.sh: WEBHOOK holds a character that a shell may not leave as it is, such as &" >&2 && exit 2
-}
-HOOK=(${WEBHOOK:+--webhook "$WEBHOOK"})
 SAID=$HOME/.dupq-nightly.log # of the last attempt
 trap 'ray down -y cluster.yaml' EXIT # whatever happens, no machine is left
 
 night() ( # the first failure ends it
     set -e
     ray up -y cluster.yaml
-    ray submit cluster.yaml jobs/ingest.py -- --dump "$BUCKET/dumps" --output "$BUCKET/archive" "${HOOK[@]}"
+    ray submit cluster.yaml jobs/ingest.py -- --dump "$BUCKET/dumps" --output "$BUCKET/archive"
     ray submit cluster.yaml jobs/dedup.py -- --questions "$BUCKET/archive/questions" --links "$BUCKET/archive/links" \
         --encoder "$BUCKET/encoder" --output "$BUCKET/runs" --previous "$BUCKET/runs" --max-change 0.2 \
-        --min-rows-share 0.9 "${HOOK[@]}"
+        --min-rows-share 0.9
     ray exec cluster.yaml "dupq prune --output $BUCKET/runs --keep 7 --keep-monthly 12"
 )
 

@@ -73,7 +73,7 @@ CASES = [
     *(Case(f"{job} --run {{world}}", "no run is here; give {world}/runs") for job in ("report", EXPORT[:-6], "serve")),
     *(Case(f"{job} --run {WEB}", NEEDS, 2) for job in ("report", EXPORT[:-6], "serve", "status")),
     Case(f"{EXPORT} {{world}}/runs --output {{world}}/dump", "dump: exists already"),
-    Case("plan --questions 24e6 --gpu X100", "--gpu X100", 2),
+    Case("plan --questions 24e6", "--run", 2),
     Case("plan --questions 24e6 --run {world}", "no run is here"),
     Case("status --run {world}/no", "no run is here"),
     *(Case(f"{job} --output {{world}}/dump", "give the --output of dupq dedup") for job in ("runs", "prune")),

@@ -79,7 +79,7 @@ def test_it_holds_all_that_the_package_reads_and_no_tests(wheel: Path) -> None:
         name for name in sources if "__pycache__" not in name
     }
     read = ["py.typed", "clusters/prior.json", "encoders/base/encoder.npz", "settings/presets/dupq.toml"]
-    read += ["sample/grammar.toml", "report/page.html.jinja", "report/static/main.js", "serve/joined.sql"]
+    read += ["sample/grammar.toml", "report/page.html.jinja", "report/static/main.js"]
     assert {f"dupq/{name}" for name in read} < names
     assert any(name.endswith("/licenses/LICENSE") for name in names)
     for module, (_, extra) in extras.PACKAGES.items():
@@ -147,7 +147,11 @@ def test_a_job_names_the_extra_that_it_needs(installed: Path, job: str, options:
     assert (ended.returncode, ended.stderr) == (1, said)
 
 
-def test_a_plan_and_a_report_need_no_extra(installed: Path, run: str) -> None:
-    for words in (["plan", "--questions", "1e6"], ["report", "--run", run]):
+def test_a_plan_and_a_report_need_no_extra_and_what_needs_duckdb_says_so(installed: Path, run: str) -> None:
+    for words in (["plan", "--questions", "1e6", "--run", run], ["report", "--run", run]):
         ended = call(installed / "dupq", *words)
         assert (ended.returncode, ended.stderr) == (0, ""), words
+    for words in (["serve", "--run", run], ["export", "--run", run, "--to", "csv", "--output", f"{run}-csv"]):
+        ended = call(installed / "dupq", *words)
+        said = f"error: dupq {words[0]} needs DuckDB, which is not installed: pip install 'dupq[tables]'\n"
+        assert (ended.returncode, ended.stderr) == (1, said)

@@ -44,9 +44,7 @@ def shown(page: Path) -> list[str | Command]:
 
 
 def _is_run(job: Command) -> bool:
-    is_about_the_run = any(argument.startswith(RUN) for argument in job.arguments)
-    needs_a_file = {"--rates", "--run"} & set(job.arguments)
-    return job.job in LIGHT and (is_about_the_run or (job.job == "plan" and not needs_a_file))
+    return job.job in LIGHT and any(argument.startswith(RUN) for argument in job.arguments)
 
 
 RUNNABLE = [page for page in PAGES if shown(page)]

@@ -5,16 +5,16 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from dupq import storage, tables
-from dupq.export.by_key import sites_of
-from dupq.export.formats import export
+from dupq.export import export
 from dupq.runs.reader import open_run
+from dupq.text.keys import Sites
 
 
 def test_neighbours_on_the_map_are_those_of_the_search(small_runs, tmp_path: Path) -> None:
     run = open_run(small_runs.strict)
     export(run.uri, "embedding-atlas", str(tmp_path / "out"))
     rows = pq.read_table(tmp_path / "out" / "questions.parquet")
-    keys = sites_of(run).pack_columns(rows["site"], rows["question_id"], "here").tolist()
+    keys = Sites(sorted(run.metrics["sites"])).pack_columns(rows["site"], rows["question_id"], "here").tolist()
     lists = {}
     for file in storage.list_files(f"{run.uri}/work/neighbours/nearest", ".parquet"):
         for row in storage.read_table(file.uri, tables.NEAREST).to_pylist():

@@ -176,10 +176,6 @@ ARGUMENTS = [
         lambda world: content(ONLY, (world / SHARD).read_bytes())(world),
     ),
     *_everywhere(ON_RAY, "lines of another kind", "--log", ("--log", "xml"), 2),
-    *_everywhere(ON_RAY, "a webhook without a scheme", "--webhook", ("--webhook", "example.com/hook"), 2),
-    *_everywhere("dedup", "a webhook that is a file", "--webhook", ("--webhook", "file:///etc/hosts"), 2),
-    *_everywhere("dedup", "no webhook", "--webhook", ("--webhook", ""), 2),
-    *_everywhere("dedup", "a webhook with half an address", "--webhook", ("--webhook", "http://[::1"), 2),
     # one that is not there ends the process at once, so tests/jobs/test_bad_input.py has it
     *_everywhere(ON_RAY, "a Ray by a name", "--ray 'nowhere': no address", ("--ray", "nowhere"), 2),
     *_everywhere("dedup", "a Ray on the web", "--ray 'http://x': no address", ("--ray", "http://x"), 2),

@@ -66,7 +66,7 @@ COMMANDS = {
     "report": Command("report --run {output}", report_in, True),
     "export": Command("export --run {run} --to csv --output {output}", files_in),
     "prune": Command("prune --output {output} --keep 1 --keep-monthly 1", runs_in, True),
-    "plan": Command("plan --questions 24e6"),
+    "plan": Command("plan --questions 24e6 --run {run}"),
     "runs": Command("runs --output {output}", has_run=True),
     "status": Command("status --run {output}", has_run=True),
     "serve": Command("serve --run {run} --port 0"),

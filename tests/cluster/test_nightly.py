@@ -119,22 +119,6 @@ def test_an_error_that_names_a_file_is_tried_again(checkout: Path, start: Start)
     assert calls(checkout) == [*NIGHT[:3], *NIGHT, "down"]
 
 
-def test_both_jobs_get_the_webhook_if_there_is_one(checkout: Path, start: Start) -> None:
-    assert start().wait(60) == 0
-    assert "--webhook" not in (checkout / "arguments").read_text()
-    assert start(WEBHOOK="https://example.com/hook?to=me").wait(60) == 0
-    submitted = [line for line in (checkout / "arguments").read_text().splitlines() if line.startswith("submit")][2:]
-    assert [line.rpartition(" --webhook ")[2] for line in submitted] == ["https://example.com/hook?to=me"] * 2
-
-
-@pytest.mark.parametrize("address", ["https://example.com/?a=1&b=2", "https://example.com/a b", "https://x/$HOME"])
-def test_a_webhook_that_the_shell_of_the_head_would_change_is_refused(
-    checkout: Path, start: Start, address: str
-) -> None:
-    assert start(WEBHOOK=address).wait(60) == 2
-    assert calls(checkout) == []
-
-
 def await_call(checkout: Path) -> None:
     for _ in range(600):
         if calls(checkout):

@@ -47,8 +47,8 @@ def write_run(output: str, number: int, *, is_whole: bool = True, previous: int 
     for name in files:
         storage.write_bytes(f"{run}/{name}", b"12345")
     if is_whole:
-        inputs = {"previous": f"{output}/{previous:016x}" if previous else None}
-        storage.write_json(f"{run}/manifest.json", {"inputs": inputs})
+        inputs = {"questions": "/archive", "previous": f"{output}/{previous:016x}" if previous else None}
+        storage.write_json(f"{run}/manifest.json", {"run_id": f"{number:016x}", "inputs": inputs})
         table = Output(size=5, checksum="", rows=1)
         success = Success(outputs={"clusters/part-00000.parquet": table}, finished="2026-11-21T22:00:00+00:00")
         storage.write_json(f"{run}/_SUCCESS", success)
@@ -164,7 +164,7 @@ def test_a_run_that_is_made_again_while_others_are_removed_keeps_its_work(tmp_pa
     assert not files_of(f"{output}/{3:016x}") & OTHER_WORK
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b'{"inputs": {"previous": 7}}'])
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"run_id": "x", "inputs": {"questions": "x", "previous": 7}}'])
 def test_while_it_is_unknown_what_a_run_needs_nothing_is_removed(content: bytes, tmp_path: Path) -> None:
     output = str(tmp_path)
     for number in (1, 2, 3):

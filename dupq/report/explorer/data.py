@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from dupq.report.explorer import choice, thresholds
 from dupq.report.explorer.contents import Contents, Members, Text, telling
-from dupq.report.explorer.weighing import WORDS, Weighing, weighing
+from dupq.report.explorer.weighing import WORDS, Weighing, has_words, weighing
 from dupq.runs import sample
 from dupq.runs.links import link
 from dupq.runs.reader import Key, Run, TableRow, ends_of
@@ -72,7 +72,6 @@ def explorer_data(run: Run, show: Chosen, held: Contents, budget: int) -> dict[s
         clusters.append(shown)
     return {
         **run_data(run),
-        "words": parts is not None and parts.has_words,
         "sites": listed.sites,
         "questions": listed.questions,
         "clusters": clusters,
@@ -80,7 +79,6 @@ def explorer_data(run: Run, show: Chosen, held: Contents, budget: int) -> dict[s
         "review": review,
         "worklist": worklist,
         "steps": thresholds.at_thresholds(run),
-        "bins": _bins(run),
     }
 
 
@@ -104,6 +102,8 @@ def run_data(run: Run) -> dict[str, object]:
         "shingle": (run.config.get("near_duplicates") or {}).get("shingle_size", 3),
         "meaning": [choice.TITLE_OVERLAP, choice.TEXT_OVERLAP],
         "compared": choice.is_compared(run),
+        "bins": _bins(run),
+        "words": has_words(run),
     }
 
 
@@ -112,8 +112,10 @@ def script_text(data: Mapping[str, object]) -> str:
     return json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def question_data(site: int, number: int, text: Text) -> dict[str, object]:
-    """What is shown of a question; `site` is the place of its site in the list of these."""
+def question_data(site: int, number: int, text: Text | None) -> dict[str, object]:
+    """What is shown of a question; `site` is the place of its site in the list of these. None: it is gone."""
+    if text is None:
+        return {"site": site, "id": number, "gone": True}
     entry = {
         "site": site,
         "id": number,
@@ -155,10 +157,7 @@ class _Questions:
 
     def _entry(self, key: Key) -> dict[str, object]:
         site, number = key
-        text = self._said.get(key)
-        if text is None:
-            return {"site": self._site(site), "id": number, "gone": True}
-        return question_data(self._site(site), number, text)
+        return question_data(self._site(site), number, self._said.get(key))
 
     def _site(self, site: str) -> int:
         if site not in self._site_places:

@@ -4,7 +4,10 @@ const KEYS = { s: 'same', d: 'different', u: 'unsure' };
 const COLUMNS = ['site_left', 'question_id_left', 'site_right', 'question_id_right', 'verdict', 'title_left', 'title_right'];
 
 // `name` begins the ids of a list's elements. Only the sample's file names the run: its verdicts tell how good that is.
-const worklistOf = (run) => ({ name: 'work', pairs: run.worklist, key: 'worklist', file: 'worklist', ends: [] });
+// Where `source` writes its verdicts at once, the browser keeps none.
+const worklistOf = (run, source) => ({
+  name: 'work', pairs: run.worklist, key: source.judged ? null : 'worklist', file: 'worklist', ends: [], tell: source.judged,
+});
 const sampleOf = (run) => ({ name: 'judge', pairs: run.review, key: 'verdicts', file: 'review', ends: [['run_id', run.run]] });
 
 // As dupq/evaluation/verdicts.py writes texts: one line, and nothing that a spreadsheet takes for a formula.
@@ -25,7 +28,7 @@ function sheet(run, list, verdicts) {
 
 function saved(run, list) {
   const given = list.pairs.map((pair) => pair[2]);
-  const kept = remembered(`dupq-${list.key}-${run.run}`);
+  const kept = list.key && remembered(`dupq-${list.key}-${run.run}`);
   if (!kept) return given;
   try {
     const values = JSON.parse(kept);
@@ -35,7 +38,7 @@ function saved(run, list) {
 
 function judge(run, source, list) {
   const own = (part) => byId(`${list.name}-${part}`);
-  const state = { verdicts: saved(run, list), place: 0, done: [] };
+  const state = { verdicts: saved(run, list), place: 0, done: [], isTelling: false };
   const [panel, pair, bar, progress] = ['panel', 'pair', 'bar', 'progress'].map(own);
   const firstOpen = (from) => {
     const after = state.verdicts.indexOf('', from);
@@ -47,7 +50,7 @@ function judge(run, source, list) {
     const count = (verdict) => state.verdicts.filter((one) => one === verdict).length;
     progress.textContent = `Pair ${state.place + 1} of ${state.verdicts.length}. ${judged} judged:`
       + ` ${count('same')} same, ${count('different')} different, ${count('unsure')} unsure.`
-      + (judged === state.verdicts.length ? ' All are judged: save them.' : '');
+      + (judged === state.verdicts.length ? ` All are judged${list.tell ? '.' : ': save them.'}` : '');
     const [left, right] = list.pairs[state.place].slice(0, 2).map((question) => run.questions[question]);
     const [probability, evidence] = list.pairs[state.place].slice(3);
     const told = evidence ? [element('p', { class: 'note', dir: 'auto' }, `Probability ${score(probability)}: ${evidence}`)] : [];
@@ -57,21 +60,29 @@ function judge(run, source, list) {
     for (const button of panel.querySelectorAll('[data-verdict]')) {
       button.setAttribute('aria-pressed', String(button.dataset.verdict === state.verdicts[state.place]));
     }
-    own('undo').disabled = !state.done.length;
+    if (own('undo')) own('undo').disabled = !state.done.length;
   };
   const set = (verdicts) => {
     state.verdicts = verdicts;
-    remember(`dupq-${list.key}-${run.run}`, JSON.stringify(verdicts));
+    if (list.key) remember(`dupq-${list.key}-${run.run}`, JSON.stringify(verdicts));
   };
-  const give = (verdict) => {
-    state.done.push([state.place, state.verdicts[state.place]]);
-    set(state.verdicts.with(state.place, verdict));
-    const next = firstOpen(state.place + 1);
+  const given = (place, verdict) => {
+    state.done.push([place, state.verdicts[place]]);
+    set(state.verdicts.with(place, verdict));
+    const next = firstOpen(place + 1);
     if (next >= 0) state.place = next;
     show();
   };
+  const give = (verdict) => {
+    const { place } = state;
+    if (!list.tell) given(place, verdict);
+    else if (!state.isTelling) {
+      state.isTelling = true;
+      list.tell(list.pairs[place], verdict, () => given(place, verdict), () => { state.isTelling = false; });
+    }
+  };
   const undo = () => {
-    const last = state.done.pop();
+    const last = own('undo') && state.done.pop();
     if (!last) return;
     [state.place] = last;
     set(state.verdicts.with(...last));
@@ -91,10 +102,10 @@ function judge(run, source, list) {
     event.preventDefault();
   });
   for (const button of panel.querySelectorAll('[data-verdict]')) button.addEventListener('click', () => give(button.dataset.verdict));
-  own('undo').addEventListener('click', undo);
+  own('undo')?.addEventListener('click', undo);
   own('back').addEventListener('click', () => go(-1));
   own('next').addEventListener('click', () => go(1));
-  own('export').addEventListener('click', () => download(`${list.file}-${run.run}.tsv`, sheet(run, list, state.verdicts)));
+  own('export')?.addEventListener('click', () => download(`${list.file}-${run.run}.tsv`, sheet(run, list, state.verdicts)));
   // who comes by the link can judge at once; following it takes the focus away first
   document.querySelector(`nav a[href="#${list.name}"]`).addEventListener('click', () => setTimeout(() => panel.focus({ preventScroll: true })));
   bar.max = state.verdicts.length;

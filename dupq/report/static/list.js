@@ -70,6 +70,7 @@ function explorer(run, source) {
   const update = () => {
     const asked = askedOf(form);
     state.asked = asked;
+    found.textContent = 'Searching …';
     source.find(asked, 0, state.open, (page) => asked === state.asked && show(page));
   };
   form.addEventListener('input', update);

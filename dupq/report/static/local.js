@@ -18,6 +18,7 @@ function indexed(run, cluster) {
   return {
     cluster,
     text: questions.map((question) => (question.title || '').toLowerCase()).join('\n'),
+    ids: new Set(questions.flatMap(({ site, id }) => [`${id}`, `${run.sites[site].name}/${id}`])),
     title: titleOf(questions[0]),
     sites: new Set(questions.map((question) => question.site)),
     sources: [...new Set(cluster.pairs.map((pair) => pair.source))],
@@ -30,7 +31,7 @@ function isWanted(entry, asked) {
   const within = (value, range) => !range || (value >= range[0] && value <= range[1]);
   const { cluster } = entry;
   const sure = CERTAINTIES[asked.certainty];
-  return asked.words.every((word) => entry.text.includes(word))
+  return asked.words.every((word) => entry.text.includes(word) || entry.ids.has(word))
     && (asked.site === '' || entry.sites.has(Number(asked.site)))
     && within(cluster.size, SIZES[asked.size])
     && (!sure || (cluster.weakest_link >= sure[0] && cluster.weakest_link < sure[1]))

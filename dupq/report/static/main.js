@@ -45,7 +45,8 @@ function start() {
     explorer(run, source);
   }
   if (run.steps) thresholds(run);
-  for (const list of [worklistOf(run), sampleOf(run)]) if (list.pairs.length) judge(run, source, list);
+  source.start?.();
+  for (const list of [worklistOf(run, source), sampleOf(run)]) if (list.pairs.length) judge(run, source, list);
   reachable();
   addEventListener('resize', reachable);
   document.documentElement.dataset.ready = 'yes';

@@ -1,20 +1,44 @@
 // The clusters of the whole run, asked of `dupq serve`.
 
-const PAUSE = 120; // milliseconds after the last key before a search is asked for
+const PAUSE = 250; // milliseconds after the last key before a search is asked for
 
 function ask(path, asked, then, signal) {
   const query = new URLSearchParams(Object.entries(asked).filter(([, value]) => value !== '' && value !== null && value !== false));
   fetch(`/api/${path}?${query}`, { signal })
-    .then(async (answer) => {
-      const said = await answer.json();
-      if (!answer.ok) throw new Error(said.error);
-      byId('trouble').textContent = '';
-      then(said);
-    })
-    .catch((error) => {
-      if (error.name === 'AbortError') return;
-      byId('trouble').textContent = error instanceof TypeError ? 'The server does not answer: is dupq serve still running?' : error.message;
-    });
+    .then(answered(then)).catch(failed);
+}
+
+const answered = (then) => async (answer) => {
+  const said = await answer.json();
+  if (!answer.ok) throw new Error(said.error);
+  byId('trouble').textContent = '';
+  then(said);
+};
+
+function failed(error) {
+  if (error.name === 'AbortError') return;
+  byId('trouble').textContent = error instanceof TypeError ? 'The server does not answer: is dupq serve still running?' : error.message;
+}
+
+// A question with its pairs, each of which is compared by a button.
+function lookUp(run, source, found) {
+  const { question, size, pairs } = found;
+  const compared = element('div', { class: 'compared' });
+  const other = (pair) => pair.questions[1];
+  const compare = (pair) => source.compared(null, pair, (...sides) => compared.replaceChildren(...comparison(run, ...sides)));
+  const row = (pair) => element('tr', {},
+    element('td', {}, element('button', { type: 'button', class: 'pair', on: { click: () => compare(pair) } }, 'Compare')),
+    element('td', { class: 'count' }, score(pair.probability)),
+    element('td', {}, pair.joined ? 'joined' : 'not joined'),
+    element('td', {}, SOURCES[pair.source] || words(pair.source)),
+    element('td', {}, titled(run, other(pair)), ' ', origin(run, other(pair))));
+  const heads = element('tr', {}, ['Pair', 'Probability', 'In one cluster', 'Found by', 'Other question'].map((name) => element('th', { scope: 'col' }, name)));
+  byId('looked-up').replaceChildren(
+    element('h3', { dir: 'auto' }, titled(run, question)),
+    element('p', { class: 'note' }, origin(run, question), size > 1 ? ` · in a cluster of ${counted(size, 'question')}` : ' · in no cluster'),
+    pairs.length ? element('div', { class: 'scroll' }, element('table', {}, heads, pairs.map(row))) : element('p', {}, 'No candidate pair has it.'),
+    compared);
+  reachable();
 }
 
 const keyOf = (question) => `${question.site}.${question.id}`;
@@ -29,7 +53,7 @@ function sourceOf(run) {
   };
   return {
     count: run.count,
-    sites: run.held_sites,
+    sites: run.sites.map((_, place) => place),
     find(asked, from, open, then) {
       const { words: wanted, ...filters } = asked;
       const query = { ...filters, search: wanted.join(' '), from, open: open && open.cluster.id };
@@ -37,16 +61,39 @@ function sourceOf(run) {
       running.abort();
       running = new AbortController();
       const { signal } = running;
-      waiting = setTimeout(() => ask('clusters', query, then, signal), from || !open ? 0 : PAUSE);
+      waiting = setTimeout(() => ask('clusters', query, (page) => then(withTitles(page)), signal), from || !open ? 0 : PAUSE);
     },
-    cluster: (entry, then) => ask('cluster', { id: entry.cluster.id }, then),
-    questions: (cluster, from, then) => ask('questions', { id: cluster.id, from }, (found) => then(found.questions)),
-    pairs: (cluster, from, then) => ask('pairs', { id: cluster.id, from }, (found) => then(found.pairs)),
+    cluster: ({ cluster }, then) => ask('cluster', { id: cluster.id }, (more) => then({ ...cluster, ...more })),
+    questions: (cluster, from, then) => ask('more', { id: cluster.id, from }, (found) => then(found.questions)),
+    pairs: (cluster, from, then) => ask('more', { id: cluster.id, from }, (found) => then(found.pairs)),
     compared(cluster, pair, then) {
       const [left, right] = pair.questions ?? pair.ends.map((end) => cluster.questions[end]);
       const show = (one, other, parts) => then(one, other, parts ? { ...pair, parts } : pair);
       beside(left, right, { parts: pair.source === 'encoder' ? 'yes' : '' }, show);
     },
     beside: (left, right, then) => beside(left, right, {}, then),
+    judged([, , , , , rank], verdict, then, ended) {
+      fetch(`/api/verdict?rank=${rank}&verdict=${verdict}`, { method: 'POST', headers: { 'Content-Type': 'application/json' } })
+        .then(answered(then)).catch(failed).finally(ended);
+    },
+    start() {
+      byId('question').addEventListener('submit', (event) => {
+        event.preventDefault();
+        ask('question', { id: event.target.elements.id.value }, (found) => lookUp(run, this, found));
+      });
+      byId('count').addEventListener('click', ({ target }) => {
+        target.disabled = true;
+        ask('steps', {}, ({ steps }) => {
+          target.textContent = 'There are no candidate pairs to count, or too many at any threshold.';
+          if (!steps) return;
+          target.parentNode.remove();
+          byId('slider').hidden = false;
+          thresholds({ ...run, steps });
+          reachable();
+        });
+      });
+    },
   };
 }
+
+const withTitles = (page) => ({ ...page, entries: page.entries.map((entry) => ({ ...entry, title: titleOf(entry.question) })) });

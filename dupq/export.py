@@ -1,0 +1,290 @@
+"""Writing a finished run for other tools, as a folder that was not there before. DuckDB joins its tables.
+
+The same run and archive give the same files: rows are sorted by the keys of their questions.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+from xml.sax.saxutils import escape, quoteattr
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import regex
+from pyarrow import csv
+
+from dupq import storage, tables
+from dupq.encoders.description import read_measure
+from dupq.errors import DupqError, SettingError
+from dupq.report.explorer.contents import excerpt
+from dupq.runs.queries import LINK, Queries, queries
+from dupq.runs.reader import Run, TableRow, finished_run
+from dupq.runs.table_view import TableView
+from dupq.runs.writer import check_output
+
+MAP, GRAPH = "questions.parquet", "clusters.graphml"
+_TITLES = {
+    "pairs": """SELECT site_left, question_id_left, one.title AS title_left,
+            site_right, question_id_right, other.title AS title_right,
+            p.* EXCLUDE (site_left, question_id_left, site_right, question_id_right)
+        FROM pairs p
+        LEFT JOIN questions one ON one.site = site_left AND one.question_id = question_id_left
+        LEFT JOIN questions other ON other.site = site_right AND other.question_id = question_id_right
+        ORDER BY site_left, question_id_left, site_right, question_id_right, source""",
+    "clusters": """SELECT site, question_id, title, c.* EXCLUDE (site, question_id)
+        FROM clusters c LEFT JOIN questions USING (site, question_id) ORDER BY site, question_id""",
+}
+# One question of each cluster is kept: its canonical one. A question in no cluster is kept too.
+_KEPT = {
+    "keep": """SELECT site, question_id, title, cluster_id, cluster_size, canonical_reason AS reason
+        FROM clusters LEFT JOIN questions USING (site, question_id) WHERE is_canonical ORDER BY site, question_id""",
+    "drop": """SELECT c.site, c.question_id, one.title, canonical_site AS kept_site, canonical_id AS kept_question_id,
+            kept.title AS kept_title, cluster_id, canonical_reason AS reason
+        FROM clusters c LEFT JOIN questions one USING (site, question_id)
+        LEFT JOIN questions kept ON kept.site = canonical_site AND kept.question_id = canonical_id
+        WHERE NOT is_canonical ORDER BY c.site, c.question_id""",
+}
+# As text, since 0.85 in a column of float32 is 0.8500000238418579 in Python.
+_NODES = f"""SELECT COLUMNS(*)::VARCHAR FROM (
+    SELECT concat(site, '/', question_id) AS id, title, {LINK} AS url, site, question_id, cluster_id, cluster_size,
+        is_canonical
+    FROM clusters LEFT JOIN questions USING (site, question_id) WHERE cluster_size > 1 ORDER BY site, question_id)"""
+_EDGES = """SELECT COLUMNS(*)::VARCHAR FROM (
+    SELECT concat(site_left, '/', question_id_left) AS one, concat(site_right, '/', question_id_right) AS other,
+        source, probability, similarity, jaccard, known_link
+    FROM pairs WHERE joined ORDER BY site_left, question_id_left, site_right, question_id_right, source)"""
+_KINDS = {"question_id": "long", "cluster_size": "long", "is_canonical": "boolean", "known_link": "boolean"}
+_KINDS |= dict.fromkeys(("probability", "similarity", "jaccard"), "double")
+_KEYS = {
+    "node": ("site", "question_id", "title", "url", "cluster_id", "cluster_size", "is_canonical"),
+    "edge": ("source", "probability", "similarity", "jaccard", "known_link"),
+}
+_NO_XML = regex.compile(r"[^\t\n\r\u0020-\uD7FF\uE000-\uFFFD\U00010000-\U0010FFFF]")  # XML 1.0, production 2
+# What a spreadsheet would run as a formula, behind blanks and what is not seen too. It gets an apostrophe in front, as
+# OWASP recommends ("CSV Injection"); so does what has one already, so that taking one away gives back every text.
+_FORMULA = r"^'*[\p{Z}\p{Cc}\p{Cf}]*[=+\-@＝＋－＠]"
+# The lists of neighbours are those that the search made; they name rows of the map by their numbers.
+_MAP = f"""WITH placed AS MATERIALIZED (
+        SELECT row_number() OVER (ORDER BY site, question_id) - 1 AS row, site, question_id, x, y
+        FROM points JOIN (SELECT site, question_id FROM questions) USING (site, question_id)
+    ), entry AS (
+        SELECT one.row AS own, other.row AS row, rank_left AS rank, 1 - similarity / $1 AS distance
+        FROM pairs JOIN placed one ON one.site = site_left AND one.question_id = question_id_left
+        JOIN placed other ON other.site = site_right AND other.question_id = question_id_right
+        WHERE rank_left > 0 AND similarity IS NOT NULL
+        UNION ALL
+        SELECT other.row, one.row, rank_right, 1 - similarity / $1
+        FROM pairs JOIN placed one ON one.site = site_left AND one.question_id = question_id_left
+        JOIN placed other ON other.site = site_right AND other.question_id = question_id_right
+        WHERE rank_right > 0 AND similarity IS NOT NULL
+    ), list AS (
+        SELECT own, list(row ORDER BY rank, row) AS ids, list(distance::FLOAT ORDER BY rank, row) AS distances
+        FROM entry GROUP BY own
+    )
+    SELECT site, question_id, title, body_html AS text, {LINK} AS url, cluster_id, cluster_size, score, creation_date,
+        x, y, struct_pack(ids := coalesce(ids, []), distances := coalesce(distances, [])) AS neighbors
+    FROM placed JOIN questions USING (site, question_id) JOIN clusters USING (site, question_id)
+    LEFT JOIN list ON own = placed.row ORDER BY placed.row"""
+MAP_SCHEMA = pa.schema(
+    [
+        pa.field("site", pa.string(), nullable=False),
+        pa.field("question_id", pa.int64(), nullable=False),
+        pa.field("title", pa.string(), nullable=False),
+        pa.field("text", pa.string(), nullable=False),  # the title and the beginning of the body
+        pa.field("url", pa.string()),  # null: the site is no host name
+        pa.field("cluster_id", pa.string()),
+        pa.field("cluster_size", pa.int64()),
+        tables.QUESTIONS.field("score"),
+        tables.QUESTIONS.field("creation_date"),
+        pa.field("x", pa.float32(), nullable=False),
+        pa.field("y", pa.float32(), nullable=False),
+        pa.field("neighbors", pa.struct([("ids", pa.list_(pa.int64())), ("distances", pa.list_(pa.float32()))])),
+    ]
+)
+
+
+class Written(NamedTuple):
+    """A file; `note` says what a reader of it should know."""
+
+    uri: str
+    rows: int
+    note: str = ""
+
+
+class Format(NamedTuple):
+    """Writes a run into a folder, and tells how the result is opened; {output} is its place."""
+
+    write: Callable[[Run, Queries, str], Iterable[Written]]
+    opened_by: str
+
+
+def export(run: str, to: str, output: str) -> list[Written]:
+    """Write the run at the URI `run` in the format `to` (a key of FORMATS) into the new folder `output` (URI).
+
+    Each file appears when it is whole; if one cannot be written, the others are removed. Raises DupqError for a run
+    that is not finished, an output that exists or is inside the run, and what of the run is missing; SettingError for
+    another format; StorageError for what cannot be written.
+    """
+    if to not in FORMATS:
+        raise SettingError(f"--to {to}: one of {', '.join(FORMATS)} expected")
+    opened, place = finished_run(run), storage.absolute(output)
+    if f"{place}/".startswith(f"{opened.uri}/"):
+        raise DupqError(f"{place}: is inside the run, which must stay as it is; give another --output")
+    if storage.exists(place):
+        raise DupqError(f"{place}: exists already; remove it, or give another --output")
+    check_output(place)
+    try:
+        views = {name: getattr(opened, name).dataset for name in ("pairs", "clusters", "questions")}
+        with queries(opened, views, "dupq export") as found:
+            return [*FORMATS[to].write(opened, found, place)]
+    except BaseException:
+        storage.delete_folder(place)
+        raise
+
+
+def _csv(_: Run, found: Queries, output: str) -> Iterator[Written]:
+    return _sheets(_TITLES, found, output)
+
+
+def _keep_drop(_: Run, found: Queries, output: str) -> Iterator[Written]:
+    return _sheets(_KEPT, found, output)
+
+
+def _sheets(selects: dict[str, str], found: Queries, output: str) -> Iterator[Written]:
+    """RFC 4180, UTF-8."""
+    for name, sql in selects.items():
+        uri, rows, guards = storage.join(output, f"{name}.csv"), 0, 0
+        schema = found.schema(sql)
+        options = csv.WriteOptions(eol="\r\n")
+        with storage.open_output(uri) as sink, csv.CSVWriter(sink, schema, write_options=options) as writer:
+            for batch in found.batches(sql):
+                columns = [guarded(own) if pa.types.is_string(own.type) else own for own in batch.columns]
+                for own, before in zip(columns, batch.columns, strict=True):
+                    guards += pc.sum(pc.not_equal(own, before)).as_py() or 0
+                writer.write_batch(pa.record_batch(columns, schema=schema))
+                rows += len(batch)
+        note = f"{guards:,} texts that a spreadsheet could take for a formula got a '" if guards else ""
+        yield Written(uri, rows, note)
+
+
+def guarded(texts: pa.Array) -> pa.Array:
+    """Texts with an apostrophe in front of those that a spreadsheet could take for a formula."""
+    is_formula = pc.match_substring_regex(texts, _FORMULA)
+    return pc.if_else(is_formula, pc.binary_join_element_wise("'", texts, ""), texts)
+
+
+def _jsonl(_: Run, found: Queries, output: str) -> Iterator[Written]:
+    for name, sql in _TITLES.items():
+        uri, rows = storage.join(output, f"{name}.jsonl"), 0
+        with storage.open_output(uri) as sink:
+            for batch in found.batches(f"SELECT to_json(line)::VARCHAR FROM ({sql}) AS line"):
+                sink.write("".join(f"{line}\n" for line in batch[0].to_pylist()).encode())
+                rows += len(batch)
+        yield Written(uri, rows)
+
+
+def _graphml(_: Run, found: Queries, output: str) -> Iterator[Written]:
+    """A node for each question of a cluster of two and more, an edge for each joined pair; what is null is left out."""
+    uri, counts = storage.join(output, GRAPH), [0, 0]
+    with storage.open_output(uri) as sink:
+        sink.write(b'<?xml version="1.0" encoding="UTF-8"?>\n<graphml xmlns="http://graphml.graphdrawing.org/xmlns">\n')
+        for kind, names in _KEYS.items():
+            for name in names:
+                of_type = _KINDS.get(name, "string")
+                key = f'<key id="{kind}_{name}" for="{kind}" attr.name="{name}" attr.type="{of_type}"/>\n'
+                sink.write(key.encode())
+        sink.write(b'<graph id="clusters" edgedefault="undirected">\n')
+        for place, (kind, sql) in enumerate((("node", _NODES), ("edge", _EDGES))):
+            for batch in found.batches(sql):
+                sink.write("".join(_element(row, kind) for row in batch.to_pylist()).encode())
+                counts[place] += len(batch)
+        sink.write(b"</graph>\n</graphml>\n")
+    yield Written(uri, sum(counts), f"{counts[0]:,} nodes, {counts[1]:,} edges")
+
+
+def _element(row: TableRow, kind: str) -> str:
+    ends = {"id": row["id"]} if kind == "node" else {"source": row["one"], "target": row["other"]}
+    said = "".join(f" {name}={quoteattr(_fit(value))}" for name, value in ends.items())
+    data = "".join(
+        f'<data key="{kind}_{name}">{escape(_fit(row[name]), {chr(13): "&#13;"})}</data>'
+        for name in _KEYS[kind]
+        if row[name] is not None
+    )
+    return f"<{kind}{said}>{data}</{kind}>\n"
+
+
+def _fit(text: str) -> str:
+    return _NO_XML.sub("\ufffd", text)
+
+
+def _embedding_atlas(run: Run, found: Queries, output: str) -> Iterator[Written]:
+    """A row for each question that has an embedding and is in the archive still.
+
+    Copies and near copies have none: the question that represents them has.
+    """
+    if not storage.list_files(storage.join(run.uri, "embeddings"), ".parquet"):
+        raise DupqError(
+            f"{run.uri}: has no embeddings, which the map is made of; make the run again in another --output of dedup, "
+            "or export it --to graphml, jsonl or csv"
+        )
+    highest = read_measure(run.encoder_uri).highest
+    found.add("points", points_of(run.embeddings))
+    uri, rows = storage.join(output, MAP), 0
+
+    def groups() -> Iterator[pa.Table]:
+        nonlocal rows
+        for batch in found.batches(_MAP, highest):
+            rows += len(batch)
+            texts = zip(batch["title"].to_pylist(), map(excerpt, batch["text"].to_pylist()), strict=True)
+            text = pa.array(["\n".join(filter(None, both)) for both in texts], pa.string())
+            place = batch.schema.get_field_index("text")
+            yield pa.Table.from_batches([batch.set_column(place, "text", text)])
+
+    storage.write_row_groups(uri, groups(), MAP_SCHEMA)
+    left_out = len(run.clusters) - rows
+    yield Written(
+        uri, rows, f"{left_out:,} questions have no point: others represent them, or they are gone" * bool(left_out)
+    )
+
+
+def points_of(embeddings: TableView) -> pa.Table:
+    """Each question's place on the two axes in which its archive varies most: site, question_id, x, y (float32).
+
+    The axes come from the covariances, in one pass, so files do not matter. An axis points to where its largest
+    component is positive, the first of equal ones. With one dimension y is zero. Memory: 24 bytes a question.
+    """
+    dimensions = embeddings.schema.field("embedding").type.list_size
+    count, total, products = 0, np.zeros(dimensions), np.zeros((dimensions, dimensions))
+    for _, vectors in _vectors(embeddings):
+        count += len(vectors)
+        total += vectors.sum(axis=0)
+        products += vectors.T @ vectors
+    mean = total / max(1, count)
+    _, found = np.linalg.eigh(products / max(1, count) - np.outer(mean, mean))
+    axes = np.zeros((dimensions, 2))
+    axes[:, : min(2, dimensions)] = found[:, ::-1][:, :2]
+    largest = np.abs(axes).argmax(axis=0)
+    axes = np.where(axes[largest, [0, 1]] < 0, -axes, axes)
+    pieces = []
+    for keys, vectors in _vectors(embeddings):
+        places = ((vectors - mean) @ axes).astype(np.float32)
+        pieces.append(keys.append_column("x", [places[:, 0].copy()]).append_column("y", [places[:, 1].copy()]))
+    return pa.concat_tables(pieces)
+
+
+def _vectors(embeddings: TableView) -> Iterator[tuple[pa.Table, np.ndarray]]:
+    """The keys of each file, and its vectors (float64, shape (n, d))."""
+    for table in embeddings.files(["site", "question_id", "embedding"]):
+        values = pc.list_flatten(table["embedding"]).to_numpy().astype(np.float64)
+        yield table.select(["site", "question_id"]), values.reshape(len(table), -1)
+
+
+FORMATS = {
+    "csv": Format(_csv, "a spreadsheet that is told: UTF-8, separated by commas"),
+    "jsonl": Format(_jsonl, "duckdb.sql(\"FROM '{output}/pairs.jsonl'\")"),
+    "keep-drop": Format(_keep_drop, "a spreadsheet, or any reader of CSV; drop.csv names what is kept instead"),
+    "graphml": Format(_graphml, f"networkx.read_graphml('{{output}}/{GRAPH}'), or Gephi"),
+    "embedding-atlas": Format(
+        _embedding_atlas, f"embedding-atlas {{output}}/{MAP} --text text --x x --y y --neighbors neighbors"
+    ),
+}

@@ -1,1 +1,0 @@
-"""A finished run in the formats of other tools: Embedding Atlas, GraphML, Hugging Face datasets, CSV."""
