@@ -72,6 +72,7 @@ def searched(scale: Scale, measure: Measure, questions: int, peak: float) -> Ite
         "seconds": spent,
         "seconds_of": watch.seconds,
         "candidates_a_question": watch.candidates / questions,
+        "searched_again_a_question": watch.lost / questions,
         "tflops": reached / 1e12,
         "share_of_gemm_peak": reached / peak,
         "projected_24m_minutes": spent * (_WHOLE_ARCHIVE / questions) ** 2 / 60,
@@ -82,11 +83,11 @@ def searched(scale: Scale, measure: Measure, questions: int, peak: float) -> Ite
 
 
 class _Watch:
-    """Seconds by step, with what the device has begun, and how many candidates there were."""
+    """Seconds by step, with what the device has begun; how many candidates there were, and buffers too small for them."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
-        self.candidates, self._last = 0, time.perf_counter()
+        self.candidates, self.lost, self._last = 0, 0, time.perf_counter()
 
     def __call__(self, step: str, lists: Lists | None) -> None:
         if torch.cuda.is_initialized():
@@ -94,6 +95,7 @@ class _Watch:
         self.seconds[step] += time.perf_counter() - self._last
         if lists is not None:
             self.candidates += int(lists.counts.sum())
+            self.lost += int((lists.counts > lists.room).sum())
         self._last = time.perf_counter()
 
 

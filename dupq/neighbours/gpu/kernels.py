@@ -276,52 +276,52 @@ if triton is not None:
             tl.store(row_bounds + places, best, rows < last_row)
         else:
             reached = scores >= tl.minimum(row_bound[:, None], column_bound[None, :])
-            # Most tiles end here. The others go by eighths: most of these have nothing either, and registers suffice.
-            if tl.reduce_or(tl.reduce_or(reached, 1), 0):
-                halves = _halves(scores, height, width)
-                for half in tl.static_range(2):
-                    quarters = _halves(halves[half], height, width // 2)
-                    for quarter in tl.static_range(2):
-                        eighths = _halves(quarters[quarter], height, width // 4)
-                        for eighth in tl.static_range(2):
-                            _push(
-                                *(eighths[eighth], row_bounds, column_bounds, row_counts, column_counts, row_buffer),
-                                *(column_buffer, top, start + (4 * half + 2 * quarter + eighth) * (width // 8)),
-                                *(last_row, last_column, row_room, column_room, mode, height, width // 8),
-                            )
-
-    @triton.jit
-    def _halves(scores: tl.tensor, height: tl.constexpr, width: tl.constexpr) -> tuple[tl.tensor, tl.tensor]:
-        """The left and the right half of a tile's columns."""
-        return tl.split(tl.permute(tl.reshape(scores, (height, 2, width // 2)), (0, 2, 1)))
+            if tl.reduce_or(tl.reduce_or(reached, 1), 0):  # most tiles of a large archive end here
+                _push(
+                    *(scores, row_bound, column_bound, row_counts, column_counts, row_buffer, column_buffer),
+                    *(top, start, row_room, column_room, mode, height, width),
+                )
 
     @triton.jit
     def _push(
-        scores: tl.tensor, row_bounds: tl.tensor, column_bounds: tl.tensor, row_counts: tl.tensor,
-        column_counts: tl.tensor, row_buffer: tl.tensor, column_buffer: tl.tensor, top: tl.tensor, start: tl.tensor,
-        last_row: tl.tensor, last_column: tl.tensor, row_room: tl.tensor, column_room: tl.tensor,
+        scores: tl.tensor, row_bound: tl.tensor, column_bound: tl.tensor,
+        row_counts: tl.tensor, column_counts: tl.tensor, row_buffer: tl.tensor, column_buffer: tl.tensor,
+        top: tl.tensor, start: tl.tensor, row_room: tl.tensor, column_room: tl.tensor,
         mode: tl.constexpr, height: tl.constexpr, width: tl.constexpr,
     ) -> None:  # fmt: skip
-        """Add the pairs that reach a bound to the buffers, as far as there is room, and count them."""
-        rows, columns = top + tl.arange(0, height), start + tl.arange(0, width)
-        of_row = tl.load(row_bounds + rows, rows < last_row, float("inf"))
-        reached = scores >= of_row[:, None]
+        """Add the pairs that reach a bound to the buffers, as far as there is room, and count them.
+
+        Scores become bits, 32 columns a number: so few are left that they can be gone through one by one.
+        """
+        own = _bits(scores >= row_bound[:, None], height, width)
+        theirs = own * 0
         if mode == 1:
-            of_column = tl.load(column_bounds + columns, columns < last_column, float("inf"))
-            reached |= scores >= of_column[None, :]
-        if tl.reduce_or(tl.reduce_or(reached, 1), 0):
-            # read again, for else the compiler lays out all masks for atomic operations, also where nothing is reached
-            nothing = tl.zeros((height, width), tl.int32)
-            row, column = rows[:, None] + nothing, columns[None, :] + nothing
-            of_row = tl.load(row_bounds + rows, rows < last_row, float("inf"), volatile=True)
-            own = scores >= of_row[:, None]
-            place = tl.atomic_add(row_counts + row, 1, own, sem="relaxed")
-            tl.store(row_buffer + row.to(tl.int64) * row_room + place, column, own & (place < row_room))
+            theirs = _bits(scores >= column_bound[None, :], height, width)
+        nothing = tl.zeros((height, width // 32), tl.int32)
+        row = top + tl.arange(0, height)[:, None] + nothing
+        first = start + 32 * tl.arange(0, width // 32)[None, :] + nothing
+        while tl.reduce_or(tl.reduce_or((own | theirs) != 0, 1), 0):
+            column = first + _lowest(own)
+            place = tl.atomic_add(row_counts + row, 1, own != 0, sem="relaxed")
+            tl.store(row_buffer + row.to(tl.int64) * row_room + place, column, (own != 0) & (place < row_room))
+            own &= own - 1
             if mode == 1:
-                of_column = tl.load(column_bounds + columns, columns < last_column, float("inf"), volatile=True)
-                theirs = scores >= of_column[None, :]
-                place = tl.atomic_add(column_counts + column, 1, theirs, sem="relaxed")
-                tl.store(column_buffer + column.to(tl.int64) * column_room + place, row, theirs & (place < column_room))
+                column = first + _lowest(theirs)
+                place = tl.atomic_add(column_counts + column, 1, theirs != 0, sem="relaxed")
+                is_kept = (theirs != 0) & (place < column_room)
+                tl.store(column_buffer + column.to(tl.int64) * column_room + place, row, is_kept)
+                theirs &= theirs - 1
+
+    @triton.jit
+    def _bits(reached: tl.tensor, height: tl.constexpr, width: tl.constexpr) -> tl.tensor:
+        """Each 32 columns of a row as the bits of one number: (height, width // 32)."""
+        bits = tl.where(reached, (1 << (tl.arange(0, width) % 32))[None, :], 0)
+        return tl.sum(tl.reshape(bits, (height, width // 32, 32)), 2)
+
+    @triton.jit
+    def _lowest(bits: tl.tensor) -> tl.tensor:
+        """The place of the lowest bit that is set: the exponent of that bit as a number."""
+        return (((bits & -bits).to(tl.float32).to(tl.int32, bitcast=True) >> 23) & 255) - 127
 
     @triton.jit(do_not_specialize=["room"])
     def _score(

@@ -92,8 +92,9 @@ def _columns_of(questions: Questions, rule: Rule) -> torch.Tensor | None:
 
 def _on_host(lists: Lists, keys: np.ndarray) -> Nearest:
     """The lists, with the keys of the others."""
-    others, scores = lists.others.cpu().numpy(), lists.scores.cpu().numpy()
-    return Nearest(np.where(others >= 0, keys[others], -1), scores, np.zeros(len(others), np.int64))
+    there = torch.from_numpy(np.append(keys, -1)).to(lists.others.device)  # the last for what is no neighbour: -1
+    others, scores = there[lists.others.long()].cpu().numpy(), lists.scores.cpu().numpy()
+    return Nearest(others, scores, np.zeros(len(others), np.int64))
 
 
 class _Search:
