@@ -4,6 +4,7 @@ Speeds are counted as 2 N² d operations a second, as a search does that compare
 although half of them are enough. Seconds come first, and then the recall, by float64 on the device.
 """
 
+import subprocess
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ MEASURES = {
 }
 _WHOLE_ARCHIVE = 24_000_000
 _PIECE = 1 << 16
+_CLOCKS = ("nvidia-smi", "--query-gpu=clocks.sm,power.draw,temperature.gpu", "--format=csv,noheader,nounits", "-l", "5")
 
 
 def dense(scale: Scale) -> Iterator[Figures]:
@@ -45,6 +47,18 @@ def distances(scale: Scale) -> Iterator[Figures]:
     """Both distances."""
     for name in ("manhattan", "euclidean"):
         yield from _sizes(scale, name, (200_000,))
+
+
+def sustained(scale: Scale) -> Iterator[Figures]:
+    """Plain cosines for a minute: does the chip keep its speed?"""
+    if scale.is_rehearsal:
+        yield {"sustained": "not rehearsed"}
+        return
+    with subprocess.Popen(_CLOCKS, stdout=subprocess.PIPE, text=True) as clocks:
+        for figures in _sizes(scale, "dense", (8_000_000,)):
+            yield figures
+        clocks.terminate()
+        yield {"mhz_watts_celsius": clocks.communicate()[0].splitlines()}
 
 
 def _sizes(scale: Scale, name: str, sizes: tuple[int, ...]) -> Iterator[Figures]:
@@ -67,6 +81,7 @@ def searched(scale: Scale, measure: Measure, questions: int, peak: float) -> Ite
         ((_, nearest),) = nearest_of_all([made], measure, K, device, watch)
         spent = time.perf_counter() - start
     watch("returned", None)
+    larger, others = _WHOLE_ARCHIVE / questions, spent - watch.seconds["found"]  # which grow with the questions
     reached = 2.0 * questions**2 * made.vectors.shape[1] / spent
     yield {
         "seconds": spent,
@@ -75,7 +90,8 @@ def searched(scale: Scale, measure: Measure, questions: int, peak: float) -> Ite
         "searched_again_a_question": watch.lost / questions,
         "tflops": reached / 1e12,
         "share_of_gemm_peak": reached / peak,
-        "projected_24m_minutes": spent * (_WHOLE_ARCHIVE / questions) ** 2 / 60,
+        "projected_24m_minutes": spent * larger**2 / 60,
+        "projected_24m_minutes_by_step": (watch.seconds["found"] * larger**2 + others * larger) / 60,
     }
     if device.type == "cuda":
         yield {"peak_memory_gb": torch.cuda.max_memory_allocated() / 1e9}

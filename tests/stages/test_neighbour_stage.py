@@ -10,8 +10,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,7 @@ from scipy import sparse
 
 from dupq import storage
 from dupq.errors import DupqError, SettingError
+from dupq.execution.gpus import Gpus
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import mark_of
 from dupq.neighbours.embeddings import Embeddings
@@ -623,3 +625,14 @@ def test_blocks_fill_the_memory_at_hand_and_give_every_core_some_tiles() -> None
     assert block_rows(10**7, 4_000, 1 << 30, 2) == (1 << 28) // 8_000
     assert block_rows(5_000, 4_000, 8 << 30, 2) == 8_192
     assert block_rows(0, 4_000, 8 << 30, 64) >= 1
+
+
+@pytest.mark.parametrize("scope", ["all", "site"])
+@pytest.mark.parametrize("measure", [MIX, Measure("euclidean")])
+@without_ray()
+def test_a_gpu_writes_the_lists_that_cpus_write(tmp_path: Path, measure: Measure, scope: Literal["all", "site"]) -> None:
+    archive, wanted = made_up([90, 0, 140]), search_request(measure, scope=scope, block_rows=37)
+    on_cpus, _ = search(archive, tmp_path / "cpus", wanted)
+    on_gpu, report = search(archive, tmp_path / "gpu", replace(wanted, gpus=Gpus(1)))
+    assert contents(on_gpu) == contents(on_cpus)
+    assert report.rows_out == sum(map(len, map(lists_in, [f.uri for f in storage.list_files(on_gpu.nearest, ".parquet")])))

@@ -154,16 +154,15 @@ def settle(lists: Lists, scores: torch.Tensor, ranks: torch.Tensor, keeps: bool)
     with torch.cuda.device_of(scores):
         _settle[(count,)](
             lists.scores, lists.others, lists.counts, lists.buffer, scores, ranks, kth, lists.room, k, keeps, size,
-            num_warps=1 if size <= 256 else 2,
+            num_warps=max(1, size // 256),
         )  # fmt: skip
     return kth
 
 
 if triton is not None:
-    # not so the first rows and columns, which are multiples of 16: so kernels read several numbers at a time
     _NUMBERS = ["last_row", "last_column", "is_diagonal", "row_room", "column_room"]
 
-    @triton.jit(do_not_specialize=[*_NUMBERS, "m", "n"])
+    @triton.jit(do_not_specialize=[*_NUMBERS, "first_row", "first_column", "m", "n"])
     def _find_products(
         left: tl.tensor, right: tl.tensor, left_halves: tl.tensor, right_halves: tl.tensor,
         row_bounds: tl.tensor, column_bounds: tl.tensor, row_counts: tl.tensor, column_counts: tl.tensor,
@@ -197,7 +196,7 @@ if triton is not None:
             *(is_diagonal, row_room, column_room, mode, height, width),
         )
 
-    @triton.jit(do_not_specialize=_NUMBERS)
+    @triton.jit(do_not_specialize=_NUMBERS)  # first rows and columns that are multiples of 16 speed up reading
     def _find_distances(
         left: tl.tensor, right: tl.tensor,
         row_bounds: tl.tensor, column_bounds: tl.tensor, row_counts: tl.tensor, column_counts: tl.tensor,

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import torch
 
-_SMALLEST, _LARGEST = 128, 512  # a question's list and buffer, which one program of a kernel sorts
+_SMALLEST, _LARGEST = 128, 1_024  # a question's list and buffer, which one program of a kernel sorts
 _BUFFER_SHARE = 0.3  # of the device's free memory
 
 

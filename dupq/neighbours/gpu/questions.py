@@ -123,11 +123,11 @@ def columns_of_words(questions: Questions) -> torch.Tensor:
 
 
 def quick_of(questions: Questions, rule: Rule, column: torch.Tensor | None = None) -> Quick:
-    """What is multiplied or subtracted; `column` is that of each word, if words count (columns_of_words)."""
+    """What is multiplied or subtracted of one question at least; `column` is each word's, if words count."""
     count, dimensions = questions.vectors.shape
     if rule.kind == MANHATTAN:
-        sizes = [torch.zeros(1), *(some.float().abs().sum(1).max()[None].cpu() for some in questions.vectors.split(_PIECE))]
-        return Quick(_as_columns(questions.vectors.T), None, 0.0, float(torch.cat(sizes).max()) * (1 + _SLACK), count)
+        longest = max(float(some.float().abs().sum(1).max()) for some in questions.vectors.split(_PIECE))
+        return Quick(_as_columns(questions.vectors.T), None, 0.0, longest * (1.0 + _SLACK), count)
     if rule.kind == EUCLIDEAN:
         rows = torch.nn.functional.pad(questions.vectors, (0, -dimensions % STEP))
         lost = 2.0 * (rows.shape[1] + 2) * _TENSOR_CORE_ERROR + 2.0**-20

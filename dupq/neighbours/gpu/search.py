@@ -2,8 +2,8 @@
 
 Every pair is multiplied once, for both of its questions. First each question is compared with a sample, for a bound that
 its neighbours must reach. Then panels of questions lie in a circle: each meets itself, those beside it, those two apart,
-three to four, five to eight, and so on, so that a question has seen about twice as many after each round, and finds
-about k times what its quick scores let through. After a round the candidates are scored exactly, and bounds rise.
+three, four, five to six, seven to nine, and so on, so that a question has seen about half as many again after each
+round, and finds about k / 2 times what its quick scores let through. After a round the candidates are scored exactly, and bounds rise.
 Nothing of this returns to the host.
 """
 
@@ -74,11 +74,14 @@ def nearest_targets(
     rule = rule_of(measure)
     order = np.argsort(queries.keys)
     keys, mine = upload(queries.take(order), rule, device)
-    nearest, column = empty_nearest(len(keys), k), _columns_of(mine, rule)
+    nearest = empty_nearest(len(keys), k)
+    if not len(keys):
+        return keys, nearest
+    column = _columns_of(mine, rule)
     quick = quick_of(mine, rule, column)
     for target in targets:
         their_keys, theirs = upload(target, rule, device)
-        if len(keys) and len(their_keys):
+        if len(their_keys):
             other = quick_of(theirs, rule, column)
             search = _Search((mine, theirs), (quick, other), rule, k, (keys, their_keys))
             search.find_targets(nearest.scores[:, -1])
@@ -144,10 +147,12 @@ class _Search:
                 for columns in around(number + first, number + last + (0 if is_half and number >= last else 1)):
                     self._by.find(*self._quick, rows, columns, self.lists, self.lists)
             watch("found", self.lists)
-            self._settle_all()
-            for number, lost in self._lost():
+
+            def met(number: int, first: int = first, last: int = last, is_half: bool = is_half) -> list[Span]:
                 before = around(number - last + is_half, number - first + 1) if first else []
-                self._find_again(lost, [*around(number + first, number + last + 1), *before])
+                return [*around(number + first, number + last + 1), *before]
+
+            self._settle_all(met)
             watch("settled", self.lists)
 
     def find_targets(self, known: np.ndarray) -> None:
@@ -158,9 +163,7 @@ class _Search:
         while start < self._quick[1].size:
             columns = start, min(max(self._panel, 2 * start), self._quick[1].size)
             self._by.find(*self._quick, rows, columns, self.lists, None)
-            self._settle_all()
-            for _, lost in self._lost():
-                self._find_again(lost, [columns])
+            self._settle_all(lambda _, columns=columns: [columns])
             start = columns[1]
 
     def _begin(self) -> None:
@@ -178,11 +181,15 @@ class _Search:
             mine.counts[:] = top.shape[1]
             self._settle(mine, self._numbers[slice(*rows)], keeps=False)
 
-    def _settle_all(self) -> None:
+    def _settle_all(self, met: Callable[[int], list[Span]]) -> None:
+        """Empty all buffers into the lists; `met` tells which rows a panel's questions have just met."""
         at_once = max(1, _SCORED_AT_ONCE // self.lists.room)
         for start in range(0, len(self._numbers), at_once):
             some = slice(start, start + at_once)
             self._settle(self.lists.part(some), self._numbers[some])
+        lost = self.lists.counts.nonzero()[:, 0]
+        if len(lost):
+            self._find_again(lost, met)
 
     def _settle(self, lists: Lists, rows: torch.Tensor, keeps: bool = True) -> None:
         """Score what some questions' buffers have, and empty those that were large enough."""
@@ -191,34 +198,37 @@ class _Search:
         torch.maximum(lists.bounds, below(kth, self._slack, self._rule), out=lists.bounds)
         lists.counts.masked_fill_(lists.counts <= lists.room, 0)
 
-    def _lost(self) -> Iterator[tuple[int, torch.Tensor]]:
-        """The questions (row numbers) that have found more than their buffers hold, by panel."""
-        lost = self.lists.counts.nonzero()[:, 0]
-        panels = lost // self._panel
-        for panel in panels.unique().tolist():
-            yield panel, lost[panels == panel]
+    def _find_again(self, rows: torch.Tensor, met: Callable[[int], list[Span]]) -> None:
+        """Compare some questions again with what they have just met, with buffers for all that they found then.
 
-    def _find_again(self, rows: torch.Tensor, spans: list[Span]) -> None:
-        """Compare some questions again with what they have just met, with buffers for all that they found then."""
-        rows = rows[self.lists.counts[rows].argsort(descending=True)]
-        found, room, start = self.lists.counts[rows].tolist(), self.lists.room, 0
-        while start < len(rows):
-            size = found[start] + 1  # itself, too
-            size += -size % room
-            mine = rows[start : start + max(1, _FOUND_AGAIN // size)]
-            start += len(mine)
-            lists = Lists(*(column[mine] for column in self.lists[:4]), self._ranks.new_empty((len(mine), size)))
-            lists.counts.zero_()
-            some = self._quick[0].take(mine)
-            for span in spans:
-                self._by.find(some, self._quick[1], (0, len(mine)), span, lists, None)
-            for first in range(0, int(lists.counts.max()), room):
-                counts = (lists.counts - first).clamp(0, room)
-                buffer = lists.buffer[:, first : first + room].contiguous()
-                self._settle(lists._replace(counts=counts, buffer=buffer), mine)
-            lists.counts.zero_()
-            for column, values in zip(self.lists[:4], lists[:4], strict=True):
-                column[mine] = values
+        Those with about as many together, as each has as much room; among these, panel by panel.
+        """
+        room = self.lists.room
+        sizes = 2 * room * 2 ** (self.lists.counts[rows] // room).double().log2().long()
+        rows = rows[(sizes * (1 + len(self._numbers)) + rows).argsort()]
+        start = 0
+        for size, count in zip(*(each.tolist() for each in sizes.unique(return_counts=True)), strict=True):
+            for some in rows[start : start + count].split(max(1, _FOUND_AGAIN // size)):
+                self._find_some_again(some, size, met)
+            start += count
+
+    def _find_some_again(self, rows: torch.Tensor, size: int, met: Callable[[int], list[Span]]) -> None:
+        lists = Lists(*(column[rows] for column in self.lists[:4]), self._ranks.new_empty((len(rows), size)))
+        lists.counts.zero_()
+        some, start = self._quick[0].take(rows), 0
+        panels = (rows // self._panel).unique(return_counts=True)
+        for panel, count in zip(*(each.tolist() for each in panels), strict=True):
+            stop = start + count
+            for span in met(panel):
+                self._by.find(some, self._quick[1], (start, stop), span, lists, None)
+            start = stop
+        room = self.lists.room
+        for first in range(0, int(lists.counts.max()), room):
+            counts, buffer = (lists.counts - first).clamp(0, room), lists.buffer[:, first : first + room].contiguous()
+            self._settle(lists._replace(counts=counts, buffer=buffer), rows)
+        lists.counts.zero_()
+        for column, values in zip(self.lists[:4], lists[:4], strict=True):
+            column[rows] = values
 
 
 def _rounds(panels: int) -> Iterator[tuple[int, int]]:
@@ -226,4 +236,4 @@ def _rounds(panels: int) -> Iterator[tuple[int, int]]:
     first, last = 0, 0
     while first <= panels // 2:
         yield first, last
-        first, last = last + 1, min(max(last + 1, 2 * last), panels // 2)
+        first, last = last + 1, min(last + max(1, (2 * last + 1) // 4), panels // 2)
