@@ -1,9 +1,8 @@
 """The kernels of the search beside their twins in plain torch, and lists beside the CPU's; then how fast they are."""
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from statistics import NormalDist
-from types import ModuleType
 
 import numpy as np
 import torch
@@ -11,7 +10,7 @@ import torch
 from dupq.neighbours.exact import rule_of
 from dupq.neighbours.gpu import kernels, plain
 from dupq.neighbours.gpu.lists import Lists, empty_lists
-from dupq.neighbours.gpu.questions import Questions, Quick, quick_of, upload
+from dupq.neighbours.gpu.questions import Quick, quick_of, upload
 from dupq.neighbours.gpu.search import nearest_of_all
 from dupq.neighbours.measure import Measure
 from dupq.neighbours.search import all_pairs
@@ -20,7 +19,12 @@ from on_gpu.made_up import archive
 from on_gpu.parts import Figures, Scale, gemm_peak, seconds
 
 SHAPES = [(1, 300), (130, 300), (1_000, 700), (4_096, 5_000)]
-MEASURES = {"dense": Measure(), "hybrid": Measure("cosine", 0.5, 0.5), "manhattan": Measure("manhattan"), "euclidean": Measure("euclidean")}
+MEASURES = {
+    "dense": Measure(),
+    "hybrid": Measure("cosine", 0.5, 0.5),
+    "manhattan": Measure("manhattan"),
+    "euclidean": Measure("euclidean"),
+}
 TWINS = ("dense", "manhattan", "euclidean")
 HITS = (0, 0.25, 10, 100)  # of a tile of 128 x 256 scores
 _CLOSE = 1e-3  # of a score that rounding may take over a bound
@@ -32,7 +36,11 @@ def figures(scale: Scale) -> Iterator[Figures]:
     if kernels.triton is None:
         yield {"triton": "not installed: the search is plain torch's"}
     elif not scale.is_rehearsal:
-        yield {"kernels_wrong": [f"{name} {shape}" for name in TWINS for shape in SHAPES if not is_right(name, shape, device)]}
+        yield {
+            "kernels_wrong": [
+                f"{name} {shape}" for name in TWINS for shape in SHAPES if not is_right(name, shape, device)
+            ]
+        }
     for name, measure in MEASURES.items():
         yield {f"{name}_lists_wrong": unlike_the_cpu(measure, scale.size(20_000, 300), scale.size(300, 16), device)}
     if scale.is_rehearsal:
@@ -59,13 +67,22 @@ def is_right(name: str, shape: tuple[int, int], device: torch.device) -> bool:
         lists[0].bounds[:] = best - 0.1
         lists[1].bounds.fill_(float(best.max()) - 0.05)
         by.find(left, right, (0, rows), (0, columns), *lists)
-        found.append([{(row, other) for row, count in enumerate(one.counts.tolist()) for other in one.buffer[row, :count].tolist()} for one in lists])
+        found.append(
+            [
+                {
+                    (row, other)
+                    for row, count in enumerate(one.counts.tolist())
+                    for other in one.buffer[row, :count].tolist()
+                }
+                for one in lists
+            ]
+        )
     unlike = [ours ^ theirs for ours, theirs in zip(*found, strict=True)]
     return all(len(pairs) <= 1 + len(ours) // 1000 for pairs, ours in zip(unlike, found[1], strict=True))
 
 
 def unlike_the_cpu(measure: Measure, questions: int, dimensions: int, device: torch.device) -> int:
-    """How many lists differ from the CPU's in a neighbour or in a bit of a score (but for Euclidean distances' last)."""
+    """How many lists differ from the CPU's in a neighbour, or in a bit of a score (of Euclidean ones the last)."""
     made = archive(questions, dimensions, measure.lexical != 0, device)
     ((_, found),) = nearest_of_all([made], measure, 10, device)
     (expected,), _ = all_pairs([block(made, measure)], Search(measure, 10))

@@ -39,9 +39,7 @@ def sample(scale: Scale, preset: str, questions: int, changes: tuple[str, ...] =
     return Sample(build(settings.encoder, vectors, seed=1), settings, np.split(ids, np.cumsum(lengths)[:-1]))
 
 
-def archive(
-    questions: int, dimensions: int, has_bags: bool = False, device: torch.device = torch.device("cpu")
-) -> Embeddings:
+def archive(questions: int, dimensions: int, has_bags: bool = False, device: torch.device | None = None) -> Embeddings:
     """Unit vectors, a fifth of them near another one (cosine about 0.9); bags of 60 words of 50,000."""
     generator = np.random.default_rng(questions + dimensions)
     torch.manual_seed(questions + dimensions)

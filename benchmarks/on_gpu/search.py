@@ -39,7 +39,7 @@ def dense(scale: Scale) -> Iterator[Figures]:
 
 
 def hybrid(scale: Scale) -> Iterator[Figures]:
-    """Vectors and words: 60 stems of 50,000, none of them alike, so that there are more candidates than of real texts."""
+    """Vectors and words: 60 stems of 50,000, none of them alike: more candidates than real texts have."""
     yield from _sizes(scale, "hybrid", (200_000, 1_000_000))
 
 
@@ -55,8 +55,7 @@ def sustained(scale: Scale) -> Iterator[Figures]:
         yield {"sustained": "not rehearsed"}
         return
     with subprocess.Popen(_CLOCKS, stdout=subprocess.PIPE, text=True) as clocks:
-        for figures in _sizes(scale, "dense", (8_000_000,)):
-            yield figures
+        yield from _sizes(scale, "dense", (8_000_000,))
         clocks.terminate()
         yield {"mhz_watts_celsius": clocks.communicate()[0].splitlines()}
 
@@ -99,7 +98,7 @@ def searched(scale: Scale, measure: Measure, questions: int, peak: float) -> Ite
 
 
 class _Watch:
-    """Seconds by step, with what the device has begun; how many candidates there were, and buffers too small for them."""
+    """Seconds by step, with what the device has begun; how many candidates, and how many buffers were too small."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
@@ -117,7 +116,9 @@ class _Watch:
 
 def recall(made: Embeddings, found: np.ndarray, measure: Measure, device: torch.device) -> float:
     """The share of what is listed for some questions that scores no less than the tenth best of all."""
-    chosen = np.random.default_rng(1).choice(len(made.keys), min(QUERIES, len(made.keys), 4 * 10**8 // len(made.keys)), replace=False)
+    chosen = np.random.default_rng(1).choice(
+        len(made.keys), min(QUERIES, len(made.keys), 4 * 10**8 // len(made.keys)), replace=False
+    )
     rows = torch.from_numpy(chosen).to(device)
     scores = slow_scores(made, chosen, measure, device)
     scores.scatter_(1, rows[:, None], -torch.inf)
@@ -140,7 +141,9 @@ def slow_scores(made: Embeddings, chosen: np.ndarray, measure: Measure, device: 
             continue
         scores = rule.dense * (queries @ vectors.T) / (asked.squares[:, None] * others.squares).sqrt()
         if rule.lexical and made.words is not None:
-            bags = torch.sparse_csr_tensor(others.starts, others.words.long(), others.weights.double(), piece.words.shape)
+            bags = torch.sparse_csr_tensor(
+                others.starts, others.words.long(), others.weights.double(), piece.words.shape
+            )
             of_queries = torch.from_numpy(made.words[chosen].toarray()).to(device).double()
             common = (bags @ of_queries.T).T
             scores += rule.lexical * common / (asked.bag_squares[:, None] * others.bag_squares).sqrt()

@@ -1,4 +1,4 @@
-"""The search as a GPU does it, in plain torch on the CPU: quick scores from above, exact scores, and the whole of it."""
+"""The search as a GPU does it, in plain torch on the CPU: quick scores from above, exact ones, and the whole of it."""
 
 from collections.abc import Iterator
 
@@ -63,7 +63,9 @@ def test_a_quick_score_is_never_below_the_exact_one(data: st.DataObject, measure
     quick = quick_of(questions, rule, column)
     everything = slice(0, quick.size)
     exact = torch.from_numpy(exact_order(archive, measure))
-    assert (plain._scores(quick, quick, everything, everything) >= below(exact, slack_of(quick, quick, rule), rule)).all()
+    assert (
+        plain._scores(quick, quick, everything, everything) >= below(exact, slack_of(quick, quick, rule), rule)
+    ).all()
 
 
 def test_words_are_dealt_to_columns_by_weight() -> None:
@@ -100,7 +102,9 @@ def test_scores_are_the_host_s_to_the_last_bit(measure: Measure) -> None:
     rule, made = rule_of(measure), units(90, 2)
     _, questions = upload(made, rule, HOST)
     lists, rows = empty_lists(90, 1, HOST), torch.arange(90)
-    lists = lists._replace(buffer=rows.int().expand(90, 90).contiguous(), counts=torch.full((90,), 90, dtype=torch.int32))
+    lists = lists._replace(
+        buffer=rows.int().expand(90, 90).contiguous(), counts=torch.full((90,), 90, dtype=torch.int32)
+    )
     found = plain.scored(rule, questions, questions, rows, lists, rows.int()).numpy()
     expected = exact_order(made, measure)
     np.fill_diagonal(expected, -np.inf)

@@ -160,7 +160,9 @@ def test_kernel_keeps_the_best_as_its_twin(device: torch.device, keeps: bool) ->
 
 
 @pytest.mark.parametrize("measure", [HYBRID, Measure("manhattan")])
-def test_kernel_serves_the_whole_search(device: torch.device, measure: Measure, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernel_serves_the_whole_search(
+    device: torch.device, measure: Measure, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In several rounds, with buffers that are too small."""
     monkeypatch.setattr(kernels, "is_available", lambda device: True)
     tiles = SMALL if measure.kind != "manhattan" else SMALL._replace(depth=1)
@@ -217,20 +219,26 @@ def test_the_kernels_interpreted() -> None:
     assert " passed" in ended.stdout
 
 
-def compiled(kernel: Any, types: dict[str, str], numbers: dict[str, object], warps: int, chip: int, stages: int = 3) -> Any:
+def compiled(
+    kernel: Any, types: dict[str, str], numbers: dict[str, object], warps: int, chip: int, stages: int = 3
+) -> Any:
     """A kernel, compiled for a chip that need not be here."""
     triton = pytest.importorskip("triton")
     from triton.backends.compiler import GPUTarget
 
     names = kernel.arg_names
-    aligned = [name for name, kind in types.items() if kind.startswith("*") or name.startswith(("first", "left_w", "right_w"))]
+    aligned = [
+        name for name, kind in types.items() if kind.startswith("*") or name.startswith(("first", "left_w", "right_w"))
+    ]
     source = triton.compiler.ASTSource(
         kernel,
         {name: types.get(name, "constexpr") for name in names},
         {(names.index(name),): number for name, number in numbers.items()},
         {(names.index(name),): [["tt.divisibility", 16]] for name in aligned},
     )
-    return triton.compile(source, target=GPUTarget("cuda", chip, 32), options={"num_warps": warps, "num_stages": stages})
+    return triton.compile(
+        source, target=GPUTarget("cuda", chip, 32), options={"num_warps": warps, "num_stages": stages}
+    )
 
 
 OF_TILES = (

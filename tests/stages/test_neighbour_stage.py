@@ -630,9 +630,13 @@ def test_blocks_fill_the_memory_at_hand_and_give_every_core_some_tiles() -> None
 @pytest.mark.parametrize("scope", ["all", "site"])
 @pytest.mark.parametrize("measure", [MIX, Measure("euclidean")])
 @without_ray()
-def test_a_gpu_writes_the_lists_that_cpus_write(tmp_path: Path, measure: Measure, scope: Literal["all", "site"]) -> None:
+def test_a_gpu_writes_the_lists_that_cpus_write(
+    tmp_path: Path, measure: Measure, scope: Literal["all", "site"]
+) -> None:
     archive, wanted = made_up([90, 0, 140]), search_request(measure, scope=scope, block_rows=37)
     on_cpus, _ = search(archive, tmp_path / "cpus", wanted)
     on_gpu, report = search(archive, tmp_path / "gpu", replace(wanted, gpus=Gpus(1)))
     assert contents(on_gpu) == contents(on_cpus)
-    assert report.rows_out == sum(map(len, map(lists_in, [f.uri for f in storage.list_files(on_gpu.nearest, ".parquet")])))
+    assert report.rows_out == sum(
+        map(len, map(lists_in, [f.uri for f in storage.list_files(on_gpu.nearest, ".parquet")]))
+    )

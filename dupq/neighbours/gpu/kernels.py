@@ -70,7 +70,13 @@ def is_available(device: torch.device) -> bool:
 
 
 def find(
-    left: Quick, right: Quick, rows: Span, columns: Span, of_rows: Lists, of_columns: Lists | None, tiles: Tiles | None = None
+    left: Quick,
+    right: Quick,
+    rows: Span,
+    columns: Span,
+    of_rows: Lists,
+    of_columns: Lists | None,
+    tiles: Tiles | None = None,
 ) -> None:
     """See plain.find."""
     is_diagonal = of_columns is of_rows and rows == columns
@@ -383,7 +389,7 @@ if triton is not None:
         their_weights: tl.tensor, row: tl.tensor, others: tl.tensor, is_one: tl.tensor,
         at_once: tl.constexpr, words_at_once: tl.constexpr,
     ) -> tl.tensor:  # fmt: skip
-        """The products of a question's bag and some others': each of their words is looked up in its own, by halving."""
+        """The products of a question's bag and some others', whose words are looked up in its own by halving."""
         own = tl.load(starts + row)
         own_count = (tl.load(starts + row + 1) - own).to(tl.int32)
         widest = tl.full((), 1, tl.int32)

@@ -131,7 +131,9 @@ def _exact(rule: Rule, left: Questions, right: Questions, rows: torch.Tensor, ot
     """The scores of pairs: exact.py's, as sums are exact whatever their order."""
     x, y = left.vectors[rows], right.vectors[others]
     if rule.kind == COSINE:
-        scores = rule.dense * _over((x.float() * y.float()).sum(1, dtype=torch.float64), left.squares[rows] * right.squares[others])
+        scores = rule.dense * _over(
+            (x.float() * y.float()).sum(1, dtype=torch.float64), left.squares[rows] * right.squares[others]
+        )
     else:
         differences = x.double() - y.double()
         scores = -(differences.abs().sum(1) if rule.kind == MANHATTAN else _root(differences.square().sum(1)))

@@ -13,6 +13,7 @@ Euclidean distances. <x, y> - |x|^2 / 2 - |y|^2 / 2 is -distance^2 / 2; |x|^2 an
 more than what the product may lose. Manhattan distances are sums of differences.
 """
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ import torch
 from dupq.errors import DupqError
 from dupq.neighbours.distances import distance_margin
 from dupq.neighbours.embeddings import Embeddings
-from dupq.neighbours.exact import COSINE, EUCLIDEAN, MANHATTAN, Rule
+from dupq.neighbours.exact import EUCLIDEAN, MANHATTAN, Rule
 from dupq.neighbours.matrices import Matrix, margin, with_slack
 
 STEP = 64  # dimensions that a kernel takes at a time: rows are padded with zeros, which change no product
@@ -53,10 +54,8 @@ class Quick(NamedTuple):
 
     def take(self, chosen: torch.Tensor) -> "Quick":
         """Some of the questions, by row number."""
-        if self.rows.dtype == torch.float32:
-            rows = _as_columns(self.rows[:, chosen])
-        else:
-            rows = self.rows[chosen]
+        is_columns = self.rows.dtype == torch.float32
+        rows = _as_columns(self.rows[:, chosen]) if is_columns else self.rows[chosen]
         halves = None if self.halves is None else self.halves[chosen]
         return self._replace(rows=rows, halves=halves, size=len(chosen))
 
@@ -155,8 +154,9 @@ def slack_of(left: Quick, right: Quick, rule: Rule) -> float:
     if rule.kind == MANHATTAN:
         longest = left.length + right.length
         return distance_margin(len(left.rows), longest) + _TENSOR_CORE_ERROR * longest
-    matrices = (Matrix(side.rows, side.error, side.length) for side in (left, right))
-    return margin(*matrices, _TENSOR_CORE_ERROR, _TENSOR_CORE_ERROR) + _TENSOR_CORE_ERROR * left.length * right.length
+    one, other = (Matrix(side.rows, side.error, side.length) for side in (left, right))
+    rounded = _TENSOR_CORE_ERROR * left.length * right.length
+    return margin(one, other, _TENSOR_CORE_ERROR, _TENSOR_CORE_ERROR) + rounded
 
 
 def below(scores: torch.Tensor, slack: float, rule: Rule) -> torch.Tensor:
@@ -179,11 +179,8 @@ def _pieces(questions: Questions) -> list[tuple[slice, slice]]:
     """The rows of each piece, and their words."""
     count = len(questions.squares)
     cuts = [*range(0, count, _PIECE), count]
-    words = questions.starts[cuts].tolist()
-    return [
-        (slice(*rows), slice(*of_rows))
-        for rows, of_rows in zip(zip(cuts, cuts[1:], strict=False), zip(words, words[1:], strict=False), strict=True)
-    ]
+    rows, words = pairwise(cuts), pairwise(questions.starts[cuts].tolist())
+    return [(slice(*some), slice(*of_them)) for some, of_them in zip(rows, words, strict=True)]
 
 
 def _width(questions: Questions) -> int:

@@ -1,10 +1,10 @@
 """The whole search: which questions meet when, and the lists of all of them.
 
-Every pair is multiplied once, for both of its questions. First each question is compared with a sample, for a bound that
-its neighbours must reach. Then panels of questions lie in a circle: each meets itself, those beside it, those two apart,
-three, four, five to six, seven to nine, and so on, so that a question has seen about half as many again after each
-round, and finds about k / 2 times what its quick scores let through. After a round the candidates are scored exactly, and bounds rise.
-Nothing of this returns to the host.
+Every pair is multiplied once, for both of its questions. First each question is compared with a sample, for a bound
+that its neighbours must reach. Then panels of questions lie in a circle: each meets itself, those beside it, those two
+apart, three, four, five to six, seven to nine, and so on, so that a question has seen about half as many again after
+each round, and finds about k / 2 times what its quick scores let through. After a round the candidates are scored
+exactly, and bounds rise. Nothing of this returns to the host.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -163,7 +163,11 @@ class _Search:
         while start < self._quick[1].size:
             columns = start, min(max(self._panel, 2 * start), self._quick[1].size)
             self._by.find(*self._quick, rows, columns, self.lists, None)
-            self._settle_all(lambda _, columns=columns: [columns])
+
+            def met(_: int, columns: Span = columns) -> list[Span]:
+                return [columns]
+
+            self._settle_all(met)
             start = columns[1]
 
     def _begin(self) -> None:
@@ -213,7 +217,8 @@ class _Search:
             start += count
 
     def _find_some_again(self, rows: torch.Tensor, size: int, met: Callable[[int], list[Span]]) -> None:
-        lists = Lists(*(column[rows] for column in self.lists[:4]), self._ranks.new_empty((len(rows), size)))
+        buffer = self.lists.buffer.new_empty((len(rows), size))
+        lists = Lists(*(column[rows] for column in self.lists[:4]), buffer)
         lists.counts.zero_()
         some, start = self._quick[0].take(rows), 0
         panels = (rows // self._panel).unique(return_counts=True)

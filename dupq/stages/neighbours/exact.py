@@ -5,10 +5,10 @@
     neighbours    a task a block    its questions' lists, and rows for the pairs stage, partitioned by the pair's left
                                     key, so that both directions of a pair are in one part
 
-Where a GPU is faster, one task that has it takes the place of tiles and merges: it holds all that is compared with each
-other (on_gpus.py). On CPUs a worker keeps the two blocks of its last tile for the next one, and more where they are small. With an earlier run only
-what is new since then is searched (increment.py), and the answer is the same. Pairs above the floor that are in no list
-are found later (beyond_lists.py).
+Where a GPU is faster, one task that has it takes the place of all these: it holds all questions that are compared with
+each other (on_gpus.py). On CPUs a worker keeps the two blocks of its last tile for the next one, and more where they are
+small. With an earlier run only what is new since then is searched (increment.py), and the answer is the same. Pairs
+above the floor that are in no list are found later (beyond_lists.py).
 """
 
 from collections.abc import Sequence
@@ -43,8 +43,8 @@ def search_blocks(
     gpus = gpus_of_search(files, request, plan, [sum(map(plan.rows, group)) for group in groups])
     if gpus:
         return search_on_gpus(files, request, plan, [group for group in groups if group], gpus)
-    groups = [[block_name(number) for number in group] for group in groups]
-    return search_in_waves(files, request, groups, lambda tiles, wave: search_tiles(files, request, plan, tiles, wave))
+    names = [[block_name(number) for number in group] for group in groups]
+    return search_in_waves(files, request, names, lambda tiles, wave: search_tiles(files, request, plan, tiles, wave))
 
 
 def finish(report: Report, written: Report, files: NeighbourFiles, request: SearchRequest) -> None:

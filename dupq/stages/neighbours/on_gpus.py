@@ -1,7 +1,6 @@
 """embeddings → neighbours by a GPU, which holds all questions that are compared with each other.
 
-    search        a task a group    the lists of all its questions, by block (neighbours/gpu/)
-    neighbours    a task a block    the same, and rows for the pairs stage
+    search    a task a group    the lists of all its questions (neighbours/gpu/), and rows for the pairs stage
 
 A group is all blocks or, with neighbours.scope=site, those of a site; several GPUs search several groups. A search that
 is interrupted begins anew: it takes minutes at most.
@@ -9,8 +8,9 @@ is interrupted begins anew: it takes minutes at most.
 
 import logging
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
 
 import numpy as np
 
@@ -22,17 +22,18 @@ from dupq.execution.units import Counts, skip_or
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.exact import gpu_can_search
 from dupq.neighbours.nearest import Nearest
+from dupq.recording import Written, note, recording
 from dupq.runs.embeddings import read_embeddings
 from dupq.runs.layout import NeighbourFiles
 from dupq.stages.neighbours.blocks import block_name
 from dupq.stages.neighbours.plan import Plan
-from dupq.stages.neighbours.tables import SearchRequest, nearest_table, read_nearest, write_lists
-from dupq.tables import NEAREST
+from dupq.stages.neighbours.tables import SearchRequest, write_lists
 from dupq.text.keys import Sites
 
 _CPU_RATE, _GPU_RATE = 0.22e12, 4e14  # operations a second, of a core and of a GPU: 2 for each dimension of each pair
 _GPU_SECONDS, _SECONDS_A_QUESTION = 8.0, 5e-6  # to start its process, and to read, upload and write
-_FILES_AHEAD = 8
+_AT_ONCE = 8  # files that are read or written, by as many threads
+Result = TypeVar("Result")
 _log = logging.getLogger(__name__)
 
 
@@ -59,15 +60,13 @@ def seconds(files: NeighbourFiles, plan: Plan, pairs: float) -> tuple[float, flo
 def search_on_gpus(
     files: NeighbourFiles, request: SearchRequest, plan: Plan, groups: Sequence[list[int]], gpus: int
 ) -> tuple[Report, Report]:
-    """Write the neighbours of the blocks of some groups: the report of the search, that of what is written."""
-    report = run_tasks("search", _search_group, [(files, request, plan, group) for group in groups], gpus=gpus)
-    calls = [(files, request, block_name(number)) for group in groups for number in group]
-    return report, run_tasks("neighbours", _write_lists, calls)
+    """Write the neighbours of the blocks of some groups: an empty report, and that of what is written."""
+    calls = [(files, request, plan, group) for group in groups]
+    return Report(), run_tasks("search", _search_group, calls, gpus=gpus)
 
 
 def _search_group(files: NeighbourFiles, request: SearchRequest, plan: Plan, group: list[int]) -> Counts:
-    """Memory of the host: some files of embeddings, and all lists, 16 bytes a neighbour."""
-    outputs = [files.step("searched", block_name(number)) for number in group]
+    """Memory of the host: some files of embeddings, and of some blocks the lists."""
 
     def make() -> Counts:
         from dupq.neighbours.gpu.search import nearest_of_all
@@ -75,35 +74,48 @@ def _search_group(files: NeighbourFiles, request: SearchRequest, plan: Plan, gro
         device = devices.usable(devices.GPU if are_given() else devices.CPU)
         spans = _embeddings_of(files, request, plan, group)
         found = nearest_of_all(spans, request.measure, request.settings.k, device)
-        for number, output in zip(group, outputs, strict=True):
-            keys, lists = zip(*(next(found) for _ in plan.blocks[number]), strict=True)
-            order = np.argsort(np.concatenate(keys))
-            columns = (np.concatenate(column)[order] for column in zip(*lists, strict=True))
-            storage.write_table(output, nearest_table(np.concatenate(keys)[order], Nearest(*columns)), NEAREST)
-        return {}
 
-    return skip_or(outputs[-1], make)
+        def write(number: int, pieces: list[tuple[np.ndarray, Nearest]]) -> tuple[Counts, dict[str, Written]]:
+            keys = np.concatenate([some for some, _ in pieces])
+            order = np.argsort(keys)
+            columns = (np.concatenate(column)[order] for column in zip(*(lists for _, lists in pieces), strict=True))
+            with recording() as written:  # by this thread
+                return write_lists(files, request, block_name(number), keys[order], Nearest(*columns)), written
+
+        rows = 0
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            calls = ((number, [next(found) for _ in plan.blocks[number]]) for number in group)
+            for counts, written in _ahead(pool, write, calls):
+                note(written)
+                rows += counts["rows_out"]
+        return {"rows_in": rows, "rows_out": rows}
+
+    return skip_or(files.list_of(block_name(group[-1])), make)
 
 
 def _embeddings_of(
     files: NeighbourFiles, request: SearchRequest, plan: Plan, group: Sequence[int]
 ) -> Iterator[Embeddings]:
-    """The embeddings of each span of each block; each file is read once, some files ahead."""
+    """The embeddings of each span of each block; each file is read once."""
     spans = [span for number in group for span in plan.blocks[number]]
-    waiting: deque[Future[Embeddings]] = deque()
-    names, whole, name = deque(dict.fromkeys(span.file for span in spans)), None, ""
-    with ThreadPoolExecutor(_FILES_AHEAD) as pool:
+    names, name, whole = dict.fromkeys(span.file for span in spans), "", None
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        calls = ((storage.join(files.embeddings, file), Sites(request.sites)) for file in names)
+        read = _ahead(pool, read_embeddings, calls)
         for span in spans:
-            while names and len(waiting) < _FILES_AHEAD:
-                uri = storage.join(files.embeddings, names.popleft())
-                waiting.append(pool.submit(read_embeddings, uri, Sites(request.sites)))
-            if span.file != name:
-                whole, name = waiting.popleft().result(), span.file
+            if whole is None or span.file != name:
+                whole, name = next(read), span.file
             yield whole.take(slice(span.start, span.stop))
 
 
-def _write_lists(files: NeighbourFiles, request: SearchRequest, name: str) -> Counts:
-    def make() -> Counts:
-        return write_lists(files, request, name, *read_nearest(files.step("searched", name), request.settings.k))
-
-    return skip_or(files.list_of(name), make)
+def _ahead(
+    pool: ThreadPoolExecutor, work: Callable[..., Result], calls: Iterable[tuple[object, ...]]
+) -> Iterator[Result]:
+    """What `work` gives for each call, in their order, some calls ahead."""
+    waiting: deque[Future[Result]] = deque()
+    for call in calls:
+        if len(waiting) == _AT_ONCE:
+            yield waiting.popleft().result()
+        waiting.append(pool.submit(work, *call))
+    while waiting:
+        yield waiting.popleft().result()
