@@ -9,7 +9,7 @@
 - `search_dense`, `search_hybrid`, `search_distances`: the ten nearest of each of 200,000 to 2 million × 300, what took
   how long, the recall, and 24 million projected by N²;
 - `search_sustained`: the same of 8 million, a minute without a pause, with clocks and watts;
-- `stage`: the stage `neighbours` of 200,000 with words: Ray, files and processes too, beside this machine's CPUs;
+- `stage`: the stage `neighbours` of 200,000 with words, Ray and files included, beside its CPUs;
 - `peers`: torch, faiss for GPUs and FlashLib on 200,000 × 300, those that are installed.
 
 Shares are of the fastest product of large matrices, measured in the same part. Each part is a process with a time limit

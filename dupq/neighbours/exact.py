@@ -44,7 +44,7 @@ class Rule(NamedTuple):
 
 
 def gpu_can_search(measure: Measure) -> bool:
-    """Whether GPUs search by this measure: weights that are negative are left to CPUs, and so is a distance with one."""
+    """Whether GPUs search by this measure: negative weights are left to CPUs, and so is a distance with a weight."""
     rule = rule_of(measure)
     return rule.is_distance or (rule.kind == COSINE and rule.dense >= 0 and rule.lexical >= 0)
 

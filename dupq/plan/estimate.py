@@ -3,7 +3,7 @@
     seconds of a step    fixed part + the rest / tasks side by side
     tasks side by side   no more than the CPUs, than the memory holds, and than questions / questions of a task
 
-The seconds of a stage are those of its driver and of its steps, one after the other. On GPUs the tiles of the search
+The seconds of a stage are those of its driver and of its steps, one after the other. On a GPU the tiles of the search
 take N² × width operations: half of the N² scores, for they are symmetric, of a multiplication and an addition a column.
 All stages that are not tiles are planned on CPUs, encoding and training too, so they may be faster with GPUs.
 """
@@ -16,7 +16,7 @@ from dupq.plan.machines import Machines
 from dupq.plan.rates import Polynomial, Rates, Stage, Step
 
 TILES = "tiles"
-_GPU_BYTES = 2.0  # of a value of an embedding on a GPU
+_GPU_BYTES = 4.0  # a column of the product: of the row, and as much of vectors, words, lists and buffers
 _HOUR = 3_600.0
 
 
@@ -122,15 +122,15 @@ def _step(step: Step, questions: float, machines: Machines) -> tuple[float, floa
 
 
 def gpu_seconds(questions: int, machines: Machines) -> float:
-    """Of all tiles on GPUs, at the assumed share of their peak."""
+    """Of the search on a GPU, at the measured share of its peak: one holds all questions, however many there are."""
     if machines.gpu is None:
         raise ValueError("no GPU")
     operations = float(questions) ** 2 * machines.gpu_width
-    return operations / (machines.gpu.tflops * 1e12 * machines.gpu_efficiency * machines.gpus)
+    return operations / (machines.gpu.tflops * 1e12 * machines.gpu_efficiency)
 
 
 def gpu_bytes(questions: int, machines: Machines) -> float:
-    """Of the vectors of all questions, if a GPU holds them all."""
+    """Of all questions on a GPU."""
     return questions * machines.gpu_width * _GPU_BYTES
 
 

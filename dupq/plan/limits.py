@@ -34,7 +34,7 @@ def limits(plan: Plan, machines: Machines) -> Iterator[str]:
         yield f"Where tasks need {held:,.0f} MB, {machines.side_by_side(held)} of {machines.cpus} CPUs work: memory."
     if machines.gpu is not None and gpu_bytes(plan.questions, machines) > machines.gpu.memory_gb * 1e9:
         needed = bytes_of(gpu_bytes(plan.questions, machines))
-        yield f"All vectors take {needed}, a GPU has {machines.gpu.memory_gb:g} GB: blocks are read again and again."
+        yield f"All questions take {needed}, a GPU has {machines.gpu.memory_gb:g} GB: plan with --gpus 0."
 
 
 def grounds(plan: Plan, rates: Rates, machines: Machines, gpus: Gpus) -> Iterator[str]:
@@ -50,8 +50,7 @@ def grounds(plan: Plan, rates: Rates, machines: Machines, gpus: Gpus) -> Iterato
     if max(rates.questions) < 2 * rates.questions_a_shard:
         yield "What a single task holds of all questions was not measured: docs/scale.md has it by the code."
     if machines.gpu is not None:
-        yield f"GPUs (only tiles are planned on them): {gpus.note} {machines.gpu.source}."
-        yield "A tile on a GPU takes up to 16 GiB of the host, and no more than half of the GPU's share of its memory."
+        yield f"GPUs (only tiles are planned on one, which holds all questions): {gpus.note} {machines.gpu.source}."
     if not machines.request_seconds:
         yield "On S3 tasks wait for answers, which is not in the seconds: give --request-ms."
     if all(stage.cost is None for stage in plan.stages):

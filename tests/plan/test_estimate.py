@@ -94,17 +94,17 @@ def test_costs_are_those_of_machines_and_requests() -> None:
 
 
 def test_tiles_on_gpus_are_half_of_all_products() -> None:
-    # 24e6² / 2 scores of 700 columns, a multiplication and an addition each, at 4 × 500 TFLOP/s
-    assert gpu_seconds(24_000_000, ON_GPUS) == pytest.approx(24e6**2 / 2 * 700 * 2 / 2e15)
+    # 24e6² / 2 scores of 700 columns, a multiplication and an addition each, at 500 TFLOP/s: one of the four GPUs
+    assert gpu_seconds(24_000_000, ON_GPUS) == pytest.approx(24e6**2 / 2 * 700 * 2 / 5e14)
     found = estimate(rates(TILES), 24_000_000, ON_GPUS, ["dedup"]).stages[0]
     assert found.on_gpus
     assert found.seconds == pytest.approx(1 + 24 + 1 + gpu_seconds(24_000_000, ON_GPUS))
 
 
 def test_vectors_that_a_gpu_cannot_hold_are_told() -> None:
-    assert gpu_bytes(10**6, ON_GPUS) == 1.4e9
+    assert gpu_bytes(10**6, ON_GPUS) == 2.8e9
     said = " ".join(limits(estimate(rates(TILES), 10**8, ON_GPUS, ["dedup"]), ON_GPUS))
-    assert "All vectors take 140 GB, a GPU has 100 GB" in said
+    assert "All questions take 280 GB, a GPU has 100 GB" in said
 
 
 def test_disk_is_the_most_of_each_job() -> None:

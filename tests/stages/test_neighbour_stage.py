@@ -23,6 +23,7 @@ from scipy import sparse
 
 from dupq import storage
 from dupq.errors import DupqError, SettingError
+from dupq.execution import cluster
 from dupq.execution.gpus import Gpus
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import mark_of
@@ -40,6 +41,7 @@ from dupq.stages.neighbours import approximate, beyond_lists, exact, increment, 
 from dupq.stages.neighbours.beyond_lists import ABOVE_FLOOR, FULL, LEFT_OUT, find_beyond_lists
 from dupq.stages.neighbours.changes import to_sites
 from dupq.stages.neighbours.increment import find_neighbours_since
+from dupq.stages.neighbours.on_gpus import gpus_of_search
 from dupq.stages.neighbours.plan import block_rows
 from dupq.stages.neighbours.search import find_neighbours
 from dupq.stages.neighbours.tables import SearchRequest, directed_rows, read_nearest
@@ -640,3 +642,20 @@ def test_a_gpu_writes_the_lists_that_cpus_write(
     assert report.rows_out == sum(
         map(len, map(lists_in, [f.uri for f in storage.list_files(on_gpu.nearest, ".parquet")]))
     )
+
+
+@without_ray()
+def test_auto_takes_a_gpu_where_cpus_are_slower_and_says_if_they_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    files, shards = write(made_up([40]), tmp_path, SITES[:1])
+    plan = exact.planned(files, shards, search_request(sites=SITES[:1]))
+    monkeypatch.setattr(cluster, "gpus", lambda: 2)
+    auto = replace(search_request(), gpus=Gpus(None))
+    caplog.set_level("INFO")
+    assert gpus_of_search(files, auto, plan, [10**7]) == 2
+    assert gpus_of_search(files, replace(auto, measure=Measure("cosine", 1.0, -0.5)), plan, [10**7]) == 0
+    assert not caplog.messages
+    assert gpus_of_search(files, auto, plan, [1000]) == 0
+    assert caplog.messages == ["searched by CPUs, some 0 s; a GPU would take 8 s"]
+    assert gpus_of_search(files, replace(auto, gpus=Gpus(1)), plan, [1000]) == 1

@@ -100,8 +100,8 @@ def highest(left: Quick, right: Quick, rows: Span, tiles: Tiles | None = None) -
 
 
 def _launch(
-    left: Quick, right: Quick, rows: Span, columns: Span, lists: tuple[torch.Tensor, ...], numbers: tuple[int, int, int],
-    mode: int, tiles: Tiles | None,
+    left: Quick, right: Quick, rows: Span, columns: Span, lists: tuple[torch.Tensor, ...],
+    numbers: tuple[int, int, int], mode: int, tiles: Tiles | None,
 ) -> None:  # fmt: skip
     """Run the kernel of products or of distances on all tiles of two spans."""
     if rows[0] >= rows[1] or columns[0] >= columns[1]:

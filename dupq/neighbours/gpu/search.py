@@ -218,8 +218,8 @@ class _Search:
 
     def _find_some_again(self, rows: torch.Tensor, size: int, met: Callable[[int], list[Span]]) -> None:
         buffer = self.lists.buffer.new_empty((len(rows), size))
-        lists = Lists(*(column[rows] for column in self.lists[:4]), buffer)
-        lists.counts.zero_()
+        scores, others, bounds, counts = (column[rows] for column in self.lists[:4])
+        lists = Lists(scores, others, bounds, torch.zeros_like(counts), buffer)
         some, start = self._quick[0].take(rows), 0
         panels = (rows // self._panel).unique(return_counts=True)
         for panel, count in zip(*(each.tolist() for each in panels), strict=True):

@@ -6,9 +6,9 @@
                                     key, so that both directions of a pair are in one part
 
 Where a GPU is faster, one task that has it takes the place of all these: it holds all questions that are compared with
-each other (on_gpus.py). On CPUs a worker keeps the two blocks of its last tile for the next one, and more where they are
-small. With an earlier run only what is new since then is searched (increment.py), and the answer is the same. Pairs
-above the floor that are in no list are found later (beyond_lists.py).
+each other (on_gpus.py). On CPUs a worker keeps the two blocks of its last tile for the next one, and more where they
+are small. With an earlier run only what is new since then is searched (increment.py), and the answer is the same.
+Pairs above the floor that are in no list are found later (beyond_lists.py).
 """
 
 from collections.abc import Sequence
