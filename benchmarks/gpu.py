@@ -9,12 +9,13 @@
 - `search_dense`, `search_hybrid`, `search_distances`: the ten nearest of each of 200,000 to 2 million × 300, what took
   how long, the recall, and 24 million projected by N²;
 - `search_sustained`: the same of 8 million, a minute without a pause, with clocks and watts;
-- `stage`: the stage `neighbours` of 200,000 with words, Ray and files included, beside its CPUs;
+- `stage`: the stage `neighbours` of 200,000 with words, its files and processes included, and by the CPUs;
 - `peers`: torch, faiss for GPUs and FlashLib on 200,000 × 300, those that are installed.
 
 Shares are of the fastest product of large matrices, measured in the same part. Each part is a process with a time limit
 of its own: what it has found by then is kept, and one that fails loses nothing of the others. The JSON is written after
-each figure. Networks are not trained and questions are made up. The exit code is 1 if a part failed, or something was wrong.
+each figure. Networks are not trained and questions are made up. The exit code is 1 if a part failed, or something was
+wrong.
 
 `--cpu-rehearsal` runs the same code at tiny sizes on the CPU, the kernel in Triton's interpreter where Triton is
 installed: its figures mean nothing.
