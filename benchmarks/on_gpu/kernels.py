@@ -1,168 +1,139 @@
-"""The kernels of the search beside float64 on the CPU, and how fast the fastest is beside a matrix product."""
+"""The kernels of the search beside their twins in plain torch, and lists beside the CPU's; then how fast they are."""
 
 import functools
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from statistics import NormalDist
 
 import numpy as np
 import torch
 
-from dupq.neighbours.exact import COSINE, EUCLIDEAN, MANHATTAN, exact_scores, rule_of, side_of
-from dupq.neighbours.gpu import kernels
-from dupq.neighbours.gpu.found import Found, best_by_torch, found_by_torch
-from dupq.neighbours.gpu.kernels import Tiles, found_by_triton
-from dupq.neighbours.gpu.scores import ExactScores
-from dupq.neighbours.gpu.sides import on_device
+from dupq.neighbours.exact import rule_of
+from dupq.neighbours.gpu import kernels, plain
+from dupq.neighbours.gpu.lists import Lists, empty_lists
+from dupq.neighbours.gpu.questions import Quick, quick_of, upload
+from dupq.neighbours.gpu.search import nearest_of_all
 from dupq.neighbours.measure import Measure
+from dupq.neighbours.search import all_pairs
+from dupq.neighbours.tiles import Search, block
 from on_gpu.made_up import archive
 from on_gpu.parts import Figures, Scale, gemm_peak, seconds
 
-KINDS = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
-DISTANCES = {"manhattan": MANHATTAN, "euclidean": EUCLIDEAN}
-SHAPES = [(1, 1, 1), (130, 300, 65), (1_000, 700, 300), (4_096, 5_000, 320)]
-DIAGONALS = (-100_000, 0, -7, 40)
-TINY = [(1, 1, 1), (33, 70, 40)]
-DIMENSIONS, HYBRID_DIMENSIONS = 320, 704  # 300 alone, and with columns of words, as the kernel pads them
-_CLOSE = 8e-5  # float32 sums of 320 products that come to 1 at most, truncated at each step
-_CLOSE_DISTANCE = 1e-3  # of 320 differences that come to 26 at most
-_INTERPRETED = Tiles(16, 32, 16, group=2)
-Find = Callable[..., Found]
-
-
-def finders(scale: Scale) -> dict[str, Find]:
-    """The ways to find candidates that there are here."""
-    found: dict[str, Find] = {"torch": found_by_torch}
-    if kernels.triton is not None:
-        found["triton"] = _interpreted if scale.is_rehearsal else found_by_triton
-    return found
-
-
-def _interpreted(*arguments: object) -> Found:
-    return found_by_triton(*arguments, tiles=_INTERPRETED)  # type: ignore[arg-type]
+SHAPES = [(1, 300), (130, 300), (1_000, 700), (4_096, 5_000)]
+MEASURES = {
+    "dense": Measure(),
+    "hybrid": Measure("cosine", 0.5, 0.5),
+    "manhattan": Measure("manhattan"),
+    "euclidean": Measure("euclidean"),
+}
+TWINS = ("dense", "manhattan", "euclidean")
+HITS = (0, 0.25, 10, 100)  # of a tile of 128 x 256 scores
+_CLOSE = 1e-3  # of a score that rounding may take over a bound
 
 
 def figures(scale: Scale) -> Iterator[Figures]:
-    """Whether each kernel is right, at several shapes; then its operations a second."""
+    """Whether each kernel is right, at several shapes; whether lists are the CPU's; operations a second."""
+    device = torch.device(scale.device)
     if kernels.triton is None:
-        yield {"triton": "not installed: candidates are found by plain torch"}
-    shapes, diagonals = (TINY, DIAGONALS[:2]) if scale.is_rehearsal else (SHAPES, DIAGONALS)
-    cases = [(name, kind, COSINE) for name, kind in KINDS.items()]
-    cases += [(name, torch.float32, by) for name, by in DISTANCES.items()]
-    for way, find in finders(scale).items():
-        wrong, checked = [], 0
-        for (name, kind, by), shape, diagonal in itertools.product(cases, shapes, diagonals):
-            if scale.is_rehearsal and way == "triton" and kind == torch.bfloat16:
-                continue  # Triton's interpreter has no such products
-            checked += 1
-            if not is_right(find, shape, diagonal, kind, scale.device, by):
-                wrong.append(f"{name} {shape} {diagonal}")
-        yield {f"{way}_checked": checked, f"{way}_wrong": wrong}
-    yield {"bounds_wrong": [f"{shape}" for shape in shapes[1:] if not are_bounds_right(shape, scale.device)]}
-    yield scored(scale)
-    for kind in ("float16", "bfloat16"):
-        yield speeds(scale, kind, DIMENSIONS)
-    yield {"hybrid": speeds(scale, "float16", HYBRID_DIMENSIONS)}
-    for name in DISTANCES:
-        yield speeds_of_distances(scale, name)
+        yield {"triton": "not installed: the search is plain torch's"}
+    elif not scale.is_rehearsal:
+        yield {
+            "kernels_wrong": [
+                f"{name} {shape}" for name in TWINS for shape in SHAPES if not is_right(name, shape, device)
+            ]
+        }
+    for name, measure in MEASURES.items():
+        yield {f"{name}_lists_wrong": unlike_the_cpu(measure, scale.size(20_000, 300), scale.size(300, 16), device)}
+    if scale.is_rehearsal:
+        return
+    for width in (320, 704):
+        yield {f"products_of_{width}": speeds(scale, width)}
+    yield {"manhattan_of_300_tflops": speed_of_distances(device)}
+    for name in ("dense", "hybrid"):
+        yield {f"exact_scores_per_second_{name}": scored_a_second(MEASURES[name], device)}
 
 
-def made(shape: tuple[int, int, int], kind: torch.dtype, by: int = COSINE) -> list[torch.Tensor]:
-    """Unit rows of both sides, some the same in both, and bounds that a few scores reach; on the CPU."""
-    rows, columns, dimensions = shape
-    generator = np.random.default_rng(rows + columns + dimensions)
-    left, right = generator.standard_normal((rows, dimensions)), generator.standard_normal((columns, dimensions))
-    same = generator.random(columns) < 0.2
-    right[same] = left[generator.integers(0, rows, int(same.sum()))]
-    sides = [side / np.linalg.norm(side, axis=1, keepdims=True) for side in (left, right)]
-    # far from the mean of a product, or of a distance, of random directions
-    middle, spread = {
-        COSINE: (3 / dimensions**0.5, 0.1),
-        MANHATTAN: (-0.95 * (4 * dimensions / np.pi) ** 0.5, 0.5),
-        EUCLIDEAN: (-1.3, 0.05),
-    }[by]
-    bounds = [generator.normal(middle, spread, size) for size in (rows, columns)]
-    return [torch.from_numpy(side).to(kind) for side in sides] + [torch.from_numpy(some).float() for some in bounds]
+def is_right(name: str, shape: tuple[int, int], device: torch.device) -> bool:
+    """Whether a kernel adds to buffers what its twin adds, and both find the highest scores."""
+    rows, columns = shape
+    rule = rule_of(MEASURES[name])
+    left, right = (quick_of(upload(archive(n, 300, device=device), rule, device)[1], rule) for n in (rows, columns))
+    best, twins = (by.highest(left, right, (0, rows))[0].amax(1) for by in (kernels, plain))
+    if (best - twins).abs().max() > _CLOSE:
+        return False
+    found = []
+    for by in (kernels, plain):
+        lists = [empty_lists(n, 1, device) for n in (rows, columns)]
+        lists = [one._replace(buffer=one.buffer.new_empty((len(one.counts), max(rows, columns)))) for one in lists]
+        lists[0].bounds[:] = best - 0.1
+        lists[1].bounds.fill_(float(best.max()) - 0.05)
+        by.find(left, right, (0, rows), (0, columns), *lists)
+        found.append(
+            [
+                {
+                    (row, other)
+                    for row, count in enumerate(one.counts.tolist())
+                    for other in one.buffer[row, :count].tolist()
+                }
+                for one in lists
+            ]
+        )
+    unlike = [ours ^ theirs for ours, theirs in zip(*found, strict=True)]
+    return all(len(pairs) <= 1 + len(ours) // 1000 for pairs, ours in zip(unlike, found[1], strict=True))
 
 
-def is_right(
-    find: Find, shape: tuple[int, int, int], diagonal: int, kind: torch.dtype, device: str, by: int = COSINE
-) -> bool:
-    """Whether exactly the scores at or above their bounds are found, but for those that rounding may move over them."""
-    (left, right, of_rows, of_columns), scores = with_scores(shape, kind, by)
-    there = find(*(part.to(device) for part in (left, right, of_rows, of_columns)), diagonal, by)
-    found_rows, found_columns, values = (column.cpu().numpy() for column in there)
-    close = _CLOSE if by == COSINE else _CLOSE_DISTANCE
-    rows, columns = np.indices(scores.shape, sparse=True)
-    bounds = np.minimum(of_rows.numpy()[:, None], of_columns.numpy()[None, :])
-    times = np.zeros(scores.shape, np.int64)
-    np.add.at(times, (found_rows, found_columns), 1)
-    unlike = (times > 0) != ((columns > rows + diagonal) & (scores >= bounds))
-    return bool(
-        times.max(initial=0) <= 1
-        and (np.abs(scores - bounds)[unlike] <= close).all()
-        and not (times > 0)[np.broadcast_to(columns <= rows + diagonal, scores.shape)].any()
-        and (np.abs(values - scores[found_rows, found_columns]) <= close).all()
-    )
+def unlike_the_cpu(measure: Measure, questions: int, dimensions: int, device: torch.device) -> int:
+    """How many lists differ from the CPU's in a neighbour, or in a bit of a score (of Euclidean ones the last)."""
+    made = archive(questions, dimensions, measure.lexical != 0, device)
+    ((_, found),) = nearest_of_all([made], measure, 10, device)
+    (expected,), _ = all_pairs([block(made, measure)], Search(measure, 10))
+    close = np.isclose(found.scores, expected.scores, rtol=0, atol=1e-14 if measure.kind == "euclidean" else 0)
+    return int(((found.others != expected.others) | ~close).any(axis=1).sum())
 
 
-@functools.cache  # as float64 takes the CPU longer than all else
-def with_scores(shape: tuple[int, int, int], kind: torch.dtype, by: int) -> tuple[list[torch.Tensor], np.ndarray]:
-    """What is made, and all scores in float64 on the CPU."""
-    parts = made(shape, kind, by)
-    left, right = (side.double() for side in parts[:2])
-    scores = left @ right.T if by == COSINE else -torch.cdist(left, right, 1.0 if by == MANHATTAN else 2.0)
-    return parts, scores.numpy()
+def unit_rows(questions: int, width: int, device: torch.device) -> Quick:
+    """Random directions."""
+    rows = torch.nn.functional.normalize(torch.randn(questions, width, device=device)).half()
+    return Quick(rows, None, 0.0, 1.0, questions)
 
 
-def are_bounds_right(shape: tuple[int, int, int], device: str) -> bool:
-    """Whether no lower bound on the fifth best score of a row or column is above it."""
-    left, right, *_ = made(shape, torch.float16)
-    best = best_by_torch(left.to(device), right.to(device), 5)
-    scores = left.double() @ right.double().T
-    fifth = [side.topk(5, dim=1).values[:, -1] for side in (scores, scores.T)]
-    return all(bool((some.values[:, -1].cpu() <= nth + _CLOSE).all()) for some, nth in zip(best, fifth, strict=True))
-
-
-def scored(scale: Scale) -> Figures:
-    """Exact scores of pairs on the device, beside the host's; and pairs a second."""
-    rule = rule_of(Measure("cosine", 0.5, 0.5))
-    side = side_of(archive(scale.size(20_000, 50), scale.size(300, 16), has_bags=True), rule)
-    generator = np.random.default_rng(1)
-    pairs = generator.integers(0, len(side.squares), (2, scale.size(1 << 20, 300)))
-    there = on_device(side, torch.device(scale.device))
-    rows, columns = torch.from_numpy(pairs).to(scale.device)
-    scores = ExactScores(there, there, rule)
-    found, expected = scores.of(rows, columns).cpu().numpy(), exact_scores(*pairs, side, side, rule)
-    spent = seconds(functools.partial(scores.of, rows, columns), scale.size(5, 1))
-    wrong = int((np.abs(found - expected) > 1e-14).sum())
-    return {"exact_scores_wrong": wrong, "exact_scores_per_second": pairs.shape[1] / spent}
-
-
-def speeds(scale: Scale, name: str, dimensions: int) -> Figures:
-    """Of a piece as the search has them, of which hardly a score reaches its bound."""
-    kind, rows = KINDS[name], scale.size(32_768, 32)
-    if scale.is_rehearsal and name == "bfloat16":
-        return {}
-    left, right, *_ = (part.to(scale.device) for part in made((rows, rows, dimensions), kind))
-    bounds = torch.full((rows,), 2.0, device=scale.device)
-    peak, flat = gemm_peak(scale, kind), gemm_peak(scale, kind, dimensions)
-    found = {f"gemm_peak_tflops_{name}": peak / 1e12, f"gemm_of_{dimensions}_tflops_{name}": flat / 1e12}
-    for way, find in finders(scale).items():
-        spent = seconds(functools.partial(find, left, right, bounds, bounds, -rows - 1), scale.size(5, 1))
-        reached = 2.0 * rows * rows * dimensions / spent
-        found |= {f"{way}_tflops_{name}": reached / 1e12, f"{way}_share_of_gemm_peak_{name}": reached / peak}
+def speeds(scale: Scale, width: int) -> Figures:
+    """Of products, by how many pairs of a tile reach a bound."""
+    device, rows = torch.device(scale.device), 32_768
+    quick, lists = unit_rows(rows, width, device), empty_lists(rows, 10, device)
+    peak = gemm_peak(scale, torch.float16)
+    found: Figures = {"gemm_peak_tflops": peak / 1e12, "gemm_tflops": gemm_peak(scale, torch.float16, width) / 1e12}
+    for hits in HITS:
+        lists.bounds.fill_(NormalDist(0, width**-0.5).inv_cdf(1 - hits / 32_768) if hits else 2.0)
+        spent = seconds(functools.partial(_find, quick, lists))
+        tiles = rows * (rows - 1) / 32_768
+        lists.counts.zero_()
+        _find(quick, lists)
+        found[f"tflops_with_{hits}_hits"] = 2.0 * rows * rows * width / spent / 1e12
+        found[f"hits_counted_{hits}"] = float(lists.counts.sum()) / 2 / tiles
     return found
 
 
-def speeds_of_distances(scale: Scale, name: str) -> Figures:
-    """The same for a distance, as 2 operations a dimension: a difference, and its sum."""
-    found = {}
-    for dimensions in (50, 300):
-        for way, find in finders(scale).items():
-            rows = scale.size(32_768 if way == "triton" else 8_192, 32)  # torch's own is slow
-            left, right, *_ = (part.to(scale.device) for part in made((rows, rows, dimensions), torch.float32))
-            bounds = torch.full((rows,), 2.0, device=scale.device)
-            work = functools.partial(find, left, right, bounds, bounds, -rows - 1, DISTANCES[name])
-            reached = 2.0 * rows * rows * dimensions / seconds(work, scale.size(3, 1))
-            found[f"{way}_tflops_{name}_of_{dimensions}"] = reached / 1e12
-    return found
+def _find(quick: Quick, lists: Lists) -> None:
+    kernels.find(quick, quick, (0, quick.size), (0, quick.size - 1), lists, lists)
+
+
+def speed_of_distances(device: torch.device) -> float:
+    """Two operations a dimension: a difference, and its sum."""
+    rows, rule = 32_768, rule_of(MEASURES["manhattan"])
+    quick = quick_of(upload(archive(rows, 300, device=device), rule, device)[1], rule)
+    lists = empty_lists(rows, 10, device)
+    lists.bounds.fill_(2.0)
+    return 2.0 * rows * rows * 300 / seconds(functools.partial(_find, quick, lists), 3) / 1e12
+
+
+def scored_a_second(measure: Measure, device: torch.device) -> float:
+    """Of a million questions: more than the chip's caches hold."""
+    questions, rule = 1_000_000, rule_of(measure)
+    _, there = upload(archive(questions, 300, measure.lexical != 0, device), rule, device)
+    lists, some = empty_lists(questions, 10, device), 100_000
+    mine = lists.part(slice(some))
+    mine.buffer.random_(0, questions)
+    mine.counts.fill_(lists.room)
+    rows = torch.arange(some, device=device)
+    work = functools.partial(kernels.scored, rule, there, there, rows, mine, rows.int())
+    return some * lists.room / seconds(work, 3)

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from scipy import sparse
 
 from dupq.encoders.build import build
@@ -38,15 +39,16 @@ def sample(scale: Scale, preset: str, questions: int, changes: tuple[str, ...] =
     return Sample(build(settings.encoder, vectors, seed=1), settings, np.split(ids, np.cumsum(lengths)[:-1]))
 
 
-def archive(questions: int, dimensions: int, has_bags: bool = False) -> Embeddings:
+def archive(questions: int, dimensions: int, has_bags: bool = False, device: torch.device | None = None) -> Embeddings:
     """Unit vectors, a fifth of them near another one (cosine about 0.9); bags of 60 words of 50,000."""
     generator = np.random.default_rng(questions + dimensions)
+    torch.manual_seed(questions + dimensions)
     vectors = np.empty((questions, dimensions), np.float16)
     for start in range(0, questions, 1 << 16):
-        piece = generator.standard_normal((min(1 << 16, questions - start), dimensions), np.float32)
-        copies = np.flatnonzero(generator.random(len(piece)) < 0.2)
-        piece[copies] = piece[generator.integers(0, len(piece), len(copies))] + 0.45 * piece[copies]
-        vectors[start : start + len(piece)] = piece / np.linalg.norm(piece, axis=1)[:, None]
+        piece = torch.randn(min(1 << 16, questions - start), dimensions, device=device)
+        copies = (torch.rand(len(piece), device=device) < 0.2).nonzero()[:, 0]
+        piece[copies] = piece[torch.randint(len(piece), (len(copies),), device=device)] + 0.45 * piece[copies]
+        vectors[start : start + len(piece)] = torch.nn.functional.normalize(piece).half().cpu().numpy()
     return Embeddings(np.arange(questions), vectors, _bags(questions, generator) if has_bags else None)
 
 

@@ -33,8 +33,10 @@ class Scale(NamedTuple):
         return tiny if self.is_rehearsal else true
 
 
-def in_process(work: Callable[[], Iterator[Figures]], limit: float) -> Figures:
-    """All figures that `work` yields within `limit` seconds; `error` says why there are no more."""
+def in_process(
+    work: Callable[[], Iterator[Figures]], limit: float, tell: Callable[[Figures], object] = lambda _: None
+) -> Figures:
+    """All figures that `work` yields within `limit` seconds; `error` says why there are no more. `tell` hears each."""
     reader, writer = _FORK.Pipe(duplex=False)
     process = _FORK.Process(target=_send, args=(work, writer))
     process.start()
@@ -46,6 +48,7 @@ def in_process(work: Callable[[], Iterator[Figures]], limit: float) -> Figures:
             break
         try:
             found |= reader.recv()
+            tell(found)
         except EOFError:
             process.join(10)
             if process.exitcode and "error" not in found:

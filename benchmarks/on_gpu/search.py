@@ -1,92 +1,151 @@
-"""All pairs: the ten nearest of every question, with each kind of score, as `all_pairs` searches them.
+"""All pairs: the ten nearest of every question, from arrays on the host to lists on the host, and what took how long.
 
 Speeds are counted as 2 N² d operations a second, as a search does that compares every question with every other,
-although half of them are enough.
+although half of them are enough. Seconds come first, and then the recall, by float64 on the device.
 """
 
-import os
+import subprocess
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 
 import numpy as np
 import torch
 
-from dupq.neighbours.bounds import gpu_can_score
-from dupq.neighbours.embeddings import Embeddings, blocks
-from dupq.neighbours.exact import pair_scores, rule_of
+from dupq.neighbours.embeddings import Embeddings
+from dupq.neighbours.exact import COSINE, rule_of
+from dupq.neighbours.gpu.lists import Lists
+from dupq.neighbours.gpu.questions import upload
+from dupq.neighbours.gpu.search import nearest_of_all
 from dupq.neighbours.measure import Measure
-from dupq.neighbours.search import all_pairs
-from dupq.neighbours.tiles import Search, block
 from on_gpu.made_up import archive
 from on_gpu.parts import Figures, Scale, gemm_peak
 
-K, DIMENSIONS = 10, 300
-SIZES = (200_000, 1_000_000, 2_000_000)
+K, DIMENSIONS, QUERIES = 10, 300, 200
 MEASURES = {
     "dense": Measure(),
     "hybrid": Measure("cosine", 0.5, 0.5),
     "manhattan": Measure("manhattan"),
     "euclidean": Measure("euclidean"),
 }
-_BLOCK = 131_072
-_CPU_AS_A_GPU = "cpu:0"  # searched the way of GPUs
 _WHOLE_ARCHIVE = 24_000_000
+_PIECE = 1 << 16
+_CLOCKS = ("nvidia-smi", "--query-gpu=clocks.sm,power.draw,temperature.gpu", "--format=csv,noheader,nounits", "-l", "5")
 
 
-def figures(scale: Scale) -> Iterator[Figures]:
-    """Every measure at the smallest size, then plain cosines at all; what CPUs score has a smaller size."""
+def dense(scale: Scale) -> Iterator[Figures]:
+    """Plain cosines."""
+    yield from _sizes(scale, "dense", (1_000_000, 2_000_000, 200_000))
+
+
+def hybrid(scale: Scale) -> Iterator[Figures]:
+    """Vectors and words: 60 stems of 50,000, none of them alike: more candidates than real texts have."""
+    yield from _sizes(scale, "hybrid", (200_000, 1_000_000))
+
+
+def distances(scale: Scale) -> Iterator[Figures]:
+    """Both distances."""
+    for name in ("manhattan", "euclidean"):
+        yield from _sizes(scale, name, (200_000,))
+
+
+def sustained(scale: Scale) -> Iterator[Figures]:
+    """Plain cosines for a minute: does the chip keep its speed?"""
+    if scale.is_rehearsal:
+        yield {"sustained": "not rehearsed"}
+        return
+    with subprocess.Popen(_CLOCKS, stdout=subprocess.PIPE, text=True) as clocks:
+        yield from _sizes(scale, "dense", (8_000_000,))
+        clocks.terminate()
+        yield {"mhz_watts_celsius": clocks.communicate()[0].splitlines()}
+
+
+def _sizes(scale: Scale, name: str, sizes: tuple[int, ...]) -> Iterator[Figures]:
     peak = gemm_peak(scale, torch.float16)
     yield {"gemm_peak_tflops_float16": peak / 1e12}
-    spent = {}
-    for name, measure in MEASURES.items():
-        questions = scale.size(SIZES[0] if gpu_can_score(rule_of(measure)) else 10_000, 300)
-        found = searched(scale, measure, questions, peak)
-        spent[name] = found["seconds"]
-        yield {f"{name}_{questions}": found}
-    yield {"hybrid_vs_dense": spent["hybrid"] / spent["dense"]}
-    for questions in () if scale.is_rehearsal else SIZES[1:]:
-        found = searched(scale, MEASURES["dense"], questions, peak)
-        minutes = found["seconds"] * (_WHOLE_ARCHIVE / questions) ** 2 / 60
-        yield {f"dense_{questions}": found, "projected_24m_minutes": minutes}
+    found: Figures = {}
+    for questions in (300,) if scale.is_rehearsal else sizes:
+        for figures in searched(scale, MEASURES[name], questions, peak):
+            found |= figures
+            yield {f"{name}_{questions}": dict(found)}
+        found = {}
 
 
-def searched(scale: Scale, measure: Measure, questions: int, peak: float) -> Figures:
+def searched(scale: Scale, measure: Measure, questions: int, peak: float) -> Iterator[Figures]:
     """The time of one search, and the share of its answer that is right."""
-    is_on_gpu = gpu_can_score(rule_of(measure))
-    made = archive(questions, scale.size(DIMENSIONS, 16), measure.lexical != 0)
-    search = Search(measure, K, device=_CPU_AS_A_GPU if scale.is_rehearsal else scale.device)
-    threads = min(16, os.cpu_count() or 1)
-    warm = [block(made.take(slice(0, scale.size(2_000, 200))), measure)]
-    all_pairs(warm, search)  # compiles what is compiled
-    start = time.perf_counter()
-    rows = min(_BLOCK, -(-questions // 4))
-    ready = [block(piece, measure) for piece in blocks(made, rows)]
-    prepared = time.perf_counter()
-    nearest, _ = all_pairs(ready, search, threads)
-    spent = time.perf_counter() - prepared
+    device = torch.device(scale.device)
+    made = archive(questions, scale.size(DIMENSIONS, 16), measure.lexical != 0, device)
+    for _ in range(1 if questions > 10**6 else 2):  # the first compiles what is compiled, and takes the memory
+        watch, start = _Watch(), time.perf_counter()
+        ((_, nearest),) = nearest_of_all([made], measure, K, device, watch)
+        spent = time.perf_counter() - start
+    watch("returned", None)
+    larger, others = _WHOLE_ARCHIVE / questions, spent - watch.seconds["found"]  # which grow with the questions
     reached = 2.0 * questions**2 * made.vectors.shape[1] / spent
-    return {
+    yield {
         "seconds": spent,
-        "seconds_to_prepare": prepared - start,
-        "on": "gpu" if is_on_gpu else "cpu",
-        "host_threads": threads,
+        "seconds_of": watch.seconds,
+        "candidates_a_question": watch.candidates / questions,
+        "searched_again_a_question": watch.lost / questions,
         "tflops": reached / 1e12,
         "share_of_gemm_peak": reached / peak,
-        "recall_at_10": recall(made, np.concatenate([one.others for one in nearest]), measure),
+        "projected_24m_minutes": spent * larger**2 / 60,
+        "projected_24m_minutes_by_step": (watch.seconds["found"] * larger**2 + others * larger) / 60,
     }
+    if device.type == "cuda":
+        yield {"peak_memory_gb": torch.cuda.max_memory_allocated() / 1e9}
+    yield {"recall_at_10": recall(made, nearest.others, measure, device)}
 
 
-def recall(made: Embeddings, found: np.ndarray, measure: Measure) -> float:
-    """Against exact scores of some questions with all others."""
-    chosen = np.random.default_rng(1).choice(len(made.keys), min(20, len(made.keys)), replace=False)
-    hits = 0
-    for query in chosen.tolist():
-        scores = np.concatenate([_scores(made, query, piece, measure) for piece in blocks(made, 1 << 16)])
-        scores[query] = -np.inf
-        best = np.lexsort((made.keys, -scores))[:K]
-        hits += len(np.intersect1d(best, found[query]))
-    return hits / (K * len(chosen))
+class _Watch:
+    """Seconds by step, with what the device has begun; how many candidates, and how many buffers were too small."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+        self.candidates, self.lost, self._last = 0, 0, time.perf_counter()
+
+    def __call__(self, step: str, lists: Lists | None) -> None:
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+        self.seconds[step] += time.perf_counter() - self._last
+        if lists is not None:
+            self.candidates += int(lists.counts.sum())
+            self.lost += int((lists.counts > lists.room).sum())
+        self._last = time.perf_counter()
 
 
-def _scores(made: Embeddings, query: int, others: Embeddings, measure: Measure) -> np.ndarray:
-    return pair_scores(measure, made.take(np.full(len(others.keys), query)), others)
+def recall(made: Embeddings, found: np.ndarray, measure: Measure, device: torch.device) -> float:
+    """The share of what is listed for some questions that scores no less than the tenth best of all."""
+    chosen = np.random.default_rng(1).choice(
+        len(made.keys), min(QUERIES, len(made.keys), 4 * 10**8 // len(made.keys)), replace=False
+    )
+    rows = torch.from_numpy(chosen).to(device)
+    scores = slow_scores(made, chosen, measure, device)
+    scores.scatter_(1, rows[:, None], -torch.inf)
+    tenth = scores.topk(K, dim=1).values[:, -1:]
+    listed = torch.from_numpy(found[chosen]).to(device)
+    return float((scores.gather(1, listed) >= tenth - 1e-12).double().mean())
+
+
+def slow_scores(made: Embeddings, chosen: np.ndarray, measure: Measure, device: torch.device) -> torch.Tensor:
+    """The scores (float64) of some questions with all."""
+    rule, pieces = rule_of(measure), []
+    _, asked = upload(made.take(chosen), rule, device)
+    queries = asked.vectors.double()
+    for start in range(0, len(made.keys), _PIECE):
+        piece = made.take(slice(start, start + _PIECE))
+        _, others = upload(piece, rule, device)
+        vectors = others.vectors.double()
+        if rule.kind != COSINE:
+            pieces.append(torch.cdist(queries, vectors, float(rule.kind), "donot_use_mm_for_euclid_dist").neg_())
+            continue
+        scores = rule.dense * (queries @ vectors.T) / (asked.squares[:, None] * others.squares).sqrt()
+        if rule.lexical and made.words is not None:
+            bags = torch.sparse_csr_tensor(
+                others.starts, others.words.long(), others.weights.double(), piece.words.shape
+            )
+            of_queries = torch.from_numpy(made.words[chosen].toarray()).to(device).double()
+            common = (bags @ of_queries.T).T
+            scores += rule.lexical * common / (asked.bag_squares[:, None] * others.bag_squares).sqrt()
+        pieces.append(scores)
+    return torch.cat(pieces, dim=1)

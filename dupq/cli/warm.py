@@ -40,11 +40,13 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _do_the_jobs(gpus: int | None) -> None:
     from dupq.execution import cluster
+    from dupq.execution.gpus import gpus_for
     from dupq.pipelines.arguments.from_dump import FromDumpJob
     from dupq.pipelines.from_dump import from_dump
     from dupq.sample.archive import write_sample
 
     cluster.connect("local")
+    gpus = gpus_for(gpus).now()  # a number: `auto` would leave so few questions to CPUs
     with tempfile.TemporaryDirectory(prefix="dupq-warm-") as folder:
         sample = write_sample(f"{folder}/dump", questions=300)
         for preset in ("sample", "dupq"):

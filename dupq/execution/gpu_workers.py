@@ -39,7 +39,7 @@ def _too_little(error: RuntimeError) -> str:
     said = str(error).partition("\n")[0]
     return (
         f"a GPU of the node {socket.gethostname()} has too little memory ({said}); use one that nothing else uses, set "
-        "neighbours.block_rows or encode.batch_size lower, or run with --gpus none"
+        "encode.batch_size lower, or run with --gpus none"
     )
 
 

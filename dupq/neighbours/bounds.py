@@ -1,12 +1,10 @@
-"""Finding the scores of a tile that reach their bounds: on a CPU in cache-sized pieces, on a GPU in large ones."""
+"""Finding the scores of a tile that reach their bounds, in pieces that fit a cache."""
 
 import functools
 from collections.abc import Iterator
-from typing import Protocol
 
 import numpy as np
 
-from dupq.devices import CPU
 from dupq.extras import is_installed
 from dupq.neighbours.exact import COSINE, Rule, Side
 from dupq.neighbours.products import Distances, Part, Products, padded
@@ -14,45 +12,6 @@ from dupq.neighbours.scan import Places, bounds_of_columns, bounds_of_rows, comp
 
 _ROWS, _COLUMNS = 1_024, 2_048
 _ROOM = 1 << 18
-
-
-class Finder(Protocol):
-    """Finds candidates in a piece of a tile, of at most `rows` by `columns` questions."""
-
-    rows: int
-    columns: int
-    margin: float  # the largest difference of a score found from the exact one
-
-    def bounds(self, rows: slice, columns: slice, rank: int, diagonal: int) -> tuple[np.ndarray, np.ndarray]:
-        """Lower bounds (float32) on the `rank`-th best score of each row and of each column of a piece, or -inf."""
-        ...
-
-    def places(
-        self, rows: Part, columns: Part, bounds: tuple[np.ndarray, np.ndarray], diagonal: int
-    ) -> Iterator[Places]:
-        """The positions (relative to the piece) of scores that reach the bound of their row or of their column.
-
-        Only columns > row + `diagonal` count.
-        """
-        ...
-
-
-def finder(left: Side, right: Side, rule: Rule, device: str) -> Finder:
-    """The fastest finder on a device: a GPU is left alone if it cannot score by this rule."""
-    if device != CPU and gpu_can_score(rule):
-        import torch
-
-        from dupq.neighbours.gpu.finder import OnGpu  # with Triton, which takes 70 MB
-
-        return OnGpu(left, right, rule, torch.device(device))
-    return OnCpu(left, right, rule)
-
-
-def gpu_can_score(rule: Rule) -> bool:
-    """Whether a GPU can find candidates: a distance with a weight or beside bags of words is left to CPUs, and so are
-    bags whose weight is negative.
-    """
-    return rule.is_distance or (rule.kind == COSINE and rule.lexical >= 0)
 
 
 @functools.cache
@@ -65,8 +24,11 @@ def fastest_products() -> type[Products]:
     return rounded.Bfloat16Products if rounded.is_fast() else Products
 
 
-class OnCpu:
-    """Approximate scores of a piece, then compiled scans of them."""
+class Finder:
+    """Finds candidates in a piece of a tile, of at most `rows` by `columns` questions: quick scores, and scans of them.
+
+    `margin` is the largest difference of a score found from the exact one.
+    """
 
     rows, columns = _ROWS, _COLUMNS
 
@@ -77,7 +39,7 @@ class OnCpu:
         self._room = Places(np.empty(_ROOM, np.int32), np.empty(_ROOM, np.int32), np.empty(_ROOM, np.float32))
 
     def bounds(self, rows: slice, columns: slice, rank: int, diagonal: int) -> tuple[np.ndarray, np.ndarray]:
-        """See Finder."""
+        """Lower bounds (float32) on the `rank`-th best score of each row and of each column of a piece, or -inf."""
         width = padded(columns.stop - columns.start)
         scores = complete(self._quick.scores(rows, columns, width), self._quick.rest(rows, columns))
         below = np.arange(width) <= np.arange(len(scores))[:, None] + diagonal
@@ -88,7 +50,10 @@ class OnCpu:
     def places(
         self, rows: Part, columns: Part, bounds: tuple[np.ndarray, np.ndarray], diagonal: int
     ) -> Iterator[Places]:
-        """See Finder."""
+        """The positions (relative to the piece) of scores that reach the bound of their row or of their column.
+
+        Only columns > row + `diagonal` count.
+        """
         width = padded(len(bounds[1]))
         scores, rest = self._quick.scores(rows, columns, width), self._quick.rest(rows, columns)
         of_columns = np.full(width, np.inf, np.float32)

@@ -43,6 +43,12 @@ class Rule(NamedTuple):
         return score - 1e-6 * max(1.0, abs(score)) if np.isfinite(score) else -np.inf
 
 
+def gpu_can_search(measure: Measure) -> bool:
+    """Whether GPUs search by this measure: negative weights are left to CPUs, and so is a distance with a weight."""
+    rule = rule_of(measure)
+    return rule.is_distance or (rule.kind == COSINE and rule.dense >= 0 and rule.lexical >= 0)
+
+
 def rule_of(measure: Measure) -> Rule:
     """The rule of a measure."""
     is_distance = measure.kind != "cosine" and (measure.dense, measure.lexical) == (1.0, 0.0)

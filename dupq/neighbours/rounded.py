@@ -1,4 +1,4 @@
-"""Rows that torch rounds to 16 bits and multiplies: float16 on a GPU, bfloat16 on CPUs that have it."""
+"""Rows that torch rounds to bfloat16 and multiplies, on CPUs that have it."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -24,20 +24,18 @@ class Words(NamedTuple):
 NO_WORDS = Words(0, lambda rows: torch.empty(0))
 
 
-def matrix(
-    vectors: torch.Tensor, squares: torch.Tensor, rule: Rule, kind: torch.dtype, words: Words = NO_WORDS
-) -> Matrix:
+def matrix(vectors: torch.Tensor, squares: torch.Tensor, rule: Rule, words: Words = NO_WORDS) -> Matrix:
     """The unit vectors times the square root of their weight, beside the words' columns; in pieces, to bound memory."""
     count, dimensions = vectors.shape
-    rows = torch.empty((count, dimensions + words.width), dtype=kind, device=vectors.device)
+    rows = torch.empty((count, dimensions + words.width), dtype=torch.bfloat16)
     scales = (abs(rule.dense) ** 0.5 / squares.where(squares > 0, 1.0).sqrt()).float()
-    error, length = (torch.zeros((), device=vectors.device) for _ in range(2))
+    error, length = (torch.zeros(()) for _ in range(2))
     for start in range(0, count, PIECE):
         piece = slice(start, min(start + PIECE, count))
         near = vectors[piece] * scales[piece].unsqueeze(1)
         if words.width:
             near = torch.cat([near, words.of_rows(piece)], dim=1)
-        rounded = near.to(kind)
+        rounded = near.bfloat16()
         rows[piece] = rounded
         error = torch.maximum(error, (rounded.float() - near).norm(dim=1).max())
         length = torch.maximum(length, near.norm(dim=1).max())
@@ -62,7 +60,7 @@ class Bfloat16Products(Products):
         if bags is not None:
             frequent = bags.frequent
             words = Words(frequent.shape[1], lambda rows: torch.from_numpy(frequent[rows].toarray()))
-        return matrix(torch.from_numpy(side.vectors), torch.from_numpy(side.squares), rule, torch.bfloat16, words)
+        return matrix(torch.from_numpy(side.vectors), torch.from_numpy(side.squares), rule, words)
 
     def scores(self, rows: Part, columns: Part, width: int) -> np.ndarray:
         """See Quick: the bits of bfloat16 numbers, as uint16."""

@@ -8,7 +8,7 @@ from threadpoolctl import threadpool_limits
 
 from dupq.devices import CPU
 from dupq.neighbours.embeddings import Embeddings, Neighbours
-from dupq.neighbours.exact import rule_of
+from dupq.neighbours.exact import gpu_can_search, rule_of
 from dupq.neighbours.measure import Measure
 from dupq.neighbours.nearest import Nearest, empty_nearest, merge
 from dupq.neighbours.tiles import Block, Pairs, Search, block, search_tile
@@ -20,9 +20,15 @@ def top_k(
     """The k nearest targets of each query by `measure`, ties by key; a question is not its own neighbour.
 
     Zero embeddings (empty texts) neither have neighbours nor are any. Fewer than k targets give fewer rows. Memory:
-    see `search_tile`, for the queries and the largest target block.
+    see `search_tile`, for the queries and the largest target block. A GPU is left alone if it cannot score so.
     """
-    ready, search = block(queries, measure), Search(measure, k, device=device)
+    if device != CPU and gpu_can_search(measure):
+        import torch
+
+        from dupq.neighbours.gpu.search import nearest_targets  # with Triton, which takes 70 MB
+
+        return as_neighbours(*nearest_targets(queries, targets, measure, k, torch.device(device)), measure)
+    ready, search = block(queries, measure), Search(measure, k)
     nearest = empty_nearest(len(ready.keys), k)
     for target in targets:
         merge(nearest, search_tile(ready, block(target, measure), search, both=False)[0])

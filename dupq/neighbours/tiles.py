@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dupq.devices import CPU
-from dupq.neighbours.bounds import Finder, finder
+from dupq.neighbours.bounds import Finder
 from dupq.neighbours.candidates import Candidates, finish, no_candidates, push
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.exact import Rule, Scoring, Side, exact_scores, rule_of, scoring, side_of
@@ -38,14 +37,13 @@ class Search(NamedTuple):
     """What to search for: the k best of each question (0: none), and all pairs with at least this similarity.
 
     Similarities are compared in float32, as they are stored. At most `pair_limit` pairs of a tile are kept, any of
-    them; all are counted. What is found does not depend on the device.
+    them; all are counted.
     """
 
     measure: Measure
     k: int
     threshold: float = np.inf
     pair_limit: int = 1 << 62
-    device: str = CPU
 
 
 # Which of some pairs of rows and columns are searched (a mask)
@@ -125,7 +123,7 @@ class Tile:
 
     def begin(self) -> Finder:
         """The finder for pieces of this tile; both sides have questions."""
-        found = finder(self._left.side, self._right.side, self._rule, self._search.device)
+        found = Finder(self._left.side, self._right.side, self._rule)
         self._margin = found.margin
         self.begin_exactly()
         return found

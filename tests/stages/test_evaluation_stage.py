@@ -1,6 +1,7 @@
 """An archive ranked shard by shard, beside the same one in memory."""
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from dupq.runs.layout import RankingFiles
 from dupq.settings import config
 from dupq.stages.encoding.shard import Place, Work, encode_shard
 from dupq.stages.evaluation import compared
+from dupq.stages.evaluation import ranking as ranking_module
 from dupq.stages.evaluation.compared import Ranking
 from dupq.stages.evaluation.ranking import measure_ranked
 from dupq.tables import TEXTS
@@ -158,3 +160,18 @@ def test_an_attempt_that_was_cut_off_anywhere_is_finished_by_the_next_one(tmp_pa
         ranking = ranking_of(tmp_path / str(outputs), encoder, [20], slice(0, 15))
         cut_off(outputs, measure_ranked, ranking, everything)
         assert measured(ranking) == whole
+
+
+def test_a_gpu_is_taken_to_encode_and_for_nothing_else(
+    tmp_path: Path, encoder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: dict[str, int] = {}
+    run_tasks = ranking_module.run_tasks
+
+    def noted(label: str, work: Any, calls: Any, **options: Any) -> Any:
+        taken[label] = options.get("gpus", 0)
+        return run_tasks(label, work, calls, **options)
+
+    monkeypatch.setattr(ranking_module, "run_tasks", noted)
+    measure_ranked(replace(ranking_of(tmp_path, encoder, [20]), gpus=1), everything)  # nothing is left to encode
+    assert taken == {"ask": 0, "encode": 1, "read": 0, "gather": 0, "rank": 0, "score": 0, "measure": 0}

@@ -10,8 +10,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,8 @@ from scipy import sparse
 
 from dupq import storage
 from dupq.errors import DupqError, SettingError
+from dupq.execution import cluster
+from dupq.execution.gpus import Gpus
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import mark_of
 from dupq.neighbours.embeddings import Embeddings
@@ -38,6 +41,7 @@ from dupq.stages.neighbours import approximate, beyond_lists, exact, increment, 
 from dupq.stages.neighbours.beyond_lists import ABOVE_FLOOR, FULL, LEFT_OUT, find_beyond_lists
 from dupq.stages.neighbours.changes import to_sites
 from dupq.stages.neighbours.increment import find_neighbours_since
+from dupq.stages.neighbours.on_gpus import gpus_of_search
 from dupq.stages.neighbours.plan import block_rows
 from dupq.stages.neighbours.search import find_neighbours
 from dupq.stages.neighbours.tables import SearchRequest, directed_rows, read_nearest
@@ -623,6 +627,35 @@ def test_blocks_fill_the_memory_at_hand_and_give_every_core_some_tiles() -> None
     assert block_rows(10**7, 4_000, 1 << 30, 2) == (1 << 28) // 8_000
     assert block_rows(5_000, 4_000, 8 << 30, 2) == 8_192
     assert block_rows(0, 4_000, 8 << 30, 64) >= 1
-    assert block_rows(24 * 10**6, 8_000, 1 << 40, 128, gpus=8) == 1 << 20
-    assert block_rows(24 * 10**6, 8_000, 64 << 30, 128, gpus=8) == (4 << 30) // 16_000
-    assert block_rows(10**6, 8_000, 1 << 40, 128, gpus=8) == 125_000
+
+
+@pytest.mark.parametrize("scope", ["all", "site"])
+@pytest.mark.parametrize("measure", [MIX, Measure("euclidean")])
+@without_ray()
+def test_a_gpu_writes_the_lists_that_cpus_write(
+    tmp_path: Path, measure: Measure, scope: Literal["all", "site"]
+) -> None:
+    archive, wanted = made_up([90, 0, 140]), search_request(measure, scope=scope, block_rows=37)
+    on_cpus, _ = search(archive, tmp_path / "cpus", wanted)
+    on_gpu, report = search(archive, tmp_path / "gpu", replace(wanted, gpus=Gpus(1)))
+    assert contents(on_gpu) == contents(on_cpus)
+    assert report.rows_out == sum(
+        map(len, map(lists_in, [f.uri for f in storage.list_files(on_gpu.nearest, ".parquet")]))
+    )
+
+
+@without_ray()
+def test_auto_takes_a_gpu_where_cpus_are_slower_and_says_if_they_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    files, shards = write(made_up([40]), tmp_path, SITES[:1])
+    plan = exact.planned(files, shards, search_request(sites=SITES[:1]))
+    monkeypatch.setattr(cluster, "gpus", lambda: 2)
+    auto = replace(search_request(), gpus=Gpus(None))
+    caplog.set_level("INFO")
+    assert gpus_of_search(files, auto, plan, [10**7]) == 2
+    assert gpus_of_search(files, replace(auto, measure=Measure("cosine", 1.0, -0.5)), plan, [10**7]) == 0
+    assert not caplog.messages
+    assert gpus_of_search(files, auto, plan, [1000]) == 0
+    assert caplog.messages == ["searched by CPUs, some 0 s; a GPU would take 8 s"]
+    assert gpus_of_search(files, replace(auto, gpus=Gpus(1)), plan, [1000]) == 1

@@ -1,9 +1,8 @@
-"""The search on a GPU: quick scores that choose pairs on the chip, and exact ones of those.
+"""The search on a GPU: all questions stay on the device, and so does all that is found, until the lists are done.
 
-sides.py      a block's questions on a device, as exact.Side has them on the host
-rows.py       what is multiplied: vectors beside words, so that a product is no less than the score
-found.py      pairs whose quick score reaches a bound, and the best of each question, in plain torch on any device
-kernels.py    the first of these in Triton
-scores.py     exact scores of pairs
-finder.py     all of it as a Finder (bounds.py)
+questions.py   questions on a device: what is multiplied for quick scores, and what exact scores are computed from
+lists.py       the best of each question so far, the score that others must reach, and a buffer of those that may
+kernels.py     in Triton: pairs whose quick scores reach a bound, exact scores of these, and the best of them
+plain.py       the same in plain torch, on any device
+search.py      the order in which questions meet, and the whole search
 """

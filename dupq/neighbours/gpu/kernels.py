@@ -1,4 +1,8 @@
-"""Triton kernels: a tile of scores is computed and filtered on the chip, and only pairs that reach a bound leave it."""
+"""Triton kernels: a tile of scores is computed and filtered on the chip, and only pairs that reach a bound leave it.
+
+The functions are plain.py's, faster. Exact scores are compiled without fused multiplication and addition, so that they
+are exact.py's to the last bit.
+"""
 
 import functools
 import logging
@@ -8,8 +12,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from dupq.neighbours.exact import COSINE, MANHATTAN
-from dupq.neighbours.gpu.found import Found, room_for
+from dupq.neighbours.exact import Rule
+from dupq.neighbours.gpu.lists import Lists
+from dupq.neighbours.gpu.plain import Span
+from dupq.neighbours.gpu.questions import STEP, Questions, Quick
 from dupq.own_folder import can_write, own_folder
 
 try:
@@ -23,7 +29,6 @@ if triton is not None and not can_write(Path(os.path.expanduser("~/.triton"))): 
     if _own is not None:
         os.environ.setdefault("TRITON_CACHE_DIR", str(_own / "triton"))
 
-_ALIGNMENT = 16  # bytes, of rows that bulk copies read
 _LEAST_CAPABILITY, _HOPPER = (8, 0), (9, 0)
 _log = logging.getLogger(__name__)
 
@@ -33,7 +38,7 @@ class Tiles(NamedTuple):
 
     rows: int = 128
     columns: int = 256
-    depth: int = 64  # dimensions at a time, of a product
+    depth: int = STEP  # dimensions at a time, of a product
     group: int = 8  # tiles of rows that run together and share columns in the L2 cache
     warps: int = 8
     stages: int = 4  # steps of `depth` that are prefetched, 48 KiB of shared memory each: most of 300 dimensions
@@ -41,229 +46,406 @@ class Tiles(NamedTuple):
 
 
 _SMALL_TILES = Tiles(128, 128, 32, stages=3)  # for chips with less shared memory than Hopper's
-_FLOAT32_TILES = Tiles(64, 64, 32, stages=3)  # sums in registers, without tensor cores: larger tiles would not fit
 _DISTANCE_TILES = Tiles(128, 64, 1, warps=4)  # 64 sums a thread: eight differences for each number that is loaded
 _SHARED_MEMORY = 200 << 10  # bytes, for Tiles()
+_ONE, _BOTH, _HIGHEST = 0, 1, 2  # what a tile's scores are for: candidates of one side's questions, of both; a sample
+_CANDIDATES, _DIMENSIONS, _WORDS = 4, 128, 64  # that are scored exactly at a time
 
 
 @functools.cache
-def is_available() -> bool:
-    """Whether `found_by_triton` runs, tried once a process; where it does not, a CUDA device uses `found_by_torch`.
+def is_available(device: torch.device) -> bool:
+    """Whether these run on a device, tried once a process; where they do not, plain.py does.
 
-    Its products need tensor cores as Triton has them from compute capability 8.0 on, and its first launch a C compiler.
+    Products need tensor cores as Triton has them from compute capability 8.0 on, and the first launch a C compiler.
     """
-    if triton is None or not torch.cuda.is_available() or torch.cuda.get_device_capability() < _LEAST_CAPABILITY:
+    if triton is None or device.type != "cuda" or torch.cuda.get_device_capability() < _LEAST_CAPABILITY:
         return False
     try:
-        ones, bounds = torch.ones(2, 16, dtype=torch.float16, device="cuda"), torch.zeros(2, device="cuda")
-        found = found_by_triton(ones, ones, bounds, bounds, diagonal=0)
+        ones = Quick(torch.ones(2, STEP, dtype=torch.float16, device=device), None, 0.0, 0.0, 2)
+        values, _ = highest(ones, ones, (0, 2))
     except Exception as error:  # whatever Triton, its compilers or the driver raise
-        _log.warning(f"tiles are searched by torch, as Triton fails: {str(error).strip().partition(chr(10))[0]}")
+        _log.warning(f"the search is torch's, as Triton fails: {str(error).strip().partition(chr(10))[0]}")
         return False
-    return len(found.rows) == 1
+    return bool((values > STEP - 1).all())
 
 
-def found_by_triton(
-    left: torch.Tensor,
-    right: torch.Tensor,
-    row_bounds: torch.Tensor,
-    column_bounds: torch.Tensor,
-    diagonal: int,
-    kind: int = COSINE,
-    room: int | None = None,
+def find(
+    left: Quick,
+    right: Quick,
+    rows: Span,
+    columns: Span,
+    of_rows: Lists,
+    of_columns: Lists | None,
     tiles: Tiles | None = None,
-) -> Found:
-    """See found_by_torch; scores that do not reach their bounds never leave the chip.
+) -> None:
+    """See plain.find."""
+    is_diagonal = of_columns is of_rows and rows == columns
+    theirs = of_rows if of_columns is None else of_columns
+    lists = of_rows.bounds, theirs.bounds, of_rows.counts, theirs.counts, of_rows.buffer, theirs.buffer
+    mode = _ONE if of_columns is None else _BOTH
+    _launch(left, right, rows, columns, lists, (int(is_diagonal), of_rows.room, theirs.room), mode, tiles)
 
-    `room` is how many pairs there is memory for at first, 12 bytes each; if more are found, they are counted, and the
-    search is repeated with room for all. What is multiplied and has other dimensions than a multiple of tiles.depth is
-    copied and padded with zeros, which change no score; what is subtracted is copied as columns, padded likewise.
-    """
-    tiles = tiles or _tiles_for(left, kind)
-    rows, columns = len(left), len(right)
-    if not rows or max(0, diagonal + 1) >= columns:
-        return room_for(0, left.device)
-    bounds = row_bounds.contiguous(), column_bounds.contiguous()
-    count = torch.zeros(1, dtype=torch.int64, device=left.device)
-    room = max(1, room if room is not None else 4 * (rows + columns))
-    grid = (triton.cdiv(rows, tiles.rows) * triton.cdiv(columns, tiles.columns),)
+
+def highest(left: Quick, right: Quick, rows: Span, tiles: Tiles | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+    """See plain.highest. A value lacks its last bits, in which the kernel keeps the column of its tile."""
+    tiles = tiles or _tiles_for(left)
+    groups = triton.cdiv(right.size, tiles.columns)
+    found = torch.empty((rows[1] - rows[0], groups), device=left.rows.device)
+    empty = found, found, found, found, found, found
+    _launch(left, right, rows, (0, right.size), empty, (0, groups, 0), _HIGHEST, tiles)
+    places = (found.view(torch.int32) & (tiles.columns - 1)) + torch.arange(
+        0, groups * tiles.columns, tiles.columns, device=found.device
+    )
+    return found, places
+
+
+def _launch(
+    left: Quick, right: Quick, rows: Span, columns: Span, lists: tuple[torch.Tensor, ...],
+    numbers: tuple[int, int, int], mode: int, tiles: Tiles | None,
+) -> None:  # fmt: skip
+    """Run the kernel of products or of distances on all tiles of two spans."""
+    if rows[0] >= rows[1] or columns[0] >= columns[1]:
+        return
+    tiles = tiles or _tiles_for(left)
+    grid = (triton.cdiv(rows[1] - rows[0], tiles.rows) * triton.cdiv(columns[1] - columns[0], tiles.columns),)
+    sizes = tiles.rows, tiles.columns, tiles.depth, tiles.group
+    common = (*lists, *rows, *columns, *numbers)
     options = {"num_warps": tiles.warps, "num_stages": tiles.stages}
-    kernel = _find_products if kind == COSINE else _find_distances
-    one, other, constants = _multiplied(left, right, tiles) if kind == COSINE else _subtracted(left, right, kind, tiles)
-    while True:
-        found = room_for(room, left.device)
-        with torch.cuda.device_of(left):  # Triton starts kernels on the current device
-            kernel[grid](
-                *(one, other, *bounds, count, *found, rows, columns, max(diagonal, -rows), room),
-                *(*constants, tiles.rows, tiles.columns, tiles.depth, tiles.group),
-                **options,
-            )
-        reached = int(count.item())
-        if reached <= room:
-            return Found(*(column[:reached] for column in found))
-        room = reached
-        del found  # before larger ones are allocated
-        count.zero_()
+    one: Any = left.rows
+    other: Any = right.rows
+    with torch.cuda.device_of(one):  # Triton starts kernels on the current device
+        if one.dtype == torch.float32:
+            widths = one.shape[1], other.shape[1], len(one)
+            _find_distances[grid](one, other, *common, *widths, mode, *sizes, **options)
+            return
+        shape = len(one), len(other), one.shape[1] // tiles.depth
+        if tiles.is_bulk:
+            one = TensorDescriptor.from_tensor(one, [tiles.rows, tiles.depth])
+            other = TensorDescriptor.from_tensor(other, [tiles.columns, tiles.depth])
+        has_halves = left.halves is not None
+        halves = (left.halves, right.halves) if has_halves else (lists[0], lists[0])
+        _find_products[grid](one, other, *halves, *common, *shape, has_halves, tiles.is_bulk, mode, *sizes, **options)
 
 
-def _tiles_for(left: torch.Tensor, kind: int) -> Tiles:
-    if kind != COSINE:
+def _tiles_for(left: Quick) -> Tiles:
+    if left.rows.dtype == torch.float32:
         return _DISTANCE_TILES
-    products = _FLOAT32_TILES if left.dtype == torch.float32 else Tiles()
-    if not left.is_cuda:
-        return products
-    chip: Any = torch.cuda.get_device_properties(left.device)
-    if products == Tiles() and chip.shared_memory_per_block_optin < _SHARED_MEMORY:
-        products = _SMALL_TILES
-    return products._replace(is_bulk=(chip.major, chip.minor) >= _HOPPER)
+    if not left.rows.is_cuda:
+        return Tiles()
+    chip: Any = torch.cuda.get_device_properties(left.rows.device)
+    tiles = Tiles() if chip.shared_memory_per_block_optin >= _SHARED_MEMORY else _SMALL_TILES
+    return tiles._replace(is_bulk=(chip.major, chip.minor) >= _HOPPER)
 
 
-def _multiplied(
-    left: torch.Tensor, right: torch.Tensor, tiles: Tiles
-) -> tuple["torch.Tensor | TensorDescriptor", "torch.Tensor | TensorDescriptor", tuple[int, bool]]:
-    """What the kernel of products reads; how many steps it takes, and whether by bulk copies."""
-    one, other = (_widened(side, tiles.depth) for side in (left, right))
-    constants = one.shape[1] // tiles.depth, tiles.is_bulk
-    if not tiles.is_bulk:
-        return one.contiguous(), other.contiguous(), constants
-    described = TensorDescriptor.from_tensor
-    return described(one, [tiles.rows, tiles.depth]), described(other, [tiles.columns, tiles.depth]), constants
+def scored(
+    rule: Rule, left: Questions, right: Questions, rows: torch.Tensor, lists: Lists, selves: torch.Tensor
+) -> torch.Tensor:
+    """See plain.scored; what is not a candidate has any score."""
+    scores = torch.empty(lists.buffer.shape, dtype=torch.float64, device=rows.device)
+    weights = torch.tensor([rule.dense, rule.lexical], dtype=torch.float64, device=rows.device)
+    has_words = bool(len(left.words) and len(right.words))
+    with torch.cuda.device_of(rows):
+        _score[(len(rows),)](
+            *left, *right, weights, rows, selves, lists.counts, lists.buffer, scores, lists.room, left.vectors.shape[1],
+            rule.kind, has_words, _CANDIDATES, _DIMENSIONS, _WORDS, num_warps=1, enable_fp_fusion=False,
+        )  # fmt: skip
+    return scores
 
 
-def _subtracted(
-    left: torch.Tensor, right: torch.Tensor, kind: int, tiles: Tiles
-) -> tuple[torch.Tensor, torch.Tensor, tuple[int, int, int, bool]]:
-    """What the kernel of distances reads; how far its columns are apart, how many steps, and by which distance."""
-    one, other = _as_columns(left, tiles.rows), _as_columns(right, tiles.columns)
-    return one, other, (one.shape[1], other.shape[1], left.shape[1], kind == MANHATTAN)
-
-
-def _as_columns(vectors: torch.Tensor, size: int) -> torch.Tensor:
-    """Vectors (n, d) as columns (d, n'), where n' is a multiple of a tile's size."""
-    columns = vectors.new_zeros((vectors.shape[1], -(-len(vectors) // size) * size))
-    columns[:, : len(vectors)] = vectors.T
-    return columns
-
-
-def _widened(embeddings: torch.Tensor, depth: int) -> torch.Tensor:
-    """`embeddings` padded to a multiple of `depth` dimensions, and aligned so that bulk copies can read them."""
-    missing = -embeddings.shape[1] % depth if embeddings.shape[1] else depth
-    laid_out = embeddings.stride(1) == 1 and embeddings.stride(0) * embeddings.element_size() % _ALIGNMENT == 0
-    if not missing and laid_out and embeddings.data_ptr() % _ALIGNMENT == 0:
-        return embeddings
-    wider = embeddings.new_zeros((embeddings.shape[0], embeddings.shape[1] + missing))
-    wider[:, : embeddings.shape[1]] = embeddings
-    return wider
+def settle(lists: Lists, scores: torch.Tensor, ranks: torch.Tensor, keeps: bool) -> torch.Tensor:
+    """See plain.settle."""
+    count, k = lists.scores.shape
+    kth = torch.full((count,), -torch.inf, dtype=torch.float64, device=scores.device)
+    size = triton.next_power_of_2(k + lists.room)
+    with torch.cuda.device_of(scores):
+        _settle[(count,)](
+            lists.scores, lists.others, lists.counts, lists.buffer, scores, ranks, kth, lists.room, k, keeps, size,
+            num_warps=max(1, size // 256),
+        )  # fmt: skip
+    return kth
 
 
 if triton is not None:
-    _NUMBERS = ["m", "n", "diagonal", "room"]
+    _NUMBERS = ["last_row", "last_column", "is_diagonal", "row_room", "column_room"]
 
-    @triton.jit(do_not_specialize=_NUMBERS)
+    @triton.jit(do_not_specialize=[*_NUMBERS, "first_row", "first_column", "m", "n"])
     def _find_products(
-        left: tl.tensor, right: tl.tensor, row_bounds: tl.tensor, column_bounds: tl.tensor,
-        count: tl.tensor, found_rows: tl.tensor, found_columns: tl.tensor, found_values: tl.tensor,
-        m: tl.tensor, n: tl.tensor, diagonal: tl.tensor, room: tl.tensor,
-        steps: tl.constexpr, is_bulk: tl.constexpr,
+        left: tl.tensor, right: tl.tensor, left_halves: tl.tensor, right_halves: tl.tensor,
+        row_bounds: tl.tensor, column_bounds: tl.tensor, row_counts: tl.tensor, column_counts: tl.tensor,
+        row_buffer: tl.tensor, column_buffer: tl.tensor,
+        first_row: tl.tensor, last_row: tl.tensor, first_column: tl.tensor, last_column: tl.tensor,
+        is_diagonal: tl.tensor, row_room: tl.tensor, column_room: tl.tensor, m: tl.tensor, n: tl.tensor,
+        steps: tl.constexpr, has_halves: tl.constexpr, is_bulk: tl.constexpr, mode: tl.constexpr,
         height: tl.constexpr, width: tl.constexpr, depth: tl.constexpr, group: tl.constexpr,
     ) -> None:  # fmt: skip
-        """One tile of scores, (height, width), in `steps` of `depth` dimensions; `count` is of all tiles' pairs."""
-        top, start = _corner(m, n, height, width, group)
-        if tl.minimum(start + width, n) - 1 <= top + diagonal:
+        """One tile of scores, (height, width), in `steps` of `depth` dimensions; the sides have `m` and `n` rows."""
+        top, start = _corner(first_row, last_row, first_column, last_column, height, width, group)
+        if (is_diagonal != 0) & (start + width - 1 <= top):
             return
-        row_bound, column_bound = _bounds(row_bounds, column_bounds, top, start, m, n, height, width)
+        row_bound, column_bound = _bounds(
+            *(row_bounds, column_bounds, top, start, last_row, last_column, mode, height, width)
+        )
         if not is_bulk:  # strides that the compiler knows
             left = tl.make_tensor_descriptor(left, [m, steps * depth], [steps * depth, 1], [height, depth])
             right = tl.make_tensor_descriptor(right, [n, steps * depth], [steps * depth, 1], [width, depth])
         scores = tl.zeros((height, width), tl.float32)
         for step in range(steps):
             here, there = left.load([top, step * depth]), right.load([start, step * depth])
-            scores = tl.dot(here, there.T, scores, input_precision="ieee")  # of float32: no TensorFloat32
+            scores = tl.dot(here, there.T, scores)
+        if has_halves:
+            rows, columns = top + tl.arange(0, height), start + tl.arange(0, width)
+            of_rows = tl.load(left_halves + rows, rows < last_row, 0.0)
+            scores -= of_rows[:, None] + tl.load(right_halves + columns, columns < last_column, 0.0)[None, :]
         _keep(
-            *(scores, row_bound, column_bound, count, found_rows, found_columns, found_values),
-            *(top, start, m, n, diagonal, room, height, width),
+            *(scores, row_bound, column_bound, row_bounds, column_bounds, row_counts, column_counts),
+            *(row_buffer, column_buffer, top, start, first_row, first_column, last_row, last_column),
+            *(is_diagonal, row_room, column_room, mode, height, width),
         )
 
-    @triton.jit(do_not_specialize=[*_NUMBERS, "steps"])
+    @triton.jit(do_not_specialize=_NUMBERS)  # first rows and columns that are multiples of 16 speed up reading
     def _find_distances(
-        left: tl.tensor, right: tl.tensor, row_bounds: tl.tensor, column_bounds: tl.tensor,
-        count: tl.tensor, found_rows: tl.tensor, found_columns: tl.tensor, found_values: tl.tensor,
-        m: tl.tensor, n: tl.tensor, diagonal: tl.tensor, room: tl.tensor,
-        left_width: tl.tensor, right_width: tl.tensor, steps: tl.tensor, is_manhattan: tl.constexpr,
+        left: tl.tensor, right: tl.tensor,
+        row_bounds: tl.tensor, column_bounds: tl.tensor, row_counts: tl.tensor, column_counts: tl.tensor,
+        row_buffer: tl.tensor, column_buffer: tl.tensor,
+        first_row: tl.tensor, last_row: tl.tensor, first_column: tl.tensor, last_column: tl.tensor,
+        is_diagonal: tl.tensor, row_room: tl.tensor, column_room: tl.tensor,
+        left_width: tl.tensor, right_width: tl.tensor, steps: tl.constexpr, mode: tl.constexpr,
         height: tl.constexpr, width: tl.constexpr, depth: tl.constexpr, group: tl.constexpr,
     ) -> None:  # fmt: skip
         """The same for minus the distances of vectors: columns of `left` (steps, left_width), and of `right`."""
-        top, start = _corner(m, n, height, width, group)
-        if tl.minimum(start + width, n) - 1 <= top + diagonal:
+        top, start = _corner(first_row, last_row, first_column, last_column, height, width, group)
+        if (is_diagonal != 0) & (start + width - 1 <= top):
             return
-        row_bound, column_bound = _bounds(row_bounds, column_bounds, top, start, m, n, height, width)
+        row_bound, column_bound = _bounds(
+            *(row_bounds, column_bounds, top, start, last_row, last_column, mode, height, width)
+        )
         rows, columns = (top + tl.arange(0, height))[:, None], (start + tl.arange(0, width))[None, :]
         sums = tl.zeros((height, width), tl.float32)
         for _ in range(steps):
-            differences = tl.load(left + rows) - tl.load(right + columns)
-            if is_manhattan:
-                sums += tl.abs(differences)
-            else:
-                sums += differences * differences
+            sums += tl.abs(tl.load(left + rows) - tl.load(right + columns))
             left += left_width
             right += right_width
-        if not is_manhattan:
-            sums = tl.sqrt(sums)
         _keep(
-            *(-sums, row_bound, column_bound, count, found_rows, found_columns, found_values),
-            *(top, start, m, n, diagonal, room, height, width),
+            *(-sums, row_bound, column_bound, row_bounds, column_bounds, row_counts, column_counts),
+            *(row_buffer, column_buffer, top, start, first_row, first_column, last_row, last_column),
+            *(is_diagonal, row_room, column_room, mode, height, width),
         )
 
     @triton.jit
     def _corner(
-        m: tl.tensor, n: tl.tensor, height: tl.constexpr, width: tl.constexpr, group: tl.constexpr
-    ) -> tuple[tl.tensor, tl.tensor]:
+        first_row: tl.tensor, last_row: tl.tensor, first_column: tl.tensor, last_column: tl.tensor,
+        height: tl.constexpr, width: tl.constexpr, group: tl.constexpr,
+    ) -> tuple[tl.tensor, tl.tensor]:  # fmt: skip
         """The first row and column of this program's tile."""
         program = tl.program_id(0)
-        in_group = group * tl.cdiv(n, width)
+        in_group = group * tl.cdiv(last_column - first_column, width)
         first = program // in_group * group
-        tiles_down = tl.minimum(tl.cdiv(m, height) - first, group)
-        return (first + program % in_group % tiles_down) * height, program % in_group // tiles_down * width
+        tiles_down = tl.minimum(tl.cdiv(last_row - first_row, height) - first, group)
+        down, across = first + program % in_group % tiles_down, program % in_group // tiles_down
+        return first_row + down * height, first_column + across * width
 
     @triton.jit
     def _bounds(
         row_bounds: tl.tensor, column_bounds: tl.tensor, top: tl.tensor, start: tl.tensor,
-        m: tl.tensor, n: tl.tensor, height: tl.constexpr, width: tl.constexpr,
+        last_row: tl.tensor, last_column: tl.tensor, mode: tl.constexpr, height: tl.constexpr, width: tl.constexpr,
     ) -> tuple[tl.tensor, tl.tensor]:  # fmt: skip
         """Of a tile; read before its scores, so that both overlap."""
         rows, columns = top + tl.arange(0, height), start + tl.arange(0, width)
-        return (
-            tl.load(row_bounds + rows, rows < m, float("inf")),
-            tl.load(column_bounds + columns, columns < n, float("inf")),
-        )
+        row_bound = tl.full((height,), float("inf"), tl.float32)
+        column_bound = tl.full((width,), float("inf"), tl.float32)
+        if mode != 2:
+            row_bound = tl.load(row_bounds + rows, rows < last_row, float("inf"))
+        if mode == 1:
+            column_bound = tl.load(column_bounds + columns, columns < last_column, float("inf"))
+        return row_bound, column_bound
 
     @triton.jit
     def _keep(
-        scores: tl.tensor, row_bound: tl.tensor, column_bound: tl.tensor,
-        count: tl.tensor, found_rows: tl.tensor, found_columns: tl.tensor, found_values: tl.tensor,
-        top: tl.tensor, start: tl.tensor, m: tl.tensor, n: tl.tensor, diagonal: tl.tensor, room: tl.tensor,
-        height: tl.constexpr, width: tl.constexpr,
+        scores: tl.tensor, row_bound: tl.tensor, column_bound: tl.tensor, row_bounds: tl.tensor,
+        column_bounds: tl.tensor, row_counts: tl.tensor, column_counts: tl.tensor,
+        row_buffer: tl.tensor, column_buffer: tl.tensor, top: tl.tensor, start: tl.tensor,
+        first_row: tl.tensor, first_column: tl.tensor, last_row: tl.tensor, last_column: tl.tensor,
+        is_diagonal: tl.tensor, row_room: tl.tensor, column_room: tl.tensor,
+        mode: tl.constexpr, height: tl.constexpr, width: tl.constexpr,
     ) -> None:  # fmt: skip
-        """Store the scores of a tile that reach their bounds, as far as there is room, and count them."""
+        """Store what is wanted of a tile's scores: the highest of each row, or who reaches whose bound."""
         rows, columns = top + tl.arange(0, height), start + tl.arange(0, width)
-        if (top + height > m) | (start + width > n) | (start <= top + height - 1 + diagonal):
-            counted = (rows[:, None] < m) & (columns[None, :] < n) & (columns[None, :] > rows[:, None] + diagonal)
-            scores = tl.where(counted, scores, float("nan"))  # which reaches no bound, not even -inf
-        reached = scores >= tl.minimum(row_bound[:, None], column_bound[None, :])
-        # Most tiles end here. A scan of a whole tile would need more registers than there are: rows go one by one.
-        if tl.reduce_or(tl.reduce_or(reached, 1), 0):
-            left_over = tl.sum(reached.to(tl.int32), 1)
-            index = tl.atomic_add(count, tl.sum(left_over, 0).to(tl.int64), sem="relaxed")
-            while tl.max(left_over, 0) > 0:
-                row = tl.argmax(left_over, 0)
-                is_row = tl.arange(0, height) == row
-                values = tl.sum(tl.where(is_row[:, None], scores, 0.0), 0)
-                bounds = tl.minimum(tl.sum(tl.where(is_row, row_bound, 0.0), 0), column_bound)
-                hits = (values >= bounds).to(tl.int32)
-                indices = index + tl.cumsum(hits, 0) - 1
-                kept = (hits > 0) & (indices < room)
-                tl.store(found_rows + indices, tl.full((width,), top + row, tl.int32), kept)
-                tl.store(found_columns + indices, columns, kept)
-                tl.store(found_values + indices, values, kept)
-                index += tl.sum(hits, 0)
-                left_over = tl.where(is_row, 0, left_over)
+        if (top + height > last_row) | (start + width > last_column) | ((is_diagonal != 0) & (start < top + height)):
+            is_there = (rows[:, None] < last_row) & (columns[None, :] < last_column)
+            is_there &= (is_diagonal == 0) | (columns[None, :] > rows[:, None])
+            scores = tl.where(is_there, scores, -3e38 if mode == 2 else float("nan"))  # which reaches no bound
+        if mode == 2:
+            packed = (scores.to(tl.int32, bitcast=True) & -width) | tl.arange(0, width)[None, :]
+            best = tl.max(packed.to(tl.float32, bitcast=True), 1)
+            places = (rows - first_row).to(tl.int64) * row_room + (start - first_column) // width
+            tl.store(row_bounds + places, best, rows < last_row)
+        else:
+            reached = scores >= tl.minimum(row_bound[:, None], column_bound[None, :])
+            if tl.reduce_or(tl.reduce_or(reached, 1), 0):  # most tiles of a large archive end here
+                _push(
+                    *(scores, row_bound, column_bound, row_counts, column_counts, row_buffer, column_buffer),
+                    *(top, start, row_room, column_room, mode, height, width),
+                )
+
+    @triton.jit
+    def _push(
+        scores: tl.tensor, row_bound: tl.tensor, column_bound: tl.tensor,
+        row_counts: tl.tensor, column_counts: tl.tensor, row_buffer: tl.tensor, column_buffer: tl.tensor,
+        top: tl.tensor, start: tl.tensor, row_room: tl.tensor, column_room: tl.tensor,
+        mode: tl.constexpr, height: tl.constexpr, width: tl.constexpr,
+    ) -> None:  # fmt: skip
+        """Add the pairs that reach a bound to the buffers, as far as there is room, and count them.
+
+        Scores become bits, 32 columns a number: so few are left that they can be gone through one by one.
+        """
+        own = _bits(scores >= row_bound[:, None], height, width)
+        theirs = own * 0
+        if mode == 1:
+            theirs = _bits(scores >= column_bound[None, :], height, width)
+        nothing = tl.zeros((height, width // 32), tl.int32)
+        row = top + tl.arange(0, height)[:, None] + nothing
+        first = start + 32 * tl.arange(0, width // 32)[None, :] + nothing
+        while tl.reduce_or(tl.reduce_or((own | theirs) != 0, 1), 0):
+            column = first + _lowest(own)
+            place = tl.atomic_add(row_counts + row, 1, own != 0, sem="relaxed")
+            tl.store(row_buffer + row.to(tl.int64) * row_room + place, column, (own != 0) & (place < row_room))
+            own &= own - 1
+            if mode == 1:
+                column = first + _lowest(theirs)
+                place = tl.atomic_add(column_counts + column, 1, theirs != 0, sem="relaxed")
+                is_kept = (theirs != 0) & (place < column_room)
+                tl.store(column_buffer + column.to(tl.int64) * column_room + place, row, is_kept)
+                theirs &= theirs - 1
+
+    @triton.jit
+    def _bits(reached: tl.tensor, height: tl.constexpr, width: tl.constexpr) -> tl.tensor:
+        """Each 32 columns of a row as the bits of one number: (height, width // 32)."""
+        bits = tl.where(reached, (1 << (tl.arange(0, width) % 32))[None, :], 0)
+        return tl.sum(tl.reshape(bits, (height, width // 32, 32)), 2)
+
+    @triton.jit
+    def _lowest(bits: tl.tensor) -> tl.tensor:
+        """The place of the lowest bit that is set: the exponent of that bit as a number."""
+        return (((bits & -bits).to(tl.float32).to(tl.int32, bitcast=True) >> 23) & 255) - 127
+
+    @triton.jit(do_not_specialize=["room"])
+    def _score(
+        vectors: tl.tensor, squares: tl.tensor, starts: tl.tensor, words: tl.tensor, weights: tl.tensor,
+        bag_squares: tl.tensor, their_vectors: tl.tensor, their_squares: tl.tensor, their_starts: tl.tensor,
+        their_words: tl.tensor, their_weights: tl.tensor, their_bag_squares: tl.tensor,
+        mix: tl.tensor, rows: tl.tensor, selves: tl.tensor, counts: tl.tensor, buffer: tl.tensor, scores: tl.tensor,
+        room: tl.tensor, dimensions: tl.constexpr, kind: tl.constexpr, has_words: tl.constexpr,
+        at_once: tl.constexpr, depth: tl.constexpr, words_at_once: tl.constexpr,
+    ) -> None:  # fmt: skip
+        """The scores of the candidates of one question, `at_once` of them."""
+        program = tl.program_id(0)
+        count = tl.minimum(tl.load(counts + program), room)
+        if count == 0:
+            return
+        row = tl.load(rows + program).to(tl.int64)
+        own_self = tl.load(selves + row)
+        buffer += program.to(tl.int64) * room
+        scores += program.to(tl.int64) * room
+        first = 0
+        while first < count:
+            places = first + tl.arange(0, at_once)
+            is_one = places < count
+            other = tl.load(buffer + places, is_one, 0)
+            others = other.to(tl.int64)
+            sums = tl.zeros((at_once, depth), tl.float64)
+            for start in range(0, dimensions, depth):
+                inside = start + tl.arange(0, depth)
+                is_inside = (inside < dimensions)[None, :] & is_one[:, None]
+                x = tl.load(vectors + row * dimensions + inside, inside < dimensions, 0.0)[None, :]
+                y = tl.load(their_vectors + others[:, None] * dimensions + inside[None, :], is_inside, 0.0)
+                if kind == 0:
+                    sums += (x.to(tl.float32) * y.to(tl.float32)).to(tl.float64)  # exact, of float16 numbers
+                else:
+                    difference = tl.where(is_inside, x.to(tl.float64) - y.to(tl.float64), 0.0)
+                    sums += tl.abs(difference) if kind == 1 else difference * difference
+            value = tl.sum(sums, 1)
+            if kind == 0:
+                both = tl.load(squares + row) * tl.load(their_squares + others, is_one, 0.0)
+                cosine = value / tl.sqrt(tl.where(both > 0.0, both, 1.0))
+                value = tl.where(both > 0.0, tl.load(mix) * cosine, 0.0)
+            elif kind == 1:
+                value = -value
+            else:
+                value = -tl.sqrt(value)
+            if has_words:
+                common = _common(
+                    *(starts, words, weights, their_starts, their_words, their_weights),
+                    *(row, others, is_one, at_once, words_at_once),
+                )
+                both = tl.load(bag_squares + row) * tl.load(their_bag_squares + others, is_one, 0.0)
+                cosine = common / tl.sqrt(tl.where(both > 0.0, both, 1.0))
+                value += tl.where(both > 0.0, tl.load(mix + 1) * cosine, 0.0)
+            tl.store(scores + places, tl.where(other == own_self, float("-inf"), value), is_one)
+            first += at_once
+
+    @triton.jit
+    def _common(
+        starts: tl.tensor, words: tl.tensor, weights: tl.tensor, their_starts: tl.tensor, their_words: tl.tensor,
+        their_weights: tl.tensor, row: tl.tensor, others: tl.tensor, is_one: tl.tensor,
+        at_once: tl.constexpr, words_at_once: tl.constexpr,
+    ) -> tl.tensor:  # fmt: skip
+        """The products of a question's bag and some others', whose words are looked up in its own by halving."""
+        own = tl.load(starts + row)
+        own_count = (tl.load(starts + row + 1) - own).to(tl.int32)
+        widest = tl.full((), 1, tl.int32)
+        while widest * 2 <= own_count:
+            widest *= 2
+        first = tl.load(their_starts + others, is_one, 0)
+        counts = (tl.load(their_starts + others + 1, is_one, 0) - first).to(tl.int32)
+        sums = tl.zeros((at_once, words_at_once), tl.float64)
+        start, longest = 0, tl.max(counts, 0)
+        while start < longest:
+            inside = start + tl.arange(0, words_at_once)
+            is_word = inside[None, :] < counts[:, None]
+            places = first[:, None] + inside[None, :]
+            word = tl.load(their_words + places, is_word, -1)
+            weight = tl.load(their_weights + places, is_word, 0.0).to(tl.float32)
+            before = tl.zeros((at_once, words_at_once), tl.int32)  # of the own words, how many are not greater
+            step = widest
+            while step > 0:
+                further = before + step
+                probe = tl.load(words + own + further - 1, is_word & (further <= own_count), 2147483647)
+                before = tl.where(probe <= word, further, before)
+                step //= 2
+            is_common = is_word & (before > 0)
+            last = tl.load(words + own + before - 1, is_common, -2)
+            is_common &= last == word
+            own_weight = tl.load(weights + own + before - 1, is_common, 0.0).to(tl.float32)
+            sums += (own_weight * weight).to(tl.float64)  # exact, of float16 numbers
+            start += words_at_once
+        return tl.sum(sums, 1)
+
+    @triton.jit(do_not_specialize=["room"])
+    def _settle(
+        scores: tl.tensor, others: tl.tensor, counts: tl.tensor, buffer: tl.tensor, new_scores: tl.tensor,
+        ranks: tl.tensor, kth: tl.tensor, room: tl.tensor, k: tl.constexpr, keeps: tl.constexpr, size: tl.constexpr,
+    ) -> None:  # fmt: skip
+        """The k best of one question's list and buffer."""
+        program = tl.program_id(0).to(tl.int64)
+        count = tl.load(counts + program)
+        if count == 0:
+            return
+        place = tl.arange(0, size)
+        is_new = (place >= k) & (place < k + tl.minimum(count, room))
+        score = tl.load(scores + program * k + place, place < k, float("-inf"))
+        other = tl.load(others + program * k + place, place < k, -1)
+        new = program * room + place - k
+        score = tl.where(is_new, tl.load(new_scores + new, is_new, 0.0), score)
+        other = tl.where(is_new, tl.load(buffer + new, is_new, 0), other)
+        rank = tl.load(ranks + other, score > float("-inf"), 0)
+        for index in range(k):
+            best = tl.max(score, 0)
+            first = tl.min(tl.where(score == best, rank, 2147483647), 0)
+            is_it = (score == best) & (rank == first) & (score > float("-inf"))
+            if keeps:
+                chosen = tl.max(tl.where(is_it, other, -1), 0)
+                tl.store(scores + program * k + index, best, count <= room)
+                tl.store(others + program * k + index, chosen, count <= room)
+            if index == k - 1:
+                tl.store(kth + program, best)
+            score = tl.where(is_it, float("-inf"), score)

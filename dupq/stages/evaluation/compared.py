@@ -69,9 +69,7 @@ def read_shard(ranking: Ranking, name: str) -> Counts:
         table = storage.read_table(storage.join(files.texts, name), TEXTS).sort_by("key")
         keys = table["key"].to_numpy()
         rows = [np.flatnonzero(are_among(distinct(wanted), keys)) for wanted in [*_pieces(ranking), _asked_keys(files)]]
-        counts = {"questions encoded to be compared": 0}
         if files.encoder is not None:
-            counts["questions encoded to be compared"] = _encode_missing(ranking, name, table)
             whole = embeddings_in(ranking, name)
             schema = tables.embeddings(whole.vectors.shape[1], whole.words is not None)
             of_rows = (embeddings_table(whole.take(some), Sites(ranking.sites)) for some in rows)
@@ -82,7 +80,7 @@ def read_shard(ranking: Ranking, name: str) -> Counts:
         storage.write_table(files.step("terms", name), pa.table([pa.array(terms)], schema=_TERMS), _TERMS)
         texts = (exchange.one_batch(table.select(SAID.names).take(pa.array(some))) for some in rows)
         exchange.write_parts(output, texts, SAID)  # last: it marks the rest
-        return counts
+        return {}
 
     return skip_or(output, make)
 
@@ -92,9 +90,10 @@ def _spread(files: RankingFiles, kind: str, name: str) -> str:
     return files.step(kind, f"{name}.arrow")
 
 
-def _encode_missing(ranking: Ranking, name: str, table: pa.Table) -> int:
-    """Encode what of a shard has no embedding; how many questions that are."""
+def encode_missing(ranking: Ranking, name: str) -> Counts:
+    """Encode what of a shard has no embedding, since another question represents it in the run."""
     files, sites = ranking.files, Sites(ranking.sites)
+    table = storage.read_table(storage.join(files.texts, name), TEXTS).sort_by("key")
     there = np.sort(embedded_keys(storage.join(files.embeddings, name), sites))
     missing = table.filter(pa.array(~are_among(there, table["key"].to_numpy())))
     if len(missing):
@@ -107,7 +106,7 @@ def _encode_missing(ranking: Ranking, name: str, table: pa.Table) -> int:
         saved.network.to(devices.usable(devices.GPU if ranking.gpus else devices.CPU))
         encoded = Embeddings(missing["key"].to_numpy(), *saved.reader.encode(missing)[0])
         write_embeddings(files.step("encoded", name), encoded, sites)
-    return len(missing)
+    return {"questions encoded to be compared": len(missing)}
 
 
 def embeddings_in(ranking: Ranking, name: str) -> Embeddings:

@@ -1,6 +1,7 @@
 """An archive of any size, ranked for the questions that it is measured on, by the encoder and by the baselines.
 
     ask         one task                      what is measured, with systems that note what they are asked
+    encode      a task a shard                the embeddings of questions that have none, as another one represents them
     read        a task a shard                the bags of all questions for BM25; texts and embeddings of those that are
                                               ranked for, and of those in pairs that are scored (compared.py)
     gather      one task                      those of the questions asked for; how many questions have which terms
@@ -8,7 +9,6 @@
     score       a task some pairs             their scores by each system
     measure     one task                      what is measured, with systems that know the answers
 
-A question that has no embedding, since another one represents it in the run, is encoded where its shard is read.
 Memory: a shard, or as many pairs; the questions asked for; in the first and last task 8 bytes a question, twice that
 while they are read, and 64 a pair.
 """
@@ -35,6 +35,7 @@ from dupq.stages.evaluation.compared import (
     Ranking,
     embeddings_for,
     embeddings_in,
+    encode_missing,
     pieces_of_pairs,
     read_shard,
     read_terms,
@@ -54,7 +55,10 @@ def measure_ranked(ranking: Ranking, measure: Measuring) -> Report:
     report = run_tasks("ask", _ask, [(ranking, measure)])
     pieces = range(pieces_of_pairs(ranking))
     if report.counts["questions that others are compared with"]:
-        report.add(run_tasks("read", read_shard, [(ranking, name) for name in names], gpus=ranking.gpus))
+        of_shards = [(ranking, name) for name in names]
+        if files.encoder is not None:
+            report.add(run_tasks("encode", encode_missing, of_shards, gpus=ranking.gpus))
+        report.add(run_tasks("read", read_shard, of_shards))
         report.add(run_tasks("gather", _gather, [(ranking, names)]))
         calls = [(ranking, system, name) for system in _asked_systems(files) for name in names]
         report.add(run_tasks("rank", _rank_shard, calls))

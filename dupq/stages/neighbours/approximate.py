@@ -36,7 +36,7 @@ from dupq.stages.neighbours.centres import (
     share_for_centroids,
     span_name,
 )
-from dupq.stages.neighbours.exact import device_of_tile, finish, gpus_of_tiles, planned, search_blocks
+from dupq.stages.neighbours.exact import finish, planned, search_blocks
 from dupq.stages.neighbours.plan import Plan
 from dupq.stages.neighbours.probes import goes_exactly, read_probes
 from dupq.stages.neighbours.rare_words import add_counts, read_counts, write_counts
@@ -86,7 +86,7 @@ def _search_lists(
 
     def search(tiles: Tiles, wave: int) -> Report:
         calls = [(files, request, spans[left][0], spans[left][1], spans[right][1], wave) for left, right in tiles]
-        return run_tasks("tiles", _search_tile, calls, gpus=gpus_of_tiles(request))
+        return run_tasks("tiles", _search_tile, calls)
 
     names = [[name for name, (of, _) in spans.items() if of is group] for group in groups]
     tiles, lists = search_in_waves(files, request, names, search)
@@ -185,7 +185,7 @@ def _search_tile(
         torch.set_num_threads(1)
         one, other = (_ready_span(files, request, group, place) for place in (left, right))
         scores = [known_scores(files, request, name, wave) if left != right else None for name in names]
-        search = Search(request.measure, request.settings.k, device=device_of_tile())
+        search = Search(request.measure, request.settings.k)
         of_left, of_right = search_listed(one, other, search, (scores[0], scores[1]))
         write_tile(files, names, (one.block.keys, of_left), (other.block.keys, of_right))
         return {}

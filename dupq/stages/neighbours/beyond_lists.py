@@ -26,7 +26,6 @@ from dupq.runs.keys import read_keys, write_keys
 from dupq.runs.layout import NeighbourFiles
 from dupq.stages.neighbours.blocks import forget_blocks, ready_block
 from dupq.stages.neighbours.chosen import compared, groups, write_chosen
-from dupq.stages.neighbours.exact import device_of_tile, gpus_of_tiles
 from dupq.stages.neighbours.plan import Plan, read_plan
 from dupq.stages.neighbours.tables import SearchRequest, read_nearest, unranked, write_directed
 from dupq.tables import SIMILAR_PAIRS
@@ -60,14 +59,13 @@ def find_beyond_lists(files: NeighbourFiles, request: SearchRequest, floor: floa
     of_blocks = groups(files, plan, "full")
     tiles = [*((name, name) for name in of_blocks), *compared(plan, of_blocks)]
     calls = [(files, request, plan, floor, *tile) for tile in tiles]
-    report.add(run_tasks("tiles", _search_tile, calls, gpus=gpus_of_tiles(request)))
+    report.add(run_tasks("tiles", _search_tile, calls))
     found = report.counts[ABOVE_FLOOR]
     report.caps[LEFT_OUT] = 0
     if found > _most_pairs(plan, request):
         report.caps[LEFT_OUT] = found
         return report
-    gpus = gpus_of_tiles(request) if found > _AT_ONCE else 0
-    written = run_tasks("rows", _rows_of_tile, calls, gpus=gpus)
+    written = run_tasks("rows", _rows_of_tile, calls)
     report.add(written)
     report.rows_out = written.rows_out
     return report
@@ -120,7 +118,7 @@ def _search_tile(
 
         torch.set_num_threads(1)
         one, other = (ready_block(files, request, plan, name) for name in (left, right))
-        of_left, _, pairs = search_tile(one, other, Search(request.measure, 0, floor, _AT_ONCE, device_of_tile()))
+        of_left, _, pairs = search_tile(one, other, Search(request.measure, 0, floor, _AT_ONCE))
         found = int(of_left.above.sum()) // (2 if left == right else 1)
         table = _sorted_table(pairs if found <= _AT_ONCE else NO_PAIRS)
         storage.write_table(output, table, SIMILAR_PAIRS, {ABOVE_FLOOR: found})
@@ -156,7 +154,7 @@ def _pairs_of_tile(
 
     torch.set_num_threads(1)
     one, other = (ready_block(files, request, plan, name) for name in tile)
-    search = Search(request.measure, 0, floor, device=device_of_tile())
+    search = Search(request.measure, 0, floor)
     for pairs in pairs_of_tile(one, other, search, _AT_ONCE):
         yield _sorted_table(pairs)
 

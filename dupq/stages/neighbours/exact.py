@@ -5,22 +5,23 @@
     neighbours    a task a block    its questions' lists, and rows for the pairs stage, partitioned by the pair's left
                                     key, so that both directions of a pair are in one part
 
-A worker keeps the two blocks of its last tile for the next one, and more where they are small. With an earlier run only
-what is new since then is searched (increment.py), and the answer is the same. Pairs above the floor that are in no list
-are found later (beyond_lists.py).
+Where a GPU is faster, one task that has it takes the place of all these: it holds all questions that are compared with
+each other (on_gpus.py). On CPUs a worker keeps the two blocks of its last tile for the next one, and more where they
+are small. With an earlier run only what is new since then is searched (increment.py), and the answer is the same.
+Pairs above the floor that are in no list are found later (beyond_lists.py).
 """
 
 from collections.abc import Sequence
 
-from dupq import devices, storage
+from dupq import storage
 from dupq.execution import cluster
-from dupq.execution.gpus import are_given
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
 from dupq.runs.layout import NeighbourFiles
 from dupq.shards import Shard
 from dupq.side_by_side import side_by_side
 from dupq.stages.neighbours.blocks import block_name, known_scores, ready_block
+from dupq.stages.neighbours.on_gpus import gpus_of_search, search_on_gpus
 from dupq.stages.neighbours.plan import Plan, block_rows, bytes_a_question, plan_of
 from dupq.stages.neighbours.tables import SearchRequest, write_tile
 from dupq.stages.neighbours.waves import Tiles, search_in_waves
@@ -38,8 +39,12 @@ def search_blocks(
     files: NeighbourFiles, request: SearchRequest, plan: Plan, numbers: Sequence[int]
 ) -> tuple[Report, Report]:
     """Write the neighbours of blocks that are compared with no others: the report of tiles, that of what is written."""
-    groups = [[block_name(number) for number in group if number in numbers] for group in plan.groups]
-    return search_in_waves(files, request, groups, lambda tiles, wave: search_tiles(files, request, plan, tiles, wave))
+    groups = [[number for number in group if number in numbers] for group in plan.groups]
+    gpus = gpus_of_search(files, request, plan, [sum(map(plan.rows, group)) for group in groups])
+    if gpus:
+        return search_on_gpus(files, request, plan, [group for group in groups if group], gpus)
+    names = [[block_name(number) for number in group] for group in groups]
+    return search_in_waves(files, request, names, lambda tiles, wave: search_tiles(files, request, plan, tiles, wave))
 
 
 def finish(report: Report, written: Report, files: NeighbourFiles, request: SearchRequest) -> None:
@@ -62,32 +67,14 @@ def planned(files: NeighbourFiles, shards: Sequence[Shard], request: SearchReque
         each = bytes_a_question(dimensions, request.settings.k, words)
         if request.settings.method == "ivf":
             each += 2 * each // 5  # words' lists; and the spans that take the place of blocks are not all of one size
-            return block_rows(questions, each, cluster.memory(), cluster.cpus())
-        return block_rows(questions, each, cluster.memory(), cluster.cpus(), gpus_of_tiles(request))
+        return block_rows(questions, each, cluster.memory(), cluster.cpus())
 
     return plan_of(files, shards, request.settings, rows_of)
 
 
 def search_tiles(files: NeighbourFiles, request: SearchRequest, plan: Plan, tiles: Tiles, wave: int = 1) -> Report:
-    """Write what each tile of two blocks finds: one GPU a tile if there are any that can score it, else one core."""
-    calls = [(files, request, plan, left, right, wave) for left, right in tiles]
-    return run_tasks("tiles", _search_tile, calls, gpus=gpus_of_tiles(request))
-
-
-def gpus_of_tiles(request: SearchRequest) -> int:
-    """How many GPUs search tiles, one a tile: none where they cannot score by the measure."""
-    gpus = request.gpus.now()
-    if not gpus:
-        return 0
-    from dupq.neighbours.bounds import gpu_can_score  # with torch, which the driver needs for nothing else
-    from dupq.neighbours.exact import rule_of
-
-    return gpus if gpu_can_score(rule_of(request.measure)) else 0
-
-
-def device_of_tile() -> str:
-    """In a task: the device that it searches on. Raises DupqError for a GPU that torch cannot use."""
-    return str(devices.usable(devices.GPU if are_given() else devices.CPU))
+    """Write what each tile of two blocks finds, a core a tile."""
+    return run_tasks("tiles", _search_tile, [(files, request, plan, left, right, wave) for left, right in tiles])
 
 
 def _search_tile(files: NeighbourFiles, request: SearchRequest, plan: Plan, left: str, right: str, wave: int) -> Counts:
@@ -102,7 +89,7 @@ def _search_tile(files: NeighbourFiles, request: SearchRequest, plan: Plan, left
         torch.set_num_threads(1)
         one, other = (ready_block(files, request, plan, name) for name in (left, right))
         known = [known_scores(files, request, name, wave) if left != right else None for name in (left, right)]
-        search = Search(request.measure, request.settings.k, device=device_of_tile())
+        search = Search(request.measure, request.settings.k)
         of_left, of_right, _ = search_tile(one, other, search, known=(known[0], known[1]))
         write_tile(files, (left, right), (one.keys, of_left), (other.keys, of_right))
         return {}

@@ -31,6 +31,7 @@ from dupq.stages.neighbours.blocks import block_name, rest_name, searched_again
 from dupq.stages.neighbours.changes import find_changes, keys_of, to_sites
 from dupq.stages.neighbours.chosen import compared, first_block, groups, write_chosen
 from dupq.stages.neighbours.exact import finish, planned, search_tiles
+from dupq.stages.neighbours.on_gpus import gpus_of_search, seconds
 from dupq.stages.neighbours.plan import Plan, read_plan
 from dupq.stages.neighbours.search import find_neighbours
 from dupq.stages.neighbours.tables import (
@@ -58,8 +59,9 @@ def find_neighbours_since(
     plan = planned(files, shards, request)
     numbers = range(len(plan.blocks))
     changes = run_tasks("changes", find_changes, [(files, previous, request, plan)])
-    if changes.counts["questions searched"] > _LARGEST_SHARE * plan.questions:
-        return _all_neighbours(files, shards, request, f"{changes.counts['questions searched']:,} questions changed")
+    searched = changes.counts["questions searched"]
+    if searched > _LARGEST_SHARE * plan.questions or _gpus_are_faster(files, request, plan, searched):
+        return _all_neighbours(files, shards, request, f"{searched:,} questions changed")
     _go(files, previous.run)
     report = changes
     report.add(run_tasks("split", _split_block, [(files, previous, request, plan, number) for number in numbers]))
@@ -69,6 +71,16 @@ def find_neighbours_since(
     calls = [(files, request, (plan, names), name) for name in (*map(block_name, numbers), *names)]
     finish(report, run_tasks("neighbours", _write_nearest, calls), files, request)
     return report
+
+
+def _gpus_are_faster(files: NeighbourFiles, request: SearchRequest, plan: Plan, searched: int) -> bool:
+    """Whether a GPU searches everything before the CPUs have compared what changed with everything."""
+    groups = [sum(map(plan.rows, group)) for group in plan.groups]
+    if not gpus_of_search(files, request, plan, groups):
+        return False
+    pairs = sum(size * size for size in groups)
+    on_cpus, _ = seconds(files, plan, 2.0 * pairs * searched / max(1, plan.questions))
+    return seconds(files, plan, pairs)[1] < on_cpus
 
 
 def _all_neighbours(files: NeighbourFiles, shards: Sequence[Shard], request: SearchRequest, why: str) -> Report:

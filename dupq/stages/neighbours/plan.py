@@ -23,8 +23,6 @@ from dupq.side_by_side import side_by_side
 # questions of a block: smaller blocks waste start-up time, larger ones lose more work if a worker dies
 _FEWEST, _MOST = 8_192, 131_072
 _TILE_BYTES = 11 << 27  # the most memory for a tile, so that a task with Ray and the libraries takes some 2 GB
-# a GPU multiplies blocks faster than they are read and uploaded: that grows with their rows, products with the square
-_MOST_ON_GPU, _TILE_BYTES_ON_GPU = 1 << 20, 1 << 34
 _TILES_EACH = 4
 _WORD_BYTES = 82  # in a tile, with what is multiplied, 6,000 for the 73 stems of a question of cs
 
@@ -154,16 +152,14 @@ def make_plan(shards: Sequence[Shard], counts: Sequence[int], settings: Neighbou
     return Plan(blocks, sites, settings.scope)
 
 
-def block_rows(questions: int, bytes_each: int, memory: int, cpus: int, gpus: int = 0) -> int:
+def block_rows(questions: int, bytes_each: int, memory: int, cpus: int) -> int:
     """Questions of a block: as many as half of a CPU's `memory` (bytes) holds of both sides, `bytes_each` a question.
 
-    With GPUs, which then search the tiles, half of a GPU's share. Small archives are cut so that each CPU or GPU has a
-    few tiles.
+    Small archives are cut so that each CPU has a few tiles.
     """
-    searchers = max(1, gpus or cpus)
-    budget = min(_TILE_BYTES_ON_GPU if gpus else _TILE_BYTES, memory // (2 * searchers))
-    fitting = min(_MOST_ON_GPU if gpus else _MOST, max(1_024, budget // (2 * bytes_each)))
-    spread = math.ceil(questions / math.ceil(math.sqrt(2 * _TILES_EACH * searchers)))
+    budget = min(_TILE_BYTES, memory // (2 * cpus))
+    fitting = min(_MOST, max(1_024, budget // (2 * bytes_each)))
+    spread = math.ceil(questions / math.ceil(math.sqrt(2 * _TILES_EACH * cpus)))
     return max(1, min(fitting, max(_FEWEST, spread)))
 
 

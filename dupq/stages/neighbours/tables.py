@@ -60,9 +60,14 @@ def read_answered(uri: str) -> Answered:
 
 def nearest_table(keys: np.ndarray, nearest: Nearest) -> pa.Table:
     """Lists of neighbours as rows."""
+    count, k = nearest.others.shape
     inside = nearest.others >= 0
-    offsets = pa.array(np.concatenate([[0], np.cumsum(inside.sum(axis=1))]).astype(np.int32))
-    lists = [pa.ListArray.from_arrays(offsets, pa.array(column[inside])) for column in nearest[:2]]
+    if inside.all():  # as a rule, and ten times as fast
+        offsets, columns = np.arange(count + 1) * k, [column.ravel() for column in nearest[:2]]
+    else:
+        offsets = np.concatenate([[0], np.cumsum(inside.sum(axis=1))])
+        columns = [column[inside] for column in nearest[:2]]
+    lists = [pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), pa.array(column)) for column in columns]
     return pa.table([pa.array(keys), *lists], schema=NEAREST)
 
 
