@@ -391,7 +391,7 @@ FILES = [
             ("no prior", "prior.json: no such file", removed("prior.json")),
             ("a prior that is a list", "prior.json: it holds []", content("prior.json", "[]")),
             ("a prior that is no JSON", "prior.json: not valid JSON", content("prior.json", "{")),
-            ("a prior without spreads", "prior.json: 'spreads' is missing", entry("prior.json", "spreads", DELETE)),
+            ("a prior without spreads", "'slope_spread' is missing", entry("prior.json", "slope_spread", DELETE)),
             ("a prior of other features", "made for other features", entry("prior.json", "features", ["x"])),
             ("a prior of too few numbers", "not as many numbers", entry("prior.json", "centres", [1.0])),
             ("a prior that is not finite", "'centres.0' is nan", entry("prior.json", "centres", [float("nan")])),
