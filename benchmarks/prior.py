@@ -45,7 +45,7 @@ from dupq.tables import CALIBRATION_PAIRS, COSINES
 _VERDICTS = Path(__file__).parent / "verdicts"
 FAR, _FAR_PAIRS, _FAR_TITLES = 0.02, 1_500, 200
 _SPREAD, _SITE_SPREAD = 0.3, 0.7  # of scaled coefficients round what is expected, and of a site's own intercept
-_OWN_SPREADS = 1.0, 0.35, 0.5  # of an archive's intercept, of the log of its slope, and of each coefficient
+_OWN_SPREADS = 1.0, 0.35, 0.2  # of an archive's intercept, of the log of its slope, and of each coefficient
 _OWN_LINKED = (1.0, 2.0)  # of an archive: .06 to .5 of the duplicates among the candidates of eight sites
 # Flags keep their scale: log-odds that are expected before any data, and their spread.
 _FLAGS = {
