@@ -37,7 +37,7 @@ from dupq import storage
 from dupq.api.duplicates import compare
 from dupq.clusters.calibration import FEATURES, designed
 from dupq.clusters.prior import read_prior
-from dupq.clusters.teacher_evidence import LOG_ODDS_UNIT, TeacherModel
+from dupq.clusters.teacher_evidence import SCALES, TeacherModel
 from dupq.evaluation.verdicts import parse_verdicts
 from dupq.runs.reader import open_run
 from dupq.tables import CALIBRATION_PAIRS, COSINES
@@ -156,16 +156,16 @@ def learn_teacher(logits: list[np.ndarray], sites: list[Site]) -> np.ndarray:
     """The coefficients (3,) of a teacher's evidence, given each site's log-odds by a model of the other sites."""
     rows = [np.isfinite(site.cosines) & site.is_judged & ~site.is_held_out for site in sites]
     columns = [(logit[row], site.cosines[row]) for logit, site, row in zip(logits, sites, rows, strict=True)]
-    design = np.clip(np.concatenate([np.stack([a / LOG_ODDS_UNIT, z], axis=1) for a, z in columns]), -3.0, 3.0)
+    design = designed(np.concatenate([np.stack(column, axis=1) for column in columns]), np.zeros(2), SCALES)
     labels = np.concatenate([site.same[row] for site, row in zip(sites, rows, strict=True)]).astype(float)
     owners = np.repeat(np.eye(len(sites)), [row.sum() for row in rows], axis=0)
 
     def loss(parameters: np.ndarray) -> float:
-        scores = design @ parameters[:2] + parameters[2] + owners @ parameters[3:]
+        scores = design @ parameters[:3] + owners @ parameters[3:]
         value = (np.logaddexp(0.0, scores) - labels * scores).sum()
         return float(value + 0.5 * (parameters[3:] @ parameters[3:]) / _SITE_SPREAD**2)
 
-    return minimize(loss, np.r_[LOG_ODDS_UNIT, np.zeros(2 + len(sites))], method="L-BFGS-B").x[:3]
+    return minimize(loss, np.r_[SCALES[0], np.zeros(2 + len(sites))], method="L-BFGS-B").x[:3]
 
 
 def learned_from(sites: list[Site]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

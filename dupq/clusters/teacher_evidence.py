@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import expit, logit
 
-from dupq.clusters.calibration import Labelled, Prior, fit
+from dupq.clusters.calibration import Labelled, Prior, designed, fit
 
-LOG_ODDS_UNIT = 3.0  # features are clipped at three units (calibration.py): certain is 9
-_LEAST_SPREAD = 1e-3
+SCALES = np.array([3.0, 1.0])  # of log-odds and scaled cosine, which `designed` clips at three: certain is 9
+_CENTRES, _LEAST_SPREAD = np.zeros(2), 1e-3
 
 
 class TeacherModel(NamedTuple):
@@ -21,16 +21,16 @@ class TeacherModel(NamedTuple):
 
     mean: float  # of its cosines
     spread: float  # their standard deviation
-    log_odds: float  # coefficient of those by all other evidence, in units of LOG_ODDS_UNIT
+    log_odds: float  # coefficient of those by all other evidence, divided by SCALES
     cosine: float  # coefficient of the scaled one
     intercept: float
 
     def probabilities(self, p: np.ndarray, cosines: np.ndarray) -> np.ndarray:
         """The probability (float64) of pairs that have `p` by all other evidence; the same where a cosine is NaN."""
         is_read = np.isfinite(cosines)
-        design = teacher_features(p[is_read], cosines[is_read], self.mean, self.spread) / [LOG_ODDS_UNIT, 1.0]
+        features = teacher_features(p[is_read], cosines[is_read], self.mean, self.spread)
         found = p.astype(np.float64)
-        found[is_read] = expit(np.clip(design, -3.0, 3.0) @ [self.log_odds, self.cosine] + self.intercept)
+        found[is_read] = expit(designed(features, _CENTRES, SCALES) @ [self.log_odds, self.cosine, self.intercept])
         return found
 
 
@@ -41,7 +41,7 @@ def teacher_features(p: np.ndarray, cosines: np.ndarray, mean: float, spread: fl
 
 def teacher_prior(prior: Prior) -> Prior:
     """The prior of the two features."""
-    return prior._replace(centres=np.zeros(2), scales=np.array([LOG_ODDS_UNIT, 1.0]), coefficients=prior.teacher)
+    return prior._replace(centres=_CENTRES, scales=SCALES, coefficients=prior.teacher)
 
 
 def fit_teacher(labelled: Labelled, p: np.ndarray, cosines: np.ndarray, prior: Prior) -> TeacherModel:

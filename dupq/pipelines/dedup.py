@@ -203,7 +203,8 @@ def _make(
     used = files.links if settings.clusters.known_links == "use" else None
     cut = Cut(threshold, settings.clusters, measure, k)
     run.stage("partition", lambda: _partition(files, shards, sites, cut, used, judged))
-    share = storage.read_json(files.calibration.output)["model"]["linked_share"] if known else 0.0
+    fitted = storage.read_json(files.calibration.output)
+    share = fitted["model"]["linked_share"] if fitted["development_links"] else 0.0  # else nothing tells it
     work = Work(judged, settings.clusters.worklist, texts["rows_out"], k, settings.text.language, share)
     run.stage("clusters", lambda: _clusters(files, shards, sites, threshold, work))
     run.stage(

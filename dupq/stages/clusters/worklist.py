@@ -45,7 +45,7 @@ class Work:
     questions: int  # of the archive
     k: int  # neighbours of each
     language: str
-    linked_share: float  # of the duplicates; 0 where links are not known
+    linked_share: float  # of the duplicates; 0 where no links tell it
 
 
 def make_worklist(files: WorklistFiles, shards: list[Shard], sites: Sites, work: Work) -> Report:
