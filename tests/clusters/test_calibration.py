@@ -20,6 +20,7 @@ from dupq.clusters.calibration import (
     Labelled,
     Model,
     Prior,
+    _fit_within,
     designed,
     features_of,
     fit,
@@ -115,9 +116,9 @@ def test_no_step_away_from_the_fit_is_better() -> None:
     """Of each coefficient, the intercept, and the linked share; of a shared slope that which costs least."""
     prior = prior_of(HALF, 0.5, (4.0, 2.0))
     labelled, design = some_labelled(300, 4)
-    model = fit(labelled, prior)
     counts = labelled.is_judged | (expit(design @ HALF) >= NEAR)
     labelled, design = Labelled(*(column[counts] for column in labelled)), design[counts]
+    model = _fit_within(1, labelled, prior)[0]
 
     def loss(at: np.ndarray) -> float:
         def far(log_slope: float) -> float:
@@ -133,6 +134,43 @@ def test_no_step_away_from_the_fit_is_better() -> None:
     assert approx_fprime(found, loss, 1e-6) == pytest.approx(np.zeros(len(found)), abs=0.02)
     for step in np.concatenate([np.eye(len(found)), -np.eye(len(found))]) * 0.02:
         assert loss(found + step) > loss(found)
+
+
+def test_few_links_stay_near_the_prior_and_many_clear_ones_may_leave_it() -> None:
+    """The truth lies ten spreads away: with a few pairs nobody can know that, with 2,000 linked ones it is plain."""
+    prior = prior_of(HALF, 0.05, slope_spread=0.1)
+    made = archive(TRUTH, prior, 200_000, share=0.6, rate=0.1, seed=6)
+    truth = expit(designed(made.features, prior.centres, prior.scales) @ TRUTH)
+
+    def missed(model: Model) -> float:
+        return float(np.abs(model.probabilities(made.features) - truth).mean())
+
+    assert missed(fit(made.labelled, prior)) < missed(_fit_within(1, made.labelled, prior)[0]) / 2
+    few = np.random.default_rng(0).permutation(len(made.labelled.labels))[:40]
+    near = few[prior.model.probabilities(made.labelled.features[few]) >= NEAR]
+    known = Labelled(*(column[near] for column in made.labelled))
+    assert known.labels.any()
+    assert fit(known, prior).coefficients.tolist() == _fit_within(1, known, prior)[0].coefficients.tolist()
+
+
+def test_the_evidence_is_the_integral_of_the_likelihood() -> None:
+    """Of one coefficient and an intercept, against a sum over a grid; the price is left out at 1."""
+    random = np.random.default_rng(3)
+    one = prior_of(HALF, 0.5)._replace(centres=np.zeros(1), scales=np.ones(1), coefficients=np.array([1.0, -0.5]))
+    features = random.normal(size=(200, 1))
+    labels = random.random(200) < expit(2 * features[:, 0])
+    everybody = Labelled(features, labels, np.ones(200), np.ones(200, bool), np.zeros(200))
+    wide, narrow = (_fit_within(1, everybody, one._replace(intercept_spread=spread))[1] for spread in (2.0, 0.5))
+
+    def integral(spread: float) -> float:
+        grid = np.linspace(-6, 6, 61)
+        log_slope, move, units = np.meshgrid(grid, grid, grid, indexing="ij")
+        slope = np.exp(one.slope_spread * log_slope) + one.coefficient_spread * move
+        z = slope[..., None] * features[:, 0] - 0.5 + spread * units[..., None]
+        likelihood = -np.logaddexp(0, np.where(labels, -z, z)).sum(axis=-1)
+        return float(np.log(np.exp(likelihood - (log_slope**2 + move**2 + units**2) / 2 + 150).sum()))
+
+    assert wide - narrow == pytest.approx(integral(2.0) - integral(0.5), abs=0.05)
 
 
 def test_unjudged_pairs_that_the_prior_takes_for_others_count_for_nothing() -> None:
