@@ -15,7 +15,7 @@ DEDUP = {
     "encode": 2,
     "terms": 2,
     "neighbours": 6,
-    "calibrate": 4,
+    "calibrate": 5,
     "beyond_lists": 1,
     "pairs": 2,
     "partition": 2,

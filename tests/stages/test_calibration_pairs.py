@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from oracles.slow_evidence import Question, words_of
 from run_tables import write_rows
 
 from dupq import storage
@@ -13,6 +14,7 @@ from dupq.neighbours.nearest import empty_nearest
 from dupq.runs.layout import CalibrationFiles, NeighbourFiles, TermFiles
 from dupq.settings.dedup import NeighbourSettings
 from dupq.shards import Shard
+from dupq.stages.calibration.calibrate import _are_titles
 from dupq.stages.calibration.sampled_pairs import SampledPairs, _weight, read_lists, sampled_pairs
 from dupq.stages.neighbours.tables import SearchRequest, nearest_table
 from dupq.tables import KNOWN_SETS, NEAREST, SAMPLE
@@ -141,3 +143,13 @@ def test_verdicts_that_are_unsure_or_on_pairs_that_neither_lists_change_nothing(
     found = sampled(tmp_path, judged)
     assert sorted(pairs_of(found)) == sorted(WITHOUT)
     assert not found.is_judged.any()
+
+
+@pytest.mark.parametrize(
+    ("rows", "are_titles"), [([0, 1], True), ([0, 1, 2], False), ([1], True), ([2], False), ([], False)]
+)
+def test_an_archive_has_titles_alone_where_no_text_says_more(rows: list[int], are_titles: bool) -> None:
+    words = words_of(
+        [Question({1: 1}, {1: 1}, {}, {}), Question({}, {}, {5: 1}, {}), Question({1: 2}, {1: 2, 4: 1}, {}, {})]
+    )
+    assert _are_titles(words, np.array(rows, np.int64)) == are_titles

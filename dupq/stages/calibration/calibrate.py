@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from dupq import storage
 from dupq.clusters.calibration import Evidence, Labelled, features_of, fit, own_share, places_of
-from dupq.clusters.evidence import Around, around, shared, title_cosines, title_leads
-from dupq.clusters.prior import read_prior
+from dupq.clusters.evidence import Around, Words, around, shared, title_cosines, title_leads
+from dupq.clusters.prior import OF_TITLES, read_prior
 from dupq.evaluation.known_duplicates import chosen
 from dupq.evaluation.verdict_files import read_verdicts
 from dupq.execution.tasks import Report, run_tasks
@@ -136,11 +136,13 @@ def _words_of_part(files: CalibrationFiles, request: SearchRequest, part: int) -
 
 
 def _fit(files: CalibrationFiles, request: SearchRequest, settings: CalibrationSettings) -> Counts:
-    sites, prior = Sites(request.sites), read_prior(settings.prior)
+    sites = Sites(request.sites)
     lists, rarities = read_lists(files, request), read_rarities(files.terms)
     found = sampled_pairs(files, request, lists)
     tables = [storage.read_table(files.words(part), TERMS) for part in range(files.terms.parts)]
     places, words = words_of(pa.concat_tables(tables))
+    shipped = OF_TITLES if _are_titles(words, places.of(lists.keys)) else ""
+    prior = read_prior(settings.prior or shipped)
     left, right = places.of(found.left), places.of(found.right)
     rows, indices = np.nonzero(lists.others >= 0)
     queries, others = (places.of(some) for some in (lists.keys[rows], lists.others[rows, indices]))
@@ -155,7 +157,6 @@ def _fit(files: CalibrationFiles, request: SearchRequest, settings: CalibrationS
     model = fit(Labelled(features, found.labels, found.weights, found.is_judged, found.log_rates), prior)
     probabilities = model.probabilities(features)
     floor = _floor(found.scores, probabilities, found.counts, request)
-    own = own_share(model, prior, features)
     record = {
         "model": model.to_dict(),
         "reference": found.reference.tolist(),
@@ -164,13 +165,19 @@ def _fit(files: CalibrationFiles, request: SearchRequest, settings: CalibrationS
         "judged_pairs": int(found.is_judged.sum()),
         "development_sets": found.sets,
         "sampled_questions": found.questions,
-        "own_share": own,
+        "own_share": own_share(model, prior, features),
         "prior_sites": list(prior.sites),
         "fitness": storage.read_json(files.fitness),
     }
     _write_pairs(files, sites, found, features, probabilities)
     storage.write_json(files.output, record)
     return {"rows_out": len(features), "development pairs among neighbours": int(found.is_linked.sum())}
+
+
+def _are_titles(words: Words, rows: np.ndarray) -> bool:
+    """Return whether the questions of these rows have titles and no bodies: a text holds both."""
+    of_titles, of_texts = (np.diff(terms.offsets)[rows] for terms in (words.titles, words.texts))
+    return len(rows) > 0 and bool((of_titles == of_texts).all())
 
 
 def _floor(scores: np.ndarray, probabilities: np.ndarray, counts: np.ndarray, request: SearchRequest) -> float:
