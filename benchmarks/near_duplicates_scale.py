@@ -171,12 +171,14 @@ def child(task: str, folder: str, name: str) -> None:
 
 
 def tokenised(folder: Path, name: str) -> dict:
+    from dupq.job.run import Run
+    from dupq.job.table import Shards, Table
     from dupq.pipelines.ingest import IngestJob, ingest
-    from dupq.runs.layout import TermFiles
     from dupq.settings.text import TextSettings
     from dupq.shards import question_shards
-    from dupq.stages.terms import make_terms
+    from dupq.stages.terms import AT_ONCE, COLUMNS, make_terms
     from dupq.stages.texts import make_texts as tokenise
+    from dupq.tables import TEXTS
 
     archive = folder / f"archive-{name}"
     ingest(IngestJob((str(folder / f"dump-{name}"),), str(archive)))
@@ -185,7 +187,8 @@ def tokenised(folder: Path, name: str) -> dict:
     start = time.monotonic()
     report = tokenise(shards, sites, TextSettings(), texts, contents)
     seconds = round(time.monotonic() - start, 2)
-    make_terms(TermFiles(texts, terms, tuple(shards), 1), sites, "english")
+    questions = Shards(tuple(shards), tuple(sites.names), COLUMNS, AT_ONCE)
+    make_terms(Run(terms, "terms"), Table(texts, TEXTS, len(shards)), questions, "english", 1)
     return {"texts_s": seconds, "texts_task_peak_mb": round(report.peak_memory_mb)}
 
 
@@ -213,7 +216,8 @@ def find(folder: Path, name: str, output: Path) -> dict:
     from dupq.text.keys import Sites
 
     texts = folder / f"texts-{name}"
-    read = (str(place) for place in (texts, folder / f"contents-{name}", folder / f"terms-{name}" / "rarities.parquet"))
+    rarities = folder / f"terms-{name}" / "work" / "terms" / "rarities" / "part-00000.parquet"
+    read = (str(place) for place in (texts, folder / f"contents-{name}", rarities))
     places = (str(output / place) for place in ("exchange", "signatures", "verified", "representatives.parquet"))
     files, settings = NearFiles(*read, *places), with_bands(NearDuplicateSettings())
     parts = partitions(pq.read_table(texts, columns=[]).num_rows)

@@ -138,7 +138,7 @@ class _Scorer:
 
     def __init__(self, run: Run, sites: Sites, pairs: _Pairs) -> None:
         layout = RunLayout(run.uri, (), run.encoder_uri, None, None, None, None)
-        self._calibration, self._rarities = layout.calibration.output, layout.terms.rarities
+        self._calibration, self._rarities = layout.calibration.output, layout.rarities
         self._run, self._sites, self._pairs = run, sites, pairs
         self.is_complete = True
 

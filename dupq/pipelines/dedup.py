@@ -25,29 +25,37 @@ import dataclasses
 import functools
 import logging
 import math
+from collections.abc import Callable
+from typing import TypeVar
+
+import pyarrow as pa
 
 from dupq import storage
+from dupq.clusters.scoring import read_scale
 from dupq.encoders import description
 from dupq.encoders.description import encoder_at, read_description, read_measure
 from dupq.encoders.sentence_models import Teacher, teacher_at
 from dupq.errors import DupqError, LeaseError
-from dupq.evaluation.verdict_files import Judged
 from dupq.evaluation.verdict_files import judged as judged_keys
 from dupq.evaluation.verdicts import DIFFERENT, VERDICTS_FILE, Verdict, format_verdicts, last_verdicts
 from dupq.execution.gpus import Gpus, gpus_for
-from dupq.execution.tasks import Report, run_tasks
+from dupq.execution.tasks import Report
+from dupq.job.run import Run
+from dupq.job.table import Read, Shards, Table, Whole
 from dupq.pipelines.arguments.dedup import DedupJob
 from dupq.pipelines.gates import check_gates, check_rows
 from dupq.runs import progress, tidying, versions, writer
 from dupq.runs.layout import NeighbourFiles, RunLayout
 from dupq.runs.reader import read_metrics
 from dupq.settings.config import Settings
+from dupq.settings.dedup import CalibrationSettings
 from dupq.shards import Shard, partitions, pinned, question_shards
+from dupq.stages import terms as terms_stage
 from dupq.stages.calibration.calibrate import calibrate
 from dupq.stages.calibration.fitness import measure_fitness
-from dupq.stages.clusters.clusters import make_clusters
+from dupq.stages.clusters.clusters import CRITERIA, Decided, make_clusters
 from dupq.stages.clusters.pairs import choose_threshold, score_pairs
-from dupq.stages.clusters.partition import Cut, partition_pairs
+from dupq.stages.clusters.partition import Candidates, Cut, Held, hold, partition_pairs
 from dupq.stages.clusters.worklist import Work, make_worklist
 from dupq.stages.earlier import Earlier, earlier_texts, texts_made_as
 from dupq.stages.encode import check_room_to_encode, encode_texts
@@ -55,19 +63,20 @@ from dupq.stages.evaluation.evaluate import evaluate_run
 from dupq.stages.evaluation.review import make_review
 from dupq.stages.inputs import Input, copy_inputs, encoder_content, input_files
 from dupq.stages.near_duplicates.signatures import make_signatures
-from dupq.stages.near_duplicates.verify import find_near_duplicates
+from dupq.stages.near_duplicates.verify import find_near_duplicates, verified_in
 from dupq.stages.neighbours.beyond_lists import find_beyond_lists
 from dupq.stages.neighbours.increment import find_neighbours_since
 from dupq.stages.neighbours.search import find_neighbours
-from dupq.stages.neighbours.tables import SearchRequest
+from dupq.stages.neighbours.tables import SearchRequest, directed_in
 from dupq.stages.report import write_report
-from dupq.stages.represented_links import write_constraints
 from dupq.stages.teacher import read_likely
-from dupq.stages.terms import make_terms
+from dupq.stages.terms import TermTables, make_terms
 from dupq.stages.texts import make_texts
+from dupq.tables import REPRESENTATIVES, TEXTS
 from dupq.text.keys import Sites
 
 _log = logging.getLogger(__name__)
+_Made = TypeVar("_Made")
 
 
 def dedup(job: DedupJob, checked: Settings | None = None) -> writer.Run:
@@ -167,7 +176,10 @@ def _make(
     texts = run.stage("texts", lambda: _texts(files, sites, settings, len(job.skipped), earlier()))
     check_rows(job.gates, texts["rows_out"], since, run.uri)
     files = dataclasses.replace(files, parts=partitions(texts["rows_out"]))
-    run.stage("terms", lambda: make_terms(files.terms, sites, settings.text.language))
+    names, parts = tuple(sites.names), files.parts
+    tokens = Table(near.texts, TEXTS, len(shards))
+    questions = Shards(tuple(shards), names, terms_stage.COLUMNS, terms_stage.AT_ONCE)
+    terms = _tables(run, "terms", lambda steps: make_terms(steps, tokens, questions, settings.text.language, parts))
     run.stage("signatures", lambda: make_signatures(near, sites, settings.near_duplicates, files.parts))
     run.stage(
         "near_duplicates",
@@ -184,29 +196,47 @@ def _make(
     request = SearchRequest(sites.names, settings.neighbours, measure, files.parts, gpus)
     near_by = files.neighbours
     run.stage("neighbours", lambda: _search(near_by, shards, request, since))
-    run.stage("calibrate", lambda: calibrate(files.calibration, request, calibration))
+    run.stage("calibrate", lambda: _calibrated(files, terms, request, calibration))
     floor = storage.read_json(files.calibration.output)["floor"]
     run.stage(
         "beyond_lists",
         lambda: find_beyond_lists(near_by, request, math.inf if floor is None else floor),
         dropped=near_by.tiles,
     )
-    run.stage("pairs", lambda: score_pairs(files.pairs, k))
+    directed, scale = directed_in(near_by.directed, parts), read_scale(files.calibration.output, k)
+    scored, around = _tables(run, "pairs", lambda steps: score_pairs(steps, directed, terms, scale))
     if teacher is not None:
         prior = calibration.prior
         run.stage(
             "teacher",
             lambda: read_likely(files.teacher, sites, teacher, settings.text.code, gpus, prior, before),
         )
-        files = dataclasses.replace(files, has_teacher=True)
-    threshold = choose_threshold(files.pairs, settings.calibration.precision, settings.clusters.threshold)
+        scored = dataclasses.replace(scored, folder=storage.join(files.teacher.folder, "scored"))
+    threshold = choose_threshold(files.threshold, scored, settings.calibration.precision, settings.clusters.threshold)
     used = files.links if settings.clusters.known_links == "use" else None
-    cut = Cut(threshold, settings.clusters, measure, k)
-    run.stage("partition", lambda: _partition(files, shards, sites, cut, used, judged))
+    represented = Whole(Read(_file, (near.representatives, REPRESENTATIVES)))
+    candidates = Candidates(scored, around, terms, Table(run.path("embeddings"), None, len(shards)))
+    cut = Cut(threshold, settings.clusters.scored_size, measure, scale)
+
+    def partitioned(steps: Run) -> tuple[Table, Held]:
+        held = hold(steps, tokens, used, represented, sites, judged)
+        return partition_pairs(steps, candidates, held, sites, cut), held
+
+    labels, held = _tables(run, "partition", partitioned)
     fitted = storage.read_json(files.calibration.output)
     share = fitted["model"]["linked_share"] if fitted["development_links"] else 0.0  # else nothing tells it
     work = Work(judged, settings.clusters.worklist, texts["rows_out"], k, settings.text.language, share)
-    run.stage("clusters", lambda: _clusters(files, shards, sites, threshold, work))
+    previous = storage.join(since, "clusters") if since else None
+    verified = Read(verified_in, (near.verified,), parts)
+    decided = Decided(labels, scored, held.joined, represented, verified, files.links, previous)
+
+    def clustered() -> Report:
+        steps = Run(run.uri, "clusters")
+        make_clusters(steps, decided, tokens, Shards(tuple(shards), names, CRITERIA), sites, threshold)
+        steps.report.add(make_worklist(files.worklist, shards, sites, work))
+        return steps.report
+
+    run.stage("clusters", clustered)
     run.stage(
         "evaluate",
         lambda: evaluate_run(files.evaluation, sites, settings, gpus, contradicted),
@@ -234,17 +264,27 @@ def _search(files: NeighbourFiles, shards: list[Shard], request: SearchRequest, 
     return find_neighbours_since(files, shards, request, NeighbourFiles(since))
 
 
-def _partition(
-    files: RunLayout, shards: list[Shard], sites: Sites, cut: Cut, links: str | None, judged: Judged
-) -> Report:
-    run_tasks("links", write_constraints, [(files.partition, links, files.near, sites.names, judged)])
-    return partition_pairs(files.partition, shards, sites, cut)
+def _calibrated(files: RunLayout, terms: TermTables, request: SearchRequest, settings: CalibrationSettings) -> Report:
+    steps = Run(files.uri, "calibration")
+    calibrate(steps, files.calibration, terms, request, settings)
+    return steps.report
 
 
-def _clusters(files: RunLayout, shards: list[Shard], sites: Sites, threshold: float, work: Work) -> Report:
-    report = make_clusters(files.clusters, shards, sites, threshold, files.parts)
-    report.add(make_worklist(files.worklist, shards, sites, work))
-    return report
+def _file(uri: str, schema: pa.Schema, _: int) -> pa.Table:
+    return storage.read_table(uri, schema)
+
+
+def _tables(run: writer.Run, name: str, make: Callable[[Run], _Made]) -> _Made:
+    """The tables of a stage, made unless an earlier attempt finished them."""
+    made: list[_Made] = []
+
+    def work() -> Report:
+        steps = Run(run.uri, name)
+        made.append(make(steps))
+        return steps.report
+
+    run.stage(name, work)
+    return made[0] if made else make(Run(run.uri, name, is_done=True))
 
 
 def _texts(files: RunLayout, sites: Sites, settings: Settings, skipped: int, earlier: Earlier | None) -> Report:

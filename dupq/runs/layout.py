@@ -3,11 +3,12 @@
 Stages get the files of their own step and build no paths themselves.
 """
 
-import dataclasses
 from dataclasses import dataclass
 
 from dupq import storage
 from dupq.shards import Shard
+
+_ONE = "part-00000.parquet"  # of a table in one partition
 
 
 @dataclass(frozen=True)
@@ -94,35 +95,12 @@ class NeighbourFiles:
 
 
 @dataclass(frozen=True)
-class TermFiles:
-    """Where a run's terms are."""
-
-    texts: str
-    folder: str
-    shards: tuple[Shard, ...]
-    parts: int
-
-    @property
-    def rarities(self) -> str:
-        """One file: the rarity of each bucket."""
-        return storage.join(self.folder, "rarities.parquet")
-
-    def terms(self, shard: Shard) -> str:
-        """The exchange file of a shard, with a batch for each part of the keys."""
-        return storage.join(self.folder, "terms", f"part-{shard.number:05d}.arrow")
-
-    def counts(self, shard: Shard) -> str:
-        """How many questions of a shard have each term."""
-        return storage.join(self.folder, "counts", shard.file)
-
-
-@dataclass(frozen=True)
 class CalibrationFiles:
     """What calibration reads, and where it writes."""
 
     folder: str
     neighbours: NeighbourFiles
-    terms: TermFiles
+    texts: str
     representatives: str
     encoder: str
     links: str | None
@@ -174,79 +152,25 @@ class CalibrationFiles:
         """Their lists, by key."""
         return storage.join(self.folder, f"lists-{step}.parquet")
 
-    def words(self, part: int) -> str:
-        """The terms of a part's sampled questions."""
-        return storage.join(self.folder, "words", f"part-{part:05d}.parquet")
-
-
-@dataclass(frozen=True)
-class PairFiles:
-    """Where the tables are, and where they go."""
-
-    folder: str
-    neighbours: str  # directed rows
-    terms: TermFiles
-    calibration: str
-    has_teacher: bool = False  # whether probabilities are those that a teacher has moved
-
-    @property
-    def threshold(self) -> str:
-        """The threshold, and what is expected of others."""
-        return storage.join(self.folder, "threshold.json")
-
-    def candidates(self, part: int) -> str:
-        """The pairs of a part, without evidence of words."""
-        return storage.join(self.folder, "candidates", f"part-{part:05d}.parquet")
-
-    def wanted(self, part: int) -> str:
-        """The keys whose terms a part wants, a batch for each part that has them."""
-        return storage.join(self.folder, "wanted", f"part-{part:05d}.arrow")
-
-    def terms_for(self, home: int) -> str:
-        """The terms of a part's questions, a batch for each part that wants them."""
-        return storage.join(self.folder, "terms", f"part-{home:05d}.arrow")
-
-    def compared(self, part: int) -> str:
-        """The pairs of a part, with what their texts share."""
-        return storage.join(self.folder, "compared", f"part-{part:05d}.parquet")
-
-    def listed(self, part: int) -> str:
-        """What the titles of neighbours in a part share with those that list them, a batch for each part of those."""
-        return storage.join(self.folder, "listed", f"part-{part:05d}.arrow")
-
-    def around(self, home: int) -> str:
-        """The same of all neighbours of a part's questions."""
-        return storage.join(self.folder, "around", f"part-{home:05d}.parquet")
-
-    def around_for(self, home: int) -> str:
-        """The same, a batch for each part that wants them."""
-        return storage.join(self.folder, "around_for", f"part-{home:05d}.arrow")
-
-    def histogram(self, part: int) -> str:
-        """How many pairs of a part have each probability."""
-        return storage.join(self.folder, self._in("histograms"), f"part-{part:05d}.parquet")
-
-    def scored(self, part: int) -> str:
-        """The pairs of a part with evidence and probability."""
-        return storage.join(self.folder, self._in("scored"), f"part-{part:05d}.parquet")
-
-    def _in(self, name: str) -> str:
-        return f"{name}_by_teacher" if self.has_teacher else name
-
 
 @dataclass(frozen=True)
 class TeacherFiles:
     """Where a teacher's vectors are, and what tells whose are wanted."""
 
     folder: str
-    pairs: PairFiles
+    before: str  # the folder of the scored pairs
+    shards: tuple[Shard, ...]
+    parts: int  # of the pairs; calibration wants vectors as one part more
     sampled: str  # the pairs that a run is calibrated on
     contents_now: str  # the folder of the hashes of what all questions say
 
-    @property
-    def parts(self) -> int:
-        """The parts of the pairs; calibration wants vectors as one part more."""
-        return self.pairs.terms.parts
+    def scored(self, part: int) -> str:
+        """The pairs of a part, before the teacher has read them."""
+        return storage.join(self.before, f"part-{part:05d}.parquet")
+
+    def moved(self, part: int) -> str:
+        """The pairs of a part, after."""
+        return storage.join(self.folder, "scored", f"part-{part:05d}.parquet")
 
     @property
     def made_as(self) -> str:
@@ -262,11 +186,6 @@ class TeacherFiles:
     def cosines(self) -> str:
         """Those of the pairs that a run is calibrated on, a row each."""
         return storage.join(self.folder, "cosines.parquet")
-
-    @property
-    def moved(self) -> PairFiles:
-        """Where the pairs are whose probabilities it has moved."""
-        return dataclasses.replace(self.pairs, has_teacher=True)
 
     @property
     def contents(self) -> str:
@@ -289,70 +208,6 @@ class TeacherFiles:
     def vectors_for(self, home: int) -> str:
         """The vectors of a part's questions, a batch for each part that wants them."""
         return storage.join(self.folder, "vectors_for", f"part-{home:05d}.arrow")
-
-
-@dataclass(frozen=True)
-class PartitionFiles:
-    """Where the tables are, and where they go."""
-
-    folder: str
-    pairs: PairFiles
-    embeddings: str
-    links: str  # a table of pairs of representatives that are joined whatever the evidence
-
-    @property
-    def apart(self) -> str:
-        """The pairs of representatives that must not get into one cluster."""
-        return storage.join(storage.parent(self.links), "apart.parquet")
-
-    @property
-    def nodes(self) -> str:
-        """The questions of components, sorted."""
-        return storage.join(self.folder, "nodes.parquet")
-
-    def step(self, name: str, number: int) -> str:
-        """What task `number` of a step hands on, a batch for each group."""
-        return storage.join(self.folder, name, f"part-{number:05d}.arrow")
-
-    def labels(self, group: int) -> str:
-        """The clusters of a group's questions."""
-        return storage.join(self.folder, "labels", f"part-{group:05d}.parquet")
-
-
-@dataclass(frozen=True)
-class ClusterFiles:
-    """Where the tables are, and where they go."""
-
-    partition: PartitionFiles
-    representatives: str
-    verified: str
-    texts: str
-    links: str | None  # known duplicates; None: there are none, or they are ignored
-    previous: str | None  # the clusters table of an earlier run
-    members: str  # one file
-    alone: str  # one file: questions in no cluster whose key is the id of a cluster
-    pairs: str
-    clusters: str
-    cluster_stats: str  # one file
-    changes: str  # one file
-
-    @property
-    def scored(self) -> PairFiles:
-        """The candidate pairs."""
-        return self.partition.pairs
-
-    @property
-    def known(self) -> str:
-        """The known duplicates, a batch a part; not there without `links`."""
-        return storage.join(self.partition.folder, "known.arrow")
-
-    def edges(self, part: int) -> str:
-        """The pairs of a part that are inside clusters, a batch a slice of these."""
-        return self.partition.step("edges", part)
-
-    def statistics(self, number: int) -> str:
-        """The figures of a slice of the clusters."""
-        return storage.join(self.partition.folder, "statistics", f"part-{number:05d}.parquet")
 
 
 @dataclass(frozen=True)
@@ -527,7 +382,6 @@ class RunLayout:
     previous: str | None  # an earlier run
     parts: int = 1  # into which pairs are spread by their left key
     judged: str | None = None  # all verdicts that the run knows of, of each pair the last
-    has_teacher: bool = False
 
     def path(self, *names: str) -> str:
         """The URI of something in the run."""
@@ -539,7 +393,7 @@ class RunLayout:
         return NearFiles(
             texts=self.path("work", "texts"),
             contents=self.contents,
-            rarities=self.terms.rarities,
+            rarities=self.rarities,
             exchange=self.path("work", "near_duplicates"),
             signatures=self.path("work", "signatures"),
             verified=self.path("work", "verified"),
@@ -569,9 +423,19 @@ class RunLayout:
         return NeighbourFiles(self.uri)
 
     @property
-    def terms(self) -> TermFiles:
-        """Of the terms of questions."""
-        return TermFiles(self.path("work", "texts"), self.path("work", "terms"), self.shards, self.parts)
+    def rarities(self) -> str:
+        """How rare each term is."""
+        return self.path("work", "terms", "rarities", _ONE)
+
+    @property
+    def members(self) -> str:
+        """The questions of clusters."""
+        return self.path("work", "clusters", "members", _ONE)
+
+    @property
+    def threshold(self) -> str:
+        """The threshold, and what is expected of others (JSON)."""
+        return self.path("work", "pairs", "threshold.json")
 
     @property
     def calibration(self) -> CalibrationFiles:
@@ -579,7 +443,7 @@ class RunLayout:
         return CalibrationFiles(
             folder=self.path("work", "calibration"),
             neighbours=self.neighbours,
-            terms=self.terms,
+            texts=self.near.texts,
             representatives=self.near.representatives,
             encoder=self.encoder,
             links=self.links,
@@ -597,49 +461,20 @@ class RunLayout:
         """Of the likeliest pairs that are not joined."""
         return WorklistFiles(
             pairs=self.path("pairs"),
-            members=self.clusters.members,
+            members=self.members,
             links=self.links,
-            rarities=self.terms.rarities,
+            rarities=self.rarities,
             folder=self.path("work", "worklist"),
             output=self.path("worklist", "part-00000.parquet"),
             sheet=self.path("worklist.tsv"),
         )
 
     @property
-    def pairs(self) -> PairFiles:
-        """Of the candidate pairs."""
-        folder = self.path("work", "pairs")
-        return PairFiles(folder, self.neighbours.directed, self.terms, self.calibration.output, self.has_teacher)
-
-    @property
     def teacher(self) -> TeacherFiles:
         """Of a teacher's vectors."""
-        before = dataclasses.replace(self.pairs, has_teacher=False)
-        return TeacherFiles(self.path("work", "teacher"), before, self.calibration.pairs, self.contents)
-
-    @property
-    def partition(self) -> PartitionFiles:
-        """Of components and their partition."""
-        folder = self.path("work", "partition")
-        return PartitionFiles(folder, self.pairs, self.path("embeddings"), storage.join(folder, "links.parquet"))
-
-    @property
-    def clusters(self) -> ClusterFiles:
-        """Of the tables that people read."""
-        return ClusterFiles(
-            partition=self.partition,
-            representatives=self.near.representatives,
-            verified=self.near.verified,
-            texts=self.near.texts,
-            links=self.links,
-            previous=storage.join(self.previous, "clusters") if self.previous else None,
-            members=self.path("work", "members.parquet"),
-            alone=self.path("work", "alone.parquet"),
-            pairs=self.path("pairs"),
-            clusters=self.path("clusters"),
-            cluster_stats=self.path("cluster_stats", "part-00000.parquet"),
-            changes=self.path("changes", "part-00000.parquet"),
-        )
+        scored = self.path("work", "pairs", "scored")
+        sampled = self.calibration.pairs, self.contents
+        return TeacherFiles(self.path("work", "teacher"), scored, self.shards, self.parts, *sampled)
 
     @property
     def evaluation(self) -> EvaluationFiles:
@@ -656,12 +491,12 @@ class RunLayout:
             clusters=self.path("clusters"),
             cluster_stats=self.path("cluster_stats"),
             calibration=self.calibration.output,
-            threshold=self.pairs.threshold,
-            members=self.path("work", "members.parquet"),
+            threshold=self.threshold,
+            members=self.members,
             shards=self.shards,
             verdicts=self.verdicts,
             judged=self.judged,
-            joined=self.partition.links,
+            joined=self.path("work", "partition", "joined", _ONE),
             worklist=self.worklist.output,
             previous=self.previous,
             work=self.path("work", "evaluation"),

@@ -22,7 +22,7 @@ def needed_later(run: str) -> frozenset[str]:
     texts = (files.near.texts, files.contents, files.texts_made_as, files.encoding.made_as)
     lists = (neighbours.plan, neighbours.request, neighbours.nearest)
     taught = (files.teacher.made_as, files.teacher.contents, files.teacher.vectors)
-    others = (files.calibration.output, files.terms.rarities, files.near.signatures)
+    others = (files.calibration.output, files.rarities, files.near.signatures)
     return frozenset((*texts, *lists, *taught, *others))
 
 

@@ -36,7 +36,6 @@ from dupq.runs import versions
 from dupq.runs.keys import read_keys, write_keys
 from dupq.runs.layout import RunLayout, TeacherFiles
 from dupq.shards import Shard, partition_of, read_shard_pieces
-from dupq.stages.clusters.pairs import write_histogram
 from dupq.stages.earlier import LEFT_OUT, Earlier, earlier_vectors, find_contents, hashes_in
 from dupq.stages.encoding.device import gpus_to_make
 from dupq.tables import CALIBRATION_PAIRS, CONTENT_HASHES, COSINES, KEYS, QUESTIONS, SCORED, taught
@@ -74,7 +73,7 @@ def read_likely(
     Vectors of questions that say what they said in the run `since` are taken from there. `code` is text.code, `prior`
     the address of another one than dupq's.
     """
-    parts, shards = range(files.parts), files.pairs.terms.shards
+    parts, shards = range(files.parts), files.shards
     report = run_tasks("wanted", _want, [(files, sites.names, part) for part in range(files.parts + 1)])
     wanted = run_tasks("wanted", _want_of, [(files, home) for home in parts])
     report.add(wanted)
@@ -108,7 +107,7 @@ def _want(files: TeacherFiles, sites: list[str], part: int) -> Counts:
 
 
 def _of_pairs(files: TeacherFiles, part: int) -> np.ndarray:
-    pairs = storage.read_table(files.pairs.scored(part), SCORED, ["left", "right", "probability"])
+    pairs = storage.read_table(files.scored(part), SCORED, ["left", "right", "probability"])
     likely = pairs.filter(pc.greater_equal(pairs["probability"], pa.scalar(FLOOR, pa.float32())))
     return distinct(np.concatenate([likely["left"].to_numpy(), likely["right"].to_numpy()]))
 
@@ -275,17 +274,16 @@ def _fit(files: TeacherFiles, sites: list[str], prior: str) -> Counts:
 
 
 def _move(files: TeacherFiles, part: int) -> Counts:
-    output = files.moved.scored(part)
+    output = files.moved(part)
 
     def make() -> Counts:
-        pairs = storage.read_table(files.pairs.scored(part), SCORED)
+        pairs = storage.read_table(files.scored(part), SCORED)
         p = pairs["probability"].to_numpy()
         found = cosines(files, part, pairs["left"].to_numpy(), pairs["right"].to_numpy())
         found[p < np.float32(FLOOR)] = np.nan
         moved = TeacherModel(**storage.read_json(files.model)).probabilities(p, found).astype(np.float32)
         columns = {"probability": pa.array(moved), "teacher": pa.array(found, mask=np.isnan(found))}
         table = pa.table([columns.get(name, pairs[name]) for name in SCORED.names], schema=SCORED)
-        write_histogram(files.moved.histogram(part), moved)
         storage.write_table(output, table, SCORED)
         return {}
 

@@ -122,7 +122,7 @@ def of_run(run: Run) -> Answers:
     verified = pq.read_table(run.path("work", "verified")).sort_by([("left", "ascending"), ("right", "ascending")])
     signatures = pq.read_table(run.path("work", "signatures")).sort_by("question_id")
     embeddings = pq.read_table(run.path("embeddings")).sort_by("question_id")
-    rarities = pq.read_table(run.path("work", "terms", "rarities.parquet"))["rarity"].to_numpy()
+    rarities = pq.read_table(run.path("work", "terms", "rarities"))["rarity"].to_numpy()
     calibration = storage.read_json(run.path("work", "calibration", "calibration.json"))
     nearest = pq.read_table(run.path("work", "neighbours", "nearest"))
     scores = np.array([row + [0.0] * (10 - len(row)) for row in nearest["scores"].to_pylist()])

@@ -353,7 +353,7 @@ def test_a_run_that_was_cut_off_is_finished_to_the_same_bytes_with_other_actors_
     shutil.copytree(small_run.uri, copy)
     for gone in ("neighbours", "calibrate", "beyond_lists", "pairs", "partition", "clusters", "evaluate"):
         (copy / "stages" / f"{gone}.json").unlink()
-    lost = ("_SUCCESS", "metrics.json", "clusters/part-00001.parquet", "pairs", "work/members.parquet")
+    lost = ("_SUCCESS", "metrics.json", "clusters/part-00001.parquet", "pairs", "work/clusters/members")
     lost += (
         "work/neighbours/plan.json",
         "work/neighbours/nearest",

@@ -29,13 +29,13 @@ KEPT_WORK = {
     "work/encoded_as.json",
     "work/signatures/part-00000.parquet",
     "work/calibration/calibration.json",
-    "work/terms/rarities.parquet",
+    "work/terms/rarities/part-00000.parquet",
 }
 OTHER_WORK = {
     "work/neighbours/directed/part-00000.arrow",
     "work/neighbours/planned.json",
     "work/calibration/search-1/lists.parquet",
-    "work/members.parquet",
+    "work/clusters/members/part-00000.parquet",
     "work/pairs/scored/part-00000.parquet",
 }
 

@@ -11,9 +11,8 @@ from dupq import storage
 from dupq.evaluation.verdicts import Verdict, format_verdicts
 from dupq.neighbours.measure import Measure
 from dupq.neighbours.nearest import empty_nearest
-from dupq.runs.layout import CalibrationFiles, NeighbourFiles, TermFiles
+from dupq.runs.layout import CalibrationFiles, NeighbourFiles
 from dupq.settings.dedup import NeighbourSettings
-from dupq.shards import Shard
 from dupq.stages.calibration.calibrate import _are_titles
 from dupq.stages.calibration.sampled_pairs import SampledPairs, _weight, read_lists, sampled_pairs
 from dupq.stages.neighbours.tables import SearchRequest, nearest_table
@@ -50,8 +49,7 @@ def sampled(folder: Path, judged: Judged | None = None) -> SampledPairs:
         verdicts = f"{run}/judged.tsv"
         rows = [Verdict(SITE, left, SITE, right, said) for (left, right), said in judged.items()]
         storage.write_bytes(verdicts, format_verdicts(rows).encode())
-    terms = TermFiles("", "", (Shard(0, "", SITE),), 1)
-    files = CalibrationFiles(run, NeighbourFiles(run), terms, "", "", None, verdicts)
+    files = CalibrationFiles(run, NeighbourFiles(run), "", "", "", None, verdicts)
     rows = [{"key": key, "is_linked": key in LINKED} for key in LINKED + OTHERS]
     write_rows(files.sample, rows, SAMPLE, {"rows_in": POPULATION})
     sets = [{"key": key, "duplicates": name, "part": part} for key, (name, part) in SETS.items()]

@@ -1,6 +1,7 @@
 """The partition to the tables that people read: ids from night to night, what changed, and used links."""
 
 from collections import defaultdict
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -8,23 +9,22 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pytest
-from run_tables import Question, home_of, key_of, on, question_row, write_rows, write_scored
+from run_tables import Question, by_home, key_of, on, question_row, scored_pairs, table, write_rows
 
 from dupq import storage
 from dupq.clusters import identity
 from dupq.evaluation.verdict_files import NONE_JUDGED
-from dupq.runs.layout import ClusterFiles, NearFiles, PairFiles, PartitionFiles, TermFiles
+from dupq.job.run import Run
+from dupq.job.table import Shards, Table, Whole
 from dupq.shards import Shard
-from dupq.stages.clusters import cluster_stats
-from dupq.stages.clusters.clusters import make_clusters, previous_clusters
-from dupq.stages.near_duplicates.verify import verified_part
-from dupq.stages.represented_links import write_constraints
+from dupq.stages.clusters import clusters as stage
+from dupq.stages.clusters.clusters import CRITERIA, Decided, make_clusters, previous_clusters
+from dupq.stages.clusters.partition import hold
 from dupq.tables import (
     CHANGED_CLUSTERS,
     CLUSTER_STATS,
     CLUSTERS,
     JOINED_PAIRS,
-    KEY_PAIRS,
     LABELS,
     LINKS,
     PAIRS,
@@ -73,25 +73,17 @@ def make(night: Night, folder: Path, previous: Path | None = None, parts: int = 
         own = [number for name, number in night.questions if name == site]
         for half in (own[::2], own[1::2]):
             shards.append(write_shard(run, len(shards), site, sorted(half), sites))
-    terms = TermFiles(f"{run}/texts", f"{run}/terms", tuple(shards), parts)
-    pairs = PairFiles(f"{run}/scored", "", terms, "")
-    partition = PartitionFiles(f"{run}/partition", pairs, "", f"{run}/used.parquet")
-    names = ("members", "alone", "pairs", "clusters", "stats", "changes")
-    made = {name: f"{run}/{name}{'' if name in ('pairs', 'clusters') else '.parquet'}" for name in names}
+    steps, names = Run(run, "clusters"), tuple(sites.names)
     earlier = None if previous is None else f"{previous}/clusters"
-    files = ClusterFiles(
-        partition, f"{run}/near.parquet", f"{run}/verified", terms.texts, None, earlier,
-        made["members"], made["alone"], made["pairs"], made["clusters"], made["stats"], made["changes"],
-    )  # fmt: skip
-    write_work(files, night, sites)
-    make_clusters(files, shards, sites, THRESHOLD, parts)
-    changed = storage.read_table(files.changes, CHANGED_CLUSTERS).to_pylist() if previous else []
-    stats = storage.read_table(files.cluster_stats, CLUSTER_STATS).to_pylist()
+    decided = replace(written(run, night, sites, parts), previous=earlier)
+    texts = Table(f"{run}/texts", TEXTS, len(shards))
+    make_clusters(steps, decided, texts, Shards(tuple(shards), names, CRITERIA), sites, THRESHOLD)
+    changed = rows_below(f"{run}/changes", CHANGED_CLUSTERS) if previous else []
     return Tables(
-        rows_below(files.clusters, CLUSTERS),
-        {row["cluster_id"]: row for row in stats},
+        rows_below(f"{run}/clusters", CLUSTERS),
+        {row["cluster_id"]: row for row in rows_below(f"{run}/cluster_stats", CLUSTER_STATS)},
         [tuple(row.values()) for row in changed],
-        rows_below(files.pairs, PAIRS),
+        rows_below(f"{run}/pairs", PAIRS),
     )
 
 
@@ -108,30 +100,24 @@ def write_shard(run: str, number: int, site: str, ids: list[int], sites: Sites) 
     return shard
 
 
-def write_work(files: ClusterFiles, night: Night, sites: Sites) -> None:
+def written(run: str, night: Night, sites: Sites, parts: int) -> Decided:
     """Every two questions of a group are a scored pair; every copy is a verified one."""
-    parts = files.scored.terms.parts
     groups = [sorted(key_of(sites, one) for one in group) for group in night.groups]
     copies = {key_of(sites, one): key_of(sites, other) for one, other in night.copies.items()}
-    labels = sorted((key, group[0]) for group in groups for key in group)
-    for number, some in enumerate((labels[::2], labels[1::2])):
-        rows = [{"key": key, "cluster": cluster} for key, cluster in sorted(some)]
-        write_rows(files.partition.labels(number), rows, LABELS)
-    write_representatives(files.representatives, copies)
-    write_rows(files.partition.links, [], JOINED_PAIRS)
+    rows = [{"key": key, "cluster": group[0]} for group in groups for key in group]
+    labels = table(f"{run}/labels", LABELS, rows[::2], rows[1::2])
     pairs = [pair for group in groups for pair in combinations(group, 2)]
+    scored = scored_pairs(f"{run}/scored", {(a, b): 0.7 + (a * 7 + b) % 13 / 50 for a, b in pairs}, parts)
     verified = [{"left": min(p), "right": max(p), "source": "exact", "jaccard": 1.0} for p in copies.items()]
-    for part in range(parts):
-        own_pairs = [pair for pair in pairs if home_of(pair[0], parts) == part]
-        write_scored(files.scored.scored(part), {(a, b): 0.7 + (a * 7 + b) % 13 / 50 for a, b in own_pairs})
-        own = [row for row in verified if home_of(row["left"], parts) == part]
-        write_rows(f"{verified_part(files.verified, part)}/slice-0.parquet", own, VERIFIED)
+    near = table(f"{run}/verified", VERIFIED, *by_home(verified, "left", parts))
+    joined = table(f"{run}/joined", JOINED_PAIRS, [])
+    return Decided(labels, scored, joined, Whole(representatives(run, copies)), near, None, None)
 
 
-def write_representatives(uri: str, copies: dict[int, int]) -> None:
+def representatives(run: str, copies: dict[int, int]) -> Table:
     """`copies` are keys by those that stand for them."""
     stand = sorted({**{other: other for other in copies.values()}, **copies}.items())
-    write_rows(uri, [{"key": key, "representative": other} for key, other in stand], REPRESENTATIVES)
+    return table(f"{run}/near", REPRESENTATIVES, [{"key": key, "representative": other} for key, other in stand])
 
 
 def questions(*sites: str, count: int = 12) -> list[Question]:
@@ -168,7 +154,7 @@ def test_the_tables_do_not_depend_on_how_the_pairs_are_spread(
     groups = [[one for one, at in zip(everyone, places, strict=True) if at == place] for place in range(25)]
     night = Night(everyone, [group for group in groups if len(group) > 1])
     whole = make(night, tmp_path / "one", parts=1)
-    monkeypatch.setattr(cluster_stats, "partitions", lambda questions: slices)
+    monkeypatch.setattr(stage, "partitions", lambda questions: slices)
     spread = make(night, tmp_path / "five", parts=5)
     assert list(spread.stats.items()) == list(whole.stats.items())
     assert spread.clusters == whole.clusters
@@ -302,12 +288,13 @@ def used_links(folder: Path, rows: list[tuple[int, int, str]], copies: dict[int,
     write_shard(run, 0, A, list(range(1, 13)), sites)
     links = [{"question_id": one, "related_id": other, "link_type": kind} for one, other, kind in rows]
     write_rows(f"{run}/links/site={A}/part-0.parquet", links, LINKS)
-    near = NearFiles(f"{run}/texts", "", "", "", "", "", f"{run}/near.parquet")
-    write_representatives(near.representatives, copies)
-    files = PartitionFiles(run, PairFiles("", "", TermFiles("", "", (), 1), ""), "", f"{run}/used.parquet")
-    write_constraints(files, f"{run}/links", near, sites.names, NONE_JUDGED)
-    found = storage.read_table(f"{run}/used.parquet", KEY_PAIRS).to_pylist()
-    return [(row["left"], row["right"]) for row in found]
+    return joined_by(run, f"{run}/links", copies, 1)
+
+
+def joined_by(run: str, links: str | None, copies: dict[int, int], shards: int) -> list[tuple[int, int]]:
+    texts = Table(f"{run}/texts", TEXTS, shards)
+    held = hold(Run(run, "partition"), texts, links, Whole(representatives(run, copies)), Sites([A]), NONE_JUDGED)
+    return [(row["left"], row["right"]) for row in held.joined.read(0).to_pylist()]
 
 
 def test_used_links_join_the_questions_that_stand_for_theirs(tmp_path: Path) -> None:
@@ -321,8 +308,4 @@ def test_a_link_to_a_question_that_the_archive_lacks_joins_nothing(tmp_path: Pat
 
 def test_without_links_none_are_used(tmp_path: Path) -> None:
     write_shard(str(tmp_path), 0, A, [1, 2], Sites([A]))
-    near = NearFiles(f"{tmp_path}/texts", "", "", "", "", "", f"{tmp_path}/near.parquet")
-    write_representatives(near.representatives, {})
-    files = PartitionFiles("", PairFiles("", "", TermFiles("", "", (), 1), ""), "", f"{tmp_path}/used.parquet")
-    assert write_constraints(files, None, near, [A], NONE_JUDGED)["rows_out"] == 0
-    assert len(storage.read_table(f"{tmp_path}/used.parquet", KEY_PAIRS)) == 0
+    assert joined_by(str(tmp_path), None, {}, 1) == []

@@ -44,7 +44,7 @@ from dupq.stages.neighbours.increment import find_neighbours_since
 from dupq.stages.neighbours.on_gpus import gpus_of_search
 from dupq.stages.neighbours.plan import block_rows
 from dupq.stages.neighbours.search import find_neighbours
-from dupq.stages.neighbours.tables import SearchRequest, directed_rows, read_nearest
+from dupq.stages.neighbours.tables import SearchRequest, directed_in, read_nearest
 from dupq.tables import NEAREST, embeddings
 from dupq.text.keys import ID_BITS, Sites
 
@@ -133,7 +133,7 @@ def directed(files: NeighbourFiles) -> dict[tuple[int, int], tuple[float, int | 
     """Each undirected pair with its similarity and better rank, as the pairs stage reads them."""
     found: dict[tuple[int, int], tuple[float, int | None]] = {}
     for part in range(PARTS):
-        for row in directed_rows(files.directed, part).to_pylist():
+        for row in directed_in(files.directed, PARTS).read(part).to_pylist():
             pair = min(row["query"], row["neighbour"]), max(row["query"], row["neighbour"])
             ranks = [rank for rank in (row["rank"], found.get(pair, (0, None))[1]) if rank]
             found[pair] = row["similarity"], min(ranks, default=None)
@@ -144,7 +144,7 @@ def listings(files: NeighbourFiles) -> dict[tuple[int, int], tuple[int, float]]:
     """How each query lists each neighbour: rank and lift; pairs that neither lists have none of these."""
     found = {}
     for part in range(PARTS):
-        for row in directed_rows(files.directed, part).to_pylist():
+        for row in directed_in(files.directed, PARTS).read(part).to_pylist():
             if row["rank"] is None:
                 assert row["lift"] == 0
             else:
@@ -313,7 +313,7 @@ def test_a_tile_with_more_pairs_than_a_task_holds_is_searched_again_for_its_rows
         assert min(found) <= 60 < max(found)
         assert [count["rows_out"] for count in kept] == [count if count <= 60 else 0 for count in found]
         assert directed(files) == directed(expected)
-        rows = [len(directed_rows(files.directed, part)) for part in range(PARTS)]
+        rows = [len(directed_in(files.directed, PARTS).read(part)) for part in range(PARTS)]
         assert sum(rows) == sum(len(others) for others, _ in lists(files).values()) + report.rows_out
         for piece in Path(files.directed).glob("full-*/00000.arrow"):  # as of an attempt that was cut otherwise
             shutil.copy(piece, piece.with_name("00009.arrow"))

@@ -12,20 +12,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles.slow_evidence import Question, marked, slow_cosine, slow_lead, slow_shared, words_of
-from run_tables import Pair, contents, cut_off, home_of, write_terms
+from run_tables import Pair, contents, cut_off, home_of, table, write_terms
 
 from dupq import storage
 from dupq.clusters.calibration import FEATURES, Model
 from dupq.clusters.evidence import UNLISTED
 from dupq.clusters.marks import CITED, SELF
-from dupq.clusters.scoring import arounds, undirected
+from dupq.clusters.scoring import Scale, arounds, undirected
 from dupq.execution import exchange
 from dupq.execution.tasks import Report
-from dupq.runs.layout import PairFiles, TermFiles
-from dupq.shards import Shard
-from dupq.stages.clusters import pairs
-from dupq.stages.clusters.pairs import choose_threshold, score_pairs, write_histogram
-from dupq.tables import AROUND, CANDIDATES, KEY_PAIRS, NEIGHBOURS, SCORED
+from dupq.job.run import Run
+from dupq.job.table import Each, Spread, Table, Whole
+from dupq.stages.clusters.pairs import choose_threshold, score_pairs
+from dupq.stages.neighbours.tables import directed_in
+from dupq.stages.terms import TermTables
+from dupq.tables import CANDIDATES, KEY_PAIRS, NEIGHBOURS, SCORED
 from dupq.text.keys import ID_BITS
 
 FRACTIONS = st.floats(-1, 1, width=32)
@@ -135,13 +136,16 @@ def archive_of(seed: int, count: int = 40) -> Archive:
     return archive._replace(rarities=archive.rarities.astype(np.float32))
 
 
-def write(archive: Archive, folder: Path, parts: int, shards: int = 2) -> PairFiles:
+class Written(NamedTuple):
+    directed: Spread
+    terms: TermTables
+
+
+def write(archive: Archive, folder: Path, parts: int, shards: int = 2) -> Written:
     """All that the stage reads; the neighbours of a part lie in two files."""
     run, keys = str(folder), np.array(list(archive.questions))
-    terms = TermFiles("", f"{run}/terms", tuple(Shard(number, "", "") for number in range(shards)), parts)
-    files = PairFiles(f"{run}/pairs", f"{run}/directed", terms, f"{run}/calibration.json")
-    storage.write_json(files.calibration, {"model": model().to_dict(), "reference": REFERENCE})
-    write_terms(terms, keys, words_of(list(archive.questions.values())), archive.rarities)
+    words = words_of(list(archive.questions.values()))
+    terms = write_terms(f"{run}/terms", shards, parts, keys, words, archive.rarities)
     rows = [
         {"query": key, "neighbour": other, "similarity": archive.score(key, other), "rank": rank}
         | {"lift": archive.lift(key, other)}
@@ -153,23 +157,27 @@ def write(archive: Archive, folder: Path, parts: int, shards: int = 2) -> PairFi
         homes = [home_of(min(row["query"], row["neighbour"]), parts) for row in some]
         own = ([row for row, home in zip(some, homes, strict=True) if home == part] for part in range(parts))
         batches = (exchange.one_batch(pa.Table.from_pylist(rows, NEIGHBOURS)) for rows in own)
-        exchange.write_parts(f"{files.neighbours}/{name}.arrow", batches, NEIGHBOURS)
-    return files
+        exchange.write_parts(f"{run}/directed/{name}.arrow", batches, NEIGHBOURS)
+    return Written(directed_in(f"{run}/directed", parts), terms)
+
+
+SCALE = Scale(model(), np.array(REFERENCE), K)
 
 
 class Scored(NamedTuple):
     rows: dict[Pair, dict[str, Any]]
-    files: PairFiles
+    scored: Table
+    around: Table
     report: Report
 
 
 def score(archive: Archive, folder: Path, parts: int, shards: int = 2) -> Scored:
-    files = write(archive, folder, parts, shards)
-    report = score_pairs(files, K)
-    rows = pa.concat_tables([storage.read_table(files.scored(part), SCORED) for part in range(parts)]).to_pylist()
+    run = Run(str(folder), "pairs")
+    scored, around = score_pairs(run, *write(archive, folder, parts, shards), SCALE)
+    rows = Whole(scored).read().to_pylist()
     found = {(row["left"], row["right"]): row for row in rows}
     assert len(found) == len(rows)
-    return Scored(found, files, report)
+    return Scored(found, scored, around, run.report)
 
 
 def slowly(archive: Archive) -> dict[Pair, dict[str, Any]]:
@@ -213,7 +221,7 @@ def titles(archive: Archive) -> Callable[[int, int], float]:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_pairs_are_scored_as_each_would_be_by_itself(seed: int, parts: int, shards: int, tmp_path: Path) -> None:
     archive = archive_of(seed)
-    found, _, report = score(archive, tmp_path, parts, shards)
+    found, _, _, report = score(archive, tmp_path, parts, shards)
     expected = slowly(archive)
     assert found.keys() == expected.keys()
     for pair, row in found.items():
@@ -226,20 +234,21 @@ def test_pairs_are_scored_as_each_would_be_by_itself(seed: int, parts: int, shar
 
 
 @pytest.mark.parametrize("seed", [3, 4])
-def test_the_parts_and_shards_change_no_pair(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_parts_and_shards_change_no_pair(seed: int, tmp_path: Path) -> None:
     """Not in the last digit, though a question's neighbours are added up over other files."""
     archive = archive_of(seed)
     one, three = score(archive, tmp_path / "one", 1, 1), score(archive, tmp_path / "three", 3, 4)
     assert one.rows == three.rows
-    monkeypatch.setattr(pairs, "_AT_ONCE", 5)  # right questions, so that there are several groups of a part
     assert score(archive, tmp_path / "seven", 7, 2).rows == one.rows
-    assert choose_threshold(one.files, 0.3, -1.0) == choose_threshold(three.files, 0.3, -1.0) < 1
+    tables = enumerate((one.scored, three.scored))
+    first, second = (choose_threshold(f"{tmp_path}/{number}.json", table, 0.3, -1.0) for number, table in tables)
+    assert first == second < 1
 
 
 def test_around_a_question_are_its_neighbours_of_all_parts(tmp_path: Path) -> None:
     archive, parts = archive_of(5), 3
-    found, files, _ = score(archive, tmp_path, parts)
-    tables = [storage.read_table(files.around(home), AROUND) for home in range(parts)]
+    found, _, made, _ = score(archive, tmp_path, parts)
+    tables = [*Each(made).read()]
     around = {row["key"]: row for row in pa.concat_tables(tables).to_pylist()}
     assert {home_of(key, parts) == home for home, table in enumerate(tables) for key in table["key"].to_pylist()} == {
         True
@@ -260,28 +269,19 @@ def test_without_neighbours_there_are_no_pairs(parts: int, tmp_path: Path) -> No
     made = score(archive._replace(lists={key: [] for key in archive.lists}, above=[]), tmp_path, parts)
     assert made.rows == {}
     assert (made.report.rows_in, made.report.rows_out) == (0, 0)
-    assert choose_threshold(made.files, 0.6, -1.0) == 1.0
+    assert choose_threshold(f"{tmp_path}/threshold.json", made.scored, 0.6, -1.0) == 1.0
 
 
 def test_an_attempt_that_was_cut_off_anywhere_is_finished_to_the_same_bytes(tmp_path: Path) -> None:
     archive = archive_of(7, 12)
-    expected = contents(score(archive, tmp_path / "whole", 2).files.folder)
+    score(archive, tmp_path / "whole", 2)
+    expected = contents(Run(f"{tmp_path}/whole", "pairs").folder)
     for outputs in range(len(expected)):
-        files = write(archive, tmp_path / str(outputs), 2)
-        cut_off(outputs, score_pairs, files, K)
-        assert len(contents(files.folder)) == outputs
-        score_pairs(files, K)
-        assert contents(files.folder) == expected
-
-
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=20), st.integers(1, 30))
-def test_homes_are_compared_together_up_to_some_questions(counts: list[int], at_once: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pairs, "_AT_ONCE", at_once)
-        found = pairs._together(np.array(counts))
-    assert [home for some in found for home in some] == list(range(len(counts)))
-    assert all(sum(counts[home] for home in some[:-1]) < at_once for some in found)
-    assert len(found) <= 1 + sum(counts) // at_once
+        run, given = Run(f"{tmp_path}/{outputs}", "pairs"), write(archive, tmp_path / str(outputs), 2)
+        cut_off(outputs, score_pairs, run, *given, SCALE)
+        assert len(contents(run.folder)) == outputs
+        score_pairs(run, *given, SCALE)
+        assert contents(run.folder) == expected
 
 
 @given(st.dictionaries(KEYS, st.tuples(st.integers(0, 99), st.integers(0, 9))), st.lists(st.tuples(KEYS, KEYS)))
@@ -293,17 +293,23 @@ def test_around_questions_that_are_in_no_pair_is_nothing(rows: dict[Pair, tuple[
         assert list(zip(found.cosines.tolist(), found.counts.tolist(), strict=True)) == expected
 
 
-def files_with(folder: Path, *parts: Sequence[float]) -> PairFiles:
-    """Histograms of scored pairs of these probabilities, a list a part."""
-    files = PairFiles(str(folder), "", TermFiles("", "", (), len(parts)), "")
-    for part, probabilities in enumerate(parts):
-        write_histogram(files.histogram(part), np.array(probabilities, np.float32))
-    return files
+class Chosen(NamedTuple):
+    """A threshold, and what was written down."""
+
+    threshold: float
+    chosen: dict[str, float]
+    others: dict[float, dict[str, float]]
 
 
-def written(files: PairFiles) -> tuple[dict[str, float], dict[float, dict[str, float]]]:
-    found = storage.read_json(files.threshold)
-    return found["chosen"], {other["precision"]: other for other in found["others"]}
+def chosen_of(
+    folder: Path, parts: Sequence[Sequence[float]], precision: float = 0.8, threshold: float = -1.0
+) -> Chosen:
+    """Of scored pairs of these probabilities, a list per partition."""
+    rest = {"similarity": 0.5, "title_overlap": 0.0, "text_overlap": 0.0, "left": 1, "right": 2}
+    scored = table(f"{folder}/scored", SCORED, *([{"probability": p, **rest} for p in part] for part in parts))
+    threshold = choose_threshold(f"{folder}/threshold.json", scored, precision, threshold)
+    found = storage.read_json(f"{folder}/threshold.json")
+    return Chosen(threshold, found["chosen"], {other["precision"]: other for other in found["others"]})
 
 
 def made_probabilities(seed: int, count: int = 5_000) -> np.ndarray:
@@ -316,13 +322,11 @@ def test_the_threshold_is_the_lowest_step_whose_pairs_are_precise_enough(
     precision: float, seed: int, tmp_path: Path
 ) -> None:
     p = made_probabilities(seed).astype(np.float64)
-    files = files_with(tmp_path, p[:100], [], p[100:])
-    threshold = choose_threshold(files, precision, -1.0)
+    threshold, chosen, _ = chosen_of(tmp_path, [p[:100], [], p[100:]], precision)
     steps = [step / 1_000 for step in range(1_000)]
     precise = [step for step in steps if (p >= step).any() and p[p >= step].mean() >= precision]
     above = p >= threshold
     assert above.sum() == (p >= min(precise)).sum()  # steps without pairs between them are one threshold
-    chosen, _ = written(files)
     assert chosen["threshold"] == threshold
     assert chosen["pairs"] == above.sum()
     assert chosen["expected_precision"] == pytest.approx(p[above].mean())
@@ -332,9 +336,8 @@ def test_the_threshold_is_the_lowest_step_whose_pairs_are_precise_enough(
 
 def test_a_given_threshold_is_taken_and_what_it_is_expected_to_reach_written_down(tmp_path: Path) -> None:
     p = made_probabilities(3)
-    files = files_with(tmp_path, p)
-    assert choose_threshold(files, 0.8, 0.3) == 0.3
-    chosen, others = written(files)
+    threshold, chosen, others = chosen_of(tmp_path, [p], threshold=0.3)
+    assert threshold == 0.3
     assert chosen == {
         "precision": 0.8,
         "threshold": 0.3,
@@ -345,9 +348,7 @@ def test_a_given_threshold_is_taken_and_what_it_is_expected_to_reach_written_dow
 
 
 def test_thresholds_for_other_precisions_are_written_beside_it(tmp_path: Path) -> None:
-    files = files_with(tmp_path, made_probabilities(4))
-    choose_threshold(files, 0.8, -1.0)
-    chosen, others = written(files)
+    _, chosen, others = chosen_of(tmp_path, [made_probabilities(4)])
     assert others[0.8] == chosen
     thresholds = [others[precision]["threshold"] for precision in sorted(others)]
     assert thresholds == sorted(thresholds)
@@ -355,25 +356,23 @@ def test_thresholds_for_other_precisions_are_written_beside_it(tmp_path: Path) -
 
 
 def test_a_threshold_that_is_written_down_stays(tmp_path: Path) -> None:
-    files = files_with(tmp_path, made_probabilities(5))
-    first = choose_threshold(files, 0.8, -1.0)
-    assert choose_threshold(files, 0.6, 0.1) == first
+    first = chosen_of(tmp_path, [made_probabilities(5)])
+    assert chosen_of(tmp_path, [made_probabilities(5)], 0.6, 0.1) == first
 
 
 @pytest.mark.parametrize("probabilities", [[], [0.1, 0.2]])
 def test_where_no_pair_is_sure_enough_none_may_join(probabilities: list[float], tmp_path: Path) -> None:
-    files = files_with(tmp_path, probabilities)
-    assert choose_threshold(files, 0.8, -1.0) == 1.0
-    assert written(files)[0]["pairs"] == 0
+    threshold, chosen, _ = chosen_of(tmp_path, [probabilities])
+    assert threshold == 1.0
+    assert chosen["pairs"] == 0
 
 
 def test_the_threshold_does_not_depend_on_the_parts(tmp_path: Path) -> None:
     p = made_probabilities(6)
-    one, many = files_with(tmp_path / "one", p), files_with(tmp_path / "many", *np.array_split(p[::-1], 7))
-    assert choose_threshold(one, 0.8, -1.0) == choose_threshold(many, 0.8, -1.0)
+    one, many = chosen_of(tmp_path / "one", [p]), chosen_of(tmp_path / "many", np.array_split(p[::-1], 7))
+    assert one.threshold == many.threshold
 
 
 def test_pairs_that_are_all_as_good_as_certain_are_counted_above_their_threshold(tmp_path: Path) -> None:
-    files = files_with(tmp_path, [1.0, 1.0, 0.1])
-    threshold = choose_threshold(files, 0.8, -1.0)
-    assert written(files)[0] == {"precision": 0.8, "threshold": threshold, "pairs": 2, "expected_precision": 1.0}
+    threshold, chosen, _ = chosen_of(tmp_path, [[1.0, 1.0, 0.1]])
+    assert chosen == {"precision": 0.8, "threshold": threshold, "pairs": 2, "expected_precision": 1.0}

@@ -1,6 +1,5 @@
 """Scored pairs to clusters: against one process that scores every pair of each component."""
 
-import dataclasses
 from collections import defaultdict
 from collections.abc import Iterable
 from itertools import combinations
@@ -9,10 +8,9 @@ from typing import NamedTuple
 
 import networkx as nx
 import numpy as np
-import pyarrow as pa
 import pytest
 from oracles.slow_evidence import slow_lead, terms_of
-from run_tables import Pair, contents, cut_off, home_of, write_rows, write_scored, write_terms
+from run_tables import Pair, by_home, contents, cut_off, scored_pairs, table, write_terms
 from scipy import sparse
 from scipy.special import logit
 
@@ -20,17 +18,18 @@ from dupq import storage
 from dupq.clusters.calibration import FEATURES, Evidence, Model, features_of, places_of
 from dupq.clusters.evidence import UNLISTED, Listing, Words, shared, title_cosines
 from dupq.clusters.partition import partition
+from dupq.clusters.scoring import Scale
 from dupq.execution.tasks import CAP, Report, run_tasks
+from dupq.job import run as runner
+from dupq.job.run import Run
+from dupq.job.table import Table, Whole
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.exact import pair_scores
 from dupq.neighbours.measure import Measure
 from dupq.runs.embeddings import write_embeddings
-from dupq.runs.layout import PairFiles, PartitionFiles, TermFiles
-from dupq.settings.dedup import ClusterSettings
-from dupq.shards import Shard
 from dupq.stages.clusters import partition as stage
-from dupq.stages.clusters.partition import Cut, partition_pairs
-from dupq.tables import AROUND, KEY_PAIRS, LABELS
+from dupq.stages.clusters.partition import Candidates, Cut, Held, partition_pairs
+from dupq.tables import AROUND, JOINED_PAIRS, KEY_PAIRS
 from dupq.text.keys import ID_BITS, Sites
 from dupq.text.terms import Terms
 
@@ -123,31 +122,23 @@ class Setting(NamedTuple):
     shards: int = 1
     scored_size: int = 1_000
 
-    @property
-    def cut(self) -> Cut:
-        return Cut(THRESHOLD, ClusterSettings(scored_size=self.scored_size), MEASURE, K)
 
-
-def write(archive: Archive, folder: Path, setting: Setting) -> tuple[PartitionFiles, list[Shard]]:
+def write(archive: Archive, folder: Path, setting: Setting) -> tuple[Candidates, Held]:
     """All that the stage reads."""
     keys, run = archive.embeddings.keys, str(folder)
-    shards = [Shard(number, "", "") for number in range(setting.shards)]
-    terms = TermFiles("", f"{run}/terms", tuple(shards), setting.parts)
-    pairs = PairFiles(f"{run}/pairs", "", terms, f"{run}/calibration.json")
-    files = PartitionFiles(f"{run}/partition", pairs, f"{run}/embeddings", f"{run}/links.parquet")
-    storage.write_json(pairs.calibration, {"model": model().to_dict(), "reference": archive.reference.tolist()})
-    write_rows(files.links, [{"left": left, "right": right} for left, right in sorted(archive.links)], KEY_PAIRS)
-    write_rows(files.apart, [{"left": left, "right": right} for left, right in sorted(archive.apart)], KEY_PAIRS)
-    write_terms(terms, keys, archive.words, archive.rarities)
-    for shard in shards:
-        rows = np.flatnonzero(np.arange(len(keys)) % setting.shards == shard.number)
-        write_embeddings(f"{files.embeddings}/{shard.file}", archive.embeddings.take(rows), SITES)
-    around = around_rows(archive)
-    for part in range(setting.parts):
-        own = {pair: p for pair, p in archive.scored.items() if home_of(pair[0], setting.parts) == part}
-        write_scored(pairs.scored(part), own)
-        write_rows(pairs.around(part), [row for row in around if home_of(row["key"], setting.parts) == part], AROUND)
-    return files, shards
+    terms = write_terms(f"{run}/terms", setting.shards, setting.parts, keys, archive.words, archive.rarities)
+    links, apart = (
+        [{"left": left, "right": right, "source": "known_link"} for left, right in sorted(pairs)]
+        for pairs in (archive.links, archive.apart)
+    )
+    held = Held(table(f"{run}/joined", JOINED_PAIRS, links), table(f"{run}/apart", KEY_PAIRS, apart))
+    embeddings = Table(f"{run}/embeddings", None, setting.shards)
+    for number in range(setting.shards):
+        rows = np.flatnonzero(np.arange(len(keys)) % setting.shards == number)
+        write_embeddings(embeddings.file(number), archive.embeddings.take(rows), SITES)
+    scored = scored_pairs(f"{run}/scored", archive.scored, setting.parts)
+    around = table(f"{run}/around", AROUND, *by_home(around_rows(archive), "key", setting.parts))
+    return Candidates(scored, around, terms, embeddings), held
 
 
 def around_rows(archive: Archive) -> list[dict[str, int]]:
@@ -159,17 +150,20 @@ def around_rows(archive: Archive) -> list[dict[str, int]]:
     return rows
 
 
+def partitioned(
+    run: Run, archive: Archive, given: tuple[Candidates, Held], setting: Setting, threshold: float = THRESHOLD
+) -> Table:
+    cut = Cut(threshold, setting.scored_size, MEASURE, Scale(model(), archive.reference, K))
+    return partition_pairs(run, *given, SITES, cut)
+
+
 def clusters(archive: Archive, folder: Path, setting: Setting) -> tuple[Clusters, Report]:
-    files, shards = write(archive, folder, setting)
-    report = partition_pairs(files, shards, SITES, setting.cut)
-    return labels(files), report
+    run = Run(str(folder), "partition")
+    return labels(partitioned(run, archive, write(archive, folder, setting), setting)), run.report
 
 
-def labels(files: PartitionFiles) -> Clusters:
-    tables = [
-        storage.read_table(f.uri, LABELS) for f in storage.list_files(storage.parent(files.labels(0)), ".parquet")
-    ]
-    table = pa.concat_tables([LABELS.empty_table(), *tables])
+def labels(made: Table) -> Clusters:
+    table = Whole(made).read()
     found = dict(zip(table["key"].to_pylist(), table["cluster"].to_pylist(), strict=True))
     assert len(found) == len(table)
     return found
@@ -255,10 +249,10 @@ def test_neither_parts_nor_shards_nor_groups_change_the_clusters(
     bare = mixed(3)
     for archive, scored_size in ((bare, 25), (bare._replace(links=some_links(bare)), 1_000)):
         setting = Setting(parts, shards, scored_size)
-        files, made = write(archive, tmp_path / str(scored_size), setting)
-        partition_pairs(files, made, SITES, setting.cut)
-        assert labels(files) == slowly(archive, scored_size)
-        groups = len(storage.list_files(storage.parent(files.labels(0))))
+        folder = tmp_path / str(scored_size)
+        made = partitioned(Run(str(folder), "partition"), archive, write(archive, folder, setting), setting)
+        assert labels(made) == slowly(archive, scored_size)
+        groups = made.parts
         if group == 1:
             assert groups == len(component_sizes(archive))
         else:
@@ -360,14 +354,14 @@ def test_what_is_no_candidate_counts_as_least_likely_for_linked_questions_too(se
 @pytest.mark.ray
 def test_ray_finds_the_same_clusters_and_a_second_attempt_makes_nothing_again(tmp_path: Path) -> None:
     archive, setting = mixed(1), Setting(parts=2, shards=2, scored_size=30)
-    files, shards = write(archive, tmp_path, setting)
-    first = partition_pairs(files, shards, SITES, setting.cut)
-    assert labels(files) == slowly(archive, 30)
-    made = {f.uri: (Path(f.uri).stat().st_mtime_ns, Path(f.uri).read_bytes()) for f in storage.list_files(files.folder)}
-    again = partition_pairs(files, shards, SITES, setting.cut)
+    given, first, again = write(archive, tmp_path, setting), *(Run(str(tmp_path), "partition") for _ in range(2))
+    assert labels(partitioned(first, archive, given, setting)) == slowly(archive, 30)
+    made = {f.uri: (Path(f.uri).stat().st_mtime_ns, Path(f.uri).read_bytes()) for f in storage.list_files(first.folder)}
+    partitioned(again, archive, given, setting)
     assert {uri: (Path(uri).stat().st_mtime_ns, Path(uri).read_bytes()) for uri in made} == made
-    assert (again.counts, again.caps) == (first.counts, first.caps)
-    assert run_tasks is stage.run_tasks
+    assert (again.report.counts, again.report.caps) == (first.report.counts, first.report.caps)
+    assert (again.report.rows_in, again.report.rows_out) == (first.report.rows_in, first.report.rows_out)
+    assert run_tasks is runner.run_tasks
 
 
 def test_an_attempt_that_was_cut_off_anywhere_is_finished_to_the_same_bytes(
@@ -375,15 +369,14 @@ def test_an_attempt_that_was_cut_off_anywhere_is_finished_to_the_same_bytes(
 ) -> None:
     monkeypatch.setattr(stage, "_PAIRS_OF_GROUP", 100)
     archive, setting = mixed(2, 60), Setting(parts=2, shards=2)
-    files, shards = write(archive, tmp_path, setting)
-    partition_pairs(files, shards, SITES, setting.cut)
-    expected = contents(files.folder)
-    assert len(storage.list_files(storage.parent(files.labels(0)))) > 1
+    given, whole = write(archive, tmp_path, setting), Run(str(tmp_path), "partition")
+    assert partitioned(whole, archive, given, setting).parts > 1
+    expected = contents(whole.folder)
     for outputs in range(len(expected)):
-        again = dataclasses.replace(files, folder=f"{tmp_path}/{outputs}")
-        cut_off(outputs, partition_pairs, again, shards, SITES, setting.cut)
+        again = Run(f"{tmp_path}/{outputs}", "partition")
+        cut_off(outputs, partitioned, again, archive, given, setting)
         assert len(contents(again.folder)) == outputs
-        partition_pairs(again, shards, SITES, setting.cut)
+        partitioned(again, archive, given, setting)
         assert contents(again.folder) == expected
 
 
@@ -443,9 +436,9 @@ def test_a_cap_that_did_not_bite_is_still_counted_as_none(tmp_path: Path) -> Non
 def test_a_higher_threshold_never_joins_more(tmp_path: Path) -> None:
     archive, joined = mixed(5), []
     for threshold in (0.5, 0.7, 0.9, 1.0):
-        files, shards = write(archive, tmp_path / str(threshold), Setting())
-        partition_pairs(files, shards, SITES, dataclasses.replace(Setting().cut, threshold=threshold))
-        found = labels(files)
+        folder, setting = tmp_path / str(threshold), Setting()
+        run = Run(str(folder), "partition")
+        found = labels(partitioned(run, archive, write(archive, folder, setting), setting, threshold))
         joined.append(sum(found[a] == found[b] for a, b in combinations(sorted(found), 2)))
     assert joined == sorted(joined, reverse=True)
     assert joined[0] > joined[-1] == 0

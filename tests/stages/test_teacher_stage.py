@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import sentence_stand_in
-from run_tables import contents, cut_off, home_of, key_of, question_row, write_rows, write_scored
+from run_tables import contents, cut_off, home_of, key_of, question_row, scored_pairs, write_rows
 from sentence_stand_in import READ, SIZE, unit, write_model
 
 from dupq import storage
@@ -21,7 +21,7 @@ from dupq.runs.layout import RunLayout
 from dupq.settings.config import Settings
 from dupq.shards import Shard
 from dupq.stages.teacher import cosines, read_likely, read_vectors
-from dupq.tables import CALIBRATION_PAIRS, CONTENTS, COSINES, HISTOGRAM, QUESTIONS, SCORED
+from dupq.tables import CALIBRATION_PAIRS, CONTENTS, COSINES, QUESTIONS, SCORED
 from dupq.text.contents import content_hashes
 from dupq.text.keys import Sites
 
@@ -56,10 +56,7 @@ class Archive:
         self.likely = {(b[row], b[row + 3]): FLOOR * (1 + row % 2) for row in range(20)} | {(b[2], c): 0.9}
         self.unlikely = {(b[row], b[row + 8]): FLOOR * 0.99 for row in range(0, 30, 3)}
         self.sampled = [(b[0], b[37]), (b[36], c)]
-        for part in range(PARTS):
-            every = self.likely | self.unlikely
-            mine = {pair: p for pair, p in every.items() if home_of(pair[0], PARTS) == part}
-            write_scored(self.run.pairs.scored(part), mine)
+        scored_pairs(self.run.teacher.before, self.likely | self.unlikely, PARTS)
         rows = [self._sampled_row(*pair) for pair in [*self.sampled, (b[35], b[38])]]
         write_rows(self.run.calibration.pairs, rows, CALIBRATION_PAIRS)
 
@@ -152,10 +149,8 @@ def test_cosines_move_the_probabilities_of_likely_pairs_and_of_no_others(teacher
     assert [cosine is None for cosine in kept] == [False, False, True]
     seen = {}
     for part in range(PARTS):
-        before, after = (storage.read_table(some.scored(part), SCORED) for some in (files.pairs, files.moved))
+        before, after = (storage.read_table(uri, SCORED) for uri in (files.scored(part), files.moved(part)))
         assert before.drop_columns(["probability", "teacher"]) == after.drop_columns(["probability", "teacher"])
-        spread = storage.read_table(files.moved.histogram(part), HISTOGRAM)
-        assert sum(spread["pairs"].to_pylist()) == len(after)
         for then, now in zip(before.to_pylist(), after.to_pylist(), strict=True):
             pair = seen[now["left"], now["right"]] = now["left"], now["right"]
             if pair in archive.unlikely:
@@ -227,8 +222,7 @@ def test_nothing_is_taken_from_another_teacher_or_what_is_damaged(
 
 def test_an_archive_without_likely_pairs_needs_no_model(teacher: Teacher, tmp_path: Path) -> None:
     archive = Archive(tmp_path / "run", made_texts())
-    for part in range(PARTS):
-        write_scored(archive.run.pairs.scored(part), {})
+    scored_pairs(archive.run.teacher.before, {}, PARTS)
     write_rows(archive.run.calibration.pairs, [], CALIBRATION_PAIRS)
     report = archive.embed(teacher._replace(name="nowhere"))
     assert (report.rows_out, archive.vectors()) == (0, {})

@@ -13,7 +13,6 @@ import logging
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dupq import storage
 from dupq.clusters.calibration import Evidence, Labelled, features_of, fit, own_share, places_of
@@ -21,8 +20,10 @@ from dupq.clusters.evidence import Around, Words, around, shared, title_cosines,
 from dupq.clusters.prior import OF_TITLES, read_prior
 from dupq.evaluation.known_duplicates import chosen
 from dupq.evaluation.verdict_files import read_verdicts
-from dupq.execution.tasks import Report, run_tasks
+from dupq.execution.tasks import run_tasks
 from dupq.execution.units import Counts, skip_or
+from dupq.job.run import Run
+from dupq.job.table import Read, Table, Whole
 from dupq.neighbours.nearest import Nearest
 from dupq.runs.keys import read_keys, write_keys
 from dupq.runs.layout import CalibrationFiles, NeighbourFiles
@@ -31,16 +32,18 @@ from dupq.stages.calibration.sampled_pairs import SampledPairs, read_lists, samp
 from dupq.stages.neighbours.plan import Plan, read_plan
 from dupq.stages.neighbours.tables import SearchRequest, nearest_table, read_nearest
 from dupq.stages.represented_links import known_sets, write_known_sets
-from dupq.stages.terms import read_rarities, read_terms, titles_only, words_of
+from dupq.stages.terms import TermTables, titles_only, words_of
 from dupq.tables import CALIBRATION_PAIRS, NEAREST, SAMPLE, TERMS
-from dupq.text.keys import Sites, are_among, distinct, without
+from dupq.text.keys import Sites, are_among, distinct, places_among, without
 
 _log = logging.getLogger(__name__)
 _FLOOR_PRECISION = 0.5  # of pairs that are kept although neither question lists the other
 _FLOOR_STEPS = 100  # of the highest possible score: so that nights with nearly the same archive have the same floor
 
 
-def calibrate(files: CalibrationFiles, request: SearchRequest, settings: CalibrationSettings) -> Report:
+def calibrate(
+    run: Run, files: CalibrationFiles, terms: TermTables, request: SearchRequest, settings: CalibrationSettings
+) -> None:
     """Write the model for this archive."""
     plan = read_plan(files.neighbours.plan, request.settings)
     report = run_tasks("sample", _sample, [(files, request, plan, settings)])
@@ -48,11 +51,12 @@ def calibrate(files: CalibrationFiles, request: SearchRequest, settings: Calibra
     for step in (1, 2):
         report.add(run_tasks("lists", _lists_of_file, [(files, request, step, name) for name in names]))
         report.add(run_tasks("gather", _gather_lists, [(files, request, step, names)]))
-    report.add(run_tasks("terms", _words_of_part, [(files, request, part) for part in range(files.terms.parts)]))
-    fitted = run_tasks("fit", _fit, [(files, request, settings)])
+    lists = Read(_lists_of_sample, (files, request))
+    words = run.map("words", terms_of_sample, terms.terms, Whole(lists), into=TERMS)
+    fitted = run_tasks("fit", _fit, [(files, words, terms.rarities, request, settings)])
     report.add(fitted)
-    report.rows_in, report.rows_out = plan.questions, fitted.rows_out
-    return report
+    run.report.add(report)
+    run.report.rows_in, run.report.rows_out = plan.questions, fitted.rows_out
 
 
 def _sample(files: CalibrationFiles, request: SearchRequest, plan: Plan, settings: CalibrationSettings) -> Counts:
@@ -121,26 +125,28 @@ def _gather_lists(files: CalibrationFiles, request: SearchRequest, step: int, na
     return skip_or(output, make)
 
 
-def _words_of_part(files: CalibrationFiles, request: SearchRequest, part: int) -> Counts:
-    """The terms of the questions whose lists are read, and the titles of their neighbours."""
-
-    def make() -> Counts:
-        lists = read_lists(files, request)
-        table = read_terms(files.terms, part, distinct(np.concatenate([lists.keys, lists.others[lists.others >= 0]])))
-        has_list = pa.array(are_among(lists.keys, table["key"].to_numpy()))
-        tables = [table.filter(has_list), titles_only(table.filter(pc.invert(has_list)))]
-        storage.write_table(files.words(part), pa.concat_tables(tables), TERMS)
-        return {}
-
-    return skip_or(files.words(part), make)
+def _lists_of_sample(files: CalibrationFiles, request: SearchRequest, _: int) -> pa.Table:
+    """Return whose terms the fit needs (KEYS), and of whom it needs more than titles."""
+    lists = read_lists(files, request)
+    keys = distinct(np.concatenate([lists.keys, lists.others[lists.others >= 0]]))
+    return pa.table({"key": keys, "has_list": are_among(lists.keys, keys)})
 
 
-def _fit(files: CalibrationFiles, request: SearchRequest, settings: CalibrationSettings) -> Counts:
+def terms_of_sample(terms: pa.Table, sample: pa.Table) -> pa.Table:
+    """Return the terms of the questions whose lists are read, and the titles of their neighbours."""
+    places, are_there = places_among(sample["key"].to_numpy(), terms["key"].to_numpy())
+    has_list = are_there & sample["has_list"].to_numpy()[places]
+    own, others = terms.filter(pa.array(has_list)), terms.filter(pa.array(are_there & ~has_list))
+    return pa.concat_tables([own, titles_only(others)])
+
+
+def _fit(
+    files: CalibrationFiles, terms: Table, rarity: Table, request: SearchRequest, settings: CalibrationSettings
+) -> Counts:
     sites = Sites(request.sites)
-    lists, rarities = read_lists(files, request), read_rarities(files.terms)
+    lists, rarities = read_lists(files, request), rarity.read(0)["rarity"].to_numpy()
     found = sampled_pairs(files, request, lists)
-    tables = [storage.read_table(files.words(part), TERMS) for part in range(files.terms.parts)]
-    places, words = words_of(pa.concat_tables(tables))
+    places, words = words_of(Whole(terms).read())
     shipped = OF_TITLES if _are_titles(words, places.of(lists.keys)) else ""
     prior = read_prior(settings.prior or shipped)
     left, right = places.of(found.left), places.of(found.right)

@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 def measure_fitness(files: CalibrationFiles, settings: CalibrationSettings) -> Report:
     """Write how well the encoder knows this archive. Raises DupqError if it does not, unless told to go on."""
-    names = [file.relative for file in storage.list_files(files.terms.texts, ".parquet")]
+    names = [file.relative for file in storage.list_files(files.texts, ".parquet")]
     run_tasks("fitness", _fitness_keys, [(files,)])
     run_tasks("fitness", _fitness_texts, [(files, name) for name in names])
     report = run_tasks("fitness", _fitness, [(files, names)])
@@ -38,7 +38,7 @@ def _fitness_keys(files: CalibrationFiles) -> Counts:
     """Choose the questions that fitness is measured on. Memory: 8 bytes a question."""
 
     def make() -> Counts:
-        write_keys(files.fitness_keys, chosen(all_keys(files.terms.texts), FITNESS_QUESTIONS))
+        write_keys(files.fitness_keys, chosen(all_keys(files.texts), FITNESS_QUESTIONS))
         return {}
 
     return skip_or(files.fitness_keys, make)
@@ -48,7 +48,7 @@ def _fitness_texts(files: CalibrationFiles, file: str) -> Counts:
     output = files.fitness_texts(file)
 
     def make() -> Counts:
-        table = texts_among(storage.join(files.terms.texts, file), read_keys(files.fitness_keys))
+        table = texts_among(storage.join(files.texts, file), read_keys(files.fitness_keys))
         storage.write_table(output, table, TEXTS)
         return {}
 

@@ -1,38 +1,39 @@
 """scored pairs → the clusters of representatives: components of sure pairs, and of each the best partition.
 
-    components  one task          the pairs above the threshold, and which questions they connect
-    inside      a task a part     candidate pairs within one component, also those below the threshold
-    embedded    a task a shard    the embeddings of components in which not every pair is a candidate
-    terms       a task a part     their terms, and what is around them
-    partition   a task a group    every pair of these scored, and clusters chosen
+    nodes       the questions that pairs above the threshold connect, and the group in which each component is solved
+    inside      candidate pairs within one component, also those below the threshold
+    embeddings  of components in which not every pair is a candidate; so their terms, and what is around them
+    labels      a task per group: every pair of these scored, and clusters chosen
 
-In a component of more than `clusters.scored_size` questions not every pair is scored: one that is not a candidate,
-neither side listing the other, counts as the least likely candidate.
+In a component of more than `scored_size` questions not every pair is scored: one that is not a candidate, neither side
+listing the other, counts as the least likely candidate.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from dupq import storage
 from dupq.clusters.components import components, forest_of
+from dupq.clusters.constraints import constraints
 from dupq.clusters.decision import among, best_partition, linked_sets, missing_pairs
 from dupq.clusters.evidence import shared
-from dupq.clusters.scoring import arounds, read_scale, scored_table, unlisted
-from dupq.execution import exchange
-from dupq.execution.tasks import Report, run_tasks
-from dupq.execution.units import Counts, skip_or
+from dupq.clusters.scoring import Scale, arounds, scored_table, unlisted
+from dupq.evaluation.verdict_files import Judged
+from dupq.evaluation.verdicts import DIFFERENT, SAME
+from dupq.job.run import Counted, Run
+from dupq.job.table import Each, Table, Whole
+from dupq.links.tables import known_duplicates
 from dupq.neighbours.measure import Measure
 from dupq.runs.embeddings import embeddings_of
-from dupq.runs.keys import pairs_in, read_around
-from dupq.runs.layout import PartitionFiles
-from dupq.settings.dedup import ClusterSettings
-from dupq.shards import Shard
-from dupq.stages.terms import read_rarities, read_terms, words_of
-from dupq.tables import AROUND, KEY_PAIRS, LABELS, NODES, SCORED, TERMS
-from dupq.text.keys import Sites, places_among
+from dupq.runs.keys import pairs_in
+from dupq.stages.represented_links import represented_by
+from dupq.stages.terms import TermTables, words_of
+from dupq.tables import JOINED_PAIRS, KEY_PAIRS, LABELS, NODES, SCORED
+from dupq.text.keys import Sites, are_among, places_among
 
 _PAIRS_OF_GROUP = 2_000_000  # of components, before a group is closed
 _INSIDE = pa.schema([*KEY_PAIRS, SCORED.field("probability")])
@@ -40,172 +41,175 @@ _INSIDE = pa.schema([*KEY_PAIRS, SCORED.field("probability")])
 
 @dataclass(frozen=True)
 class Cut:
-    """The settings and the model that decide which pairs join."""
+    """What decides which pairs join."""
 
     threshold: float  # probability from which a pair may join
-    settings: ClusterSettings
+    scored_size: int
     measure: Measure
-    k: int
+    scale: Scale
 
 
-def partition_pairs(files: PartitionFiles, shards: list[Shard], sites: Sites, cut: Cut) -> Report:
-    """Write the clusters of all representatives that are in components."""
-    report = run_tasks("components", _components, [(files, cut)])
-    groups = report.counts.pop("groups")
-    parts = range(files.pairs.terms.parts)
-    report.add(run_tasks("inside", _inside_of_part, [(files, groups, part) for part in parts]))
-    report.add(run_tasks("embedded", _embeddings_of_shard, [(files, sites.names, groups, shard) for shard in shards]))
-    report.add(run_tasks("terms", _terms_of_part, [(files, groups, part) for part in parts]))
-    calls = [(files, shards, sites.names, cut, group) for group in range(groups)]
-    solved = run_tasks("partition", _partition_group, calls)
-    report.add(solved)
-    report.rows_out = solved.rows_out
-    return report
+class Held(NamedTuple):
+    """What people say of pairs of representatives, each table in one partition."""
+
+    joined: Table  # JOINED_PAIRS: they join at any probability
+    apart: Table  # KEY_PAIRS: they must not be in one cluster
 
 
-def _components(files: PartitionFiles, cut: Cut) -> Counts:
-    """Memory: about 100 bytes a question in a pair above the threshold, and the pairs of one part."""
+class Candidates(NamedTuple):
+    """The candidate pairs, and what they were scored by."""
 
-    def make() -> Counts:
-        counted: list[int] = []
-        members, smallest = components(forest_of(_joining(files, cut.threshold, counted)))
-        groups, sizes = _groups(smallest, cut.settings.scored_size)
-        columns = [members, smallest, (sizes > 2) & (sizes <= cut.settings.scored_size), groups]
-        counts = {"rows_in": sum(counted), "groups": int(groups.max(initial=-1)) + 1}
-        counts["cap: questions in components over clusters.scored_size"] = int((sizes > cut.settings.scored_size).sum())
-        storage.write_table(files.nodes, pa.table([pa.array(c) for c in columns], schema=NODES), NODES)
-        return counts
-
-    return skip_or(files.nodes, make)
+    scored: Table  # SCORED
+    around: Table  # AROUND
+    terms: TermTables
+    embeddings: Table
 
 
-def _links(files: PartitionFiles) -> np.ndarray:
-    return pairs_in(storage.read_table(files.links, KEY_PAIRS))
+def hold(run: Run, texts: Table, links: str | None, representatives: Whole, sites: Sites, judged: Judged) -> Held:
+    """Make the tables of pairs that known duplicates, if there are `links`, and verdicts decide."""
+    apart = run.table("apart", KEY_PAIRS)
+    inputs = Each(texts.only("key")), representatives, links, sites.names, judged
+    return Held(run.map("joined", held_pairs, *inputs, into=JOINED_PAIRS, beside=apart), apart)
 
 
-def _joining(files: PartitionFiles, threshold: float, counted: list[int]) -> Iterator[np.ndarray]:
-    """The links, and the pairs above the threshold part by part; how many they are is added to `counted`."""
-    for part in range(-1, files.pairs.terms.parts):
-        pairs = _links(files) if part < 0 else _sure_pairs(files, threshold, part)
-        counted.append(len(pairs))
-        yield pairs
+def held_pairs(
+    texts: Iterator[pa.Table], representatives: pa.Table, links: str | None, sites: list[str], judged: Judged
+) -> Counted:
+    """Return JOINED_PAIRS; the second table are the pairs that must be apart. Memory: 8 bytes a question."""
+    keys = np.sort(np.concatenate([table["key"].to_numpy() for table in texts]))
+    known = np.zeros((0, 2), np.int64) if links is None else known_duplicates(links, Sites(sites))
+    same, known, apart = (
+        pairs[are_among(keys, pairs).all(axis=1)] for pairs in (judged.pairs(SAME), known, judged.pairs(DIFFERENT))
+    )
+    found = constraints(same, known, apart, represented_by(representatives))
+    sources = pc.if_else(pa.array(found.is_verdict), "verdict", "known_link")
+    joined = pa.table([*found.joined.T, sources], schema=JOINED_PAIRS)
+    counts = {"rows_out": 0, "verdicts that others contradict": found.contradicting}
+    return Counted(joined, counts, pa.table([*found.apart.T], schema=KEY_PAIRS))
 
 
-def _sure_pairs(files: PartitionFiles, threshold: float, part: int) -> np.ndarray:
-    table = storage.read_table(files.pairs.scored(part), SCORED, ["left", "right", "probability"])
-    return pairs_in(table.filter(pa.array(table["probability"].to_numpy() >= np.float32(threshold))))
+def partition_pairs(run: Run, pairs: Candidates, held: Held, sites: Sites, cut: Cut) -> Table:
+    """Make the clusters of all representatives that are in components (LABELS)."""
+    likely = pairs.scored.only(*_INSIDE.names)
+    nodes = run.map("nodes", nodes_of, Whole(held.joined), Each(likely), cut, into=NODES)
+    groups = 1 + max([-1, *Whole(nodes.only("group")).read()["group"].to_pylist()])
+    if not groups:
+        return run.table("labels", LABELS, 0)
+    inside = run.shuffle("inside", inside_of, likely, Whole(nodes), into=_INSIDE, to="group", parts=groups)
+    own = run.shuffle("own", with_group, nodes, into=NODES, to="group", parts=groups)
+    embedded, terms, around = (
+        run.shuffle(name, scored_rows, table, Whole(nodes), sites.names, into=table.schema, to="group", parts=groups)
+        for name, table in (("embeddings", pairs.embeddings), ("terms", pairs.terms.terms), ("around", pairs.around))
+    )
+    whole = (Whole(table) for table in (pairs.terms.rarities, held.joined, held.apart))
+    labels = run.map("labels", solve, own, inside, embedded, terms, around, *whole, sites.names, cut, into=LABELS)
+    run.report.rows_out = labels.rows
+    return labels
+
+
+def nodes_of(joined: pa.Table, scored: Iterator[pa.Table], cut: Cut) -> Counted:
+    """Return the questions that `joined` and pairs above the threshold connect (NODES).
+
+    Memory: about 100 bytes a question in such a pair, and the pairs of a partition.
+    """
+    counted = [len(joined)]
+
+    def joining() -> Iterator[np.ndarray]:
+        yield pairs_in(joined)
+        for table in scored:
+            sure = table.filter(pa.array(table["probability"].to_numpy() >= np.float32(cut.threshold)))
+            counted.append(len(sure))
+            yield pairs_in(sure)
+
+    members, smallest = components(forest_of(joining()))
+    groups, sizes = _groups(smallest, cut.scored_size)
+    columns = [members, smallest, (sizes > 2) & (sizes <= cut.scored_size), groups]
+    found = pa.table([pa.array(column) for column in columns], schema=NODES)
+    over = int((sizes > cut.scored_size).sum())
+    return Counted(found, {"rows_in": sum(counted), "cap: questions in components over clusters.scored_size": over})
 
 
 def _groups(smallest: np.ndarray, scored_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """For each question the group that its component is solved in, and the component's size."""
-    _, places, sizes = np.unique(smallest, return_inverse=True, return_counts=True)
+    """Return for each question the group that its component is solved in, and the component's size."""
+    _, indices, sizes = np.unique(smallest, return_inverse=True, return_counts=True)
     work = np.where(sizes <= scored_size, sizes * (sizes - 1) // 2, 20 * sizes)
     groups = np.unique((np.cumsum(work) - work) // _PAIRS_OF_GROUP, return_inverse=True)[1]
-    return groups[places], sizes[places]
+    return groups[indices], sizes[indices]
 
 
-def _inside_of_part(files: PartitionFiles, groups: int, part: int) -> Counts:
-    output = files.step("inside", part)
-
-    def make() -> Counts:
-        nodes = storage.read_table(files.nodes, NODES)
-        keys, owners = nodes["key"].to_numpy(), nodes["component"].to_numpy()
-        table = storage.read_table(files.pairs.scored(part), SCORED, _INSIDE.names)
-        rows, known = zip(*(places_among(keys, table[side].to_numpy()) for side in ("left", "right")), strict=True)
-        inside = known[0] & known[1]
-        inside[inside] = owners[rows[0][inside]] == owners[rows[1][inside]]
-        columns = [table[name].to_numpy()[inside] for name in _INSIDE.names]
-        of_groups = nodes["group"].to_numpy()[rows[0][inside]]
-        exchange.write_parts(output, exchange.split(columns, _INSIDE, of_groups, groups), _INSIDE)
-        return {}
-
-    return skip_or(output, make) if groups else {}
+def inside_of(scored: pa.Table, nodes: pa.Table) -> pa.Table:
+    """Return the pairs within one component, with its group."""
+    keys, owners = nodes["key"].to_numpy(), nodes["component"].to_numpy()
+    rows, known = zip(*(places_among(keys, scored[side].to_numpy()) for side in ("left", "right")), strict=True)
+    inside = known[0] & known[1]
+    inside[inside] = owners[rows[0][inside]] == owners[rows[1][inside]]
+    groups = nodes["group"].to_numpy()[rows[0][inside]] if len(nodes) else np.zeros(0, np.int64)
+    return scored.filter(pa.array(inside)).append_column("group", pa.array(groups))
 
 
-def _wanted(nodes: pa.Table, keys: np.ndarray, groups: int) -> list[np.ndarray]:
-    """For each group the rows of `keys` that are in it, and in a component of three and more that is scored."""
+def with_group(nodes: pa.Table) -> pa.Table:
+    """Return the nodes as they are: each goes to its group."""
+    return nodes
+
+
+def scored_rows(table: pa.Table, nodes: pa.Table, sites: list[str]) -> pa.Table:
+    """Return the rows of questions in components of three and more that are scored, with the component's group."""
+    if "key" in table.column_names:
+        keys = table["key"].to_numpy()
+    else:
+        keys = Sites(sites).pack_columns(table["site"], table["question_id"], "embeddings")
     rows, known = places_among(nodes["key"].to_numpy(), keys)
     known[known] = nodes["is_scored"].to_numpy()[rows[known]]
-    mine = np.where(known, nodes["group"].to_numpy()[rows] if len(nodes) else -1, -1)
-    return [np.flatnonzero(mine == group) for group in range(groups)]
+    return table.filter(pa.array(known)).append_column("group", nodes["group"].take(pa.array(rows[known])))
 
 
-def _embeddings_of_shard(files: PartitionFiles, sites: list[str], groups: int, shard: Shard) -> Counts:
-    output = files.step("embedded", shard.number)
-
-    def make() -> Counts:
-        uri = storage.join(files.embeddings, shard.file)
-        table = storage.read_table(uri)
-        keys = Sites(sites).pack_columns(table["site"], table["question_id"], uri)
-        nodes = read_around(files.nodes, NODES, keys)
-        batches = (exchange.one_batch(table.take(pa.array(rows))) for rows in _wanted(nodes, keys, groups))
-        exchange.write_parts(output, batches, table.schema.remove_metadata())
-        return {}
-
-    return skip_or(output, make) if groups else {}
-
-
-def _terms_of_part(files: PartitionFiles, groups: int, part: int) -> Counts:
-    output = files.step("terms", part)
-
-    def make() -> Counts:
-        table = read_terms(files.pairs.terms, part)
-        around = storage.read_table(files.pairs.around(part), AROUND)
-        nodes = storage.read_table(files.nodes, NODES)  # the keys of a part lie anywhere among them
-        wanted = _wanted(nodes, around["key"].to_numpy(), groups)
-        batches = (exchange.one_batch(around.take(pa.array(rows))) for rows in wanted)
-        exchange.write_parts(files.step("around", part), batches, AROUND)
-        wanted = _wanted(nodes, table["key"].to_numpy(), groups)
-        exchange.write_parts(output, (exchange.one_batch(table.take(pa.array(rows))) for rows in wanted), TERMS)
-        return {}
-
-    return skip_or(output, make) if groups else {}
-
-
-def _partition_group(files: PartitionFiles, shards: list[Shard], sites: list[str], cut: Cut, group: int) -> Counts:
-    output = files.labels(group)
-
-    def make() -> Counts:
-        nodes = storage.read_table(files.nodes, NODES)
-        nodes = nodes.filter(pa.array(nodes["group"].to_numpy() == group))
-        keys = nodes["key"].to_numpy()
-        inside = [files.step("inside", part) for part in range(files.pairs.terms.parts)]
-        left, right, p = exchange.columns_of(exchange.read_part(inside, group), _INSIDE)
-        pairs = np.searchsorted(keys, np.stack([left, right], axis=1))
-        missing = missing_pairs(nodes["component"].to_numpy(), nodes["is_scored"].to_numpy(), pairs)
-        p = np.concatenate([p, _score(files, shards, sites, cut, group, keys[missing])])
-        every = np.concatenate([pairs, missing])
-        apart = among(keys, pairs_in(storage.read_table(files.apart, KEY_PAIRS)))
-        labels = best_partition(linked_sets(_links(files), keys), every, p, len(pairs), cut.threshold, apart)
-        table = pa.table([nodes["key"], pa.array(keys[labels])], schema=LABELS)
-        storage.write_table(output, table, LABELS)
-        return {"pairs scored that no question lists": len(missing), "rows_out": len(keys)}
-
-    return skip_or(output, make)
+def solve(
+    nodes: pa.Table,
+    inside: pa.Table,
+    embedded: pa.Table,
+    terms: pa.Table,
+    around: pa.Table,
+    rarities: pa.Table,
+    joined: pa.Table,
+    apart: pa.Table,
+    sites: list[str],
+    cut: Cut,
+) -> Counted:
+    """Return the clusters of a group's questions (LABELS)."""
+    keys = nodes["key"].to_numpy()
+    pairs = np.searchsorted(keys, pairs_in(inside))
+    missing = missing_pairs(nodes["component"].to_numpy(), nodes["is_scored"].to_numpy(), pairs)
+    p = inside["probability"].to_numpy()
+    if len(missing):
+        words = terms, around, rarities["rarity"].to_numpy()
+        p = np.concatenate([p, _score(keys[missing], embedded.drop_columns("group"), *words, sites, cut)])
+    firsts, separate = linked_sets(pairs_in(joined), keys), among(keys, pairs_in(apart))
+    labels = best_partition(firsts, np.concatenate([pairs, missing]), p, len(pairs), cut.threshold, separate)
+    found = pa.table([nodes["key"], pa.array(keys[labels])], schema=LABELS)
+    return Counted(found, {"pairs scored that no question lists": len(missing)})
 
 
 def _score(
-    files: PartitionFiles, shards: list[Shard], sites: list[str], cut: Cut, group: int, pairs: np.ndarray
+    pairs: np.ndarray,
+    embedded: pa.Table,
+    terms: pa.Table,
+    around: pa.Table,
+    rarities: np.ndarray,
+    sites: list[str],
+    cut: Cut,
 ) -> np.ndarray:
-    """The probability of pairs of keys of which neither side lists the other."""
-    if not len(pairs):
-        return np.zeros(0, np.float32)
-    from dupq.neighbours.embeddings import gathered
+    """Return the probability of pairs of keys of which neither side lists the other."""
     from dupq.neighbours.exact import exact_scores, rule_of, side_of
 
-    uris = [files.step("embedded", shard.number) for shard in shards]
-    batches = [exchange.read_part([uri], group)[0] for uri in uris]
-    embedded = gathered([embeddings_of(pa.Table.from_batches([b]), Sites(sites), uris[0]) for b in batches])
+    found = embeddings_of(embedded, Sites(sites), "embeddings")
+    found = found.take(np.argsort(found.keys))
     rule = rule_of(cut.measure)
-    side = side_of(embedded, rule)
-    one, other = (np.searchsorted(embedded.keys, pairs[:, column]).astype(np.int32) for column in (0, 1))
+    side = side_of(found, rule)
+    one, other = (np.searchsorted(found.keys, pairs[:, column]).astype(np.int32) for column in (0, 1))
     similarities = rule.similarities(exact_scores(one, other, side, side, rule))
-    terms = exchange.read_part([files.step("terms", part) for part in range(files.pairs.terms.parts)], group)
-    places, words = words_of(exchange.table_of(terms, TERMS))
-    left, right = (places.of(pairs[:, column]) for column in (0, 1))
-    common = shared(words, left, right, read_rarities(files.pairs.terms))
+    rows, words = words_of(terms)
+    left, right = (rows.of(pairs[:, column]) for column in (0, 1))
+    common = shared(words, left, right, rarities)
     compared = unlisted(pairs, similarities, common)
-    uris = [files.step("around", part) for part in range(files.pairs.terms.parts)]
-    sides = arounds(exchange.columns_of(exchange.read_part(uris, group), AROUND), compared)
-    found = scored_table(compared, sides, read_scale(files.pairs.calibration, cut.k))
-    return found["probability"].to_numpy()
+    sides = arounds([column.to_numpy() for column in around.columns], compared)
+    return scored_table(compared, sides, cut.scale)["probability"].to_numpy()

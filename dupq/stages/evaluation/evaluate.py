@@ -97,7 +97,7 @@ def _judged(files: EvaluationFiles, sites: Sites, contradicted: int) -> dict[str
     return {
         **{word: int((judged.verdicts == code).sum()) for word, code in VERDICTS.items()},
         "contradicted": contradicted,
-        "contradicting": storage.read_counts(files.joined)["contradicting"],
+        "contradicting": storage.read_counts(files.joined)["verdicts that others contradict"],
     }
 
 

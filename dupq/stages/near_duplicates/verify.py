@@ -87,6 +87,12 @@ def verified_part(folder: str, part: int) -> str:
     return storage.join(folder, f"part-{part:05d}")
 
 
+def verified_in(folder: str, part: int) -> pa.Table:
+    """Return the verified pairs (VERIFIED) whose left key is in `part`."""
+    files = storage.list_files(verified_part(folder, part), ".parquet")
+    return pa.concat_tables([VERIFIED.empty_table(), *(storage.read_table(file.uri, VERIFIED) for file in files)])
+
+
 def _candidates(
     files: NearFiles, settings: NearDuplicateSettings, numbered_task: tuple[int, range], cuts: Cuts
 ) -> Counts:

@@ -13,6 +13,7 @@ from dupq.clusters.scoring import ranked
 from dupq.execution import exchange
 from dupq.execution.gpus import NO_GPUS, Gpus
 from dupq.execution.units import Counts
+from dupq.job.table import Spread
 from dupq.json_files import read_as
 from dupq.neighbours.measure import Measure
 from dupq.neighbours.nearest import Nearest, empty_nearest, merge_rows
@@ -138,7 +139,6 @@ def unranked(similar: pa.Table) -> pa.Table:
     return pa.table([*similar.columns, pa.nulls(len(similar), pa.int32()), nothing], schema=NEIGHBOURS)
 
 
-def directed_rows(folder: str, part: int) -> pa.Table:
-    """The rows of one part, of every block."""
-    uris = [file.uri for file in storage.list_files(folder, ".arrow")]
-    return exchange.table_of(exchange.read_part(uris, part), NEIGHBOURS)
+def directed_in(folder: str, parts: int) -> Spread:
+    """Return the rows of every block (NEIGHBOURS), in so many partitions of the pair's left key."""
+    return Spread(tuple(file.uri for file in storage.list_files(folder, ".arrow")), NEIGHBOURS, parts)

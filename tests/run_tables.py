@@ -11,14 +11,15 @@ import pytest
 from dupq import storage
 from dupq.clusters.evidence import Words
 from dupq.execution import exchange
-from dupq.runs.layout import TermFiles
+from dupq.job.table import Spread, Table
 from dupq.shards import partition_of
-from dupq.stages.terms import _batch
+from dupq.stages.terms import TermTables, terms_table
 from dupq.tables import RARITIES, SCORED, TERMS
 from dupq.text.keys import Sites
 
 Question = tuple[str, int]  # site and id
 Pair = tuple[int, int]  # of keys, the smaller one first
+Rows = list[dict[str, Any]]
 
 
 def write_rows(uri: str, rows: list[dict[str, Any]], schema: pa.Schema, counts: dict[str, int] | None = None) -> None:
@@ -42,21 +43,39 @@ def home_of(key: int, parts: int) -> int:
     return int(partition_of(np.array([key]), parts)[0])
 
 
-def write_scored(uri: str, probabilities: dict[Pair, float]) -> None:
-    """Pairs that the left question lists as its nearest one."""
+def scored_pairs(folder: str, probabilities: dict[Pair, float], parts: int) -> Table:
+    """Pairs that the left question lists as its nearest one (SCORED)."""
     rest = {"similarity": 0.5, "rank_left": 1, "title_overlap": 0.0, "text_overlap": 0.0}
-    pairs = probabilities.items()
-    write_rows(uri, [{"left": a, "right": b, "probability": p, **rest} for (a, b), p in pairs], SCORED)
+    rows = [{"left": a, "right": b, "probability": p, **rest} for (a, b), p in probabilities.items()]
+    return table(folder, SCORED, *by_home(rows, "left", parts))
 
 
-def write_terms(files: TermFiles, keys: np.ndarray, words: Words, rarities: np.ndarray) -> None:
+def table(folder: str, schema: pa.Schema, *parts: Rows) -> Table:
+    """A table of these partitions."""
+    made = Table(folder, schema, len(parts))
+    for part, rows in enumerate(parts):
+        write_rows(made.file(part), rows, schema)
+    return made
+
+
+def by_home(rows: Rows, column: str, parts: int) -> list[Rows]:
+    """The rows of each partition, by a key."""
+    return [[row for row in rows if home_of(row[column], parts) == part] for part in range(parts)]
+
+
+def write_terms(
+    folder: str, shards: int, parts: int, keys: np.ndarray, words: Words, rarities: np.ndarray
+) -> TermTables:
     """The terms of questions, every so manieth in a shard."""
-    storage.write_table(files.rarities, pa.table([pa.array(rarities)], schema=RARITIES), RARITIES)
-    for shard in files.shards:
-        rows = np.flatnonzero(np.arange(len(keys)) % len(files.shards) == shard.number)
-        spread = [rows[partition_of(keys[rows], files.parts) == part] for part in range(files.parts)]
-        batches = (_batch(keys[some], Words(*(column.take(some) for column in words))) for some in spread)
-        exchange.write_parts(files.terms(shard), batches, TERMS)
+    rarity = Table(f"{folder}/rarities", RARITIES, 1)
+    storage.write_table(rarity.file(0), pa.table([pa.array(rarities)], schema=RARITIES), RARITIES)
+    files = tuple(f"{folder}/terms/part-{number:05d}.arrow" for number in range(shards))
+    for number, uri in enumerate(files):
+        rows = np.flatnonzero(np.arange(len(keys)) % shards == number)
+        spread = [rows[partition_of(keys[rows], parts) == part] for part in range(parts)]
+        tables = (terms_table(pa.array(keys[some]), Words(*(column.take(some) for column in words))) for some in spread)
+        exchange.write_parts(uri, map(exchange.one_batch, tables), TERMS)
+    return TermTables(Spread(files, TERMS, parts), rarity)
 
 
 def contents(folder: str) -> dict[str, bytes]:

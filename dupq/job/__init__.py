@@ -1,0 +1,1 @@
+"""The runner: tables in partitions, and the verbs that make one from others."""

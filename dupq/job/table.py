@@ -1,0 +1,157 @@
+"""Tables in partitions, and how much of one a task reads: a partition, all of it, or partition after partition.
+
+Nothing else builds a path of a table that a stage hands to another. A partition of a `Table` is a Parquet file. A
+`Spread` was written by tasks for tasks: an Arrow file per writer, in it a record batch per reader.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from dupq import storage
+from dupq.execution import exchange
+from dupq.runs.keys import read_around
+from dupq.shards import Shard, read_shard_pieces
+from dupq.tables import QUESTIONS
+from dupq.text.keys import Sites
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of one schema, a Parquet file per partition."""
+
+    folder: str
+    schema: pa.Schema | None  # None: that of its files
+    parts: int
+    columns: tuple[str, ...] | None = None  # None: all
+    rows: int = field(default=0, compare=False)  # of all partitions, where a step of this attempt made or found them
+
+    def file(self, part: int) -> str:
+        """Return the URI of a partition."""
+        return storage.join(self.folder, f"part-{part:05d}.parquet")
+
+    def read(self, part: int) -> pa.Table:
+        """Return the rows of a partition."""
+        return storage.read_table(self.file(part), self.schema, [*self.columns] if self.columns else None)
+
+    def only(self, *columns: str) -> "Table":
+        """Return the same table, of which these columns are read."""
+        return Table(self.folder, self.schema, self.parts, columns)
+
+    @property
+    def read_schema(self) -> pa.Schema:
+        """The schema of the rows that `read` returns."""
+        found = pa.schema([]) if self.schema is None else self.schema
+        return pa.schema([found.field(name) for name in self.columns]) if self.columns else found
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Rows that each of the `files` holds in a record batch per partition."""
+
+    files: tuple[str, ...]
+    schema: pa.Schema | None
+    parts: int
+    rows: int = field(default=0, compare=False)
+
+    def read(self, part: int) -> pa.Table:
+        """Return the rows of a partition, in the order of the files."""
+        batches = self.batches(part)
+        return exchange.table_of(batches, self.schema) if self.schema else pa.Table.from_batches(batches)
+
+    def batches(self, part: int) -> list[pa.RecordBatch]:
+        """Return the rows of a partition, a batch per file."""
+        return exchange.read_part([*self.files], part)
+
+    @property
+    def read_schema(self) -> pa.Schema:
+        """The schema of the rows that `read` returns."""
+        return pa.schema([]) if self.schema is None else self.schema
+
+
+@dataclass(frozen=True)
+class Shards:
+    """Columns of the questions that a run is given, a shard per partition: batches of at most `at_once` rows.
+
+    Each has the columns `key` and `site` besides. Raises DupqError, when the last one is read, for a shard that has
+    changed since the run was opened.
+    """
+
+    shards: tuple[Shard, ...]
+    sites: tuple[str, ...]  # of the run, in the order of keys
+    columns: tuple[str, ...]  # `question_id` is among them
+    at_once: int = 65_536
+
+    @property
+    def parts(self) -> int:
+        """The number of shards."""
+        return len(self.shards)
+
+    def read(self, part: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a shard."""
+        shard, sites = self.shards[part], Sites([*self.sites])
+        for batch in read_shard_pieces(shard, QUESTIONS, [*self.columns], self.at_once):
+            keys = sites.pack(shard.site, batch["question_id"].to_numpy(), shard.uri)
+            site = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(batch), np.int32)), pa.array([shard.site]))
+            yield batch.append_column("key", pa.array(keys)).append_column("site", site)
+
+
+@dataclass(frozen=True)
+class Read:
+    """Rows of a partition as a function returns them: `function(*arguments, part)`. For what no step has made."""
+
+    function: Callable[..., pa.Table]
+    arguments: tuple[object, ...]
+    parts: int = 1
+
+    def read(self, part: int) -> pa.Table:
+        """Return what the function reads of a partition."""
+        return self.function(*self.arguments, part)
+
+
+@dataclass(frozen=True)
+class Around:
+    """Of a table in one partition, sorted by its first column, the row groups that may have a partition's `key`s.
+
+    So many tasks that need a few rows each do not each read all.
+    """
+
+    table: Table
+    keys: Table
+
+    @property
+    def parts(self) -> int:
+        """The number of partitions of `keys`."""
+        return self.keys.parts
+
+    def read(self, part: int) -> pa.Table:
+        """Return rows of `table`: at least those from the smallest to the largest key of a partition of `keys`."""
+        return read_around(self.table.file(0), self.table.schema, self.keys.only("key").read(part)["key"].to_numpy())
+
+
+Partitioned = Table | Spread | Shards | Read | Around
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A table that each task reads from end to end."""
+
+    table: Table | Spread | Read
+
+    def read(self) -> pa.Table:
+        """Return all rows, in the order of the partitions."""
+        none = [] if isinstance(self.table, Read) else [self.table.read_schema.empty_table()]
+        return pa.concat_tables([*none, *Each(self.table).read()])
+
+
+@dataclass(frozen=True)
+class Each:
+    """A table that a task reads partition after partition, so that one is in memory at a time."""
+
+    table: Partitioned
+
+    def read(self) -> Iterator[pa.Table | Iterator[pa.RecordBatch]]:
+        """Yield the rows of each partition."""
+        return (self.table.read(part) for part in range(self.table.parts))

@@ -1,0 +1,160 @@
+"""The runner: tables from tables, each verb against the same in memory, and attempts that end anywhere."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from inline import without_ray
+from run_tables import by_home, contents, cut_off, home_of, question_row, table, write_rows
+
+from dupq.errors import DupqError
+from dupq.job.run import Counted, Run
+from dupq.job.table import Around, Each, Read, Shards, Spread, Table, Whole
+from dupq.shards import Shard, pinned
+from dupq.tables import KEYS, QUESTIONS
+
+NUMBERS = pa.schema([pa.field("key", pa.int64(), False), pa.field("number", pa.int64(), False)])
+PARTS = 3
+ROWS = [{"key": key * 7919, "number": key} for key in range(40)]
+
+
+@pytest.fixture(autouse=True)
+def _inline() -> Iterator[None]:
+    with without_ray():
+        yield
+
+
+def numbers(folder: Path) -> Table:
+    return table(f"{folder}/numbers", NUMBERS, *by_home(ROWS, "key", PARTS))
+
+
+def twice(some: pa.Table, more: int) -> Counted:
+    found = pa.table([some["key"], pa.array(some["number"].to_numpy() * 2 + more)], schema=NUMBERS)
+    return Counted(found, {"rows_in": len(some), "even": len(some)}, some.select(["key"]))
+
+
+def plus_all(some: pa.Table, whole: pa.Table, each: Iterator[pa.Table]) -> pa.Table:
+    total = sum(whole["number"].to_pylist()) + sum(len(part) for part in each)
+    return pa.table([some["key"], pa.array(some["number"].to_numpy() + total)], schema=NUMBERS)
+
+
+def keys_of(some: pa.Table) -> pa.Table:
+    return some.select(["key"])
+
+
+def third(some: pa.Table) -> pa.Table:
+    return some.append_column("partition", pa.array(some["number"].to_numpy() % PARTS))
+
+
+def test_a_step_is_called_for_each_partition_and_what_it_counts_is_summed(tmp_path: Path) -> None:
+    run = Run(str(tmp_path), "doubles")
+    second = run.table("second", KEYS, PARTS)
+    made = run.map("doubled", twice, numbers(tmp_path), 5, into=NUMBERS, beside=second)
+    assert Whole(made).read().sort_by("key").to_pylist() == [{**row, "number": row["number"] * 2 + 5} for row in ROWS]
+    assert [some["key"] for some in Each(second).read()] == [some["key"] for some in Each(made).read()]
+    report = run.report
+    assert (made.rows, report.rows_in, report.tasks, report.counts["even"]) == (len(ROWS), len(ROWS), PARTS, len(ROWS))
+    assert made.file(1) == f"{tmp_path}/work/doubles/doubled/part-00001.parquet"
+    published = run.map("shown", plus_all, numbers(tmp_path), Whole(made), Each(made), into=NUMBERS, publish=True)
+    assert published.file(0) == f"{tmp_path}/shown/part-00000.parquet"
+    total = sum(row["number"] * 2 + 5 for row in ROWS) + len(ROWS)
+    found = Whole(published).read().sort_by("key")["number"].to_pylist()
+    assert found == [row["number"] + total for row in ROWS]
+
+
+def test_rows_go_to_the_partition_of_their_key_or_to_the_one_that_is_told(tmp_path: Path) -> None:
+    run, given = Run(str(tmp_path), "spread"), numbers(tmp_path)
+    by_key = run.shuffle("by_key", third, given, into=NUMBERS, by="key", parts=5)
+    told = run.shuffle("told", third, given, into=NUMBERS, to="partition", parts=PARTS)
+    assert (by_key.rows, told.rows, len(by_key.files), by_key.parts) == (len(ROWS), len(ROWS), PARTS, 5)
+    for part in range(5):
+        expected = [row for row in ROWS if home_of(row["key"], 5) == part]
+        assert by_key.read(part).sort_by("key").to_pylist() == expected
+    for part in range(PARTS):
+        assert told.read(part).sort_by("key").to_pylist() == [row for row in ROWS if row["number"] % PARTS == part]
+    assert Whole(told).read().num_rows == len(ROWS)
+
+
+def test_who_asks_for_keys_gets_the_rows_that_are_there(tmp_path: Path) -> None:
+    run, given = Run(str(tmp_path), "asked"), numbers(tmp_path)
+    wants = [[3, 1, 99], [], [3, 39]]
+    asked = table(f"{tmp_path}/asked", KEYS, *([{"key": number * 7919} for number in some] for some in wants))
+    wanted = run.shuffle("wanted", keys_of, asked, into=KEYS, by="key", parts=PARTS)
+    found = run.look_up("found", given, wanted)
+    for part, some in enumerate(wants):
+        expected = [ROWS[number] for number in sorted(some) if number < len(ROWS)]
+        assert found.read(part).sort_by("key").to_pylist() == expected
+
+
+def test_an_attempt_that_ends_anywhere_is_finished_to_the_same_bytes(tmp_path: Path) -> None:
+    given = numbers(tmp_path)
+
+    def work(run: Run) -> None:
+        doubled = run.map("doubled", twice, given, 5, into=NUMBERS, beside=run.table("second", KEYS, PARTS))
+        wanted = run.shuffle("wanted", keys_of, doubled, into=KEYS, by="key", parts=PARTS)
+        run.map(
+            "looked",
+            third,
+            run.look_up("found", doubled, wanted),
+            into=pa.schema([*NUMBERS, ("partition", pa.int64())]),
+        )
+
+    whole = Run(f"{tmp_path}/whole", "some")
+    work(whole)
+    expected = contents(whole.folder)
+    for outputs in range(len(expected)):
+        cut_off(outputs, work, Run(f"{tmp_path}/{outputs}", "some"))
+        again = Run(f"{tmp_path}/{outputs}", "some")
+        work(again)
+        assert contents(again.folder) == expected
+        assert (again.report.counts, again.report.rows_in) == (whole.report.counts, whole.report.rows_in)
+
+
+def test_of_a_stage_that_is_done_tables_are_named_and_nothing_is_called(tmp_path: Path) -> None:
+    made = Run(str(tmp_path), "some").map("doubled", twice, numbers(tmp_path), 5, into=NUMBERS)
+    done = Run(str(tmp_path), "some", is_done=True)
+    assert done.map("doubled", None, numbers(tmp_path), 5, into=NUMBERS) == made
+    assert done.shuffle("never", None, made, into=NUMBERS, by="key", parts=2) == Spread(
+        tuple(f"{done.folder}/never/part-{part:05d}.arrow" for part in range(PARTS)), NUMBERS, 2
+    )
+    assert done.report.tasks == 0
+
+
+def counted(some: Iterator[pa.RecordBatch]) -> pa.Table:
+    batches = list(some)
+    assert all(len(batch) <= 2 for batch in batches)
+    return pa.Table.from_batches(batches).select(["key"])
+
+
+def test_shards_come_in_batches_with_keys_and_one_that_changed_is_an_error(tmp_path: Path) -> None:
+    uris = [f"{tmp_path}/questions/{number}.parquet" for number in range(2)]
+    for number, uri in enumerate(uris):
+        write_rows(uri, [question_row(row + 10 * number) for row in range(1, 6)], QUESTIONS)
+    shards = pinned([Shard(number, uri, "ab"[number]) for number, uri in enumerate(uris)])
+    given = Shards(tuple(shards), ("a", "b"), ("question_id", "title"), 2)
+    assert [batch["site"].to_pylist() for batch in given.read(1)] == [["b"] * 2, ["b"] * 2, ["b"]]
+    made = Run(str(tmp_path), "keys").map("keys", counted, given, into=KEYS)
+    keys = [*range(1, 6), *((1 << 48) + number for number in range(11, 16))]
+    assert Whole(made).read()["key"].to_pylist() == keys
+    write_rows(uris[1], [question_row(1)], QUESTIONS)
+    with pytest.raises(DupqError, match=r"1\.parquet"):
+        Run(str(tmp_path), "again").map("keys", counted, given, into=KEYS)
+
+
+def test_of_a_sorted_table_only_the_row_groups_round_the_keys_are_read(tmp_path: Path) -> None:
+    count = 150_000  # three row groups
+    rows = pa.table([pa.array(np.arange(count))], schema=KEYS)
+    long = Run(str(tmp_path), "long").map("keys", lambda: rows, into=KEYS)
+    keys = table(f"{tmp_path}/keys", KEYS, [{"key": 70_000}, {"key": 70_005}], [], [{"key": 5}, {"key": 149_999}])
+    found = [Around(long, keys).read(part)["key"].to_numpy() for part in range(3)]
+    assert [len(some) for some in found] == [65_536, 0, count]
+    assert found[0][0] <= 70_000
+    assert found[0][-1] >= 70_005
+
+
+def test_what_a_function_reads_is_a_table_too(tmp_path: Path) -> None:
+    given = numbers(tmp_path)
+    made = Run(str(tmp_path), "read").map("keys", keys_of, Read(given.only("key").read, (), PARTS), into=KEYS)
+    assert Whole(made).read() == Whole(given.only("key")).read()
