@@ -74,7 +74,6 @@ def _place(uri: str) -> tuple[ObjectStore, str]:
 @functools.cache
 def _store(scheme: str, bucket: str, endpoint: str | None, patience: Patience) -> ObjectStore:
     """The store of this process. It tries once: trying again is up to `patiently`."""
-    bundle = os.environ.get("AWS_CA_BUNDLE")
     common: dict[str, Any] = {
         "retry_config": {"max_retries": 0, "retry_timeout": timedelta(0)},
         "client_options": {
@@ -82,7 +81,7 @@ def _store(scheme: str, bucket: str, endpoint: str | None, patience: Patience) -
             "connect_timeout": timedelta(seconds=patience.connect),
             "read_timeout": timedelta(seconds=patience.read),
             "timeout": timedelta(days=1),  # of a whole request, however large
-            **({"root_certificate": Path(bundle).read_bytes()} if bundle else {}),
+            **_certificates(),
         },
     }
     if scheme == "gs":
@@ -100,6 +99,15 @@ def _store(scheme: str, bucket: str, endpoint: str | None, patience: Patience) -
     if endpoint:
         common["endpoint"] = endpoint
     return S3Store(bucket, region=_region(), disable_bulk_delete=True, credential_provider=keys, **common)
+
+
+def _certificates() -> dict[str, bytes]:
+    """Those that are trusted beside the system's."""
+    bundle = os.environ.get("AWS_CA_BUNDLE")
+    try:
+        return {"root_certificate": Path(bundle).read_bytes()} if bundle else {}
+    except OSError as error:
+        raise SettingError(f"AWS_CA_BUNDLE is {bundle!r}, which cannot be read ({error.strerror})") from error
 
 
 def _region() -> str:

@@ -136,7 +136,7 @@ def trouble(error: Exception, doing: Doing) -> Trouble:
     if "body error" in said:
         return Trouble(f"damaged or cut short on its way ({said})", may_pass=True)
     if "certificate" in text.lower():
-        return Trouble(f"not reachable ({said}); check AWS_ENDPOINT_URL and AWS_CA_BUNDLE")
+        return Trouble("not reachable: its certificate is not trusted; check AWS_ENDPOINT_URL and AWS_CA_BUNDLE")
     if "HTTP error" in said or "MetadataRetrieval" in text or "CredentialRetrieval" in text:
         return Trouble(f"not reachable ({_cause(text) or said})", may_pass=True)
     if "get_credentials" in text or "Partial credentials" in text:
