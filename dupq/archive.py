@@ -69,7 +69,7 @@ def table_files(table: str) -> list[storage.File]:
     only = _site_of(storage.name(place))
     root = storage.parent(place) if only else place
     archive, kind = storage.parent(root), storage.name(root)
-    if archive in ("s3:/", "s3:"):
+    if not archive.startswith("/") and not storage.is_remote(archive):
         return found  # a bucket has nothing beside it
     records = _records(archive, kind, only)
     sites: dict[str, dict[str, storage.File]] = {site: {} for site in records}

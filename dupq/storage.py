@@ -1,11 +1,11 @@
-"""Files on the local disk or on S3, by URI.
+"""Files on the local disk or in an object store, by URI.
 
-A URI is a local path, `file://…` or `s3://bucket/key`. The endpoint and the keys of S3 come from the usual
-AWS environment (`AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID`, …). Every write is atomic: a reader sees the whole
-file or none. `create` is the conditional write that runs are marked with: one of many racers wins.
+A URI is a local path, `file://…`, or the address of an object (`dupq.objects`): `s3://`, `gs://`, `az://`. Every write
+is atomic: a reader sees the whole file or none. `create` is the conditional write that runs are marked with: one of
+many racers wins.
 
 Everything here, and the reading of an open file too, raises DupqError if there is no such file, and StorageError if
-the disk or S3 does not do what it should. S3 is tried again for minutes first (`dupq.s3.patience`).
+the disk or the server does not do what it should. A server is tried again for minutes first (`dupq.patience`).
 """
 
 import contextlib
@@ -24,11 +24,9 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import xxhash
 
-from dupq import local_files, recording
+from dupq import local_files, objects, recording
 from dupq.errors import DupqError, StorageError
 from dupq.recording import Written
-from dupq.s3 import objects
-from dupq.s3.stream import open_object
 from dupq.tables import conform
 
 _ADDRESS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/")  # a Path has made one slash of two
@@ -49,7 +47,7 @@ class File(NamedTuple):
 
 
 def absolute(uri: str | os.PathLike[str]) -> str:
-    """`uri` in the one spelling used everywhere: `s3://…` as it is, local paths absolute.
+    """`uri` in the one spelling used everywhere: `s3://…` and its like as they are, local paths absolute.
 
     Raises DupqError for what no file can be called, and for an address of what is not read.
     """
@@ -58,7 +56,7 @@ def absolute(uri: str | os.PathLike[str]) -> str:
         raise DupqError(f"{uri!r}: {type(uri).__name__}, no path or URI; a str or a pathlib.Path expected")
     if "\0" in uri or not _is_utf8(uri):
         raise DupqError(f"{uri!r}: no name of a file or folder; UTF-8 without a zero byte expected")
-    if uri.startswith("s3://"):
+    if is_remote(uri):
         return uri.rstrip("/")
     address = _ADDRESS.match(uri)
     if address and not uri.startswith("file://"):
@@ -72,7 +70,7 @@ def _not_read(uri: str, scheme: str, is_path: bool) -> str:
         return f"{uri}: a pathlib.Path cannot hold an address; give it as a str, such as '{scheme}://…'"
     if scheme in ("http", "https"):
         return f"{uri}: an address of the web, which dupq does not read; download it first: curl -LO {shlex.quote(uri)}"
-    return f"{uri}: {scheme}: is not read; copy it to a local path, file:///PATH or s3://BUCKET/KEY"
+    return f"{uri}: {scheme}: is not read; copy it to a local path, file:///PATH, s3://, gs:// or az://BUCKET/KEY"
 
 
 def _is_utf8(text: str) -> bool:
@@ -98,15 +96,19 @@ def name(uri: str) -> str:
     return uri.rstrip("/").rsplit("/", 1)[-1]
 
 
-def is_s3(uri: str) -> bool:
-    """Whether `uri` is on S3."""
-    return uri.startswith("s3://")
+def is_remote(uri: str) -> bool:
+    """Whether `uri` is in an object store, where a request takes long and nothing is mapped."""
+    return uri.startswith(tuple(f"{scheme}://" for scheme in objects.SCHEMES))
+
+
+is_s3 = is_remote  # its name in dupq.dump
 
 
 def filesystem(uri: str) -> tuple[pafs.FileSystem, str]:
     """The pyarrow filesystem of `uri` and the path inside it, for libraries that want one."""
-    if is_s3(uri):
-        return objects.filesystem(), uri.removeprefix("s3://")
+    if is_remote(uri):
+        scheme, _, path = uri.partition("://")
+        return objects.filesystem(scheme), path
     return pafs.LocalFileSystem(), absolute(uri)
 
 
@@ -134,7 +136,7 @@ def _local_error(uri: str, error: OSError, doing: Literal["read", "written"]) ->
 
 def kind(uri: str) -> str:
     """`file`, `folder` or `missing`."""
-    if is_s3(uri):
+    if is_remote(uri):
         if objects.find(uri):
             return "file"
         return "folder" if objects.has_below(uri) else "missing"
@@ -156,16 +158,17 @@ def list_files(uri: str, suffix: str = "") -> list[File]:
     """
     found = [
         File(join(uri, relative), relative, size)
-        for relative, size in (objects.listed(uri) if is_s3(uri) else _local_files(uri))
+        for relative, size in (objects.listed(uri) if is_remote(uri) else _local_files(uri))
         if relative.endswith(suffix) and not any(part.startswith((".", "_")) for part in relative.split("/"))
     ]
-    return sorted((file for file in found if not file.relative.endswith("/")), key=lambda file: file.relative)
+    folders = {file.relative.rpartition("/")[0] for file in found}  # S3's console makes an empty object of each
+    return sorted((file for file in found if file.relative not in folders), key=lambda file: file.relative)
 
 
 def names_in(uri: str) -> list[str]:
     """The names of the files right in the folder `uri`, hidden ones too."""
-    if is_s3(uri):
-        return [file.relative for file in objects.listed(uri, is_deep=False) if file.relative]
+    if is_remote(uri):
+        return objects.names_in(uri)
     with _local(uri, "read"):
         infos = pafs.LocalFileSystem().get_file_info(pafs.FileSelector(absolute(uri)))
     return [info.base_name for info in infos if info.type == pafs.FileType.File]
@@ -183,13 +186,13 @@ def _walk(uri: str) -> Iterator[tuple[str, int | str]]:
 
 
 def lost_links(uri: str) -> dict[str, str]:
-    """The links at any depth below the folder `uri` that lead to nothing or in a circle, and which; none on S3."""
-    return {} if is_s3(uri) else {join(uri, path): why for path, why in _walk(uri) if isinstance(why, str)}
+    """The links at any depth below the folder `uri` that lead to nothing or in a circle, and which; none elsewhere."""
+    return {} if is_remote(uri) else {join(uri, path): why for path, why in _walk(uri) if isinstance(why, str)}
 
 
 def read_bytes(uri: str) -> bytes:
     """The content of a file. Raises DupqError if it is not there."""
-    if is_s3(uri):
+    if is_remote(uri):
         return objects.read(uri)
     with open_input(uri) as stream, _local(uri, "read"):
         return stream.read()
@@ -197,23 +200,23 @@ def read_bytes(uri: str) -> bytes:
 
 def open_input(uri: str) -> pa.NativeFile:
     """A seekable binary file. Raises DupqError if it is not there."""
-    if is_s3(uri):
-        return open_object(uri)
+    if is_remote(uri):
+        return objects.open_object(uri)
     with _local(uri, "read"):
         return pafs.LocalFileSystem().open_input_file(absolute(uri))
 
 
 def open_mapped(uri: str) -> pa.NativeFile:
     """Like `open_input`; a local file's pages are used in place, not copied."""
-    if is_s3(uri):
-        return open_object(uri)
+    if is_remote(uri):
+        return objects.open_object(uri)
     with _local(uri, "read"):
         return pa.memory_map(absolute(uri))
 
 
 def size(uri: str) -> int:
     """The size of a file in bytes. Raises DupqError if it is not there."""
-    if is_s3(uri):
+    if is_remote(uri):
         return objects.info(uri).size
     with open_input(uri) as stream:
         return stream.size()
@@ -221,7 +224,7 @@ def size(uri: str) -> int:
 
 def write_bytes(uri: str, content: bytes) -> None:
     """Write a file whole or not at all; an older file of that name is replaced."""
-    if is_s3(uri):
+    if is_remote(uri):
         recording.note({uri: Written(len(content), objects.write(uri, content))})
         return
     with _local_temporary(uri) as temporary:
@@ -232,10 +235,9 @@ def write_bytes(uri: str, content: bytes) -> None:
 
 
 def move(source: str, target: str) -> None:
-    """Give a file another name on the same disk or in the same S3; an older file of that name is replaced."""
-    if is_s3(target):
-        objects.copy(source, target)
-        objects.delete(source)
+    """Give a file another name on the same disk or in the same bucket; an older file of that name is replaced."""
+    if is_remote(target):
+        objects.move(source, target)
         return
     with _local(target, "written"):
         os.makedirs(parent(target), exist_ok=True)
@@ -244,7 +246,7 @@ def move(source: str, target: str) -> None:
 
 def create(uri: str, content: bytes) -> bool:
     """Write a file only if there is none of that name; True for the one writer that created it."""
-    if is_s3(uri):
+    if is_remote(uri):
         return objects.create(uri, content)
     with _local_temporary(uri) as temporary:
         _write_local(temporary, content)
@@ -286,7 +288,7 @@ def _make_durable(path: str) -> None:
 def delete(uri: str) -> None:
     """Remove a file, if there is one."""
     recording.forget(uri)
-    if is_s3(uri):
+    if is_remote(uri):
         objects.delete(uri)
         return
     with _local(uri, "written"), contextlib.suppress(FileNotFoundError):
@@ -299,7 +301,7 @@ def clear(folder: str, kept: Collection[str] = ()) -> None:
         for file in list_files(folder, suffix):
             if file.uri not in kept:
                 delete(file.uri)
-    if is_s3(folder):
+    if is_remote(folder):
         return
     with _local(folder, "written"):
         for path in pathlib.Path(absolute(folder)).rglob(".*.tmp"):
@@ -307,8 +309,8 @@ def clear(folder: str, kept: Collection[str] = ()) -> None:
 
 
 def delete_if_empty(uri: str) -> None:
-    """Remove a folder if it is empty; S3 has no empty folders."""
-    if not is_s3(uri):
+    """Remove a folder if it is empty; object stores have no empty folders."""
+    if not is_remote(uri):
         with contextlib.suppress(OSError):
             os.rmdir(absolute(uri))
 
@@ -316,7 +318,7 @@ def delete_if_empty(uri: str) -> None:
 def delete_folder(uri: str) -> None:
     """Remove a folder with all that is in it, if there is one."""
     recording.forget(uri)
-    if is_s3(uri):
+    if is_remote(uri):
         objects.delete_below(uri)
     elif kind(uri) == "folder":
         with _local(uri, "written"):
@@ -417,8 +419,8 @@ def write_table(uri: str, table: pa.Table, schema: pa.Schema, counts: dict[str, 
 
 
 def write_row_groups(uri: str, groups: Iterable[pa.Table], schema: pa.Schema) -> None:
-    """Write one Parquet file like `write_table`, each of `groups` a row group; memory: one of them,
-    on S3 also the file.
+    """Write one Parquet file like `write_table`, each of `groups` a row group; memory: one of
+    them, in an object store also the file.
 
     Texts have neither a dictionary nor statistics, which take time and gain nothing.
     """
@@ -435,11 +437,11 @@ def write_row_groups(uri: str, groups: Iterable[pa.Table], schema: pa.Schema) ->
 
 @contextlib.contextmanager
 def open_output(uri: str, is_durable: bool = True, rows: int | None = None) -> Iterator[pa.NativeFile]:
-    """A sink whose content is the file `uri` once all went well; in memory on S3 until then.
+    """A sink whose content is the file `uri` once all went well; in memory in an object store until then.
 
     With `is_durable`, it would survive a loss of power then, not only of the process. `rows` are for the record.
     """
-    if is_s3(uri):
+    if is_remote(uri):
         buffer = pa.BufferOutputStream()
         yield buffer
         content = buffer.getvalue()
@@ -478,7 +480,7 @@ def read_counts(uri: str) -> dict[str, int]:
 
 def is_unchanged(uri: str, written: Written) -> bool:
     """Whether there is a file of that size and checksum."""
-    if is_s3(uri):
+    if is_remote(uri):
         found = objects.find(uri)
         return found is not None and (found.size, found.checksum) == (written.size, written.checksum)
     return kind(uri) == "file" and size(uri) == written.size and checksum(uri) == written.checksum
@@ -509,8 +511,8 @@ def unchanged(uri: str, now: Callable[[], bool]) -> Iterator[None]:
 
 
 def version(uri: str) -> str:
-    """What differs once a file is replaced or written to, without reading it: S3's ETag, or size, time and place."""
-    if is_s3(uri):
+    """What differs once a file is replaced or written to, without a read: an object's ETag, or size, time and place."""
+    if is_remote(uri):
         return checksum(uri)
     with _local(uri, "read"):
         status = os.stat(absolute(uri))
@@ -518,8 +520,8 @@ def version(uri: str) -> str:
 
 
 def checksum(uri: str) -> str:
-    """What tells one version of a file from another: xxh3 of the content, or S3's ETag (nothing is read)."""
-    if is_s3(uri):
+    """What tells one version of a file from another: xxh3 of the content, or an object's ETag (nothing is read)."""
+    if is_remote(uri):
         return objects.info(uri).checksum
     digest = xxhash.xxh3_128()
     with open_input(uri) as stream, _local(uri, "read"):

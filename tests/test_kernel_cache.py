@@ -65,9 +65,8 @@ def asked(package: Path, cache: Path | None) -> tuple[int, int]:
     return int(answer), int(hits)
 
 
-@pytest.mark.parametrize("chosen", [False, True])
-def test_an_edit_of_another_file_that_a_kernel_uses_is_seen(package: Path, tmp_path: Path, chosen: bool) -> None:
-    cache = tmp_path / "cache" if chosen else None
+def test_an_edit_of_another_file_that_a_kernel_uses_is_seen(package: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
     assert asked(package, cache) == (19, 0)
     (package / "report.py").write_text("COLOUR = 'blue'\n")
     (package / "caller.py").touch()
@@ -78,8 +77,16 @@ def test_an_edit_of_another_file_that_a_kernel_uses_is_seen(package: Path, tmp_p
     assert asked(package, cache) == (299, 0)
     (package / "caller.py").write_text("# moved down\n" + CALLER)
     assert asked(package, cache) == (299, 0)
-    assert len(list((cache or package).rglob("*.nb?"))) == 2  # nothing piles up
+    assert len(list(cache.rglob("*.nb?"))) == 2  # nothing piles up
     assert asked(package, cache) == (299, 1)
+
+
+def test_without_a_folder_of_its_own_the_cache_is_beside_the_source(package: Path) -> None:
+    assert asked(package, None) == (19, 0)
+    (package / "constants.py").write_text("FACTOR = 100\n")
+    assert asked(package, None) == (199, 0)
+    assert len(list(package.rglob("*.nb?"))) == 2
+    assert asked(package, None) == (199, 1)
 
 
 def test_the_cache_of_a_class_that_has_another_name_now_is_not_opened(package: Path) -> None:

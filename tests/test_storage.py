@@ -5,23 +5,43 @@ import sys
 import threading
 from pathlib import Path
 
+import boto3
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from obstore.store import MemoryStore
 
-from dupq import storage, tables
+from dupq import objects, storage, tables
 from dupq.errors import DupqError, StorageError
+from dupq.side_by_side import side_by_side
 
 SCHEMA = tables.KEY_PAIRS
 
 
-@pytest.fixture(params=["local", "s3"])
-def folder(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty folder on the local disk, and one on a real S3 server."""
+@pytest.fixture(params=["local", "s3", "gs"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An empty folder on the local disk, one on a real S3 server, and one of another scheme, in obstore's memory."""
     if request.param == "local":
         return str(tmp_path)
+    if request.param == "gs":
+        bucket = MemoryStore()
+        monkeypatch.setattr(objects, "_store", lambda *_: bucket)
+        return "gs://bucket/storage"
     return storage.join(request.getfixturevalue("s3"), f"storage-{tmp_path.name}")
+
+
+def test_an_empty_object_that_stands_for_a_folder_is_no_file(s3: str) -> None:
+    for key in ("folders/", "folders/sub/", "folders/sub/a.xml"):
+        boto3.client("s3").put_object(Bucket="dupq", Key=key, Body=b"")
+    assert [file.relative for file in storage.list_files(f"{s3}/folders")] == ["sub/a.xml"]
+    assert storage.names_in(f"{s3}/folders") == []
+
+
+def test_more_objects_than_a_request_lists_are_all_listed(folder: str) -> None:
+    names = [f"{number:04}" for number in range(1_010)]
+    side_by_side(lambda name: storage.write_bytes(storage.join(folder, name), b""), names)
+    assert [file.relative for file in storage.list_files(folder)] == sorted(storage.names_in(folder)) == names
 
 
 def test_what_is_written_is_read_back(folder: str) -> None:
@@ -93,6 +113,7 @@ def test_a_table_without_counts_has_none_in_its_footer(folder: str) -> None:
     assert storage.read_counts(place) == {"rows_out": 0}
 
 
+@pytest.mark.parametrize("folder", ["local", "s3"], indirect=True)  # elsewhere an ETag is not of the content
 def test_a_checksum_tells_versions_apart(folder: str) -> None:
     place = storage.join(folder, "x")
     storage.write_bytes(place, b"one")

@@ -9,14 +9,12 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from fault_proxy import Fault, FaultProxy
-from urllib3.exceptions import SSLError
-from urllib3.response import HTTPResponse
 
+from dupq import patience as s3_patience
 from dupq import storage, tables
 from dupq.cli.main import main
 from dupq.dump.archives import seven_zip
@@ -25,7 +23,6 @@ from dupq.execution import exchange
 from dupq.recording import recording
 from dupq.runs import log
 from dupq.runs.table_view import stored
-from dupq.s3 import patience as s3_patience
 
 TABLE = pa.table([range(1000), ["t"] * 1000, [str(number) for number in range(1000)]], schema=tables.TEXTS)
 READ_SECONDS = 0.3  # then an answer counts as lost, where one is late
@@ -223,7 +220,7 @@ LASTING = {
     "RequestTimeTooSkewed": (403, r"the clock of this machine is wrong"),
     "AuthorizationHeaderMalformed": (400, r"wrong region"),
     "NoSuchBucket": (404, r"no such bucket"),
-    "KeyTooLongError": (400, r"S3 refuses to {doing} it \(.*KeyTooLongError"),
+    "KeyTooLongError": (400, r"the server refuses to {doing} it \(.*KeyTooLongError"),
 }
 EVERYTHING = {
     "read": [READS[name] for name in ("read bytes", "read a stream", "size", "kind of a file")],
@@ -251,7 +248,7 @@ def test_what_does_not_pass_by_itself_is_said_at_once_in_one_line(
 
 OUTLASTING = {
     "throttled": (Fault("status"), r"throttled \(SlowDown\)"),
-    "server error": (Fault("status", status=500, code="InternalError"), r"S3 fails \(InternalError\)"),
+    "server error": (Fault("status", status=500, code="InternalError"), r"the server fails \(InternalError\)"),
     "reset": (Fault("reset"), r"not reachable \(.*\)"),
     "late": (Fault("slow", seconds=2 * READ_SECONDS), r"not reachable \(.*[Tt]imeout.*\)"),
     "truncated": (Fault("truncated"), r"damaged or cut short on its way \(.*\)"),
@@ -331,30 +328,6 @@ def test_a_job_without_its_bucket_ends_with_the_code_of_storage(
         main()
     assert ended.value.code == StorageError.EXIT_CODE
     assert re.fullmatch(r"error: s3://no-such-bucket-here/x\S*: no such bucket; .*\n", capsys.readouterr().err)
-
-
-def _break_bodies(times: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bodies of answers break in the TLS layer, so often, of which boto3 makes no error of its own."""
-    read, left = HTTPResponse.read, iter(range(times))
-
-    def broken(*given: Any, **named: Any) -> bytes:
-        if next(left, None) is not None:
-            raise SSLError("[SSL] record layer failure")
-        return read(*given, **named)
-
-    monkeypatch.setattr(HTTPResponse, "read", broken)
-
-
-def test_a_body_that_breaks_below_boto3_is_read_again(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    _write_text(folder)
-    with monkeypatch.context() as patch:
-        _break_bodies(2, patch)
-        assert storage.read_bytes(f"{folder}/text") == b"0123456789" * 30_000
-    monkeypatch.setenv("DUPQ_S3_PATIENCE_SECONDS", "0.2")
-    with monkeypatch.context() as patch:
-        _break_bodies(1_000_000, patch)
-        with pytest.raises(StorageError, match=r"faults/text: cut short on its way \(\[SSL\] record .*\); tried again"):
-            storage.read_bytes(f"{folder}/text")
 
 
 def test_whether_a_file_is_unchanged_is_one_request(folder: str, proxy: FaultProxy) -> None:

@@ -17,9 +17,8 @@ from scipy import sparse
 
 from dupq.evaluation.sparse_search import best, columns_of, matrix
 from dupq.text.stop_words import is_stop_word
-from dupq.text.strings import strings_of
 from dupq.text.word_forms import stems
-from dupq.text.word_table import distinct_words
+from dupq.text.words import distinct_words
 
 K1, B = 1.5, 0.75
 
@@ -66,8 +65,8 @@ class Statistics(NamedTuple):
 
 def bags_of(texts: pa.StringArray, language: str) -> Bags:
     """The bags of tokenised texts (tokens joined by single spaces)."""
-    numbers, begins, table = distinct_words(strings_of(texts))
-    words, stem = table.words(), stems(language)
+    numbers, begins, distinct = distinct_words(texts)
+    words, stem = distinct.to_pylist(), stems(language)
     hashes = np.array([xxhash.xxh3_64_intdigest(stem(word).encode()) for word in words], np.uint64)
     is_kept = np.array([not is_stop_word(word, language) for word in words], bool)
     terms = np.unique(hashes[is_kept])

@@ -34,7 +34,7 @@ def split(columns: list[np.ndarray], schema: pa.Schema, parts: np.ndarray, count
 
 def read_part(uris: list[str], part: int) -> list[pa.RecordBatch]:
     """Batch `part` of each file, in the order of `uris`. Raises DupqError for a missing or damaged file."""
-    if not uris or not storage.is_s3(uris[0]):
+    if not uris or not storage.is_remote(uris[0]):
         return [_read_batch(uri, part) for uri in uris]
     return side_by_side(lambda uri: _read_batch(uri, part), uris)  # each waits for the network twice
 

@@ -1,6 +1,6 @@
 """Telling the driver that tasks wait for S3: their own lines go to files of Ray's that nobody reads.
 
-A process that has waited for a while says so once a minute (dupq/s3/patience.py). In a task the line is also kept at
+A process that has waited for a while says so once a minute (dupq/patience.py). In a task the line is also kept at
 the cluster's head, under a key of the process. Once a minute a thread of the driver asks for what there is, and logs
 one line for all: three small requests to the head, whatever the number of tasks.
 """
@@ -43,7 +43,7 @@ def tell_driver() -> None:
     """In a task: let the driver know from now on when this process waits for S3; once is enough."""
     if not _handlers:
         _handlers.append(_ToHead())
-        logging.getLogger("dupq.s3").addHandler(_handlers[0])
+        logging.getLogger("dupq.patience").addHandler(_handlers[0])
 
 
 def watch() -> None:

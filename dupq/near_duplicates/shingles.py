@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dupq.near_duplicates.hashing import SLACK, count_shingles, hash_shingles, sort_sets
+from dupq.near_duplicates.hashing import hash_shingles, sort_sets
 from dupq.text.strings import strings_of
 
 
@@ -32,10 +32,7 @@ def compared(titles: pa.StringArray, texts: pa.StringArray) -> pa.StringArray:
 def shingle(texts: pa.StringArray, size: int) -> Shingles:
     """The shingles of each text, in order and with repeats; offsets are int64."""
     offsets, data = strings_of(texts)
-    begins = count_shingles(data, offsets, size)
-    hashes = np.empty(begins[-1] + SLACK, np.uint64)
-    hash_shingles(data, offsets, size, begins, hashes)
-    return Shingles(hashes[: begins[-1]], begins)
+    return Shingles(*hash_shingles(data, offsets, size))
 
 
 def shingle_sets(texts: pa.StringArray, size: int) -> Shingles:

@@ -103,7 +103,7 @@ def _checksum_once(uri: str) -> str:
 
     On S3 none is read: the store keeps it.
     """
-    return storage.checksum(uri) if storage.is_s3(uri) else _checksum_in(uri, storage.version(uri))
+    return storage.checksum(uri) if storage.is_remote(uri) else _checksum_in(uri, storage.version(uri))
 
 
 @functools.cache

@@ -303,7 +303,7 @@ def read_success(run: str) -> Success | None:
 
 def check_output(uri: str) -> None:
     """Raise StorageError for an output on the local disk that no folder can be made at."""
-    if storage.is_s3(uri):
+    if storage.is_remote(uri):
         return
     folder = storage.absolute(uri)
     while not os.path.lexists(folder):

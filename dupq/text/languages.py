@@ -12,9 +12,8 @@ import pyarrow as pa
 import regex
 
 from dupq.text.stop_words import is_stop_word
-from dupq.text.strings import strings_of
 from dupq.text.token_columns import token_texts
-from dupq.text.word_table import distinct_words
+from dupq.text.words import distinct_words
 
 _SCRIPTS = {  # of a word's first letter
     "kana": r"[\p{Hiragana}\p{Katakana}]",
@@ -38,8 +37,8 @@ _LEAST_SHARE, _FEWEST = 0.1, 5  # of stop words among the words of titles: Ukrai
 
 def language_of(titles: pa.StringArray) -> str:
     """The language of most words of `titles`; English where nothing tells."""
-    numbers, _, table = distinct_words(strings_of(token_texts(titles)))
-    words = table.words()
+    numbers, _, distinct = distinct_words(token_texts(titles))
+    words = distinct.to_pylist()
     scripts: dict[str, Counter[str]] = {name: Counter() for name in _SCRIPTS}
     for word, count in zip(words, np.bincount(numbers, minlength=len(words)).tolist(), strict=True):
         if (letter := _LETTER.match(word)) is not None:

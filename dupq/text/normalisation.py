@@ -10,6 +10,8 @@ step 2), so that a word keeps its neighbours. Tokens of code and links are never
 
 from collections.abc import Callable
 
+import pyarrow as pa
+
 from dupq.settings.text import TextSettings
 from dupq.text import arabic
 from dupq.text.numbers import NUMBER_TOKEN, mask_numbers
@@ -42,10 +44,12 @@ class Normaliser:
         """Whether each word is treated without a look at its neighbours, save that dates are masked first."""
         return self._settings.parts_of_speech == "all"
 
-    @property
-    def masks_dates(self) -> bool:
-        """Whether dates are masked."""
-        return self._settings.dates == "date"
+    def with_dates_masked(self, texts: pa.Array) -> pa.Array:
+        """Stored texts with each date as one word where dates are masked, else as they are."""
+        if self._settings.dates != "date":
+            return texts
+        words = ((text or "").split(" ") for text in texts.to_pylist())
+        return pa.array([" ".join(mask_numbers(some, dates=True, digits=False)) for some in words], pa.large_string())
 
     def each_word(self, words: list[str]) -> tuple[list[str | None], list[bool]]:
         """For words one by one, where `is_by_word` and none is part of a date: their forms, and which are not filtered.

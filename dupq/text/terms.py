@@ -13,9 +13,8 @@ import pyarrow.compute as pc
 import xxhash
 
 from dupq.kernel_cache import numba as nb
-from dupq.text.strings import strings_of
 from dupq.text.word_forms import stems
-from dupq.text.word_table import distinct_words
+from dupq.text.words import distinct_words
 
 TERM_BITS = 22
 BUCKETS = 1 << TERM_BITS
@@ -45,9 +44,9 @@ def gathered(found: Sequence[Terms]) -> Terms:
 
 def terms_of(texts: pa.StringArray, language: str) -> Terms:
     """The terms of stored texts (tokens joined by single spaces)."""
-    numbers, begins, table = distinct_words(strings_of(texts))
+    numbers, begins, words = distinct_words(texts)
     stem = stems(language)
-    buckets = [bucket_of(stem(word)) for word in table.words()]
+    buckets = [bucket_of(stem(word)) for word in words.to_pylist()]
     ids = np.array(buckets, np.int32)[numbers] if len(numbers) else np.zeros(0, np.int32)
     return Terms(*_counted(ids, begins))
 

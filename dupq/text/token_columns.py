@@ -1,26 +1,37 @@
-"""The compiled tokeniser for whole columns: exactly the tokens of `tokens.tokens`, a few hundred times as fast.
+"""The tokeniser for whole columns, compiled: exactly the tokens of `tokens.tokens`.
 
-Each text is first brought to its normal form (`normal_form_bytes.py`), then cut into tokens (`token_bytes.py`), both on
-UTF-8 in place. ASCII, the usual case, takes a fast path. A text whose normal form depends on more than
-single characters (see `characters.py`: combining letters that are not composed yet) gets it from
-`tokens.normal_form`.
+A text in plain ASCII, the usual case, is cut as it is written. Any other text is brought to its normal form first.
 """
+
+import functools
+import sys
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import regex
 
 from dupq.kernel_cache import Integer, numba
-from dupq.text.characters import Characters, characters
-from dupq.text.normal_form_bytes import write_normal_form
-from dupq.text.strings import Strings, longest, string_array, strings_of
-from dupq.text.token_bytes import write_tokens
-from dupq.text.tokens import normal_form
-from dupq.text.utf8 import write_bytes
+from dupq.text import tokens
+from dupq.text.html import CODE_END, CODE_START, LINK_MARK
+from dupq.text.strings import Strings, string_array, strings_of
 
 _U = np.uint64  # an unsigned index spares the kernels the check for a negative one
-_MOST_ADDED = 6  # bytes a token: a space and CODE_
-_SLACK = 160  # bytes behind a text that are read, and written over
-_LEAST_ROOM = 1 << 16
+_FIRST, _FURTHER, _AFTER_APOSTROPHE, _MARK = 1, 2, 4, 8  # what a character may be to a token
+_EXPRESSIONS = {
+    _FIRST: tokens.FIRST,
+    _FURTHER: tokens.FURTHER,
+    _AFTER_APOSTROPHE: tokens.AFTER_APOSTROPHE,
+    _MARK: f"[{LINK_MARK}{CODE_START}{CODE_END}]",
+}
+_LINK, _CODE = ord(LINK_MARK), ord(CODE_START)
+_LINK_TOKEN = np.frombuffer(f"{tokens.LINK_TOKEN} ".encode(), np.uint8)
+_PREFIX = np.frombuffer(tokens.CODE_PREFIX.encode(), np.uint8)
+_PLAIN = np.full(256, 32, np.uint8)  # how each byte is written: as a letter, a space between words, or not plainly (0)
+_PLAIN[list(b"0123456789_abcdefghijklmnopqrstuvwxyz")] = list(b"0123456789_abcdefghijklmnopqrstuvwxyz")
+_PLAIN[ord("A") : ord("Z") + 1] = _PLAIN[ord("a") : ord("z") + 1]
+_PLAIN[list(b"'#+")] = _PLAIN[128:] = 0
+_MOST_GROWTH = 4  # "c#c#" in code: "CODE_c# CODE_c# "
 
 
 def token_texts(texts: pa.StringArray | pa.LargeStringArray) -> pa.Array:
@@ -28,65 +39,146 @@ def token_texts(texts: pa.StringArray | pa.LargeStringArray) -> pa.Array:
 
     An absent text counts as an empty one. Raises ArrowInvalid if the tokens of strings are over 2 GiB together.
     """
-    read, known = strings_of(texts), characters()
-    ends = np.zeros(len(texts) + 1, np.int64)
-    result = np.empty(read.offsets[-1] - read.offsets[0] + _LEAST_ROOM, np.uint8)
-    normal = np.empty(longest(read.offsets) * known.growth + _SLACK, np.uint8)
-    text, result = _tokenise(read, known, 0, normal, ends, result)
-    while text < len(texts):  # it takes the slow way
-        form = np.frombuffer(normal_form(texts[text].as_py()).encode(), np.uint8)
-        result = _tokenise_form(form, known.kinds, text, ends, result)
-        text, result = _tokenise(read, known, text + 1, normal, ends, result)
-    return string_array(Strings(ends, result[: ends[-1]]), texts.type)
+    kind, texts = texts.type, texts.cast(pa.large_string())
+    others = pa.array(~_are_plain(strings_of(texts)))
+    forms = [tokens.normal_form(text) for text in texts.filter(others).to_pylist()]
+    texts = pc.replace_with_mask(texts, others, pa.array(forms, pa.large_string()))
+    result, ends = _cut(strings_of(texts), _kinds())
+    return string_array(Strings(ends, result), kind)
+
+
+@functools.cache
+def _kinds() -> np.ndarray:
+    """What each code point may be to a token, as bits (uint8)."""
+    every = np.arange(sys.maxunicode + 1, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
+    kinds = np.zeros(len(every), np.uint8)
+    for bit, expression in _EXPRESSIONS.items():
+        for match in regex.finditer(f"{expression}+", every):
+            kinds[match.start() : match.end()] |= np.uint8(bit)
+    return kinds
 
 
 @numba.njit(nogil=True, cache=True)
-def _tokenise(
-    read: Strings, known: Characters, text: int, normal: np.ndarray, ends: np.ndarray, result: np.ndarray
-) -> tuple[int, np.ndarray]:
-    """Append the tokens of the texts from `text` on to `result`, and where those of text i end to `ends[i + 1]`.
+def _are_plain(read: Strings) -> np.ndarray:
+    """Which texts (bool) are ASCII and marks without a web address: but for capitals, they are their normal form."""
+    data, is_plain = read.data, np.zeros(len(read.offsets) - 1, np.bool_)
+    for text in range(len(is_plain)):
+        start, stop = read.offsets[text], read.offsets[text + 1]
+        others, addresses = np.uint32(0), np.uint8(0)  # small numbers, for loops on vectors
+        for at in range(start, stop):
+            others += np.uint32(data[_U(at)] >> np.uint8(7))
+        for at in range(start, stop - 2):
+            a, b, c = data[_U(at)], data[_U(at + 1)], data[_U(at + 2)]
+            others -= np.uint32(3) * np.uint32((a == 0xEE) & (b == 0x80) & (c >= 0x80) & (c <= 0x82))  # a mark
+            addresses |= np.uint8((a == 58) & (b == 47) & (c == 47) | (a == 119) & (b == 119) & (c == 46))  # :// ww.
+        is_plain[text] = (others == 0) & (addresses == 0)
+    return is_plain
 
-    Returns the first text that takes the slow way, or the number of texts; and `result`, which may have grown.
+
+@numba.njit(nogil=True, cache=True)
+def _cut(read: Strings, kinds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The tokens of normal forms, with spaces between (uint8), and where those of each text end (int64, (n + 1,))."""
+    data, offsets = read.data, read.offsets
+    result = np.empty(_MOST_GROWTH * (offsets[-1] - offsets[0]) + len(_PREFIX) + 1, np.uint8)
+    ends: np.ndarray = np.zeros(len(offsets), np.int64)
+    end: Integer = np.int64(0)
+    for text in range(len(offsets) - 1):
+        at, stop, is_code = offsets[text], offsets[text + 1], False
+        while at < stop:
+            if not is_code:
+                at, end = _write_plain_words(data, at, stop, result, end)
+                if at == stop:
+                    break
+            code, size = _character(data, at)
+            kind = kinds[_U(code)]
+            if code == _LINK:
+                end = _write(_LINK_TOKEN, result, end)
+            elif kind & _MARK:
+                is_code = code == _CODE
+            if not kind & _FIRST:
+                at += size
+                continue
+            if is_code:
+                end = _write(_PREFIX, result, end)
+            at, end = _write_run(data, at, stop, kinds, _FURTHER, result, end)
+            while at < stop and data[_U(at)] == 39:  # an apostrophe
+                after, written = _write_run(data, at + 1, stop, kinds, _AFTER_APOSTROPHE, result, end + 1)
+                if after == at + 1:
+                    break
+                result[_U(end)] = 39
+                at, end = after, written
+            is_sharp = at < stop and data[_U(at)] == 35
+            is_plus = at + 1 < stop and data[_U(at)] == 43 and data[_U(at + 1)] == 43
+            for _ in range(is_sharp + 2 * is_plus):  # C#, C++
+                result[_U(end)] = data[_U(at)]
+                at, end = at + 1, end + 1
+            result[_U(end)] = 32
+            end += 1
+        if end > ends[text]:
+            end -= 1
+        ends[text + 1] = end
+    return result[:end], ends
+
+
+@numba.njit(nogil=True, cache=True)
+def _write_plain_words(
+    data: np.ndarray, at: Integer, stop: Integer, result: np.ndarray, end: Integer
+) -> tuple[Integer, Integer]:
+    """Append words of ASCII from `at` on, each with a space behind it, up to the first that may have more.
+
+    Branches are few, as a processor guesses the ends of words wrongly: each byte is written, and some over again.
     """
-    count = len(read.offsets) - 1
-    for place in range(text, count):
-        length = write_normal_form(read.data, read.offsets[place], read.offsets[place + 1], known, normal)
-        if length < 0:
-            return place, result
-        result = _with_tokens(normal, length, known.kinds, place, ends, result)
-    return count, result
+    begin, before = at, np.uint8(0)  # the latter: whether the byte before belongs to a word
+    while at < stop:
+        letter = _PLAIN[data[_U(at)]]
+        if letter == 0:
+            break
+        result[_U(end)] = letter
+        is_word = np.uint8(letter != 32)
+        end += np.int64(before | is_word)
+        before = is_word
+        at += 1
+    if at == stop and before:
+        result[_U(end)] = 32
+        return at, end + 1
+    while at > begin and _PLAIN[data[_U(at - 1)]] > 32:  # the word may go on
+        at, end = at - 1, end - 1
+    return at, end
 
 
 @numba.njit(nogil=True, cache=True)
-def _tokenise_form(form: np.ndarray, kinds: np.ndarray, text: int, ends: np.ndarray, result: np.ndarray) -> np.ndarray:
-    """As `_tokenise` for a single text, of which `form` is the normal form."""
-    normal = np.empty(len(form) + _SLACK, np.uint8)
-    return _with_tokens(normal, write_bytes(form, 0, len(form), normal, 0), kinds, text, ends, result)
+def _character(data: np.ndarray, at: Integer) -> tuple[Integer, int]:
+    """The code point at `at` of valid UTF-8, and its number of bytes."""
+    code = np.int64(data[_U(at)])
+    if code < 0x80:
+        return code, 1
+    size = 2 if code < 0xE0 else 3 if code < 0xF0 else 4
+    code &= 0x7F >> size
+    for place in range(1, size):
+        code = code << 6 | (np.int64(data[_U(at + place)]) & 63)
+    return code, size
 
 
 @numba.njit(nogil=True, cache=True)
-def _with_tokens(
-    normal: np.ndarray, length: Integer, kinds: np.ndarray, text: int, ends: np.ndarray, result: np.ndarray
-) -> np.ndarray:
-    """`result` with the tokens of `normal[:length]`, the normal form of `text`."""
-    end = ends[text]
-    most = length * (1 + _MOST_ADDED) + _SLACK
-    if end + most > len(result):
-        result = _grown(result, end, most)
-    _write_blanks(normal, length)
-    ends[text + 1] = write_tokens(normal, length, kinds, result, end)
-    return result
+def _write_run(
+    data: np.ndarray, at: Integer, stop: Integer, kinds: np.ndarray, wanted: int, result: np.ndarray, end: Integer
+) -> tuple[Integer, Integer]:
+    """Append the run of characters that are `wanted` from `at` on, ASCII in lower case; where it ends in both."""
+    while at < stop:
+        code, size = _character(data, at)
+        if not kinds[_U(code)] & wanted:
+            break
+        if size == 1:
+            result[_U(end)] = code | 32 if 65 <= code <= 90 else code
+        else:
+            for place in range(size):
+                result[_U(end + place)] = data[_U(at + place)]
+        at, end = at + size, end + size
+    return at, end
 
 
 @numba.njit(nogil=True, cache=True)
-def _grown(result: np.ndarray, end: Integer, more: Integer) -> np.ndarray:
-    larger = np.empty(max(2 * len(result), end + more), np.uint8)
-    write_bytes(result, 0, end, larger, 0)
-    return larger
-
-
-@numba.njit(nogil=True, cache=True)
-def _write_blanks(normal: np.ndarray, length: Integer) -> None:
-    """Write 64 spaces from `length` on."""
-    for place in range(64):
-        normal[_U(length + place)] = 32
+def _write(token: np.ndarray, result: np.ndarray, end: Integer) -> Integer:
+    """Append `token`; where it ends."""
+    result[end : end + len(token)] = token
+    return end + len(token)

@@ -24,7 +24,8 @@ IN_ADDRESS = r"[^\s<>\"]"
 _ADDRESS = regex.compile(rf"(?:https?|ftp)://{IN_ADDRESS}+|www\.{IN_ADDRESS}+", regex.IGNORECASE)
 # scripts without spaces between words; ー belongs to Hiragana and Katakana, and by Unicode to no script
 UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}ー\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
-_UNSPACED_RUN = regex.compile(f"({UNSPACED}+)")
+# the first test is ten times as fast, and fails for most characters
+_UNSPACED_RUN = regex.compile(rf"(?=[\u0e00-\u1fff\u2e80-\U0010ffff])({UNSPACED}+)")
 FIRST, FURTHER = r"[\p{L}\p{N}_]", r"[\p{L}\p{M}\p{N}_]"
 APOSTROPHE, AFTER_APOSTROPHE = "'", r"[\p{L}\p{M}]"
 _TOKEN = regex.compile(
@@ -33,7 +34,7 @@ _TOKEN = regex.compile(
 )
 _UNSEEN = regex.compile(r"\p{Default_Ignorable_Code_Point}")  # soft hyphens, joiners, marks of direction and variation
 # Of the letters i of Turkish there is one: which of them a capital or a word without accents means, nobody can tell.
-_AS_READ = str.maketrans("‘’‛ʼ′ıİ", "'''''iI")
+_AS_READ = list(zip("‘’‛ʼ′ıİ", "'''''iI", strict=True))
 
 
 def tokens(text: str) -> list[str]:
@@ -58,7 +59,12 @@ def written_form(text: str) -> str:
 
 def as_read(text: str) -> str:
     """NFKC without what nobody sees, with straight apostrophes."""
-    return text if text.isascii() else _UNSEEN.sub("", unicodedata.normalize("NFKC", text).translate(_AS_READ))
+    if text.isascii():
+        return text
+    text = unicodedata.normalize("NFKC", text)
+    for written, read in _AS_READ:  # ten times as fast as str.translate
+        text = text.replace(written, read)
+    return _UNSEEN.sub("", text)
 
 
 def _spaced(text: str) -> str:

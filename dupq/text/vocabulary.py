@@ -7,16 +7,15 @@ import functools
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dupq.errors import DupqError
 from dupq.kernel_cache import numba
 from dupq.settings.text import TextSettings
-from dupq.text.date_columns import mask_dates, role_bits
 from dupq.text.normalisation import Normaliser
-from dupq.text.numbers import DATE_TOKEN
-from dupq.text.strings import Strings, strings_of
+from dupq.text.strings import strings_of
 from dupq.text.token_ids import TokenIds
-from dupq.text.word_table import WordTable, bucket_of, distinct_words, look_up, table_of
+from dupq.text.words import buckets_of, distinct_words
 
 PADDING = 0
 UNKNOWN = 1
@@ -51,7 +50,7 @@ class Vocabulary:
     def ids(self, text: str, maximum: int) -> np.ndarray:
         """The ids (int32) of the first `maximum` words that the encoder reads of a stored text.
 
-        This is the plain definition, text by text; `sequences` does the same to whole columns, compiled.
+        This is the plain definition, text by text; `sequences` does the same to whole columns.
         """
         return self._read(text, maximum)[0]
 
@@ -66,31 +65,25 @@ class Vocabulary:
         if not self._normaliser.is_by_word:
             read = [self._read(text or "", maximum) for text in texts.to_pylist()]
             return TokenIds.of(ids for ids, _ in read), sum(is_cut for _, is_cut in read)
-        column = strings_of(texts)
-        if self._normaliser.is_identity:
-            numbers, begins = look_up(column, self._table, self.hashed)
-            ids = np.arange(FIRST_WORD, len(self), dtype=np.int32)
-            first = len(self.words)
-            ids = np.concatenate([ids[:first], ids[first:][::-1] if self.hashed else np.array([UNKNOWN], np.int32)])
-            kept = np.ones(len(ids), np.bool_)
-        else:
-            numbers, begins, ids, kept = self._normalised(column)
-        chosen, offsets, cut = _choose(numbers, begins, ids, kept, maximum)
+        numbers, begins, words = distinct_words(self._normaliser.with_dates_masked(texts))
+        forms, kept = words, np.ones(len(words), np.bool_)
+        if not self._normaliser.is_identity:
+            each, is_kept = self._normaliser.each_word(words.to_pylist())
+            forms, kept = pa.array(each, pa.large_string()), np.array(is_kept, np.bool_)
+        chosen, offsets, cut = _choose(numbers, begins, self._ids_of(forms), kept, maximum)
         return TokenIds(chosen, offsets), cut
 
-    def _normalised(self, column: Strings) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """What `_choose` reads: texts as numbers of distinct words, and the ids and fates of those."""
-        numbers, begins, table = distinct_words(column)
-        words = [*table.words(), DATE_TOKEN]
-        if self._normaliser.masks_dates:
-            numbers, begins = mask_dates(numbers, begins, role_bits(words), np.int32(len(words) - 1))
-        forms, kept = self._normaliser.each_word(words)
-        ids = [self._id_of(form) if form is not None else _NO_ID for form in forms]
-        return numbers, begins, np.array(ids, np.int32), np.array(kept, np.bool_)
+    def _ids_of(self, forms: pa.LargeStringArray) -> np.ndarray:
+        """The ids (int32) of words; _NO_ID of an absent one."""
+        places = pc.index_in(forms, value_set=self._column).fill_null(-1).to_numpy()
+        others = buckets_of(strings_of(forms), self.hashed) + len(self.words) if self.hashed else UNKNOWN - FIRST_WORD
+        ids = np.where(places >= 0, places, others) + FIRST_WORD
+        ids[forms.is_null().to_numpy(zero_copy_only=False)] = _NO_ID
+        return ids.astype(np.int32)
 
     @functools.cached_property
-    def _table(self) -> WordTable:
-        return table_of(strings_of(pa.array(self.words, pa.large_string())))
+    def _column(self) -> pa.LargeStringArray:
+        return pa.array(self.words, pa.large_string())
 
     def _read(self, text: str, maximum: int) -> tuple[np.ndarray, bool]:
         if self._normaliser.is_identity:
@@ -104,7 +97,8 @@ class Vocabulary:
         known = self._ids.get(word)
         if known is not None or not self.hashed:
             return known or UNKNOWN
-        return FIRST_WORD + len(self.words) + bucket_of(word, self.hashed)
+        bucket = buckets_of(strings_of(pa.array([word], pa.large_string())), self.hashed)[0]
+        return FIRST_WORD + len(self.words) + int(bucket)
 
     def to_bytes(self) -> bytes:
         """One word a line, UTF-8."""
@@ -122,9 +116,8 @@ def _choose(
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """The ids of texts that are numbers of words, where each text's begin, and how many texts are cut at `maximum`.
 
-    The words of text i are `numbers[begins[i]:begins[i + 1]]`; `ids` and `kept` are of words by their numbers, the last
-    of them of number -1 and so on. Words that are not `kept` are left out unless the text has no others, those of
-    _NO_ID always.
+    The words of text i are `numbers[begins[i]:begins[i + 1]]`; `ids` and `kept` are of words by their numbers.
+    Words that are not `kept` are left out unless the text has no others, those of _NO_ID always.
     """
     chosen, offsets, end, cut = np.empty_like(numbers), np.zeros_like(begins), np.int64(0), 0
     for text in range(len(begins) - 1):

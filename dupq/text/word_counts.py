@@ -1,4 +1,4 @@
-"""Counting the words of a column of texts, compiled: each distinct word is brought to its form once."""
+"""Counting the words of a column of texts: each distinct word is brought to its form once."""
 
 from typing import NamedTuple
 
@@ -6,11 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dupq.text.date_columns import mask_dates, role_bits
 from dupq.text.normalisation import Normaliser
-from dupq.text.numbers import DATE_TOKEN
-from dupq.text.strings import strings_of
-from dupq.text.word_table import distinct_words
+from dupq.text.words import distinct_words
 
 WORD_COUNTS = pa.schema([pa.field("word", pa.large_string(), False), pa.field("count", pa.int64(), False)])
 
@@ -34,11 +31,8 @@ def forms_of(texts: pa.StringArray | pa.ChunkedArray, normaliser: Normaliser) ->
     """Every word of stored texts, in its form. An absent text is an empty one."""
     if isinstance(texts, pa.ChunkedArray):
         texts = texts.combine_chunks()
-    numbers, begins, table = distinct_words(strings_of(texts))
-    words = [*table.words(), DATE_TOKEN]
-    if normaliser.masks_dates:
-        numbers, begins = mask_dates(numbers, begins, role_bits(words), np.int32(len(words) - 1))
-    return Forms(pa.array(normaliser.each_form(words), pa.large_string()), numbers, begins)
+    numbers, begins, words = distinct_words(normaliser.with_dates_masked(texts))
+    return Forms(pa.array(normaliser.each_form(words.to_pylist()), pa.large_string()), numbers, begins)
 
 
 def word_counts(found: Forms) -> pa.Table:

@@ -21,12 +21,11 @@ from unittest import mock
 
 from inline import without_ray
 
-from dupq import storage
+from dupq import patience, storage
 from dupq.cli import main
 from dupq.errors import FAULT, INTERRUPTED, TERMINATED, DupqError, StorageError
 from dupq.execution import ends
 from dupq.runs import lease, progress
-from dupq.s3 import patience
 
 LIMIT_SECONDS = 300  # an attempt's; on a quiet machine it takes some
 KILLED = -signal.SIGKILL

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 import ray
 
+from dupq import patience
 from dupq.execution import waits
 from dupq.execution.tasks import run_tasks
-from dupq.s3 import patience
-from dupq.s3.trouble import Trouble
+from dupq.patience import Trouble
 
 pytestmark = pytest.mark.usefixtures("ray_started")
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a module of tests

@@ -11,13 +11,10 @@ from hypothesis import strategies as st
 from real_texts import real_texts
 
 from dupq.settings.text import TextSettings
-from dupq.text.date_columns import mask_dates, role_bits
-from dupq.text.numbers import DATE_TOKEN, mask_numbers
-from dupq.text.strings import strings_of
 from dupq.text.token_columns import token_texts
 from dupq.text.token_ids import TokenIds
 from dupq.text.vocabulary import Vocabulary
-from dupq.text.word_table import distinct_words, look_up, table_of
+from dupq.text.words import distinct_words
 
 SETTINGS = [
     {},
@@ -104,15 +101,18 @@ def test_rare_words_share_ids_behind_those_of_the_vocabulary() -> None:
     assert again.ids(" ".join(reversed(rare)), 9_999).tolist() == ids[:0:-1].tolist()
 
 
-def test_a_table_grows_and_finds_every_word_again() -> None:
-    words = [f"{prefix}{number}" for prefix in ("", "word-number-") for number in range(20_000)]
-    texts = pa.array([" ".join(words[start : start + 7]) for start in range(len(words) - 6)])
-    numbers, begins, table = distinct_words(strings_of(texts))
-    assert table.words() == words
-    assert begins.tolist() == list(range(0, 7 * len(texts) + 1, 7))
-    assert numbers.reshape(-1, 7).tolist() == [list(range(start, start + 7)) for start in range(len(texts))]
-    again, _ = look_up(strings_of(texts), table_of(strings_of(pa.array(words[:30_000]))))
-    assert (again == np.where(numbers < 30_000, numbers, -1)).all()
+def test_words_are_numbered_as_they_first_appear() -> None:
+    numbers, begins, words = distinct_words(pa.array(["x", "b a", "", None, "a  c", "b"])[1:])
+    assert words.to_pylist() == ["b", "a", "", "c"]
+    assert (numbers.tolist(), numbers.dtype) == ([0, 1, 1, 2, 3, 0], np.int32)
+    assert (begins.tolist(), begins.dtype) == ([0, 2, 2, 2, 5, 6], np.int64)
+
+
+def test_the_buckets_of_words_do_not_change() -> None:
+    """Saved encoders have a vector for each bucket."""
+    words = ["zugzwang", "seven77", "internationalisation", "日本語", "a" * 300]
+    vocabulary = Vocabulary([], hashed=1 << 16)
+    assert [vocabulary.ids(word, 1).tolist() for word in words] == [[43338], [1704], [49113], [57173], [32836]]
 
 
 def test_a_slice_of_a_column_and_absent_texts_are_read_as_they_should() -> None:
@@ -123,19 +123,6 @@ def test_a_slice_of_a_column_and_absent_texts_are_read_as_they_should() -> None:
     assert (len(found), cut) == (3, 0)
     assert [ids.tolist() for ids in TokenIds.of(found)] == [[2, 3], [], [3, 3]]
     assert TokenIds.of([]).lengths.tolist() == []
-
-
-@given(
-    st.lists(st.sampled_from(["12", "5", "2014", "may", "march", "june", "4th", "of", "to", "99", "٤"]), max_size=20)
-)
-def test_dates_of_columns_are_those_of_the_texts(tokens: list[str]) -> None:
-    words = sorted({*tokens, DATE_TOKEN})
-    numbers = np.array([words.index(token) for token in [*tokens, *tokens]], np.int32)
-    begins = np.array([0, len(tokens), 2 * len(tokens)])  # a date does not reach into the next text
-    masked, ends = mask_dates(numbers, begins, role_bits(words), np.int32(words.index(DATE_TOKEN)))
-    expected = mask_numbers(tokens, dates=True, digits=False)
-    assert [words[number] for number in masked] == [*expected, *expected]
-    assert ends.tolist() == [0, len(expected), 2 * len(expected)]
 
 
 @pytest.mark.realdata

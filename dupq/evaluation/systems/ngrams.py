@@ -6,8 +6,7 @@ import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
-from dupq.text.strings import strings_of
-from dupq.text.word_table import distinct_words
+from dupq.text.words import distinct_words
 
 LONGEST = 4  # words of an n-gram
 
@@ -22,8 +21,8 @@ class NGrams(NamedTuple):
 
 def frequent_ngrams(texts: pa.StringArray, training: np.ndarray, least: int) -> NGrams:
     """The n-grams that occur `least` times or more in the texts of `training` (rows of `texts`, without repeats)."""
-    numbers, begins, table = distinct_words(strings_of(texts))
-    words = np.array(table.words(), object)
+    numbers, begins, distinct = distinct_words(texts)
+    words = np.array(distinct.to_pylist(), object)
     rows = np.repeat(np.arange(len(texts)), np.diff(begins))  # the text of each place
     is_training = np.isin(rows, training)
     names: list[str] = []
