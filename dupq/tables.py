@@ -390,22 +390,6 @@ REVIEW = pa.schema(
 # How many pairs of a file have each probability, not joined and joined, and the sums: dupq.evaluation.review.Histogram.
 REVIEW_COUNTS = pa.schema([_required("pairs", pa.int64()), _required("millionths", pa.int64())])
 
-# What an archive is ranked for when it is evaluated: the questions, how far, and by which system.
-ASKED_RANKINGS = pa.schema([_required("system", pa.string()), _required("key", pa.int64()), _required("k", pa.int64())])
-
-# The bags of a shard (dupq/evaluation/bm25.py) term by term: the rows of its texts, by key, that have it, how often.
-BAGS = pa.schema(
-    [
-        _required("term", pa.uint64()),
-        _required("questions", pa.int64()),
-        _required("rows", pa.list_(pa.int32())),
-        _required("counts", pa.list_(pa.int32())),
-    ]
-)
-
-# How many questions of the archive have a term of those that it is ranked for.
-BAG_TERMS = pa.schema([_required("term", pa.uint64()), _required("questions", pa.int64())])
-
 # How many questions have a term.
 TERM_COUNTS = pa.schema([_required("term", pa.int32()), _required("questions", pa.int64())])
 

@@ -209,7 +209,7 @@ def _make(
     run.stage("clusters", lambda: _clusters(files, shards, sites, threshold, work))
     run.stage(
         "evaluate",
-        lambda: evaluate_run(files.evaluation, sites, settings, gpus, contradicted),
+        lambda: evaluate_run(files.evaluation, sites, contradicted),
         dropped=files.evaluation.work,
     )
     run.stage("review", lambda: make_review(files.review, shards, sites, settings.calibration.review, run.run_id))

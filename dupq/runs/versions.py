@@ -20,7 +20,7 @@ DEDUP = {
     "pairs": 2,
     "partition": 2,
     "clusters": 3,
-    "evaluate": 6,
+    "evaluate": 7,
     "review": 2,
 }
 TEACHER = {"teacher": 2}  # the stage that a run has besides, if it was given a teacher

@@ -27,7 +27,7 @@ from dupq.text.keys import Sites, are_among
 def known_sets(links: str | None, representatives: str, encoder: str, keys: np.ndarray, sites: Sites) -> Split:
     """The known duplicates among the questions `keys` (ascending) that are searched, and those that these represent."""
     pairs = np.zeros((0, 2), np.int64) if links is None else known_duplicates(links, sites)
-    represent = _represented_by(representatives)
+    represent = represented_by(representatives)
     pairs = pairs[are_among(keys, represent(pairs)).all(axis=1)]
     return represented_split(pairs, read_split(encoder, sites), represent)
 
@@ -59,7 +59,7 @@ def write_constraints(
         same, known, apart = (
             pairs[are_among(keys, pairs).all(axis=1)] for pairs in (judged.pairs(SAME), known, judged.pairs(DIFFERENT))
         )
-        found = constraints(same, known, apart, _represented_by(near.representatives))
+        found = constraints(same, known, apart, represented_by(near.representatives))
         sources = pc.if_else(pa.array(found.is_verdict), "verdict", "known_link")
         table = pa.table([*found.joined.T, sources], schema=JOINED_PAIRS)
         storage.write_table(files.links, table, JOINED_PAIRS, {"contradicting": found.contradicting})
@@ -69,7 +69,7 @@ def write_constraints(
     return skip_or(files.links, make)
 
 
-def _represented_by(uri: str) -> Represent:
+def represented_by(uri: str) -> Represent:
     """`represented` with the representatives of a run."""
     table = storage.read_table(uri, REPRESENTATIVES)
     members, representatives = table["key"].to_numpy(), table["representative"].to_numpy()

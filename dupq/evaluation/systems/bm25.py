@@ -3,7 +3,7 @@
     score(q, d) = sum over the terms t of q of n_q(t) idf(t) n_d(t) / (k1 (1 - b + b |d| / mean) + n_d(t))
     idf(t)      = ln(1 + (N - N_t + 1/2) / (N_t + 1/2))
 
-It is the formula of `dupq.evaluation.bm25`, which ranks an archive part by part.
+It is the formula of `dupq.evaluation.bm25`, over the counts that the other systems read.
 """
 
 import itertools

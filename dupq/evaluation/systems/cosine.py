@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dupq.evaluation.sparse_search import first
+from dupq.evaluation.systems.sparse_search import first
 
 _QUERIES = 256  # at once
 _DECIMALS = 12

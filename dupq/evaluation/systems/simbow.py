@@ -13,9 +13,9 @@ vocabulary squared. A word without a vector is related to itself alone, as there
 import numpy as np
 from scipy import sparse
 
-from dupq.evaluation.sparse_search import first
 from dupq.evaluation.systems.collection import Collection
 from dupq.evaluation.systems.cosine import rounded, unit_rows
+from dupq.evaluation.systems.sparse_search import first
 from dupq.evaluation.systems.vectors import AS_STORED, WordVectors, bags, tf_idf
 from dupq.settings.text import TextSettings
 

@@ -23,7 +23,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.svm import SVC
 
-from dupq.evaluation import shingle_jaccard
+from dupq.evaluation.shingle_jaccard import SIZES, ShingleJaccard
 from dupq.evaluation.systems.collection import Collection, Examples
 from dupq.evaluation.systems.ngrams import frequent_ngrams, pair_features
 from dupq.training.pairs import Pairs
@@ -94,8 +94,8 @@ class Svm:
         features = pair_features(self._ngrams, rows, others)
         if not self._shingles:
             return features
-        texts = self._collection.texts
-        shared = [shingle_jaccard.pair_scores(texts, rows, others, size) for size in shingle_jaccard.SIZES]
+        texts = [(self._collection.keys, self._collection.texts)]
+        shared = [ShingleJaccard(texts, size).score(left, right) for size in SIZES]
         return sparse.hstack([features, sparse.csr_array(np.stack(shared, axis=1))], format="csr")
 
     def _distances(self, pairs: Pairs) -> Distances:

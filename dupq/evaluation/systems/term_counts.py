@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
-from dupq.evaluation.bm25 import bags_of
+from dupq.evaluation.systems.bags import bags_of
 from dupq.evaluation.systems.collection import Collection
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy import sparse
 
-from dupq.evaluation.sparse_search import as_lists, best
+from dupq.evaluation.systems.sparse_search import as_lists, best
 from dupq.evaluation.systems.term_counts import Occurrences, TermCounts
 
 Weighting = Callable[[Occurrences], np.ndarray]  # what each occurrence adds to a score, at least 0 (float64, (m,))

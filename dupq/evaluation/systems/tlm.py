@@ -16,10 +16,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
-from dupq.evaluation.bm25 import bags_of
-from dupq.evaluation.sparse_search import as_lists, best
+from dupq.evaluation.systems.bags import bags_of
 from dupq.evaluation.systems.collection import Collection
 from dupq.evaluation.systems.ibm_model_1 import translation_probabilities
+from dupq.evaluation.systems.sparse_search import as_lists, best
 from dupq.evaluation.systems.term_counts import TermCounts
 from dupq.training.pairs import Pairs
 
