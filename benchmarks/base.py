@@ -31,7 +31,6 @@ from dupq.encoders.protocol import Encoder
 from dupq.encoders.reader import Reader
 from dupq.evaluation.bm25 import BM25
 from dupq.evaluation.measures import retrieval_measures
-from dupq.evaluation.pair_sets import PairSet, archive
 from dupq.evaluation.protocol import Ranker
 from dupq.evaluation.rankers import EncoderRanker
 from dupq.execution import cluster
@@ -52,6 +51,7 @@ from dupq.training.optimizers import optimizer_for
 from dupq.training.start import go_on_from, known_vectors, new_network
 from dupq.training.teacher_loss import TeacherLoss
 from dupq.training.written_words import Spelling, means
+from dupq_papers.data.pair_sets import PairSet, archive
 
 ROOT = Path(__file__).parents[1]
 DIMENSIONS, LEAST_COUNT, GENERIC = 192, 3, 0.1  # GENERIC: occurrences more of each word that the teacher knows

@@ -423,42 +423,6 @@ TITLED_SHINGLES = pa.schema([_required("shingle", pa.uint64()), _required("title
 
 SHINGLES = pa.schema([_required("shingle", pa.uint64())])
 
-# The examples of an experiment (dupq/evaluation/example_files.py): pairs of a part, and its queries.
-EXAMPLE_PAIRS = pa.schema(
-    [
-        _required("part", pa.string()),  # train, development or test
-        _required("left", pa.int64()),
-        _required("right", pa.int64()),
-        _required("label", pa.float32()),  # 1 duplicate, 0 not
-    ]
-)
-
-EXAMPLE_QUERIES = pa.schema(
-    [
-        _required("part", pa.string()),  # development or test
-        _required("key", pa.int64()),
-        _required("duplicates", pa.list_(pa.int64())),  # keys, sorted
-    ]
-)
-
-PAPER_RESULTS = pa.schema(  # a figure of a paper's table a row (docs/papers.md)
-    [
-        _required("table", pa.string()),  # its name, as in --table
-        _required("data", pa.string()),  # the data set
-        _required("system", pa.string()),  # what was measured
-        _required("measure", pa.string()),  # such as MAP@100
-        pa.field("ours", pa.float64()),  # from 0 to 1; null: not computed here
-        pa.field("low", pa.float64()),  # lower end of its 95 % interval
-        pa.field("high", pa.float64()),  # upper end
-        pa.field("paper_data", pa.string()),  # the paper's data set; null: it printed no such figure
-        pa.field("paper", pa.float64()),  # its figure, from 0 to 1
-        pa.field("difference", pa.float64()),  # ours less the paper's
-        pa.field("training_pairs", pa.int64()),  # that the system learned from
-        pa.field("questions", pa.int64()),  # that it was measured on
-        pa.field("seconds", pa.float64()),  # that training and measuring took
-    ]
-)
-
 
 def conform(table: pa.Table, schema: pa.Schema, place: str) -> pa.Table:
     """`table` with exactly the columns of `schema`, in its order and types.

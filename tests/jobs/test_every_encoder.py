@@ -26,9 +26,9 @@ SMALL = ("word_vectors.dimensions=30", "word_vectors.epochs=1")
     ("preset", "assignments"),
     [
         ("dos-santos-bow-cnn", (*SMALL, "encoder.units=20")),
-        ("othman-alstm", SMALL),
+        ("othman-lstm", SMALL),
         ("dupq", ("title_body.epochs=1",)),
-        ("othman-cnn", (*SMALL, "encoder.similarity=euclidean")),
+        ("othman-gru", (*SMALL, "encoder.similarity=euclidean")),
     ],
 )
 def test_an_encoder_is_trained_finds_pairs_and_is_evaluated(

@@ -1,0 +1,3 @@
+"""The fixtures of dupq's own tests."""
+
+pytest_plugins = ["tests.conftest"]
