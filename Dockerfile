@@ -9,6 +9,7 @@ RUN pip install -q --no-cache-dir --require-hashes -r requirements.lock \
     && pip install -q --no-cache-dir -r requirements-torch.lock ${TORCH_INDEX:+--index-url $TORCH_INDEX}
 COPY pyproject.toml README.md LICENSE ./
 COPY dupq dupq
+COPY papers papers
 # compiled here once: where the container runs, nothing but /tmp and what is mounted may be writable
 ENV NUMBA_CACHE_DIR=/opt/dupq/compiled
 RUN pip install -q --no-cache-dir --no-deps --no-build-isolation . && dupq warm

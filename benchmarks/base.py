@@ -29,12 +29,10 @@ from minilm import INSTALL, MiniLM, model_folder
 from dupq.encoders.packed import BASE, Start, pack, unpack
 from dupq.encoders.protocol import Encoder
 from dupq.encoders.reader import Reader
+from dupq.evaluation.bm25 import BM25
 from dupq.evaluation.measures import retrieval_measures
-from dupq.evaluation.pair_sets import PairSet, archive
 from dupq.evaluation.protocol import Ranker
 from dupq.evaluation.rankers import EncoderRanker
-from dupq.evaluation.systems.bm25 import BM25
-from dupq.evaluation.systems.term_counts import term_counts
 from dupq.execution import cluster
 from dupq.links.split import split_links
 from dupq.neighbours.embeddings import Embeddings
@@ -53,6 +51,7 @@ from dupq.training.optimizers import optimizer_for
 from dupq.training.start import go_on_from, known_vectors, new_network
 from dupq.training.teacher_loss import TeacherLoss
 from dupq.training.written_words import Spelling, means
+from dupq_papers.data.pair_sets import PairSet, archive
 
 ROOT = Path(__file__).parents[1]
 DIMENSIONS, LEAST_COUNT, GENERIC = 192, 3, 0.1  # GENERIC: occurrences more of each word that the teacher knows
@@ -201,9 +200,9 @@ def measured(site: Site, start: Start, settings: Settings) -> dict[str, Any]:
     queries = split.questions_of("train", "development", "test")
     sets = split.set_of(queries)
     relevant = [set(queries[sets == own].tolist()) - {query} for query, own in zip(queries.tolist(), sets, strict=True)]
-    systems: dict[str, Ranker] = {"bm25": BM25(term_counts(questions))}
+    systems: dict[str, Ranker] = {"bm25": BM25([(questions.keys, questions.texts)], questions.language)}
     for weight in LEXICAL:
-        systems[f"lexical {weight}"] = EncoderRanker(embedded, Measure("cosine", 1.0, weight))
+        systems[f"lexical {weight}"] = EncoderRanker([embedded], Measure("cosine", 1.0, weight))
     return {"questions": len(questions.keys), "queries": len(queries)} | {
         name: {measure: round(100 * value, 1) for measure, value in found.items()}
         for name, system in systems.items()

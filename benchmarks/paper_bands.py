@@ -16,13 +16,13 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from dupq import storage
-from dupq.evaluation.papers.choice import shown
-from dupq.evaluation.papers.data_sets import read
-from dupq.evaluation.papers.sources import Source
 from dupq.execution import cluster
-from dupq.pipelines.papers import PapersJob
 from dupq.settings.text import TextSettings
-from dupq.stages.papers import opened, place_of
+from dupq_papers.experiments.choice import shown
+from dupq_papers.experiments.data_sets import read
+from dupq_papers.experiments.sources import Source
+from dupq_papers.job import PapersJob
+from dupq_papers.steps import opened, place_of
 
 TABLE, PAIR_SETS, SHOWN = "dos-santos-3", ("quora", "arabic", "semeval"), ("travel", "quora")
 SYSTEMS = ("BM25", "CNN", "BOW-CNN", "dupq")

@@ -41,7 +41,6 @@ SHOWN = (
     Shown("worklist", "WORKLIST", tables.WORKLIST, "Of a run: the likeliest pairs that are not joined, ranked."),
     Shown("changes", "CHANGED_CLUSTERS", tables.CHANGED_CLUSTERS, "Of a run with `--previous`: clusters that differ."),
     Shown("embeddings", "embeddings", tables.embeddings(300, True), "Of a run: each question that the encoder saw."),
-    Shown("papers/results.parquet", "PAPER_RESULTS", tables.PAPER_RESULTS, "Of `evaluate`: each figure of a table."),
 )
 
 

@@ -1,6 +1,8 @@
 """Packages that dupq works without: which extra of pip brings each, and the one line where one is missing."""
 
+import importlib
 import importlib.util
+from types import ModuleType
 
 from dupq.errors import DupqError
 
@@ -29,3 +31,8 @@ def require(module: str, user: str) -> None:
     if not is_installed(module):
         name, extra = PACKAGES[module]
         raise DupqError(f"{user} needs {name}, which is not installed: pip install 'dupq[{extra}]'")
+
+
+def papers(part: str) -> list[ModuleType]:
+    """Import a part of `dupq_papers`, the experiments of the papers (papers/README.md); none without that package."""
+    return [importlib.import_module(f"dupq_papers.{part}")] if is_installed("dupq_papers") else []

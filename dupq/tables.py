@@ -390,22 +390,6 @@ REVIEW = pa.schema(
 # How many pairs of a file have each probability, not joined and joined, and the sums: dupq.evaluation.review.Histogram.
 REVIEW_COUNTS = pa.schema([_required("pairs", pa.int64()), _required("millionths", pa.int64())])
 
-# What an archive is ranked for when it is evaluated: the questions, how far, and by which system.
-ASKED_RANKINGS = pa.schema([_required("system", pa.string()), _required("key", pa.int64()), _required("k", pa.int64())])
-
-# The bags of a shard (dupq/evaluation/bm25.py) term by term: the rows of its texts, by key, that have it, how often.
-BAGS = pa.schema(
-    [
-        _required("term", pa.uint64()),
-        _required("questions", pa.int64()),
-        _required("rows", pa.list_(pa.int32())),
-        _required("counts", pa.list_(pa.int32())),
-    ]
-)
-
-# How many questions of the archive have a term of those that it is ranked for.
-BAG_TERMS = pa.schema([_required("term", pa.uint64()), _required("questions", pa.int64())])
-
 # How many questions have a term.
 TERM_COUNTS = pa.schema([_required("term", pa.int32()), _required("questions", pa.int64())])
 
@@ -438,42 +422,6 @@ SHINGLE_SETS = pa.schema(
 TITLED_SHINGLES = pa.schema([_required("shingle", pa.uint64()), _required("title", pa.uint64())])
 
 SHINGLES = pa.schema([_required("shingle", pa.uint64())])
-
-# The examples of an experiment (dupq/evaluation/example_files.py): pairs of a part, and its queries.
-EXAMPLE_PAIRS = pa.schema(
-    [
-        _required("part", pa.string()),  # train, development or test
-        _required("left", pa.int64()),
-        _required("right", pa.int64()),
-        _required("label", pa.float32()),  # 1 duplicate, 0 not
-    ]
-)
-
-EXAMPLE_QUERIES = pa.schema(
-    [
-        _required("part", pa.string()),  # development or test
-        _required("key", pa.int64()),
-        _required("duplicates", pa.list_(pa.int64())),  # keys, sorted
-    ]
-)
-
-PAPER_RESULTS = pa.schema(  # a figure of a paper's table a row (docs/papers.md)
-    [
-        _required("table", pa.string()),  # its name, as in --table
-        _required("data", pa.string()),  # the data set
-        _required("system", pa.string()),  # what was measured
-        _required("measure", pa.string()),  # such as MAP@100
-        pa.field("ours", pa.float64()),  # from 0 to 1; null: not computed here
-        pa.field("low", pa.float64()),  # lower end of its 95 % interval
-        pa.field("high", pa.float64()),  # upper end
-        pa.field("paper_data", pa.string()),  # the paper's data set; null: it printed no such figure
-        pa.field("paper", pa.float64()),  # its figure, from 0 to 1
-        pa.field("difference", pa.float64()),  # ours less the paper's
-        pa.field("training_pairs", pa.int64()),  # that the system learned from
-        pa.field("questions", pa.int64()),  # that it was measured on
-        pa.field("seconds", pa.float64()),  # that training and measuring took
-    ]
-)
 
 
 def conform(table: pa.Table, schema: pa.Schema, place: str) -> pa.Table:

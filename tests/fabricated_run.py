@@ -203,45 +203,12 @@ def _metrics() -> dict[str, Any]:
         "clusters": len(CLUSTERS),
         "questions_in_clusters": sum(map(len, CLUSTERS)),
         "largest_cluster": len(LARGE),
-        "known_duplicates": {
-            "test_queries": 321,
-            "test_queries_available": 400,
-            "archive_questions": 4_919,
-            "retrieval": {
-                "encoder": {
-                    "accuracy_at_1": 0.441,
-                    "accuracy_at_5": 0.66,
-                    "accuracy_at_10": 0.792,
-                    "map": 0.332,
-                    "map_cut": 100,
-                },
-                "bm25": {
-                    "accuracy_at_1": 0.413,
-                    "accuracy_at_5": 0.64,
-                    "accuracy_at_10": 0.757,
-                    "map": 0.305,
-                    "map_cut": 100,
-                },
-            },
-            "balanced_pairs": {
-                "pairs": 642,
-                "encoder": 0.93,
-                "bm25": 0.9,
-                "shingle_jaccard_1": 0.8,
-                "shingle_jaccard_3": 0.6,
-            },
-        },
         "planted": {
             "copy": {"pairs": 10, "same_cluster": 1.0},
             "near_copy": {"pairs": 20, "same_cluster": 0.95},
             "rephrasing": {
                 "pairs": 30,
                 "same_cluster": 0.5,
-                "pairs_never_trained_on": 12,
-                "encoder_at_10": 0.7,
-                "encoder_at_10_never_trained_on": 0.65,
-                "bm25_at_10_never_trained_on": 0.55,
-                "shingle_jaccard_1_at_10_never_trained_on": 0.3,
             },
         },
     }

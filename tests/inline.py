@@ -25,7 +25,7 @@ def without_ray() -> Iterator[None]:
 
 
 def _replace_everywhere(used: Callable[..., object], other: Callable[..., object]) -> None:
-    for module in [module for name, module in sys.modules.items() if name.startswith("dupq.")]:
+    for module in [module for name, module in sys.modules.items() if name.startswith(("dupq.", "dupq_papers."))]:
         for name in [name for name, value in vars(module).items() if value is used]:
             setattr(module, name, other)
 

@@ -16,13 +16,11 @@ from dupq.encoders.description import encoder_at, read_split
 from dupq.encoders.kinds import learns_without_links, network_settings
 from dupq.encoders.reader import Reader
 from dupq.errors import DupqError, SettingError
+from dupq.evaluation.bm25 import BM25
 from dupq.evaluation.known_duplicates import chosen, unseen_split
 from dupq.evaluation.measures import average_precision, retrieval_measures
 from dupq.evaluation.protocol import Ranker
 from dupq.evaluation.rankers import EncoderRanker
-from dupq.evaluation.systems.bm25 import BM25
-from dupq.evaluation.systems.collection import Collection
-from dupq.evaluation.systems.term_counts import term_counts
 from dupq.links.split import Split, split_links
 from dupq.links.tables import known_duplicates
 from dupq.neighbours.embeddings import Embeddings
@@ -147,14 +145,12 @@ class Trials:
         }
 
     def _ranker(self, encoder: TextEncoder) -> Ranker:
-        return EncoderRanker(Embeddings(self._keys, *encoder.encode_whole(self._titles, self._bodies)), encoder.measure)
+        embedded = Embeddings(self._keys, *encoder.encode_whole(self._titles, self._bodies))
+        return EncoderRanker([embedded], encoder.measure)
 
     @cached_property
     def _bm25(self) -> Ranker:
-        table = self._texts(self._words)
-        titles, texts = (table[name].combine_chunks() for name in ("title", "text"))
-        nothing, tags = pa.array([""] * len(table), pa.string()), ((),) * len(table)
-        return BM25(term_counts(Collection(self._keys, texts, titles, nothing, tags, self._words.language)))
+        return BM25([(self._keys, self._texts(self._words)["text"].combine_chunks())], self._words.language)
 
     def _texts(self, settings: TextSettings) -> pa.Table:
         """Rows of TEXTS, by key."""
@@ -176,7 +172,7 @@ class _Development:
         if not len(self._queries):
             return {QUALITY: 0.0}
         embedded = Embeddings(self._texts["key"].to_numpy(), *reader.encode(self._texts)[0])
-        rankings = EncoderRanker(embedded, reader.network.measure).rank(self._queries, _CUT)
+        rankings = EncoderRanker([embedded], reader.network.measure).rank(self._queries, _CUT)
         return {QUALITY: retrieval_measures(rankings, self._relevant, _CUT)["map"]}
 
 

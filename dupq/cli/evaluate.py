@@ -2,10 +2,11 @@ r"""Measure an encoder, BM25 and shingle-Jaccard on an archive's known duplicate
 
 import argparse
 import logging
+from typing import Any
 
+from dupq import extras
 from dupq.cli.options import add_gpus, add_shared, uri
 from dupq.errors import SettingError
-from dupq.evaluation.papers.catalogue import TABLES as PAPER_TABLES
 from dupq.evaluation.tables import TABLES
 
 _log = logging.getLogger(__name__)
@@ -37,10 +38,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--table",
         action="append",
-        choices=[*sorted(TABLES), *PAPER_TABLES, ALL],
         metavar="NAME",
-        help=f"what to measure; may be repeated; default: {_GENERAL}. Tables of the papers, on "
-        f"the sites of the archive and each --pair-set: {', '.join(PAPER_TABLES)}. {ALL}: all of these and those",
+        help=f"what to measure; may be repeated; default: {_GENERAL}. Tables of the papers (papers/README.md), such as "
+        f"bogdanova-2, are measured on the sites of the archive and each --pair-set. {ALL}: all of these and those",
     )
     parser.add_argument(
         "--pair-set",
@@ -62,12 +62,9 @@ def run(arguments: argparse.Namespace) -> None:
     """Connect, measure, and show the tables."""
     from dupq.pipelines.arguments.evaluate import EvaluationJob
 
-    wanted = arguments.table or sorted(TABLES)
-    if ALL in wanted:
-        wanted = [*sorted(TABLES), *PAPER_TABLES]
-    questions, links, output = arguments.questions, arguments.links, arguments.output
-    general = tuple(name for name in wanted if name in TABLES)
-    of_papers = tuple(name for name in PAPER_TABLES if name in wanted)
+    names = arguments.table or sorted(TABLES)
+    general = tuple(name for name in sorted(TABLES) if name in names or ALL in names)
+    of_papers = tuple(dict.fromkeys(name for name in names if name not in TABLES))
     if not general and (arguments.encoder or arguments.set):
         raise SettingError(
             f"--encoder and --set are for the tables {_GENERAL}; name one of these with --table, or "
@@ -75,12 +72,11 @@ def run(arguments: argparse.Namespace) -> None:
         )
     if not of_papers and (arguments.pair_set or arguments.quick):
         raise SettingError("--pair-set and --quick are for the papers' tables; name one of these with --table, or all")
-    job = EvaluationJob(questions, links, output, arguments.encoder, general, tuple(arguments.set), arguments.gpus)
+    archive = arguments.questions, arguments.links, arguments.output
+    job = EvaluationJob(*archive, arguments.encoder, general, tuple(arguments.set), arguments.gpus)
     checked = job.check() if general else None
-    from dupq.pipelines.arguments.papers import PapersJob
-
-    papers = PapersJob(questions, links, output, of_papers, tuple(arguments.pair_set), arguments.quick)
-    sources = papers.check() if of_papers else None
+    papers = _papers_job(arguments, of_papers) if of_papers else None
+    sources = papers.check() if papers else None
     from dupq.execution import cluster  # Ray, and what works with it: later than the check, as that takes a second
 
     cluster.connect(arguments.ray)
@@ -88,7 +84,18 @@ def run(arguments: argparse.Namespace) -> None:
         from dupq.pipelines.evaluate import evaluate
 
         _log.info(evaluate(job, checked))
-    if of_papers:
-        from dupq.pipelines.papers import measure_papers
+    if papers:
+        [measuring] = extras.papers("job")
+        _log.info(measuring.measure_papers(papers, sources))
 
-        _log.info(measure_papers(papers, sources))
+
+def _papers_job(arguments: argparse.Namespace, names: tuple[str, ...]) -> Any:
+    """Return the job of the papers' tables `names`. Raises SettingError if dupq_papers is not installed."""
+    for module in extras.papers("arguments"):
+        tables = tuple(module.TABLES) if ALL in names else names
+        archive = arguments.questions, arguments.links, arguments.output
+        return module.PapersJob(*archive, tables, tuple(arguments.pair_set), arguments.quick)
+    raise SettingError(
+        f"--table {', '.join(names)}: not among {_GENERAL}, and the papers' tables need the package dupq_papers, which "
+        "is not installed (papers/README.md)"
+    )

@@ -7,8 +7,9 @@ import pkgutil
 from typing import get_args
 
 from dupq.encoders import networks
-from dupq.encoders.network_settings import CountedSettings, NetworkSettings
+from dupq.encoders.network_settings import NetworkSettings
 from dupq.errors import SettingError
+from dupq.extras import papers
 from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.settings.encoder import EncoderSettings
@@ -16,12 +17,13 @@ from dupq.settings.encoder import EncoderSettings
 
 @functools.cache
 def kinds() -> dict[str, type[NetworkSettings]]:
-    """The settings of each kind of network."""
+    """The settings of each kind of network, with those of the papers where they are installed."""
     found = {}
-    for module in pkgutil.iter_modules(networks.__path__, f"{networks.__name__}."):
-        for _, part in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
-            if issubclass(part, NetworkSettings) and not inspect.isabstract(part):
-                found.update(dict.fromkeys(get_args(part.model_fields["kind"].annotation), part))
+    for package in (networks, *papers("networks")):
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            for _, part in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
+                if issubclass(part, NetworkSettings) and not inspect.isabstract(part):
+                    found.update(dict.fromkeys(get_args(part.model_fields["kind"].annotation), part))
     return dict(sorted(found.items()))
 
 
@@ -54,8 +56,7 @@ def presets_without_links() -> list[str]:
 
 def counts_training_texts_only(settings: Settings) -> bool:
     """Whether an encoder's sums over texts are of those outside the development and the test part."""
-    of_kind = network_settings(settings.encoder)
-    return isinstance(of_kind, CountedSettings) and of_kind.taken_from == "training"
+    return getattr(network_settings(settings.encoder), "taken_from", None) == "training"
 
 
 def read_by_its_kind(saved: EncoderSettings) -> EncoderSettings:

@@ -50,11 +50,3 @@ class LearnedSettings(NetworkSettings):
     def words(self, vectors: np.ndarray) -> nn.Embedding:
         """The table of word vectors."""
         return word_table(vectors, is_updated=self.word_vectors == "learned")
-
-
-class CountedSettings(NetworkSettings):
-    """A network that takes sums over texts, and learns nothing by gradients."""
-
-    taken_from: Literal["archive", "training"] = Field(
-        "archive", description="The texts of the sums; training: not those of the development and test parts."
-    )

@@ -6,7 +6,7 @@ from torch import nn
 
 from dupq.encoders.unpadded import WordProducts, highest_windows, word_products
 from dupq.text.token_ids import TokenIds
-from dupq.text.vocabulary import PADDING
+from dupq.text.vocabulary import PADDING, UNKNOWN
 
 
 def word_table(vectors: np.ndarray, is_updated: bool) -> nn.Embedding:
@@ -78,3 +78,15 @@ def window_products(words: nn.Embedding, convolution: nn.Linear, window: int, te
 def _by_place(words: nn.Embedding, convolution: nn.Linear, window: int) -> torch.Tensor:
     """W1 as (d, k, U)."""
     return convolution.weight.view(-1, window, words.embedding_dim).permute(2, 1, 0)
+
+
+def known(size: int) -> torch.Tensor:
+    """Weight 1 (float32) for each word of a vocabulary of `size`, 0 for padding and the unknown word."""
+    weights = torch.ones(size)
+    weights[[PADDING, UNKNOWN]] = 0.0
+    return weights
+
+
+def full_precision(device: torch.device) -> torch.autocast:
+    """A context without half-precision products: a component that most vectors share must go to its last digit."""
+    return torch.autocast(device.type, enabled=False)

@@ -13,7 +13,6 @@ import numpy as np
 from dupq.text.keys import places_among
 
 EDGES = tuple(edge / 10 for edge in range(11))
-_LEAST_PROBABILITY = 1e-15  # log loss is infinite at 0
 
 
 class Quality(NamedTuple):
@@ -131,18 +130,6 @@ def calibration_error(bins: Calibration) -> float:
     """
     gaps = np.abs(bins.mean_probability - bins.share_right)
     return _ratio(float(np.sum(bins.pairs * gaps)), float(np.sum(bins.pairs)))
-
-
-def log_loss(probabilities: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None) -> float:
-    """The weighted mean of -log of the probability given to what is so (natural logarithm); 0 without pairs.
-
-    Arguments as for `calibration`. Probabilities count as at least 1e-15 and at most 1 - 1e-15.
-    """
-    given = _checked(probabilities, 0.0, 1.0)
-    weight = _weights(given, weights)
-    clipped = np.clip(given, _LEAST_PROBABILITY, 1 - _LEAST_PROBABILITY)
-    costs = -np.where(_are_duplicates(labels), np.log(clipped), np.log1p(-clipped))
-    return _ratio(float(np.sum(weight * costs)), float(np.sum(weight)))
 
 
 def _overlaps(

@@ -18,7 +18,7 @@ from dupq.evaluation.measures import (
     retrieval_values,
     roc_auc,
 )
-from dupq.evaluation.protocol import Ranker
+from dupq.evaluation.protocol import Ranker, Scorer
 from dupq.evaluation.records import Known, Labelled
 from dupq.evaluation.significance import bootstrap_interval
 from dupq.evaluation.tables import TABLES
@@ -31,7 +31,6 @@ from dupq.training.pairs import Pairs, with_random_negatives
 _NEGATIVES_SEED = 5
 _WITH_INTERVALS = ("accuracy_at_1", "accuracy_at_10", "map")
 _BOOTSTRAP_SEED, _RESAMPLES = 6, 2_000  # bounds of 1,000 questions vary by some .001 with the draws
-_RANKED = ("encoder", "bm25")  # the systems that rank the archive; all of them score pairs
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class Seen:
 
 
 def measure_known(
-    rankers: Mapping[str, Ranker],
+    systems: Mapping[str, Scorer],
     keys: np.ndarray,
     links: np.ndarray,
     seen: Seen | None,
@@ -55,10 +54,10 @@ def measure_known(
 ) -> Known | None:
     """The measures of `tables` for all systems on duplicate links (int64, shape (m, 2)); None without links.
 
-    `keys` (int64, ascending) are those of the archive that `rankers` know. Measured are the links that the encoder
-    never saw. Without one (`seen` is None) they are the test part of the split that one trained with these settings
-    would have. `others` (int64, shape (m, 2)) are pairs that people said to be no duplicates, of questions of the
-    archive. What only tables left out need is not computed.
+    `keys` (int64, ascending) are those of the archive that `systems` know; `retrieval` is of those that rank it.
+    Measured are the links that the encoder never saw. Without one (`seen` is None) they are the test part of the split
+    that one trained with these settings would have. `others` (int64, shape (m, 2)) are pairs that people said to be no
+    duplicates, of questions of the archive. What only tables left out need is not computed.
     """
     links = _within(links, keys)
     if not len(links):
@@ -67,16 +66,16 @@ def measure_known(
     left_out = {name: len(split.questions_of(name)) for name in ("train", "development")}
     known: Known = {"left_out": left_out}
     if "retrieval" in tables:
-        compared = {name: rankers[name] for name in _RANKED if name in rankers}
-        known |= retrieval(compared, split, len(keys), settings.evaluation)
+        rankers = {name: system for name, system in systems.items() if isinstance(system, Ranker)}
+        known |= retrieval(rankers, split, len(keys), settings.evaluation)
     if "pairs" in tables:
-        thresholds = _thresholds(rankers, keys, links, seen, settings, others is not None)
-        known["balanced_pairs"] = balanced_pairs(rankers, thresholds, split, links, keys)
+        thresholds = _thresholds(systems, keys, links, seen, settings, others is not None)
+        known["balanced_pairs"] = balanced_pairs(systems, thresholds, split, links, keys)
         if others is not None:
             pairs = unseen(links, others, split, _questions(seen))
             left_out["labelled_pairs"] = len(links) + len(others) - len(pairs.labels)
             has_both = len(np.unique(pairs.labels)) == 2
-            known["labelled_pairs"] = labelled_pairs(rankers, thresholds, pairs) if has_both else None
+            known["labelled_pairs"] = labelled_pairs(systems, thresholds, pairs) if has_both else None
     return known
 
 
@@ -132,7 +131,7 @@ def chosen(keys: np.ndarray, most: int) -> np.ndarray:
 
 
 def pair_thresholds(
-    rankers: Mapping[str, Ranker], given: dict[str, float], split: Split, links: np.ndarray, keys: np.ndarray
+    systems: Mapping[str, Scorer], given: dict[str, float], split: Split, links: np.ndarray, keys: np.ndarray
 ) -> dict[str, float]:
     """The score from which each system calls a pair duplicates: the `given` one, or the best on development pairs.
 
@@ -141,12 +140,12 @@ def pair_thresholds(
     pairs = _balanced(split, "development", links, keys)
     if not len(pairs.labels):
         return given
-    left = [name for name in rankers if name not in given]
-    return given | {name: best_threshold(rankers[name].score(pairs.left, pairs.right), pairs.labels) for name in left}
+    left = [name for name in systems if name not in given]
+    return given | {name: best_threshold(systems[name].score(pairs.left, pairs.right), pairs.labels) for name in left}
 
 
 def balanced_pairs(
-    rankers: Mapping[str, Ranker], thresholds: dict[str, float], split: Split, links: np.ndarray, keys: np.ndarray
+    systems: Mapping[str, Scorer], thresholds: dict[str, float], split: Split, links: np.ndarray, keys: np.ndarray
 ) -> dict[str, float]:
     """Accuracy on as many linked test pairs as random ones (Bogdanova et al. 2015, section 5.1).
 
@@ -154,32 +153,32 @@ def balanced_pairs(
     """
     test = _balanced(split, "test", links, keys)
     measured: dict[str, float] = {"pairs": len(test.labels)}
-    for name, ranker in rankers.items():
+    for name, system in systems.items():
         if name in thresholds and len(test.labels):
-            measured[name] = accuracy(ranker.score(test.left, test.right), test.labels, thresholds[name])
+            measured[name] = accuracy(system.score(test.left, test.right), test.labels, thresholds[name])
     return measured
 
 
-def labelled_pairs(rankers: Mapping[str, Ranker], thresholds: dict[str, float], pairs: Pairs) -> Labelled:
+def labelled_pairs(systems: Mapping[str, Scorer], thresholds: dict[str, float], pairs: Pairs) -> Labelled:
     """Accuracy, average precision and area under the ROC curve of each system on `pairs` of both labels.
 
     Negatives that people chose are alike, and harder than the random ones of `balanced_pairs`, which the thresholds
     come from; the last two measures need no threshold, and a system without one has them only.
     """
     duplicates = int(pairs.labels.sum())
-    systems: dict[str, dict[str, float]] = {}
-    for name, ranker in rankers.items():
-        scores = ranker.score(pairs.left, pairs.right)
-        systems[name] = {
+    measured: dict[str, dict[str, float]] = {}
+    for name, system in systems.items():
+        scores = system.score(pairs.left, pairs.right)
+        measured[name] = {
             **({"accuracy": accuracy(scores, pairs.labels, thresholds[name])} if name in thresholds else {}),
             "average_precision": pair_average_precision(scores, pairs.labels),
             "roc_auc": roc_auc(scores, pairs.labels),
         }
-    return {"duplicates": duplicates, "others": len(pairs.labels) - duplicates, "systems": systems}
+    return {"duplicates": duplicates, "others": len(pairs.labels) - duplicates, "systems": measured}
 
 
 def _thresholds(
-    rankers: Mapping[str, Ranker],
+    systems: Mapping[str, Scorer],
     keys: np.ndarray,
     links: np.ndarray,
     seen: Seen | None,
@@ -188,10 +187,10 @@ def _thresholds(
 ) -> dict[str, float]:
     """See pair_thresholds. Of labels of the user's own few, if any, are of questions that the encoder was tuned on."""
     if seen is None:
-        return pair_thresholds(rankers, {}, _split(links, seen, settings), links, keys)
+        return pair_thresholds(systems, {}, _split(links, seen, settings), links, keys)
     given = {} if seen.pair_threshold is None else {"encoder": seen.pair_threshold}
     tuning = np.concatenate([links, _within(seen.development_links, keys)]) if are_labels else links
-    return pair_thresholds(rankers, given, _split(tuning, seen, settings), tuning, keys)
+    return pair_thresholds(systems, given, _split(tuning, seen, settings), tuning, keys)
 
 
 def _split(links: np.ndarray, seen: Seen | None, settings: Settings) -> Split:

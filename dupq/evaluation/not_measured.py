@@ -9,18 +9,13 @@ def not_measured(metrics: Mapping[str, Any], has_links: bool) -> dict[str, str]:
 
     `has_links`: the run was given links, and did not ignore them.
     """
-    found = {}
-    known, calibration = metrics["known_duplicates"], metrics["calibration"]
-    if known is None:
-        found["known_duplicates"] = (
-            "no known duplicate has both questions in the archive"
-            if has_links
-            else "the run was given no links, or ignored them"
-        )
-    elif not known.get("test_queries"):
-        found["known_duplicates"] = "all known duplicates of the archive were seen when the encoder was trained"
+    found, calibration = {}, metrics["calibration"]
     if metrics["links"] is None:
-        found["links"] = "no known duplicates to test on: neither the recall nor the precision of clusters is known"
+        why = "none has both questions in the archive, or the encoder was trained on all of them"
+        found["links"] = (
+            f"no known duplicates to test on ({why if has_links else 'the run was given no links, or ignored them'}): "
+            "neither the recall nor the precision of clusters is known"
+        )
     if not calibration["development_sets"] and not calibration["judged_pairs"]:
         found["calibration"] = (
             "no known duplicates to calibrate on, and no verdicts: probabilities are those of a prior, learned on "

@@ -1,20 +1,25 @@
-"""The protocol of the systems that are compared: rank an archive, and score pairs."""
+"""The protocols of the systems that are compared: score pairs, and rank an archive."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 
-class Ranker(Protocol):
-    """A system under comparison."""
+class Scorer(Protocol):
+    """A system that scores pairs."""
+
+    def score(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Score the questions of each pair of keys (float64, shape (m,)); more alike is higher."""
+        ...
+
+
+@runtime_checkable
+class Ranker(Scorer, Protocol):
+    """A system that ranks an archive too."""
 
     def rank(self, queries: np.ndarray, k: int) -> list[list[int]]:
-        """For each query (a key of the archive) the keys of its k best questions, best first, ties by key.
+        """Return for each query (a key of the archive) the keys of its k best questions, best first, ties by key.
 
         Fewer than k where fewer have anything in common with it.
         """
-        ...
-
-    def score(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """How alike the questions of each pair of keys are (float64, shape (m,)); higher is more."""
         ...

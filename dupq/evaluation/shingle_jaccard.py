@@ -1,37 +1,34 @@
 """The Jaccard coefficient of shingle sets as one of the compared systems (Bogdanova et al. 2015, section 5.2)."""
 
+from collections.abc import Iterable
+
 import numpy as np
 import pyarrow as pa
-from scipy import sparse
 
-from dupq.evaluation.sparse_search import best, columns_of, matrix
-from dupq.near_duplicates.shingles import Shingles, shingle_sets
+from dupq.near_duplicates.shingles import shingle_sets
 from dupq.near_duplicates.verification import jaccard
-from dupq.text.keys import distinct
+from dupq.text.keys import are_among, distinct
 
 SIZES = (1, 2, 3, 4)  # words of a shingle
 
 
-def rank(
-    queries: tuple[np.ndarray, pa.StringArray], texts: tuple[np.ndarray, pa.StringArray], size: int, k: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """The k best of `texts` for each of `queries` (both keys and texts) by shingles of `size` words, as from `best`."""
-    query_sets, sets = shingle_sets(queries[1], size), shingle_sets(texts[1], size)
-    terms = distinct(query_sets.hashes)
-    sizes, query_sizes = np.diff(sets.offsets), np.diff(query_sets.offsets)
+class ShingleJaccard:
+    """A Scorer by the coefficient of the sets of shingles of `size` words."""
 
-    def coefficients(shared: np.ndarray, row: int) -> np.ndarray:
-        either = query_sizes[row] + sizes - shared
-        return np.divide(shared, either, out=np.zeros(len(shared)), where=either > 0)
+    def __init__(self, texts: Iterable[tuple[np.ndarray, pa.StringArray]], size: int) -> None:
+        """`texts` are parts of an archive, keys (int64) and texts; they are read again for each call."""
+        self._texts = texts
+        self._size = size
 
-    return best((queries[0], _incidence(query_sets, terms)), (texts[0], _incidence(sets, terms)), k, coefficients)
-
-
-def pair_scores(texts: pa.StringArray, left: np.ndarray, right: np.ndarray, size: int) -> np.ndarray:
-    """The coefficient of each pair of rows of `texts` (float64, (m,))."""
-    return jaccard(shingle_sets(texts, size), left, right)
-
-
-def _incidence(sets: Shingles, terms: np.ndarray) -> sparse.csr_array:
-    columns = columns_of(sets.hashes, terms)
-    return matrix(columns, np.ones(len(columns)), sets.offsets, len(terms))
+    def score(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """See Scorer: the coefficient."""
+        wanted = distinct(np.concatenate([left, right]))
+        keys, strings = [np.zeros(0, np.int64)], [pa.array([], pa.string())]
+        for of_part, texts in self._texts:
+            kept = are_among(wanted, of_part)
+            keys.append(of_part[kept])
+            strings.append(texts.filter(pa.array(kept)))
+        all_keys = np.concatenate(keys)
+        order = np.argsort(all_keys)
+        rows = (order[np.searchsorted(all_keys, side, sorter=order)] for side in (left, right))
+        return jaccard(shingle_sets(pa.concat_arrays(strings), self._size), *rows)

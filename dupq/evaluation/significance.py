@@ -1,7 +1,7 @@
-"""How sure a figure is: bootstrap intervals, and tests of whether two systems differ on the same queries or pairs.
+"""How sure a figure is: bootstrap intervals.
 
-All of them read one value a query, float64 of shape (q,), as `query_measures` gives them. The queries are a sample of
-those that might have been: that, and nothing else, is what the intervals and the tests allow for.
+They read one value a query, float64 of shape (q,). The queries are a sample of those that might have been: that, and
+nothing else, is what an interval allows for.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 
 _AT_ONCE = 1 << 22  # drawn numbers that are held
-_CLOSE = 1e-12  # sums in another order differ by less
 
 
 class Interval(NamedTuple):
@@ -33,42 +32,14 @@ def bootstrap_interval(values: np.ndarray, seed: int, resamples: int = 10_000, c
     means = np.concatenate(
         [
             values[generator.integers(0, len(values), (rows, len(values)))].mean(axis=1)
-            for rows in _rows_at_once(resamples, len(values))
+            for rows in rows_at_once(resamples, len(values))
         ]
     )
     low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
     return Interval(float(values.mean()), float(low), float(high))
 
 
-def randomisation_test(left: np.ndarray, right: np.ndarray, seed: int, resamples: int = 10_000) -> float:
-    """How likely the means of two systems on the same queries would differ so much if it were chance which is which.
-
-    The paired randomisation test (Fisher 1935; Smucker, Allan and Carterette 2007), two-sided: the sign of each
-    query's difference is drawn. Where there are no more than `resamples` ways to choose them, all are tried, and the
-    p-value is exact; else it is (1 + those as far from 0) / (1 + resamples), which is never 0. Accuracies of pairs
-    are tested so too, with 1 for a pair that is called right and 0 for another: exactly, that is McNemar's exact test.
-    Raises ValueError where the numbers of values differ.
-    """
-    if len(left) != len(right):
-        raise ValueError(f"{len(left)} and {len(right)} values; those of the same queries expected")
-    differences = (left - right)[left != right]  # the others are 0 with either sign
-    reached = abs(differences.sum()) - _CLOSE * np.abs(differences).sum()
-    if 2 ** min(len(differences), 63) <= resamples:
-        ways = np.arange(2 ** len(differences))[:, None] >> np.arange(len(differences)) & 1
-        return float(np.mean(np.abs(_signed_sums(ways, differences)) >= reached))
-    generator, count = np.random.default_rng(seed), 0
-    for rows in _rows_at_once(resamples, len(differences)):
-        ways = generator.integers(0, 2, (rows, len(differences)), dtype=np.int8)
-        count += int(np.count_nonzero(np.abs(_signed_sums(ways, differences)) >= reached))
-    return (1 + count) / (1 + resamples)
-
-
-def _signed_sums(ways: np.ndarray, differences: np.ndarray) -> np.ndarray:
-    """The sums (float64, shape (w,)) of the differences, with a minus where `ways` ((w, q)) has 1."""
-    return differences.sum() - 2 * (ways @ differences)
-
-
-def _rows_at_once(resamples: int, columns: int) -> Iterator[int]:
+def rows_at_once(resamples: int, columns: int) -> Iterator[int]:
     """`resamples` in parts, of as many rows as may be held."""
     most = max(1, _AT_ONCE // max(1, columns))
     for start in range(0, resamples, most):

@@ -17,15 +17,6 @@ def jaccard(sets: Shingles, left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return result
 
 
-def have_other_words(words: Shingles, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Whether both of a pair have words of a kind, and not the same ones (bool).
-
-    `words` are sets of hashes, as for `jaccard`: of the words with a digit in titles ("… 2013", "… 2014").
-    """
-    has_any = np.diff(words.offsets) > 0
-    return has_any[left] & has_any[right] & (jaccard(words, left, right) < 1)
-
-
 @numba.njit(nogil=True, cache=True)
 def _compare(hashes: np.ndarray, offsets: np.ndarray, left: np.ndarray, right: np.ndarray, result: np.ndarray) -> None:
     for pair in range(len(left)):

@@ -239,7 +239,7 @@ def _make(
     run.stage("clusters", clustered)
     run.stage(
         "evaluate",
-        lambda: evaluate_run(files.evaluation, sites, settings, gpus, contradicted),
+        lambda: evaluate_run(files.evaluation, sites, contradicted),
         dropped=files.evaluation.work,
     )
     run.stage("review", lambda: make_review(files.review, shards, sites, settings.calibration.review, run.run_id))

@@ -3,7 +3,7 @@
 A chart whose numbers the run does not have is empty markup, and the page leaves it out.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -17,7 +17,7 @@ from dupq.report.collisions import Point
 from dupq.report.findings import Labelled
 from dupq.report.formats import counted, number, score, share, words
 from dupq.report.streaming import Histogram
-from dupq.runs.records import TITLE_WORDS, KnownMeasures, LinkQuality, LinksOf, Metrics, PlantedMeasures
+from dupq.runs.records import TITLE_WORDS, LinkQuality, LinksOf, Metrics, PlantedMeasures
 
 SITES = 20  # of recall by site
 _FUNNEL = [
@@ -29,17 +29,6 @@ _FUNNEL = [
     ("clusters", "Clusters", "three"),
     ("questions_in_clusters", "Questions in clusters", "one"),
 ]
-_MEASURES = {
-    "accuracy_at_1": "Found first",
-    "accuracy_at_5": "Found among the first 5",
-    "accuracy_at_10": "Found among the first 10",
-    "map": "Mean average precision",
-}
-_SYSTEMS = {
-    "encoder": ("encoder", "one"),
-    "bm25": ("BM25", "two"),
-    **{f"shingle_jaccard_{size}": (f"{size}-word shingles", "three") for size in range(1, 5)},
-}
 
 
 def funnel(metrics: Metrics) -> Markup:
@@ -54,29 +43,11 @@ def funnel(metrics: Metrics) -> Markup:
     return _bars("From questions to clusters", "Counts after each step.", records)
 
 
-def retrieval(known: KnownMeasures) -> Markup:
-    """How often the encoder and BM25 find a known duplicate."""
-    systems, intervals = known.get("retrieval") or {}, known.get("intervals") or {}
-    records = []
-    for measure, label in _MEASURES.items():
-        for system, (name, tone) in _SYSTEMS.items():
-            value = (systems.get(system) or {}).get(measure)
-            if value is not None:
-                between = " to ".join(map(share, (intervals.get(system) or {}).get(measure, ())))
-                records.append(Bar(f"{label}: {name}", value, share(value) + f" ({between})" * bool(between), tone))
-    description = "Encoder and BM25 side by side; in brackets the 95 % intervals, by bootstrap over the test questions."
-    return _bars("Known duplicates found", description, records, 1)
-
-
-def balanced_pairs(known: KnownMeasures) -> Markup:
-    """How often each way of comparing tells known duplicates from random pairs."""
-    accuracies = known.get("balanced_pairs") or {}
-    records = [
-        Bar(words(name), accuracies[system], share(accuracies[system]), tone)
-        for system, (name, tone) in _SYSTEMS.items()
-        if accuracies.get(system) is not None
-    ]
-    return _bars("Duplicates told from random pairs", "Accuracy; a coin reaches 50 %.", records, 1)
+def nearest(links: LinkQuality) -> Markup:
+    """How many known duplicates are among the nearest questions of each other."""
+    shares = links.get("among_nearest") or {}
+    records = [Bar(f"among the first {n}" if n != "1" else "first", value, share(value)) for n, value in shares.items()]
+    return _bars("Known duplicates found by the encoder", "By the rank from either question.", records, 1)
 
 
 def reliability(links: LinkQuality) -> Markup:
@@ -114,13 +85,10 @@ def recall_by_title(links: LinkQuality) -> Markup:
 
 
 def planted(kinds: Mapping[str, PlantedMeasures | None]) -> Markup:
-    """What became of the pairs that were planted into the archive."""
-    records = []
-    for kind, measures in kinds.items():
-        for label, value, tone in _planted_rows(measures or {}):
-            if value is not None:
-                records.append(Bar(f"{words(kind)}: {label}", value, share(value), tone))
-    return _bars("Planted pairs found", "Shares of the pairs of each kind.", records, 1)
+    """How many of the pairs that were planted into the archive are in one cluster."""
+    shares = {kind: (measures or {}).get("same_cluster") for kind, measures in kinds.items()}
+    records = [Bar(words(kind), value, share(value)) for kind, value in shares.items() if value is not None]
+    return _bars("Planted pairs in one cluster", "Shares of the pairs of each kind.", records, 1)
 
 
 def probabilities(counts: Labelled, threshold: float | None) -> Markup:
@@ -217,14 +185,6 @@ def _histogram(title: str, counts: Labelled, threshold: float | None, among: Lab
         inner = counts.known.counts[shown].tolist()
         description += f" {counted(counts.known.total, 'known link')} among them, in front."
     return charts.histogram(title, description, edges, occupied, mark, inner)
-
-
-def _planted_rows(measures: PlantedMeasures) -> Iterator[tuple[str, float | None, str]]:
-    """Shares found by each system, over the pairs that no training saw if the run told these apart."""
-    yield "same cluster", measures.get("same_cluster"), "one"
-    suffix = "_at_10_never_trained_on" if measures.get("pairs_never_trained_on") else "_at_10"
-    for system, (name, tone) in _SYSTEMS.items():
-        yield f"{name}, first 10", measures.get(system + suffix), tone
 
 
 def _range(left: float, right: float) -> str:

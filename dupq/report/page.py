@@ -42,7 +42,6 @@ _SETTINGS = [
     "calibration.precision",
     "clusters.threshold",
     "clusters.known_links",
-    "evaluation.k",
 ]
 
 
@@ -109,7 +108,7 @@ def environment() -> jinja2.Environment:
 
 def _context(run: Run, found: Findings, explorer: dict[str, object]) -> dict[str, object]:
     metrics, stages = run.metrics, run.manifest.get("stages") or []
-    known, links = metrics.get("known_duplicates"), metrics.get("links")
+    links = metrics.get("links")
     script, css = assets.script(), assets.styles()
     return {
         "policy": assets.policy(script, css),
@@ -127,7 +126,6 @@ def _context(run: Run, found: Findings, explorer: dict[str, object]) -> dict[str
         "manifest": run.manifest,
         "inputs": run.manifest.get("inputs") or {},
         "metrics": metrics,
-        "known": known,
         "planted": metrics.get("planted") or {},
         "settings": _settings(run.config, metrics),
         "sites": _sites(metrics),
@@ -146,8 +144,7 @@ def _context(run: Run, found: Findings, explorer: dict[str, object]) -> dict[str
         "meter": charts.meter,
         "charts": {
             "funnel": figures.funnel(metrics),
-            "retrieval": figures.retrieval(known or {}),
-            "balanced_pairs": figures.balanced_pairs(known or {}),
+            "nearest": figures.nearest(links or {}),
             "reliability": figures.reliability(links or {}),
             "planted": figures.planted(metrics.get("planted") or {}),
             "probabilities": figures.probabilities(found.probabilities, metrics.get("threshold")),

@@ -9,7 +9,6 @@ from dupq.runs.records import (
     Calibration,
     Estimated,
     Judged,
-    KnownMeasures,
     LinkQuality,
     Metrics,
     PlantedMeasures,
@@ -31,7 +30,6 @@ def summary(run_uri: str) -> str:
         f"clusters          {metrics['clusters']:>12,} of {metrics['questions_in_clusters']:,} questions,"
         f" the largest of {metrics['largest_cluster']:,}",
         *_worklist(metrics, run_uri),
-        *_quality(metrics.get("known_duplicates")),
         *_links(metrics.get("links")),
         *_judged(metrics.get("judged")),
         *_verdicts(metrics.get("verdicts")),
@@ -65,23 +63,14 @@ def decided_by(calibration: Calibration) -> str:
     return f"{prior} and {' and '.join(own)} ({calibration['own_share']:.0%} this archive's own)"
 
 
-def _quality(known: KnownMeasures | None) -> list[str]:
-    retrieval = known.get("retrieval") if known else None
-    if not known or not retrieval:
-        return []
-    shown = [
-        f"{name} Acc@10 {100 * values['accuracy_at_10']:.1f} % MAP@{values['map_cut']} {100 * values['map']:.1f} %"
-        for name, values in retrieval.items()
-    ]
-    return [f"known duplicates  {known['test_queries']:>12,} never trained on: {', '.join(shown)}"]
-
-
 def _links(links: LinkQuality | None) -> list[str]:
     if not links:
         return []
     count, together, found = links["test_links"], 100 * links["in_one_cluster"], 100 * links["in_pairs"]
+    nearest = (links.get("among_nearest") or {}).get("10")
+    listed = "" if nearest is None else f", {100 * nearest:.1f} % among the ten nearest"
     return [
-        f"known links       {count:>12,} never fitted on: {together:.1f} % in one cluster at this threshold,"
+        f"known links       {count:>12,} never fitted on: {together:.1f} % in one cluster at this threshold{listed},"
         f" {found:.1f} % among the candidate pairs"
     ]
 
@@ -121,9 +110,9 @@ def _between(found: Estimated | None) -> str:
 
 
 def _not_measured(reasons: dict[str, str]) -> list[str]:
-    if "known_duplicates" not in reasons:
+    if "links" not in reasons:
         return []
-    return [f"known duplicates  {'not measured':>12}: {reasons['known_duplicates']}"]
+    return [f"known duplicates  {'not measured':>12}: {reasons['links']}"]
 
 
 def _planted(planted: dict[str, PlantedMeasures | None] | None) -> list[str]:

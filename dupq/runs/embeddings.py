@@ -35,12 +35,6 @@ def write_embeddings(uri: str, embeddings: Embeddings, sites: Sites) -> None:
     storage.write_table(uri, embeddings_table(embeddings, sites), schema)
 
 
-def embedded_keys(uri: str, sites: Sites) -> np.ndarray:
-    """The keys (int64) of a file of embeddings, in its order, without reading the embeddings."""
-    table = storage.read_table(uri, tables.embeddings(1, False), ["site", "question_id"])
-    return sites.pack_columns(table["site"], table["question_id"], uri)
-
-
 def read_embeddings(uri: str, sites: Sites) -> Embeddings:
     """One file of embeddings; their keys are sorted as in the file."""
     return embeddings_of(storage.read_table(uri), sites, uri)

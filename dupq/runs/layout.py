@@ -211,61 +211,12 @@ class TeacherFiles:
 
 
 @dataclass(frozen=True)
-class RankingFiles:
-    """Where an archive is ranked for some of its questions. Nothing in the folder is needed later."""
-
-    texts: str  # a file a shard, as in `embeddings`
-    embeddings: str
-    encoder: str | None  # None: only the baselines are measured
-    folder: str
-
-    @property
-    def asked(self) -> str:
-        """The questions that the archive is ranked for."""
-        return storage.join(self.folder, "asked.parquet")
-
-    @property
-    def asked_texts(self) -> str:
-        """Their texts."""
-        return storage.join(self.folder, "asked_texts.parquet")
-
-    @property
-    def asked_embeddings(self) -> str:
-        """Their embeddings."""
-        return storage.join(self.folder, "asked_embeddings.parquet")
-
-    @property
-    def pairs(self) -> str:
-        """The pairs of questions that are scored."""
-        return storage.join(self.folder, "pairs.parquet")
-
-    def scores(self, number: int) -> str:
-        """The scores of some of them."""
-        return storage.join(self.folder, "scores", f"part-{number:05d}.parquet")
-
-    @property
-    def statistics(self) -> str:
-        """How many questions have the terms of all these questions."""
-        return storage.join(self.folder, "statistics.parquet")
-
-    @property
-    def measures(self) -> str:
-        """What was measured, as JSON."""
-        return storage.join(self.folder, "measures.json")
-
-    def step(self, name: str, file: str) -> str:
-        """What is made of a shard."""
-        return storage.join(self.folder, name, file)
-
-
-@dataclass(frozen=True)
 class EvaluationFiles:
     """A run's tables, and where the metrics go."""
 
     texts: str
     representatives: str
     embeddings: str
-    encoded_as: str  # the file that says what they are made by
     encoder: str
     links: str | None
     truth: str | None
@@ -285,15 +236,10 @@ class EvaluationFiles:
     output: str
 
     @property
-    def ranking(self) -> RankingFiles:
-        """Of the comparison with known and planted duplicates."""
-        return RankingFiles(self.texts, self.embeddings, self.encoder, self.work)
-
-    @property
     def quality(self) -> "QualityFiles":
         """Of the comparison with known duplicates; only with links."""
         work = storage.join(self.work, "links")
-        given = self.shards, self.encoder, str(self.links), self.pairs, self.members, self.texts
+        given = self.shards, self.encoder, str(self.links), self.pairs, self.members, self.texts, self.representatives
         return QualityFiles(*given, work)
 
     @property
@@ -312,12 +258,18 @@ class QualityFiles:
     pairs: str
     members: str
     texts: str
+    representatives: str
     work: str  # a folder
 
     @property
     def tested(self) -> str:
         """The links of the test part."""
         return storage.join(self.work, "tested.parquet")
+
+    @property
+    def searched(self) -> str:
+        """Those of them that near duplicates leave to the encoder: pairs of two representatives."""
+        return storage.join(self.work, "searched.parquet")
 
     @property
     def sets(self) -> str:
@@ -483,7 +435,6 @@ class RunLayout:
             texts=self.near.texts,
             representatives=self.near.representatives,
             embeddings=self.path("embeddings"),
-            encoded_as=self.encoding.made_as,
             encoder=self.encoder,
             links=self.links,
             truth=self.truth,

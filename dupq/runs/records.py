@@ -154,22 +154,13 @@ class LinkQuality(TypedDict, total=False):
     test_links: int
     in_one_cluster: float
     in_pairs: float  # the share that is among the candidate pairs
+    searched_links: int  # those between two questions that are searched, as no near duplicate represents either
+    among_nearest: dict[str, float]  # the share of these of which one is among the n nearest of the other, by n
     thresholds: list[Choice]
     by_threshold: list[AtThreshold]
     calibration: Reliability
     by_site: dict[str, LinksOf]
     by_title_words: dict[str, LinksOf]  # by the least number of words of a title's group
-
-
-class KnownMeasures(TypedDict, total=False):
-    """evaluation.records.Known, as far as a run has it."""
-
-    test_queries: int
-    test_queries_available: int
-    archive_questions: int
-    retrieval: dict[str, dict[str, float]] | None
-    intervals: dict[str, dict[str, list[float]]] | None
-    balanced_pairs: dict[str, float] | None
 
 
 PlantedMeasures = dict[str, float | None]  # of one kind of planted pairs, by name
@@ -248,7 +239,6 @@ class Metrics(TypedDict, total=False):
     clusters: int
     questions_in_clusters: int
     largest_cluster: int
-    known_duplicates: KnownMeasures | None
     planted: dict[str, PlantedMeasures | None] | None
     links: LinkQuality | None
     drift: Drift | None

@@ -20,10 +20,8 @@ DEDUP = {
     "pairs": 2,
     "partition": 2,
     "clusters": 3,
-    "evaluate": 6,
+    "evaluate": 7,
     "review": 2,
 }
 TEACHER = {"teacher": 2}  # the stage that a run has besides, if it was given a teacher
-# what these share with `prepare` and `fit` is as it was with those numbers
-PAPERS = {"paper_parts": 2, "texts": TRAINING["texts"], "prepare": 1, "fit": 3}
 EVALUATION = {name: DEDUP[name] for name in ("inputs", "texts", "encode")}

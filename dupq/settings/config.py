@@ -3,11 +3,13 @@
 import importlib.resources
 import tomllib
 from collections.abc import Iterable, Mapping
+from importlib.resources.abc import Traversable
 from typing import Self
 
 from pydantic import model_validator
 
 from dupq.errors import SettingError
+from dupq.extras import papers
 from dupq.settings.dedup import (
     CalibrationSettings,
     ClusterSettings,
@@ -70,9 +72,17 @@ class Settings(Section):
 
 
 def preset_names() -> list[str]:
-    """The presets that ship with dupq."""
-    folder = importlib.resources.files("dupq.settings") / "presets"
-    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
+    """The presets that ship with dupq, and those of the papers where they are installed."""
+    return sorted(_presets())
+
+
+def _presets() -> dict[str, Traversable]:
+    folders = [
+        importlib.resources.files("dupq.settings") / "presets",
+        *map(importlib.resources.files, papers("presets")),
+    ]
+    files = (file for folder in folders for file in folder.iterdir())
+    return {file.name.removesuffix(".toml"): file for file in files if file.name.endswith(".toml")}
 
 
 def load(preset: str = DEFAULT_PRESET, assignments: Iterable[str] = ()) -> Settings:
@@ -80,10 +90,10 @@ def load(preset: str = DEFAULT_PRESET, assignments: Iterable[str] = ()) -> Setti
 
     Raises SettingError naming the preset or the setting that is wrong.
     """
-    if preset not in preset_names():
-        raise SettingError(f"--preset {preset}: no such preset; there are {', '.join(preset_names())}")
-    text = (importlib.resources.files("dupq.settings") / "presets" / f"{preset}.toml").read_text("utf-8")
-    return assign(from_dict(tomllib.loads(text)), assignments)
+    presets = _presets()
+    if preset not in presets:
+        raise SettingError(f"--preset {preset}: no such preset; there are {', '.join(sorted(presets))}")
+    return assign(from_dict(tomllib.loads(presets[preset].read_text("utf-8"))), assignments)
 
 
 def assign(settings: Settings, assignments: Iterable[str]) -> Settings:

@@ -24,7 +24,7 @@ from dupq.sample.archive import write_sample
 from dupq.settings.config import Settings
 
 REPOSITORY = Path(kernel_cache.__file__).parents[1]
-QUICK = ("word_vectors.dimensions=20", "word_vectors.epochs=1", "calibration.precision=0.5")
+QUICK = ("title_body.epochs=1", "training.epochs=1", "calibration.precision=0.5")
 NO_NAME = 123456  # a user that the system does not know
 TABLES = ("pairs", "clusters", "cluster_stats", "embeddings")
 
@@ -43,14 +43,14 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("plain")
     archive = str(write_sample(folder / "dump", questions=300).archive)
     with without_ray():
-        from_dump(FromDumpJob((archive,), str(folder / "out"), "arora-sif", None, QUICK))
+        from_dump(FromDumpJob((archive,), str(folder / "out"), "dupq", None, QUICK))
     return folder
 
 
 def command(dump: str, output: str) -> list[str]:
     chosen = [word for assignment in QUICK for word in ("--set", assignment)]
     script = str(REPOSITORY / "jobs" / "from_dump.py")
-    return [sys.executable, script, "--dump", dump, "--output", output, "--preset", "arora-sif", *chosen]
+    return [sys.executable, script, "--dump", dump, "--output", output, "--preset", "dupq", *chosen]
 
 
 @pytest.fixture

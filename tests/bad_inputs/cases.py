@@ -508,7 +508,7 @@ _RUNS: list[tuple[str, str | tuple[str, ...], Damage]] = [
     ("questions in words", "metrics.json: 'questions' is 'many'", entry(METRICS, "questions", "many")),
     ("a threshold that is a list", "metrics.json: 'threshold' is []", entry(METRICS, "threshold", [])),
     ("sites that are a list", "metrics.json: 'sites' is []", entry(METRICS, "sites", [])),
-    ("known duplicates that are a number", "'known_duplicates' is 3", entry(METRICS, "known_duplicates", 3)),
+    ("measures of links that are a number", "'links' is 3", entry(METRICS, "links", 3)),
     ("no clusters", "clusters: no such table", removed("runs/fabricated/clusters")),
     ("clusters of text", f"{CLUSTERS}: not a readable Parquet file", content(CLUSTERS, "x" * 99)),
     ("clusters without ids", "column 'cluster_id' is missing", without(CLUSTERS, "cluster_id")),

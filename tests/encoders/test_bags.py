@@ -5,8 +5,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from dupq.encoders.bags import Bag
+from dupq.encoders.bags import Bag, count_texts
 from dupq.encoders.build import build, rebuild
 from dupq.encoders.encode import encode
 from dupq.encoders.fitness import Fitness
@@ -79,3 +81,10 @@ def test_a_saved_bag_is_read_without_its_network_and_weights_of_others_are_refus
     for wrong in of_others:
         with pytest.raises(DupqError, match="place: not the weights of a network of kind word_bag"):
             Bag.of({**tensors, **wrong}, "place")
+
+
+@given(st.lists(st.lists(st.integers(0, 9), max_size=5), max_size=8))
+def test_a_text_counts_once_for_each_word_that_it_holds(texts: list[list[int]]) -> None:
+    number, counts = count_texts((np.array(text, np.int32) for text in texts), 10)
+    assert number == len(texts)
+    assert counts.tolist() == [sum(word in text for text in texts) for word in range(10)]

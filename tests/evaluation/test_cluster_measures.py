@@ -14,7 +14,6 @@ from dupq.evaluation.clusters import (
     calibration_error,
     joined_pairs,
     link_recall,
-    log_loss,
     pairwise,
     recall_by,
 )
@@ -174,7 +173,7 @@ def test_measures_of_nothing() -> None:
     assert joined_pairs(NOTHING) == 0
     bins = calibration(np.zeros(0), np.zeros(0))
     assert [len(column) for column in bins] == [0] * 5
-    assert calibration_error(bins) == log_loss(np.zeros(0), np.zeros(0)) == 0
+    assert calibration_error(bins) == 0
 
 
 @given(st.lists(st.integers(0, 40), max_size=9))
@@ -214,19 +213,6 @@ def test_calibration_is_a_mean_over_bins(
     assert calibration_error(found) == pytest.approx(error, abs=CLOSE)
 
 
-@given(PAIRS, st.booleans())
-def test_log_loss_is_a_weighted_mean(rows: list[tuple[float, bool, float]], is_weighted: bool) -> None:
-    cost = total = 0.0
-    for probability, is_right, given_weight in rows:
-        weight = given_weight if is_weighted else 1.0
-        clipped = min(max(probability, 1e-15), 1 - 1e-15)
-        cost -= weight * (math.log(clipped) if is_right else math.log1p(-clipped))
-        total += weight
-    probabilities, labels = np.array([row[0] for row in rows]), np.array([row[1] for row in rows], np.bool_)
-    weights = np.array([row[2] for row in rows]) if is_weighted else None
-    assert log_loss(probabilities, labels, weights) == pytest.approx(cost / total if total else 0, abs=CLOSE)
-
-
 def test_closed_forms_of_calibration() -> None:
     said = np.array([0.95, 0.95, 0.95, 0.95, 0.25, 0.25])
     so = np.array([1, 1, 1, 0, 0, 1])
@@ -236,14 +222,10 @@ def test_closed_forms_of_calibration() -> None:
     assert bins.pairs.tolist() == [2, 4]
     assert bins.share_right.tolist() == [0.5, 0.75]
     assert calibration_error(bins) == pytest.approx((2 * 0.25 + 4 * 0.2) / 6)
-    assert log_loss(np.array([0.5, 0.5]), np.array([0, 1])) == pytest.approx(math.log(2))
-    assert log_loss(np.array([0.0]), np.array([1])) == pytest.approx(-math.log(1e-15))
-    assert log_loss(np.array([1.0, 0.0]), np.array([1, 0])) == pytest.approx(0, abs=CLOSE)
 
 
 @pytest.mark.parametrize("wrong", [-0.1, 1.5, np.nan])
 def test_what_is_no_probability_is_an_error(wrong: float) -> None:
     values, labels = np.array([0.5, wrong]), np.array([0, 1])
-    for measure in (calibration, log_loss):
-        with pytest.raises(ValueError, match="probabilities from"):
-            measure(values, labels)
+    with pytest.raises(ValueError, match="probabilities from"):
+        calibration(values, labels)

@@ -1,5 +1,3 @@
-import random
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -22,8 +20,6 @@ from dupq.evaluation.measures import (
     retrieval_measures,
     roc_auc,
 )
-from dupq.evaluation.planted import Planted, found_at_10
-from dupq.evaluation.ranked import Noted, Ranked, Scored
 from dupq.evaluation.rankers import EncoderRanker
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.measure import Measure
@@ -98,14 +94,14 @@ def test_the_best_threshold_beats_every_other(rows: list[tuple[int, bool]]) -> N
 
 def test_the_encoder_ranks_by_cosine_and_an_empty_text_gets_nothing() -> None:
     vectors = np.array([[1, 0], [1, 1], [0, 1], [-1, 0], [0, 0], [1, 0.1]], np.float16)
-    ranker = EncoderRanker(Embeddings(KEYS, vectors), Measure())
+    ranker = EncoderRanker([Embeddings(KEYS, vectors)], Measure())
     assert ranker.rank(np.array([10, 50]), 3) == [[60, 20, 30], []]
     assert ranker.score(np.array([10, 10, 50]), np.array([20, 40, 10])) == pytest.approx([0.5**0.5, -1, 0], abs=1e-3)
 
 
 def test_the_encoder_ranks_and_scores_by_its_measure() -> None:
     vectors = np.array([[1, 0], [1, 1], [5, 0], [1, 0.5], [0, 0], [9, 9]], np.float16)
-    ranker = EncoderRanker(Embeddings(KEYS, vectors), Measure("manhattan"))
+    ranker = EncoderRanker([Embeddings(KEYS, vectors)], Measure("manhattan"))
     assert ranker.rank(np.array([10, 50]), 3) == [[40, 20, 30], []]
     scores = ranker.score(np.array([10, 10, 50, 50]), np.array([20, 30, 10, 50]))
     assert scores == pytest.approx([np.exp(-1), np.exp(-4), 0, 0])
@@ -150,43 +146,6 @@ def test_chosen_questions_do_not_depend_on_the_others() -> None:
     many = chosen(np.arange(1000), 50)
     assert len(many) == 50
     assert set(chosen(np.arange(0, 1000, 2), 50)) >= {key for key in many if key % 2 == 0}
-
-
-def test_planted_pairs_are_counted_once_over_all_and_once_over_the_unseen() -> None:
-    planted = Planted(np.array([0, 5, 19]), np.array([1, 6, 2]), np.array([True, False, False]))
-    measured = found_at_10(planted, {"oracle": Oracle()}, 10)
-    assert measured["oracle_at_10"] == pytest.approx(2 / 3)
-    assert measured["oracle_at_10_never_trained_on"] == pytest.approx(1 / 2)
-    assert measured["pairs_never_trained_on"] == 2
-
-
-def test_some_of_many_planted_questions_are_looked_up_and_counted() -> None:
-    planted = Planted(np.arange(0, 20, 2), np.arange(1, 21, 2), np.arange(10) < 5)
-    measured = found_at_10(planted, {"oracle": Oracle()}, 4)
-    unseen = sum(key >= 10 for key in chosen(planted.questions, 4))
-    assert (measured["pairs_ranked"], measured["pairs_never_trained_on"]) == (4, unseen)
-    assert measured["oracle_at_10"] == 1
-
-
-def test_queries_are_recorded_and_answered_as_they_were_found() -> None:
-    noted = Noted()
-    assert noted.rank(np.array([3, 1]), 2) == [[], []]
-    assert noted.rank(np.array([3, 7]), 5) == [[], []]
-    assert noted.score(np.array([4, 2]), np.array([2, 9])).tolist() == [0, 0]
-    assert noted.score(np.array([2, 4]), np.array([9, 1])).tolist() == [0, 0]
-    assert (noted.queries.tolist(), noted.k, noted.pairs.tolist()) == ([1, 3, 7], 5, [[2, 9], [4, 1], [4, 2]])
-    ranked = Ranked(noted.queries, np.array([[8, 9, -1], [-1, -1, -1], [1, 2, 3]]), lambda left, right: left - right)
-    assert ranked.rank(np.array([7, 3, 1]), 2) == [[1, 2], [], [8, 9]]
-    assert ranked.score(np.array([4]), np.array([2])).tolist() == [2]
-
-
-@given(st.lists(st.tuples(st.integers(-9, 9), st.integers(1 << 47, (1 << 47) + 9)), max_size=20), st.randoms())
-def test_scores_of_recorded_pairs_are_found_in_any_order(rows: list[tuple[int, int]], random: random.Random) -> None:
-    either = [row if random.random() < 0.5 else row[::-1] for row in rows]
-    pairs = np.array(sorted({*either}), np.int64).reshape(-1, 2)
-    asked = np.array(either, np.int64).reshape(-1, 2)
-    found = Scored(pairs, np.arange(len(pairs)) / 7)(*asked.T)
-    assert found.tolist() == [pairs.tolist().index([*row]) / 7 for row in either]
 
 
 def test_labelled_pairs_are_measured_with_and_without_a_threshold() -> None:

@@ -7,7 +7,6 @@ import pytest
 from dupq.evaluation.not_measured import not_measured
 
 WHOLE: dict[str, Any] = {
-    "known_duplicates": {"test_queries": 3},
     "links": {"test_links": 2},
     "calibration": {"development_sets": 4, "judged_pairs": 0, "prior_sites": ["a", "b"]},
 }
@@ -23,10 +22,8 @@ def test_what_was_measured_has_no_reason() -> None:
 @pytest.mark.parametrize(
     ("changed", "has_links", "name", "reason"),
     [
-        ({"known_duplicates": None}, False, "known_duplicates", "the run was given no links"),
-        ({"known_duplicates": None}, True, "known_duplicates", "no known duplicate has both questions"),
-        ({"known_duplicates": {"test_queries": 0}}, True, "known_duplicates", "were seen when the encoder was trained"),
-        ({"links": None}, True, "links", "no known duplicates to test on"),
+        ({"links": None}, False, "links", "the run was given no links"),
+        ({"links": None}, True, "links", "none has both questions in the archive"),
         ({"calibration": UNWEIGHED}, True, "calibration", "of a prior, learned on 2 other sites"),
     ],
 )

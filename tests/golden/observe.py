@@ -148,7 +148,7 @@ def of_run(run: Run) -> Answers:
             "hash": digest(*(clusters[name] for name in ("question_id", "cluster_id", "canonical_reason"))),
             "worklist": metrics["worklist"],
         },
-        "evaluate": {name: metrics[name] for name in ("known_duplicates", "links", "expected_precision")},
+        "evaluate": {name: metrics[name] for name in ("links", "expected_precision")},
         "review": {"pairs": len(review)},
     }
 

@@ -14,7 +14,7 @@ from dupq.pipelines.from_dump import FromDumpJob, from_dump
 from dupq.runs import log, progress
 from dupq.sample.archive import SampleFiles, write_sample
 
-QUICK = ("ingest.shard_rows=150", "word_vectors.dimensions=20", "word_vectors.epochs=1", "calibration.precision=0.9")
+QUICK = ("ingest.shard_rows=150", "title_body.epochs=1", "training.epochs=1", "calibration.precision=0.9")
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def sample(tmp_path: Path) -> SampleFiles:
 
 @pytest.mark.ray
 def test_it_does_what_the_three_jobs_do_and_a_rerun_does_nothing(sample: SampleFiles, tmp_path: Path) -> None:
-    job = FromDumpJob((str(sample.archive),), str(tmp_path / "out"), "arora-sif", str(sample.truth), QUICK)
+    job = FromDumpJob((str(sample.archive),), str(tmp_path / "out"), "dupq", str(sample.truth), QUICK)
     run = from_dump(job, job.check())
     assert pq.read_table(run.path("clusters")).num_rows == 400
     assert len(storage.list_files(f"{tmp_path}/out/questions", ".parquet")) == 3

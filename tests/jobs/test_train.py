@@ -36,8 +36,7 @@ def test_a_small_real_site_goes_from_dump_to_clusters(shared_data: Path, tmp_pat
     train(TrainingJob(questions, links, str(tmp_path / "encoder"), assignments=QUICK))
     run = dedup(DedupJob(questions, str(tmp_path / "encoder"), str(tmp_path / "runs"), links))
     assert len(pq.read_table(run.path("clusters"))) == 453
-    known = storage.read_json(run.path("metrics.json"))["known_duplicates"]
-    assert known["retrieval"]["bm25"]["accuracy_at_10"] > 0
+    assert storage.read_json(run.path("metrics.json"))["links"]["among_nearest"]["10"] > 0
 
 
 def bread(folder: Path) -> tuple[str, str]:
@@ -74,7 +73,7 @@ def test_without_duplicates_an_encoder_learns_from_titles_and_bodies_and_a_run_g
     run = dedup(DedupJob(questions, encoder, str(tmp_path / "runs"), without_rows if links else None))
     metrics = storage.read_json(run.path("metrics.json"))
     assert metrics["calibration"]["development_links"] == 0
-    assert metrics["known_duplicates"] is None
+    assert metrics["links"] is None
     assert len(pq.read_table(run.path("clusters"))) == 60
 
 

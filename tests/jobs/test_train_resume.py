@@ -41,7 +41,7 @@ SETTINGS = (
     "word_vectors.dimensions=40",
     "word_vectors.epochs=1",
     "encoder.units=50",
-    "encoder.kind=width_cnn",  # it has dropout
+    "encoder.kind=word_bag_cnn",  # it has dropout
     *LEARNER,
 )
 

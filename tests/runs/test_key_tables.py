@@ -8,10 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from dupq import storage
-from dupq.runs.embeddings import embedded_keys
 from dupq.runs.keys import all_keys, key_span, pairs_in, read_around, read_keys, write_keys
 from dupq.tables import KEY_PAIRS, KEYS
-from dupq.text.keys import ID_BITS, Sites
 
 ROWS = 65_536  # of a row group
 
@@ -48,10 +46,3 @@ def test_all_keys_are_those_of_all_files(tmp_path: Path) -> None:
         texts = pa.table({"key": pa.array(keys), "title": [""] * len(keys), "text": [""] * len(keys)})
         pq.write_table(texts, tmp_path / f"{name}.parquet")
     assert all_keys(str(tmp_path)).tolist() == [1, 3, 4]
-
-
-def test_keys_of_embeddings_are_read_without_the_embeddings(tmp_path: Path) -> None:
-    """Here there are none: only the two columns of a key may be read."""
-    uri = str(tmp_path / "embeddings.parquet")
-    pq.write_table(pa.table({"site": ["b", "a"], "question_id": [7, 9]}), uri)
-    assert embedded_keys(uri, Sites(["a", "b"])).tolist() == [1 << ID_BITS | 7, 9]

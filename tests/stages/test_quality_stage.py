@@ -1,6 +1,7 @@
 """A run's clusters beside its known duplicates, against loops over a small run written by hand."""
 
 import datetime
+import math
 from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from dupq.links.split import Split
 from dupq.runs.layout import QualityFiles
 from dupq.shards import question_shards
 from dupq.stages.evaluation.quality import _lower_bound, link_quality, partners_changed, read_linked
-from dupq.tables import LINKS, MEMBERS, PAIRS, QUESTIONS, TEXTS
+from dupq.tables import LINKS, MEMBERS, PAIRS, QUESTIONS, REPRESENTATIVES, TEXTS
 from dupq.text.keys import Sites
 
 A, B = "a.example.com", "b.example.com"
@@ -38,6 +39,7 @@ class Run(NamedTuple):
     parts: dict[Question, str]
     groups: list[list[Question]]
     pairs: dict[Pair, tuple[str, float]]  # source and probability
+    copies: dict[Question, Question] = {}  # noqa: RUF012
 
 
 def measure(run: Run, folder: Path) -> dict[str, Any] | None:
@@ -74,12 +76,15 @@ def measure(run: Run, folder: Path) -> dict[str, Any] | None:
             **dict(zip(PAIRS.names[:4], (*left, *right), strict=True)),
             "source": source,
             "probability": p,
+            "rank": rank(source, p),
             "joined": False,
         }
         for (left, right), (source, p) in run.pairs.items()
     ]
     for third in range(3):
         write_rows(f"{folder}/pairs/part-{third}.parquet", pairs[third::3], PAIRS)
+    copies = [{"key": key_of(SITES, one), "representative": key_of(SITES, other)} for one, other in run.copies.items()]
+    write_rows(f"{folder}/representatives.parquet", copies, REPRESENTATIVES)
     files = QualityFiles(
         tuple(question_shards(f"{folder}/questions")[0]),
         f"{folder}/encoder",
@@ -87,10 +92,16 @@ def measure(run: Run, folder: Path) -> dict[str, Any] | None:
         f"{folder}/pairs",
         f"{folder}/members.parquet",
         f"{folder}/texts",
+        f"{folder}/representatives.parquet",
         f"{folder}/work",
     )
     read_linked(files, SITES)
     return link_quality(files, SITES, DECIDED)
+
+
+def rank(source: str, p: float) -> int | None:
+    """The rank that a pair has here: the likelier, the better; some pairs are in no list."""
+    return 1 + int(12 * (1 - p)) if source == "encoder" and p > 0.1 else None
 
 
 def sets_of(run: Run) -> list[set[Question]]:
@@ -181,6 +192,9 @@ def test_a_run_is_measured_on_the_links_of_the_test_part(seed: int, tmp_path: Pa
     found, links, pairs = measure(run, tmp_path), links_of_test(run), encoders_pairs(run)
     assert found["test_links"] == len(links) > 5
     assert found["in_pairs"] == pytest.approx(mean([link in pairs for link in links]))
+    ranks = [rank("encoder", pairs.get(link, 0)) or math.inf for link in links]
+    assert found["among_nearest"] == {str(n): pytest.approx(mean([one <= n for one in ranks])) for n in (1, 5, 10)}
+    assert 0 < found["among_nearest"]["10"] <= found["in_pairs"]
     assert found["in_one_cluster"] == pytest.approx(mean([together(run, link) for link in links]))
     assert 0 < found["in_pairs"] < 1
     assert 0 < found["in_one_cluster"] < 1
@@ -264,6 +278,16 @@ def test_partners_are_counted_as_if_each_were_looked_at(
     ]
     found = _lower_bound(split, linked, *columns_of(cluster_of))
     assert found == mean([set_of[one] == set_of.get(other) for one, other in partners])
+
+
+def test_a_link_is_looked_up_between_those_that_represent_its_questions(tmp_path: Path) -> None:
+    """1 is a copy of 5, so the pair of 5 and 2 is that of the link; 3 and 4 are copies, which the encoder never saw."""
+    pair, copies = (A, 2), {(A, 1): (A, 5), (A, 4): (A, 3)}
+    run = small([], [(A, 1, 2), (A, 3, 4)])._replace(pairs={(pair, (A, 5)): ("encoder", 0.9)}, copies=copies)
+    found = measure(run, tmp_path)
+    assert (found["test_links"], found["searched_links"]) == (2, 1)
+    assert found["among_nearest"] == {"1": 0.0, "5": 1.0, "10": 1.0}
+    assert found["in_pairs"] == 0
 
 
 def test_links_to_questions_that_are_absent_do_not_count(tmp_path: Path) -> None:

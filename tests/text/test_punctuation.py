@@ -72,7 +72,9 @@ def test_the_tagger_meets_words_as_they_are_written_and_one_sentence_at_a_time()
 
 
 def test_what_an_encoder_reads_of_written_texts_is_in_lower_case_and_content_alone() -> None:
-    settings = config.load("mappsent").text
+    settings = TextSettings(
+        tokens="written", word_form="lemmas", stop_words="removed", parts_of_speech="content", language="english"
+    )
     title, text = question_text("Which Ovens?", "<p>The oven broke. It's (really) Old!</p>", settings)
     assert text == "Which Ovens ? The oven broke . It 's ( really ) Old !"
     normaliser = Normaliser(settings)

@@ -106,9 +106,6 @@ PAPERS = [
     "dos-santos-bow-cnn",
     "othman-lstm",
     "othman-gru",
-    "othman-alstm",
-    "othman-cnn",
-    "othman-cnn-widths",
 ]
 
 

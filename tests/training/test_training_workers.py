@@ -72,7 +72,7 @@ def one_worker(rank: int, workers: int, folder: str) -> None:
 CASES = [
     ("bogdanova-sum", ("training.learning_rate=0.005",)),
     ("dos-santos-bow-cnn", ()),
-    ("othman-alstm", ()),
+    ("othman-lstm", ()),
     ("bogdanova-max", SOFTMAX),
     ("dos-santos-bow-cnn", (*SOFTMAX, "training.negatives=1")),
     ("dupq", (*SOFTMAX, "training.negatives=1", "training.learning_rate=0.01")),
@@ -80,7 +80,7 @@ CASES = [
     ("dupq", (*TAUGHT, "encoder.kind=word_bag_cnn")),
     ("dupq", (*TAUGHT, "teacher.loss=l2")),
     ("dupq", (*TAUGHT, "teacher.loss=mixed", "training.gradient_clipping=0.5")),
-    ("othman-cnn", (*SOFTMAX, "training.negatives=0", "training.batch_size=11", "training.optimizer=sgd")),
+    ("bogdanova-sum", (*SOFTMAX, "training.negatives=0", "training.batch_size=11", "training.optimizer=sgd")),
 ]
 
 
@@ -107,7 +107,7 @@ def test_two_processes_take_the_steps_of_one(number: int, two_processes: Path) -
     assert losses.std() > 0
 
 
-@pytest.mark.parametrize("preset", ["bogdanova-max", "dos-santos-bow-cnn", "othman-lstm", "othman-cnn"])
+@pytest.mark.parametrize("preset", ["bogdanova-max", "dos-santos-bow-cnn", "othman-lstm"])
 def test_a_softmax_step_is_that_of_its_definition(preset: str) -> None:
     """Pair by pair, with the score of one pair at a time."""
     chosen, network, sequences = start(preset, (*SOFTMAX, "training.batch_size=9", "training.negatives=2"))
@@ -128,7 +128,7 @@ def test_a_softmax_step_is_that_of_its_definition(preset: str) -> None:
     assert found.sums == pytest.approx([expected], rel=1e-4)
 
 
-@pytest.mark.parametrize("preset", ["bogdanova-max", "dos-santos-bow-cnn", "othman-lstm", "othman-cnn"])
+@pytest.mark.parametrize("preset", ["bogdanova-max", "dos-santos-bow-cnn", "othman-lstm"])
 def test_texts_that_are_grouped_by_length_have_the_embeddings_of_each_alone(preset: str) -> None:
     _, network, sequences = start(preset, ())
     network.eval()

@@ -11,8 +11,7 @@ from dupq.encoders.batches import padded
 from dupq.encoders.network_settings import LearnedSettings
 from dupq.encoders.protocol import Embedding, Encoder
 from dupq.encoders.unpadded import word_products
-from dupq.encoders.word_sums import full_precision
-from dupq.encoders.words import inside
+from dupq.encoders.words import full_precision, inside
 from dupq.neighbours.measure import Kind
 from dupq.settings.section import Length
 from dupq.text.token_ids import TokenIds

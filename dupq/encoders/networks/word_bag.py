@@ -20,7 +20,7 @@ from dupq.encoders.network_settings import Dropout, LearnedSettings
 from dupq.encoders.networks.bow_cnn import bags
 from dupq.encoders.protocol import Embedding, Encoder
 from dupq.encoders.unpadded import frequencies, sums_of_words
-from dupq.encoders.word_sums import known
+from dupq.encoders.words import known
 from dupq.text.token_ids import TokenIds
 
 _LEXICAL_WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.8, 1.2)  # candidates for beta

@@ -11,8 +11,7 @@ from dupq.encoders.network_settings import Dropout, LearnedSettings, Window
 from dupq.encoders.networks.word_bag import WordBag
 from dupq.encoders.protocol import Embedding
 from dupq.encoders.unpadded import frequencies, in_blocks, sums_of_rows, window_sums
-from dupq.encoders.word_sums import known
-from dupq.encoders.words import convolve, inside, window_products
+from dupq.encoders.words import convolve, inside, known, window_products
 from dupq.settings.section import Length
 from dupq.text.token_ids import TokenIds
 from dupq.text.vocabulary import FIRST_WORD

@@ -15,7 +15,7 @@ from dupq.settings.config import Settings
 from dupq.shards import TEXT_COLUMNS, check_links, check_questions, question_shards
 from dupq.stages.neighbours.plan import in_scope
 
-FREE_SECTIONS = ("near_duplicates", "encode", "neighbours", "calibration", "clusters", "evaluation", "run")
+FREE_SECTIONS = ("near_duplicates", "encode", "neighbours", "calibration", "clusters", "run")
 _COLUMNS_READ = (
     *TEXT_COLUMNS,
     *("tags", "creation_date", "score", "view_count", "answer_count", "accepted_answer_id"),

@@ -24,17 +24,20 @@ from dupq.execution.units import Counts, skip_or
 from dupq.links.parts import run_split
 from dupq.links.split import Split
 from dupq.links.tables import known_duplicates
+from dupq.near_duplicates.pairing import distinct_pairs
 from dupq.runs.keys import all_keys, pairs_in
 from dupq.runs.layout import QualityFiles
 from dupq.runs.records import TITLE_WORDS
 from dupq.shards import Shard, read_shard
-from dupq.stages.represented_links import read_known_sets, write_known_sets
-from dupq.tables import KEY_PAIRS, MEMBERS, PAIRS, QUESTIONS
+from dupq.stages.represented_links import read_known_sets, represented_by, write_known_sets
+from dupq.tables import KEY_PAIRS, MEMBERS, PAIRS, QUESTIONS, REPRESENTATIVES
 from dupq.text.keys import ID_BITS, Sites, are_among, distinct, pair_numbers, places_among
 
 _EDGES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 _THRESHOLDS = np.arange(10, 100) / 100  # those of the report's slider, at which recall is measured too
-_FOUND = pa.schema([*KEY_PAIRS, pa.field("probability", pa.float32(), False)])
+_FOUND = pa.schema([*KEY_PAIRS, *(PAIRS.field(name) for name in ("probability", "rank"))])
+_NEAREST = (1, 5, 10)  # of either question
+_UNLISTED = np.iinfo(np.int32).max  # the rank of a pair that is in no list
 _SAID = pa.schema([pa.field(name, pa.int64(), False) for name in ("key", "words", "year")])
 
 
@@ -63,6 +66,11 @@ def _write_linked(files: QualityFiles, site_names: list[str]) -> Counts:
         split = run_split(links, read_split(files.encoder, sites))
         tested = split.links_of("test", links)
         write_known_sets(files.sets, split)
+        represent = represented_by(storage.read_table(files.representatives, REPRESENTATIVES))
+        searched = distinct_pairs(np.sort(represent(tested), axis=1))
+        searched = searched[searched[:, 0] != searched[:, 1]]
+        table = pa.table([*map(pa.array, searched.T)], schema=KEY_PAIRS)
+        storage.write_table(files.searched, table, KEY_PAIRS)
         table = pa.table([*map(pa.array, tested.T)], schema=KEY_PAIRS)
         storage.write_table(files.tested, table, KEY_PAIRS)  # last: it marks the rest
         return {"rows_out": len(tested)}
@@ -74,16 +82,18 @@ def _pairs_of_file(files: QualityFiles, site_names: list[str], name: str) -> Cou
     output = files.step("pairs", name)
 
     def make() -> Counts:
-        sites, linked = Sites(site_names), read_known_sets(files.sets).questions_of("test")
-        columns = ["site_left", "question_id_left", "site_right", "question_id_right", "source", "probability"]
+        sites, searched = Sites(site_names), pairs_in(storage.read_table(files.searched, KEY_PAIRS))
+        linked = distinct(np.concatenate([read_known_sets(files.sets).questions_of("test"), searched.ravel()]))
+        columns = ["site_left", "question_id_left", "site_right", "question_id_right", "source", "probability", "rank"]
         table = storage.read_table(storage.join(files.pairs, name), PAIRS, columns)
         table = table.filter(pc.equal(table["source"], "encoder"))
         ends = [
             sites.pack_columns(table[f"site_{side}"], table[f"question_id_{side}"], name) for side in ("left", "right")
         ]
         mine = np.logical_or(*(are_among(linked, side) for side in ends))
-        found = [*(side[mine] for side in ends), table["probability"].to_numpy()[mine]]
-        storage.write_table(output, pa.table([*map(pa.array, found)], schema=_FOUND), _FOUND)
+        kept = table.filter(pa.array(mine)).select(["probability", "rank"])
+        found = pa.table([*(pa.array(side[mine]) for side in ends), *kept.columns], schema=_FOUND)
+        storage.write_table(output, found, _FOUND)
         return {}
 
     return skip_or(output, make)
@@ -123,14 +133,20 @@ def link_quality(files: QualityFiles, sites: Sites, decided: Decided) -> dict[st
     keys, clusters = members["key"].to_numpy(), members["cluster"].to_numpy()
     tables = [storage.read_table(file.uri, _FOUND) for file in storage.list_files(files.step("pairs"), ".parquet")]
     pairs = pa.concat_tables([_FOUND.empty_table(), *tables])
-    ends, p = pairs_in(pairs), pairs["probability"].to_numpy().astype(np.float64)
+    every, ranks = pairs_in(pairs), pc.fill_null(pairs["rank"], _UNLISTED).to_numpy()
+    is_tested = are_among(linked, every).any(axis=1)  # not only of a question that represents a linked one
+    ends, p = every[is_tested], pairs["probability"].to_numpy()[is_tested].astype(np.float64)
     together = measures.joined(tested, keys, clusters)
     is_known = _same_set(split, *ends.T)
     bins = measures.calibration(p, is_known, edges=_EDGES)
     found = _found_as(tested, linked, ends, p)
+    searched = pairs_in(storage.read_table(files.searched, KEY_PAIRS))
+    rank = _found_as(searched, distinct(searched), every, ranks)
     return {
         "test_links": len(tested),
         "in_pairs": float((found >= 0).mean()),
+        "searched_links": len(searched),
+        "among_nearest": {str(n): float(((rank > 0) & (rank <= n)).mean()) for n in _NEAREST if len(searched)},
         "in_one_cluster": float(together.mean()),
         "lower_bound_precision": _lower_bound(split, linked, keys, clusters),
         "b_cubed": measures.b_cubed(linked, split.set_of(linked), keys, clusters)._asdict(),
@@ -146,14 +162,14 @@ def link_quality(files: QualityFiles, sites: Sites, decided: Decided) -> dict[st
     }
 
 
-def _found_as(tested: np.ndarray, linked: np.ndarray, pairs: np.ndarray, p: np.ndarray) -> np.ndarray:
-    """The probability (float64) of each of the links `tested` among `pairs`; -1 of one that is not among them."""
+def _found_as(tested: np.ndarray, linked: np.ndarray, pairs: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """The value (float64) of each of the links `tested` among `pairs`; -1 of one that is not among them."""
     inside = are_among(linked, pairs).all(axis=1)
     numbers = pair_numbers(linked, pairs[inside])
     order = np.argsort(numbers, kind="stable")
     places, are_there = places_among(numbers[order], pair_numbers(linked, tested))
     found = np.full(len(tested), -1.0)
-    found[are_there] = p[inside][order][places[are_there]]
+    found[are_there] = values[inside][order][places[are_there]]
     return found
 
 

@@ -133,7 +133,7 @@ def _ranker(
     everything = np.array(sorted(sequences), np.int64)
     pool = np.union1d(chosen(everything, settings.training.development_pool), known.split.questions_of("development"))
     encoded = encode(network, [sequences[int(key)] for key in pool], settings.encode.batch_size)
-    return EncoderRanker(Embeddings(pool, *encoded), network.measure), pool
+    return EncoderRanker([Embeddings(pool, *encoded)], network.measure), pool
 
 
 def _map(ranker: "EncoderRanker", pool: np.ndarray, split: Split, settings: Settings) -> float:

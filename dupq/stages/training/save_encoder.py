@@ -118,7 +118,7 @@ def _pair_threshold(
         return None, None
     table = _texts(files, pool)
     embedded = Embeddings(table["key"].to_numpy(), *reader.encode(table)[0])
-    ranker = EncoderRanker(embedded, reader.network.measure)
+    ranker = EncoderRanker([embedded], reader.network.measure)
     return best_accuracy(*scored_pairs(ranker, pool, known, training))
 
 

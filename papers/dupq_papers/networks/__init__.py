@@ -1,0 +1,1 @@
+"""The networks that only the papers need; `encoder.kind` names them."""

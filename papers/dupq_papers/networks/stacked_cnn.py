@@ -1,0 +1,84 @@
+"""The Siamese CNN of Othman et al. (DKE 2021) with the layers of section 5.4."""
+
+from typing import Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import nn
+
+from dupq.encoders.network_settings import Dropout, LearnedSettings
+from dupq.encoders.protocol import Embedding, Encoder
+from dupq.encoders.words import inside
+from dupq.neighbours.measure import Kind
+from dupq.settings.section import Length, Words
+from dupq_papers.networks.dropout import DropoutOf, FeatureDropout
+
+
+class StackedCNNSettings(LearnedSettings):
+    """Of StackedCNN."""
+
+    kind: Literal["stacked_cnn"] = "stacked_cnn"
+    units: Length = Field(50, description="Length of an embedding.")
+    layers: Words = Field(3, description="Layers of convolution and pooling.")
+    window: Words = Field(3, description="Places of a window, of words or of the layer before.")
+    filters: Length = Field(32, description="Filters of each layer.")
+    pool: Words = Field(2, description="Places that are pooled to one after each convolution.")
+    dropout: Dropout = Field(0.5, description="Share of the pooled features left out of a training step.")
+    dropout_of: DropoutOf = Field(
+        "step",
+        description="texts: others of each text are left out; step: the same of all texts of a worker's step.",
+    )
+    scale: Literal["mean", "sum"] = Field(
+        "mean", description="mean: an embedding is divided by its length, so that exp(-L1) starts near 1, not at 0."
+    )
+    similarity: Kind = Field("cosine", description="Of two embeddings; manhattan is exp(-L1), euclidean exp(-L2).")
+
+    def network(self, word_vectors: np.ndarray) -> "StackedCNN":
+        """See NetworkSettings."""
+        return StackedCNN(self.words(word_vectors), self)
+
+
+class StackedCNN(Encoder):
+    """`layers` times convolution, ReLU and max-pooling, then dropout and a fully connected layer (sections 4, 5.4).
+
+    f_i = ReLU(T_{i:i+w-1} o F + b), equation 11; T are the word vectors or what the layer before gives, 0 behind the
+    end. Of `pool` places in a row the highest stays: with three layers of pool 2 what is left is an eighth as long as
+    the text. Of it each filter's highest is taken: the paper says neither this nor to which length it pads. "A dropout
+    layer after both a convolution and max-pooling layer" (section 4.2) is one, behind them; see FeatureDropout.
+
+    The fully connected layer gives its outputs divided by their number, which is a start and a step 1/units as large.
+    exp(-|a - b|_1) sums over all of them: of 50 outputs around 1 apart it is exp(-50), and so is its gradient. Long
+    texts start there. The equations stay those of the paper.
+    """
+
+    def __init__(self, words: nn.Embedding, settings: StackedCNNSettings) -> None:
+        """`words` are the t_k by id."""
+        super().__init__()
+        self.dimensions = settings.units
+        self.kind = settings.similarity
+        self.words = words
+        sizes = [words.embedding_dim, *[settings.filters] * settings.layers]
+        self.convolutions = nn.ModuleList(
+            nn.Conv1d(size, settings.filters, settings.window) for size in sizes[: settings.layers]
+        )
+        self.window, self.pool = settings.window, settings.pool
+        self.dropout = FeatureDropout(settings.dropout, settings.filters, settings.dropout_of)
+        self.connected = nn.Linear(settings.filters, settings.units)
+        self.divisor = settings.units if settings.scale == "mean" else 1
+
+    def begin_step(self) -> None:
+        """See Encoder."""
+        self.dropout.draw()
+
+    def forward(self, ids: torch.Tensor, lengths: torch.Tensor) -> Embedding:
+        """See Encoder."""
+        places, left = inside(ids, lengths), lengths
+        found = (self.words(ids) * places[:, :, None]).transpose(1, 2)  # (B, d, L)
+        for convolution in self.convolutions:
+            local = torch.relu(convolution(nn.functional.pad(found, (0, self.window - 1))))  # (B, m, L)
+            local = local * (torch.arange(local.shape[2], device=ids.device) < left[:, None])[:, None]
+            found, left = nn.functional.max_pool1d(local, self.pool, ceil_mode=True), -(-left // self.pool)
+        features = self.dropout(found.amax(dim=2))  # ReLU is never below 0, where padding is
+        embedding = self.connected(features) / self.divisor
+        return Embedding(embedding * (lengths > 0)[:, None])

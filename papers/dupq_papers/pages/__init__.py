@@ -1,0 +1,1 @@
+"""The tables as pages: ours beside the papers', with intervals, claims and charts."""

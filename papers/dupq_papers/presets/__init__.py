@@ -1,0 +1,1 @@
+"""The presets of the papers, by the names of their files."""
