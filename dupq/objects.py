@@ -24,7 +24,7 @@ import pyarrow.fs as pafs
 from obstore.exceptions import AlreadyExistsError
 from obstore.store import AzureStore, GCSStore, ObjectStore, S3Store
 
-from dupq.errors import DupqError, SettingError
+from dupq.errors import DupqError, SettingError, StorageError
 from dupq.patience import Patience, code, patience, patiently
 from dupq.side_by_side import side_by_side
 
@@ -36,6 +36,7 @@ _WRITER = "dupqwriter"  # metadata of what `create` wrote: who it was
 _TAIL = 1 << 16  # bytes: what pyarrow reads at the end of a Parquet file
 _PAGE = 1000  # objects that one request lists
 _BUCKET = re.compile(r"[A-Za-z0-9._-]{1,255}")  # obstore panics at others, and at an endpoint that is no address
+_processes: set[int] = set()  # that have asked for an object: this one, and one that it was forked from
 _ENDPOINT = re.compile(r"https?://[A-Za-z0-9._\[\]:-]+(/.*)?")
 
 
@@ -66,6 +67,9 @@ def _place(uri: str) -> tuple[ObjectStore, str]:
     """The store of a bucket, and the key in it."""
     scheme, _, rest = uri.partition("://")
     bucket, _, key = rest.partition("/")
+    _processes.add(os.getpid())
+    if len(_processes) > 1:  # obstore's threads are gone here, and waiting for them would have no end
+        raise StorageError(f"{uri}: this process was forked from one that has used object storage; start it by spawn")
     if not _BUCKET.fullmatch(bucket):
         raise DupqError(f"{uri}: not a valid address (a bucket has letters, digits, dots, hyphens and underscores)")
     return patiently(uri, "read", lambda: _store(scheme, bucket, endpoint(), patience())), key

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
-_AT_ONCE = 16  # half of the connections to S3 that a process keeps open (s3/objects.py)
+_AT_ONCE = 16  # enough to hide the time of a request
 
 
 def side_by_side(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:

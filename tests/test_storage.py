@@ -38,6 +38,18 @@ def test_an_empty_object_that_stands_for_a_folder_is_no_file(s3: str) -> None:
     assert storage.names_in(f"{s3}/folders") == []
 
 
+def test_a_process_that_was_forked_says_so_and_does_not_wait(s3: str) -> None:
+    storage.exists(f"{s3}/x")
+    child = os.fork()
+    if not child:
+        try:
+            storage.exists(f"{s3}/x")
+        except StorageError as error:
+            os._exit(0 if "forked" in str(error) else 1)
+        os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0
+
+
 def test_more_objects_than_a_request_lists_are_all_listed(folder: str) -> None:
     names = [f"{number:04}" for number in range(1_010)]
     side_by_side(lambda name: storage.write_bytes(storage.join(folder, name), b""), names)

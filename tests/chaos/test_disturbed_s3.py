@@ -32,7 +32,7 @@ PASSING = {
 }
 LASTING = {
     "no right": Fault("status", times=1, status=403, code="AccessDenied"),
-    # not HEAD: its answer has no body that tells why, and boto3 makes it again, as if for a bucket elsewhere
+    # not HEAD: its answer has no body that tells why
     "expired": Fault("status", method="GET|PUT|DELETE", times=1, status=400, code="ExpiredToken"),
 }
 
