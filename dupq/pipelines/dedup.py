@@ -225,18 +225,19 @@ def _make(
     labels, held = _tables(run, "partition", partitioned)
     fitted = storage.read_json(files.calibration.output)
     share = fitted["model"]["linked_share"] if fitted["development_links"] else 0.0  # else nothing tells it
-    work = Work(judged, settings.clusters.worklist, texts["rows_out"], k, settings.text.language, share)
+    worklist = settings.clusters.worklist, texts["rows_out"], k, settings.text.language, share
+    work = Work(sites.names, judged, *worklist)
     previous = storage.join(since, "clusters") if since else None
     verified = Read(verified_in, (near.verified,), parts)
     decided = Decided(labels, scored, held.joined, represented, verified, files.links, previous)
 
-    def clustered() -> Report:
-        steps = Run(run.uri, "clusters")
-        make_clusters(steps, decided, tokens, Shards(tuple(shards), names, CRITERIA), sites, threshold)
-        steps.report.add(make_worklist(files.worklist, shards, sites, work))
-        return steps.report
+    def clustered(steps: Run) -> None:
+        ids = dataclasses.replace(questions, columns=CRITERIA)
+        members, pairs = make_clusters(steps, decided, tokens, ids, sites, threshold)
+        titled = dataclasses.replace(questions, columns=("question_id", "title", "tags"))
+        make_worklist(steps, pairs, members, titled, terms.rarities, files.links, work)
 
-    run.stage("clusters", clustered)
+    _tables(run, "clusters", clustered)
     run.stage(
         "evaluate",
         lambda: evaluate_run(files.evaluation, sites, contradicted),

@@ -292,24 +292,6 @@ class ReviewFiles:
 
 
 @dataclass(frozen=True)
-class WorklistFiles:
-    """Where the worklist is made."""
-
-    pairs: str  # a folder
-    members: str
-    links: str | None  # known duplicates; None: there are none, or they are ignored
-    rarities: str
-    folder: str
-    output: str  # worklist/
-    sheet: str  # worklist.tsv
-
-    @property
-    def settled(self) -> str:
-        """Which clusters known duplicates connect."""
-        return storage.join(self.folder, "settled.parquet")
-
-
-@dataclass(frozen=True)
 class Encoding:
     """What is encoded, by what, and where it goes."""
 
@@ -409,17 +391,9 @@ class RunLayout:
         return ReviewFiles(self.path("pairs"), work, self.path("review.parquet"), self.path("review.tsv"))
 
     @property
-    def worklist(self) -> WorklistFiles:
-        """Of the likeliest pairs that are not joined."""
-        return WorklistFiles(
-            pairs=self.path("pairs"),
-            members=self.members,
-            links=self.links,
-            rarities=self.rarities,
-            folder=self.path("work", "worklist"),
-            output=self.path("worklist", "part-00000.parquet"),
-            sheet=self.path("worklist.tsv"),
-        )
+    def worklist(self) -> str:
+        """The likeliest pairs that are not joined."""
+        return self.path("worklist", _ONE)
 
     @property
     def teacher(self) -> TeacherFiles:
@@ -448,7 +422,7 @@ class RunLayout:
             verdicts=self.verdicts,
             judged=self.judged,
             joined=self.path("work", "partition", "joined", _ONE),
-            worklist=self.worklist.output,
+            worklist=self.worklist,
             previous=self.previous,
             work=self.path("work", "evaluation"),
             output=self.path("metrics.json"),

@@ -55,8 +55,13 @@ class Decided:
     previous: str | None  # the clusters table of an earlier run
 
 
-def make_clusters(run: Run, decided: Decided, texts: Table, questions: Shards, sites: Sites, threshold: float) -> Table:
-    """Make the pairs, clusters, cluster_stats and changes tables; return MEMBERS. `threshold` is a probability."""
+def make_clusters(
+    run: Run, decided: Decided, texts: Table, questions: Shards, sites: Sites, threshold: float
+) -> tuple[Table, Table]:
+    """Make the pairs, clusters, cluster_stats and changes tables; return MEMBERS and PAIRS.
+
+    `threshold` is a probability.
+    """
     parts, names, alone = decided.scored.parts, sites.names, run.table("alone", KEYS)
     inputs = Whole(decided.labels), decided.representatives, Each(questions), decided.links, decided.previous, names
     members = run.map("members", members_of, *inputs, into=MEMBERS, beside=alone)
@@ -75,7 +80,7 @@ def make_clusters(run: Run, decided: Decided, texts: Table, questions: Shards, s
     keys, around = texts.only("key"), Around(members, texts)
     made = run.map("clusters", clusters_of, keys, around, Whole(alone), names, threshold, into=CLUSTERS, publish=True)
     run.report.rows_in, run.report.rows_out = pairs.rows, made.rows
-    return members
+    return members, pairs
 
 
 def members_of(

@@ -1,15 +1,16 @@
 """pairs → worklist: the likeliest pairs between different clusters, for people to judge.
 
-    settled   one task         which clusters known links connect
-    likeliest a task a file    the likeliest pairs of a file of pairs
-    titles    a task a shard   titles and tags of their questions
-    write     here             the likeliest of all files: the table, and worklist.tsv to be filled in
+    settled    which clusters known links connect
+    likeliest  the likeliest pairs of a partition, then of all
+    titles     titles and tags of their questions
+    worklist   the table; and worklist.tsv, to be filled in
 
-What people have linked or judged is no work, nor is any other pair of the same two clusters. Memory: a file of pairs,
-and 16 bytes a question in clusters or with a known link.
+What people have linked or judged is no work, nor is any other pair of the same two clusters. Memory: a partition of
+pairs, and 16 bytes a question in clusters or with a known link.
 """
 
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,25 +22,25 @@ from dupq.clusters.components import components, represented
 from dupq.clusters.worklist import Rarity, Titled, in_words, likeliest, unlinked
 from dupq.evaluation.verdict_files import Judged
 from dupq.evaluation.verdicts import Verdict, format_verdicts
-from dupq.execution.tasks import Report, run_tasks
-from dupq.execution.units import Counts, skip_or
+from dupq.job.run import Run
+from dupq.job.table import Shards, Table, Whole
 from dupq.links.tables import known_duplicates
-from dupq.runs.layout import WorklistFiles
 from dupq.runs.links import link
 from dupq.runs.reader import TableRow, ends_of
-from dupq.shards import Shard
-from dupq.stages.titles import read_titles
-from dupq.tables import LABELS, MEMBERS, PAIRS, RARITIES, WORKLIST
-from dupq.text.keys import Sites, are_pairs_among, distinct
+from dupq.tables import LABELS, PAIRS, QUESTIONS, TEXTS, WORKLIST
+from dupq.text.keys import Sites, are_among, are_pairs_among, distinct
 from dupq.text.stop_words import is_stop_word
 from dupq.text.terms import bucket_of
 from dupq.text.word_forms import stems
+
+_TITLES = pa.schema([TEXTS.field("key"), *(QUESTIONS.field(name) for name in ("title", "tags"))])
 
 
 @dataclass(frozen=True)
 class Work:
     """What a worklist is made of, beside the run's tables."""
 
+    sites: list[str]
     judged: Judged  # of all pairs, whatever the verdict: they are done
     pairs: int  # at most
     questions: int  # of the archive
@@ -48,58 +49,34 @@ class Work:
     linked_share: float  # of the duplicates; 0 where no links tell it
 
 
-def make_worklist(files: WorklistFiles, shards: list[Shard], sites: Sites, work: Work) -> Report:
-    """Write the worklist. A sheet that is there already stays as it is: it is the same list, and may hold verdicts."""
-    report = run_tasks("worklist", _settled, [(files, sites.names)])
-    names = [file.relative for file in storage.list_files(files.pairs, ".parquet")]
-    report.add(run_tasks("worklist", _likeliest_of_file, [(files, sites.names, work, name) for name in names]))
-    tables = [storage.read_table(storage.join(files.folder, "likeliest", name), PAIRS) for name in names]
-    table = _likeliest(pa.concat_tables([PAIRS.empty_table(), *tables]), files, sites, work)
-    keys = distinct(_keys(table, sites))
-    read, titles = read_titles("worklist", storage.join(files.folder, "titles"), keys, shards, sites)
-    report.add(read)
-    rows = _rows(table, _keys(table, sites), titles, work, _rarity(files, work.language))
-    storage.write_table(files.output, pa.Table.from_pylist(rows, schema=WORKLIST), WORKLIST)
-    if not storage.exists(files.sheet):
-        storage.write_bytes(files.sheet, _sheet(rows).encode())
-    return report
+def make_worklist(
+    run: Run, pairs: Table, members: Table, questions: Shards, rarities: Table, links: str | None, work: Work
+) -> None:
+    """Make the worklist. A sheet that is there already stays as it is: it is the same list, and may hold verdicts."""
+    owners = Whole(members.only("key", "cluster"))
+    settled = Whole(run.map("settled", settled_by, links, owners, work.sites, into=LABELS))
+    some = run.map("likeliest", likeliest_of, pairs, owners, settled, work, into=PAIRS)
+    chosen = Whole(run.map("chosen", likeliest_of, Whole(some), owners, settled, work, into=PAIRS))
+    titles = run.map("titles", titles_of, questions, chosen, work.sites, into=_TITLES)
+    table = run.map("worklist", shown, chosen, Whole(titles), Whole(rarities), work, into=WORKLIST, publish=True)
+    sheet = storage.join(run.uri, "worklist.tsv")
+    if not storage.exists(sheet):
+        storage.write_bytes(sheet, _sheet(table.read(0).to_pylist()).encode())
 
 
-def _settled(files: WorklistFiles, site_names: list[str]) -> Counts:
-    """Write, for each cluster that known links connect with others, the smallest of these."""
-
-    def make() -> Counts:
-        links = np.zeros((0, 2), np.int64) if files.links is None else known_duplicates(files.links, Sites(site_names))
-        clusters, smallest = components(represented(links, *_members(files)))
-        storage.write_table(files.settled, pa.table([clusters, smallest], schema=LABELS), LABELS)
-        return {}
-
-    return skip_or(files.settled, make)
+def settled_by(links: str | None, members: pa.Table, site_names: list[str]) -> pa.Table:
+    """Return, for each cluster that known links connect with others, the smallest of these (LABELS)."""
+    pairs = np.zeros((0, 2), np.int64) if links is None else known_duplicates(links, Sites(site_names))
+    clusters, smallest = components(_clusters_of(pairs, members))
+    return pa.table([clusters, smallest], schema=LABELS)
 
 
-def _members(files: WorklistFiles) -> tuple[np.ndarray, np.ndarray]:
-    table = storage.read_table(files.members, MEMBERS, ["key", "cluster"])
-    return table["key"].to_numpy(), table["cluster"].to_numpy()
-
-
-def _likeliest_of_file(files: WorklistFiles, site_names: list[str], work: Work, name: str) -> Counts:
-    output = storage.join(files.folder, "likeliest", name)
-
-    def make() -> Counts:
-        table = storage.read_table(storage.join(files.pairs, name), PAIRS)
-        table = table.filter(pc.invert(table["joined"]))
-        storage.write_table(output, _likeliest(table, files, Sites(site_names), work), PAIRS)
-        return {}
-
-    return skip_or(output, make)
-
-
-def _likeliest(table: pa.Table, files: WorklistFiles, sites: Sites, work: Work) -> pa.Table:
-    """The likeliest rows of `pairs`, none of them joined, but for those that are settled."""
-    members, settled = _members(files), storage.read_table(files.settled, LABELS)
-    pairs = _keys(table, sites)
-    clusters = represented(pairs, *members)
-    judged = represented(np.stack([work.judged.left, work.judged.right], axis=1), *members)
+def likeliest_of(table: pa.Table, members: pa.Table, settled: pa.Table, work: Work) -> pa.Table:
+    """Return the likeliest rows of PAIRS that are not joined, but for those that are settled."""
+    table = table.filter(pc.invert(table["joined"]))
+    pairs = _keys(table, Sites(work.sites))
+    clusters = _clusters_of(pairs, members)
+    judged = _clusters_of(np.stack([work.judged.left, work.judged.right], axis=1), members)
     linked = represented(clusters, settled["key"].to_numpy(), settled["cluster"].to_numpy())
     is_open = (linked[:, 0] != linked[:, 1]) & ~are_pairs_among(np.sort(judged, axis=1), np.sort(clusters, axis=1))
     rows = np.flatnonzero(is_open)
@@ -107,16 +84,37 @@ def _likeliest(table: pa.Table, files: WorklistFiles, sites: Sites, work: Work) 
     return table.take(pa.array(rows[chosen]))
 
 
+def _clusters_of(pairs: np.ndarray, members: pa.Table) -> np.ndarray:
+    """Return the clusters of pairs of keys; a question in none is one by itself."""
+    return represented(pairs, members["key"].to_numpy(), members["cluster"].to_numpy())
+
+
 def _keys(table: pa.Table, sites: Sites) -> np.ndarray:
-    """The pairs of a table like `pairs` (int64 keys, shape (m, 2))."""
+    """Return the pairs of a table like `pairs` (int64 keys, shape (m, 2))."""
     sides = ((table[f"site_{side}"], table[f"question_id_{side}"]) for side in ("left", "right"))
     return np.stack([sites.pack_columns(names, numbers, "pairs") for names, numbers in sides], axis=1)
 
 
-def _rarity(files: WorklistFiles, language: str) -> Rarity:
-    rarities = storage.read_table(files.rarities, RARITIES)["rarity"].to_numpy()
-    is_stop = functools.partial(is_stop_word, language=language)
-    return Rarity(stems(language), is_stop, lambda stem: float(rarities[bucket_of(stem)]))
+def titles_of(questions: Iterator[pa.RecordBatch], pairs: pa.Table, site_names: list[str]) -> pa.Table:
+    """Return the titles and tags of the questions of a shard that are in `pairs`."""
+    wanted = distinct(_keys(pairs, Sites(site_names)))
+    found = [
+        pa.table([batch[name] for name in _TITLES.names], schema=_TITLES).filter(
+            pa.array(are_among(wanted, batch["key"].to_numpy()))
+        )
+        for batch in questions
+    ]
+    return pa.concat_tables([_TITLES.empty_table(), *found])
+
+
+def shown(pairs: pa.Table, titles: pa.Table, rarities: pa.Table, work: Work) -> pa.Table:
+    """Return rows of PAIRS with titles, links and the evidence in words (WORKLIST)."""
+    of_keys = {row["key"]: Titled(row["title"], row["tags"]) for row in titles.to_pylist()}
+    rarity = rarities["rarity"].to_numpy()
+    is_stop = functools.partial(is_stop_word, language=work.language)
+    telling = Rarity(stems(work.language), is_stop, lambda stem: float(rarity[bucket_of(stem)]))
+    rows = _rows(pairs, _keys(pairs, Sites(work.sites)), of_keys, work, telling)
+    return pa.Table.from_pylist(rows, schema=WORKLIST)
 
 
 def _rows(table: pa.Table, keys: np.ndarray, titles: dict[int, Titled], work: Work, rarity: Rarity) -> list[TableRow]:
