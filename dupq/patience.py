@@ -135,7 +135,7 @@ def trouble(error: Exception, doing: Doing) -> Trouble:
         return Trouble(_REMEDIES["301"].format(code="301"))
     if "body error" in said:
         return Trouble(f"damaged or cut short on its way ({said})", may_pass=True)
-    if "certificate" in text.lower():
+    if "InvalidCertificate(" in text:
         return Trouble("not reachable: its certificate is not trusted; check AWS_ENDPOINT_URL and AWS_CA_BUNDLE")
     if "HTTP error" in said or "MetadataRetrieval" in text or "CredentialRetrieval" in text:
         return Trouble(f"not reachable ({_cause(text) or said})", may_pass=True)

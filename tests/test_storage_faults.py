@@ -300,6 +300,14 @@ def test_nothing_listens_and_nothing_is_there(s3: str, monkeypatch: pytest.Monke
         storage.exists("s3://dupq/nothing")
 
 
+def test_a_name_like_an_error_is_only_a_name(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("DUPQ_S3_PATIENCE_SECONDS", "0.1")
+    for name in ("certificate.parquet", "MetadataRetrieval", "404", "get_credentials"):
+        with pytest.raises(StorageError, match=rf"^s3://dupq/{name}: not reachable \(.*; tried again for"):
+            storage.read_bytes(f"{s3}/{name}")
+
+
 @pytest.mark.parametrize("seconds", ["", "soon", "0", "-1", "nan", "inf"])
 def test_patience_is_a_number_of_seconds(s3: str, seconds: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DUPQ_S3_PATIENCE_SECONDS", seconds)
