@@ -19,6 +19,7 @@ PAGES = {  # in the repository, and on the site
     "examples/cluster/README.md": "examples/cluster.md",
     "examples/laptop/README.md": "examples/laptop.md",
     "examples/one-big-machine/README.md": "examples/one-big-machine.md",
+    "papers/README.md": "papers-package.md",
 }
 PAGES |= {
     f"benchmarks/results/papers/{page.name}": f"papers-results/{page.name}"

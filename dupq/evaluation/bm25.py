@@ -15,7 +15,7 @@ _PAIRS_AT_ONCE = 20_000
 
 
 class BM25:
-    """A Ranker by BM25. Memory: some 2 kB a question of 100 words."""
+    """A Ranker by BM25. Memory: some 4 kB a question of 100 words."""
 
     def __init__(self, texts: Iterable[tuple[np.ndarray, pa.StringArray]], language: str) -> None:
         """Index an archive, given in parts of keys (int64, (n,)) and texts (tokens joined by single spaces)."""

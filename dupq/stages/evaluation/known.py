@@ -1,7 +1,7 @@
 """A whole archive ranked for its known duplicates, by an encoder and by the baselines, in one task.
 
 Memory: a shard of texts and embeddings, the texts and embeddings of the pairs that are scored, and the index of BM25,
-some 2 kB a question.
+some 4 kB a question.
 """
 
 from collections.abc import Callable, Iterator
