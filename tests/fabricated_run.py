@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 
 from dupq import storage, tables
-from dupq.near_duplicates.band_choice import with_bands
 from dupq.settings import config
 
 CS, TRAVEL, BAD_SITE = "cs.stackexchange.com", "travel.stackexchange.com", 'bad"><script>.com'
@@ -66,8 +65,7 @@ def _write_in_two(folder: str, name: str, rows: list[dict[str, Any]], schema: pa
 
 
 def _config() -> dict[str, Any]:
-    settings = config.load()
-    return config.to_dict(settings.changed(near_duplicates=with_bands(settings.near_duplicates)))
+    return config.to_dict(config.load())
 
 
 def _question(key: Key) -> dict[str, Any]:

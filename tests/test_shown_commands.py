@@ -28,10 +28,8 @@ OF_OTHERS = {  # what they are options of
     *(
         "--alike",
         "--leave-out",
-        "--lists",
         "--model",
         "--no-answers",
-        "--probes",
         "--rounds",
         "--short",
         "--titles",

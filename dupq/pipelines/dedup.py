@@ -201,7 +201,7 @@ def _make(
         files = dataclasses.replace(files, has_teacher=True)
     threshold = choose_threshold(files.pairs, settings.calibration.precision, settings.clusters.threshold)
     used = files.links if settings.clusters.known_links == "use" else None
-    cut = Cut(threshold, settings.clusters, measure, k)
+    cut = Cut(threshold, measure, k)
     run.stage("partition", lambda: _partition(files, shards, sites, cut, used, judged))
     fitted = storage.read_json(files.calibration.output)
     share = fitted["model"]["linked_share"] if fitted["development_links"] else 0.0  # else nothing tells it

@@ -32,17 +32,11 @@ _SETTINGS = [
     "near_duplicates.shingle_size",
     "near_duplicates.permutations",
     "near_duplicates.threshold",
-    "near_duplicates.false_negative_weight",
-    "near_duplicates.bands",
-    "near_duplicates.rows",
-    "near_duplicates.chain_links",
-    "near_duplicates.bucket_limit",
     "encoder.maximum_tokens",
     "neighbours.k",
     "calibration.precision",
     "clusters.threshold",
     "clusters.known_links",
-    "evaluation.k",
 ]
 
 

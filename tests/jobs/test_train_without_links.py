@@ -28,7 +28,6 @@ QUESTIONS = 600
 QUICK = (
     "title_body.epochs=3",
     "title_body.batch_size=90",
-    "title_body.development_share=0.1",
     "training.checkpoint_seconds=0",
 )
 

@@ -354,7 +354,7 @@ def test_a_histogram_shows_the_threshold_even_beyond_its_values() -> None:
 
 
 def test_the_collision_curve_shows_what_is_compared_at_the_threshold() -> None:
-    svg = figures.collisions({"bands": 21, "rows": 6, "threshold": 0.8})
+    svg = figures.collisions({"permutations": 128, "threshold": 0.8})
     assert "threshold 0.800: 99.8" in svg
     points = [tuple(map(float, point.split(","))) for point in re.search(r'points="([^"]+)"', svg).group(1).split()]
     assert len(points) == 101
@@ -363,7 +363,7 @@ def test_the_collision_curve_shows_what_is_compared_at_the_threshold() -> None:
 
 
 def test_measured_points_are_beside_the_collision_curve() -> None:
-    near = {"bands": 21, "rows": 6, "threshold": 0.8}
+    near = {"permutations": 128, "threshold": 0.8}
     svg = figures.collisions(near, [Point(0.5, 0.25, 40), Point(1.0, 1.0, 1)])
     dots = html.fragment_fromstring(svg).xpath("//circle")
     assert [dot.findtext("title") for dot in dots] == ["0.500: 25.0 % of 40 pairs", "1.000: 100.0 % of 1 pair"]
@@ -453,7 +453,7 @@ def test_limits_are_explained_in_words() -> None:
     assert "beginning of these texts, also for the words in its score" in caps.meaning(
         "texts cut at encoder.maximum_tokens"
     )
-    beyond = "pairs above the floor, more than neighbours.pairs_per_question"
+    beyond = "pairs above the floor, more than the limit per question"
     assert "all of them were left out" in caps.meaning(beyond)
     assert caps.meaning("something new") == ""
 

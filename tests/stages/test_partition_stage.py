@@ -26,7 +26,6 @@ from dupq.neighbours.exact import pair_scores
 from dupq.neighbours.measure import Measure
 from dupq.runs.embeddings import write_embeddings
 from dupq.runs.layout import PairFiles, PartitionFiles, TermFiles
-from dupq.settings.dedup import ClusterSettings
 from dupq.shards import Shard
 from dupq.stages.clusters import partition as stage
 from dupq.stages.clusters.partition import Cut, partition_pairs
@@ -37,7 +36,7 @@ from dupq.text.terms import Terms
 SITES = Sites(["a.example.com", "b.example.com"])
 MEASURE = Measure("cosine", 1.0, 0.5)
 K, THRESHOLD, TERM_COUNT = 10, 0.7, 40
-OVER = "questions in components over clusters.scored_size"
+OVER = "questions in components too large to score every pair"
 UNLISTED_SCORED = "pairs scored that no question lists"
 
 Clusters = dict[int, int]  # the smallest key of each question's cluster
@@ -125,7 +124,7 @@ class Setting(NamedTuple):
 
     @property
     def cut(self) -> Cut:
-        return Cut(THRESHOLD, ClusterSettings(scored_size=self.scored_size), MEASURE, K)
+        return Cut(THRESHOLD, MEASURE, K, self.scored_size)
 
 
 def write(archive: Archive, folder: Path, setting: Setting) -> tuple[PartitionFiles, list[Shard]]:
@@ -349,7 +348,7 @@ def test_what_speaks_against_one_of_two_linked_questions_speaks_against_both(
 
 @pytest.mark.parametrize("seed", [None, 3])
 def test_what_is_no_candidate_counts_as_least_likely_for_linked_questions_too(seed: int | None, tmp_path: Path) -> None:
-    """In a component over `clusters.scored_size`."""
+    """In a component over `scored_size`."""
     archive = archive_of(np.arange(5), LINKED, noise=0.5) if seed is None else mixed(seed)
     links = [(archive.keys[0], archive.keys[1])] if seed is None else some_links(archive)
     archive, setting = archive._replace(links=links), Setting(scored_size=2 if seed is None else 25)

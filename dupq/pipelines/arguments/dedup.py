@@ -95,9 +95,10 @@ def check_teacher(name: str | None) -> None:
 
 
 def run_settings(trained: Settings, assignments: tuple[str, ...]) -> Settings:
-    """The settings that the encoder was trained with, changed where a run is free to, and bands and rows chosen."""
+    """The settings that the encoder was trained with, changed where a run is free to."""
     free = {section: getattr(Settings(), section) for section in FREE_SECTIONS}
     settings = config.assign_to_trained(trained.changed(**free), assignments, FREE_SECTIONS)
-    from dupq.near_duplicates.band_choice import with_bands
+    from dupq.near_duplicates.band_choice import bands_of
 
-    return settings.changed(near_duplicates=with_bands(settings.near_duplicates))
+    bands_of(settings.near_duplicates)  # there are some
+    return settings

@@ -29,9 +29,9 @@ class FromDumpJob:
         check_teacher(self.teacher)
         checked = self.ingest_job().check()
         check_prior(settings.calibration.prior)
-        from dupq.near_duplicates.band_choice import with_bands
+        from dupq.near_duplicates.band_choice import bands_of
 
-        with_bands(settings.near_duplicates)
+        bands_of(settings.near_duplicates)
         training_settings(self.preset, self.settings_of("train"))
         return checked
 

@@ -55,8 +55,7 @@ class IngestJob:
         dumps, output = [storage.absolute(dump) for dump in self.dumps], storage.absolute(self.output)
         found = find_sites(dumps, self.site, columns is not None, _own_files(output, dumps))
         if columns is not None:
-            limits = UnpackLimits(settings.maximum_unpack_ratio, settings.maximum_unpacked_bytes)
-            check_columns(found.sites[0].posts, columns, limits)
+            check_columns(found.sites[0].posts, columns, UnpackLimits())
         from dupq.stages.ingest.tasks import Ingest  # with what reads and writes a dump
 
         return Checked(found, Ingest(output, settings, self.answers, columns))

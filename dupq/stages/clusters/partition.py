@@ -6,7 +6,7 @@
     terms       a task a part     their terms, and what is around them
     partition   a task a group    every pair of these scored, and clusters chosen
 
-In a component of more than `clusters.scored_size` questions not every pair is scored: one that is not a candidate,
+In a component of more than `decision.SCORED_SIZE` questions not every pair is scored: one that is not a candidate,
 neither side listing the other, counts as the least likely candidate.
 """
 
@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from dupq import storage
 from dupq.clusters.components import components, forest_of
-from dupq.clusters.decision import among, best_partition, linked_sets, missing_pairs
+from dupq.clusters.decision import SCORED_SIZE, among, best_partition, linked_sets, missing_pairs
 from dupq.clusters.evidence import shared
 from dupq.clusters.scoring import arounds, read_scale, scored_table, unlisted
 from dupq.execution import exchange
@@ -28,7 +28,6 @@ from dupq.neighbours.measure import Measure
 from dupq.runs.embeddings import embeddings_of
 from dupq.runs.keys import pairs_in, read_around
 from dupq.runs.layout import PartitionFiles
-from dupq.settings.dedup import ClusterSettings
 from dupq.shards import Shard
 from dupq.stages.terms import read_rarities, read_terms, words_of
 from dupq.tables import AROUND, KEY_PAIRS, LABELS, NODES, SCORED, TERMS
@@ -40,12 +39,12 @@ _INSIDE = pa.schema([*KEY_PAIRS, SCORED.field("probability")])
 
 @dataclass(frozen=True)
 class Cut:
-    """The settings and the model that decide which pairs join."""
+    """What decides which pairs join."""
 
     threshold: float  # probability from which a pair may join
-    settings: ClusterSettings
     measure: Measure
     k: int
+    scored_size: int = SCORED_SIZE
 
 
 def partition_pairs(files: PartitionFiles, shards: list[Shard], sites: Sites, cut: Cut) -> Report:
@@ -69,10 +68,10 @@ def _components(files: PartitionFiles, cut: Cut) -> Counts:
     def make() -> Counts:
         counted: list[int] = []
         members, smallest = components(forest_of(_joining(files, cut.threshold, counted)))
-        groups, sizes = _groups(smallest, cut.settings.scored_size)
-        columns = [members, smallest, (sizes > 2) & (sizes <= cut.settings.scored_size), groups]
+        groups, sizes = _groups(smallest, cut.scored_size)
+        columns = [members, smallest, (sizes > 2) & (sizes <= cut.scored_size), groups]
         counts = {"rows_in": sum(counted), "groups": int(groups.max(initial=-1)) + 1}
-        counts["cap: questions in components over clusters.scored_size"] = int((sizes > cut.settings.scored_size).sum())
+        counts["cap: questions in components too large to score every pair"] = int((sizes > cut.scored_size).sum())
         storage.write_table(files.nodes, pa.table([pa.array(c) for c in columns], schema=NODES), NODES)
         return counts
 
