@@ -173,7 +173,7 @@ def _manifest(questions: str) -> dict[str, Any]:
                 "tasks": 2,
                 "rows_in": len(QUESTIONS),
                 "rows_out": len(QUESTIONS),
-                "caps": {"buckets over bucket_limit": 3, "exempt": 0} if name == "near_duplicates" else {},
+                "caps": {"texts over a limit": 3, "exempt": 0} if name == "near_duplicates" else {},
             }
             for position, name in enumerate(stages, 1)
         ],

@@ -18,7 +18,7 @@ from urllib3.exceptions import SSLError
 from urllib3.response import HTTPResponse
 
 from dupq import storage, tables
-from dupq.cli.main import main
+from dupq.cli import main
 from dupq.dump.archives import seven_zip
 from dupq.errors import DupqError, SettingError, StorageError
 from dupq.execution import exchange

@@ -36,8 +36,8 @@ def optimal_bands(
         chosen = MinHashLSH(threshold=threshold, num_perm=permutations, weights=weights)
     except ValueError as error:
         raise SettingError(
-            f"no bands and rows for near_duplicates.threshold={threshold}, permutations={permutations} ({error}); "
-            "set more permutations"
+            f"no bands and rows for near_duplicates.threshold={threshold} and near_duplicates.permutations="
+            f"{permutations} ({error}); set more permutations"
         ) from error
     return chosen.b, chosen.r
 

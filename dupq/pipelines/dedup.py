@@ -36,7 +36,7 @@ from dupq.evaluation.verdict_files import judged as judged_keys
 from dupq.evaluation.verdicts import DIFFERENT, VERDICTS_FILE, Verdict, format_verdicts, last_verdicts
 from dupq.execution.gpus import Gpus, gpus_for
 from dupq.execution.tasks import Report, run_tasks
-from dupq.pipelines.arguments.dedup import DedupJob
+from dupq.pipelines.arguments import DedupJob
 from dupq.pipelines.gates import check_gates, check_rows
 from dupq.runs import progress, tidying, versions, writer
 from dupq.runs.layout import NeighbourFiles, RunLayout

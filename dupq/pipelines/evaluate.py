@@ -16,7 +16,7 @@ from dupq.evaluation.tables import TABLES, left_out
 from dupq.execution.gpus import gpus_for
 from dupq.links.pair_files import read_lines
 from dupq.links.tables import known_duplicates
-from dupq.pipelines.arguments.evaluate import EvaluationJob, is_pair_file
+from dupq.pipelines.arguments import EvaluationJob, is_pair_file
 from dupq.runs import progress, versions, writer
 from dupq.runs.layout import Encoding, RankingFiles
 from dupq.settings import config

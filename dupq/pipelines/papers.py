@@ -7,7 +7,7 @@ results           ──pages────▶  papers/*.md, *.html, results.parqu
 
 from dupq import storage
 from dupq.evaluation.papers.choice import Shown, shown
-from dupq.pipelines.arguments.papers import Checked, PapersJob
+from dupq.pipelines.papers_arguments import Checked, PapersJob
 from dupq.report.paper_index import write_index
 from dupq.report.paper_pages import write_pages
 from dupq.report.papers import Measured

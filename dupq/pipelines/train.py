@@ -19,7 +19,7 @@ from dupq.errors import DupqError
 from dupq.execution.gpus import gpus_for
 from dupq.execution.tasks import Report
 from dupq.links.split import FEWEST_SETS
-from dupq.pipelines.arguments.train import TrainingJob
+from dupq.pipelines.arguments import TrainingJob
 from dupq.runs import progress, versions, writer
 from dupq.runs.training_layout import TrainingFiles
 from dupq.settings import config

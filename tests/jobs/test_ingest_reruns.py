@@ -264,7 +264,7 @@ def test_what_a_kill_left_half_written_is_removed(small: Callable[..., dict], tm
 
 _INTERRUPTED = """
 import os, signal
-from dupq.cli.start import main
+from dupq.cli import command
 from dupq.stages.ingest import ingest
 
 collect = ingest._SiteIngest._collect
@@ -278,7 +278,7 @@ def interrupt(site):
 
 ingest._SiteIngest._collect = interrupt
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what was started in the background ignores it
-main()
+command()
 """
 
 

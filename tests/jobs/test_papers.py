@@ -1,13 +1,12 @@
 """The papers' tables from one command, on a small archive."""
 
-import argparse
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 from trained import TrainedSample
 
-from dupq.cli import evaluate
+from dupq.cli import COMMANDS, Parser
 from dupq.errors import DupqError, SettingError
 from dupq.evaluation.example_files import read_experiment
 from dupq.evaluation.papers.catalogue import TABLES as PAPER_TABLES
@@ -77,8 +76,8 @@ def test_two_data_sets_of_one_name_are_refused(trained_sample: TrainedSample, tm
 
 @pytest.mark.parametrize("option", [("--set", "encode.batch_tokens=1000"), ("--encoder", "somewhere")])
 def test_options_of_other_tables_are_refused(option: tuple[str, str], tmp_path: Path) -> None:
-    parser = argparse.ArgumentParser()
-    evaluate.add_options(parser)
+    parser = Parser()
+    COMMANDS["evaluate"].add_options(parser)
     given = ["--questions=q", "--links=l", f"--output={tmp_path}", "--table=othman-2", *option]
     with pytest.raises(SettingError, match="--encoder and --set are for the tables pairs and retrieval"):
-        evaluate.run(parser.parse_args(given))
+        COMMANDS["evaluate"].run(parser.parse_args(given))

@@ -242,8 +242,8 @@ def test_what_verdicts_tell_is_on_the_page_and_in_the_summary(run: str) -> None:
 
 def test_limits_that_were_reached_stand_out(parsed: html.HtmlElement) -> None:
     (alert,) = parsed.find_class("alert")
-    assert [text_of(item) for item in alert.iter("li")] == ["Near duplicates: 3 buckets over bucket_limit"]
-    assert [text_of(item) for item in parsed.find_class("capped")] == ["3 buckets over bucket_limit"]
+    assert [text_of(item) for item in alert.iter("li")] == ["Near duplicates: 3 texts over a limit"]
+    assert [text_of(item) for item in parsed.find_class("capped")] == ["3 texts over a limit"]
 
 
 def test_planted_pairs_are_measured_where_no_training_saw_them(parsed: html.HtmlElement) -> None:
