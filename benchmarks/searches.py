@@ -3,8 +3,7 @@
     python benchmarks/searches.py --run RUN [--rounds 3] [--json FILE]
 
 - `hybrid_vs_dense`: seconds of the exact search by the encoder's measure, over those by the cosine of its vectors.
-- `ivf_vs_exact`: seconds of `neighbours.method=ivf` with its own settings, or so many lists, probes and questions of a
-  word, over those of the exact search.
+- `ivf_vs_exact`: seconds of `neighbours.method=ivf`, over those of the exact search.
 - `ivf_recall`: of the ten nearest, found by it.
 - `recall_at_10`: of the exact search, against a float64 sort for 300 questions.
 
