@@ -55,12 +55,12 @@ from dupq_papers.data.pair_sets import PairSet, archive
 
 ROOT = Path(__file__).parents[1]
 DIMENSIONS, LEAST_COUNT, GENERIC = 192, 3, 0.1  # GENERIC: occurrences more of each word that the teacher knows
+BATCH_SIZE = 512
 LEXICAL = (0.0, 0.3, 0.5, 0.8, 1.2, 2.0)
 SETTINGS = (
     "word_vectors.algorithm=random",
     "title_body.epochs=0",
     "teacher.epochs=10",
-    "teacher.batch_size=512",
     "teacher.learning_rate=0.002",
 )
 
@@ -174,12 +174,12 @@ def word_vectors(texts: list[str], teacher: Teacher, settings: Settings) -> tupl
 
 def train(network: Encoder, sequences: dict[int, np.ndarray], taught: Any, settings: Settings) -> None:
     phase = settings.teacher
-    training = as_training(phase, settings.training)
+    training = as_training(settings.training, BATCH_SIZE, phase.learning_rate)
     optimizer = optimizer_for(network, training)
     loss = TeacherLoss(phase, network.dimensions, taught.vectors.shape[1], training.seed)
     for epoch in range(1, phase.epochs + 1):
         seed_dropout(training.seed, epoch)
-        examples = Distillation(*targets_in_order(taught, phase, training.seed, epoch), loss)
+        examples = Distillation(*targets_in_order(taught, training.seed, epoch, BATCH_SIZE), loss)
         losses = train_epoch(network, optimizer, sequences, examples, training, rates=falling(epoch, phase.epochs))
         print(f"  epoch {epoch}: loss {losses.mean:.4f}", flush=True)
     network.eval()

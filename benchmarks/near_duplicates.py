@@ -45,9 +45,9 @@ import numpy as np
 import pyarrow as pa
 from all_pairs import all_pairs, with_edits
 
-from dupq.near_duplicates.band_choice import with_bands
+from dupq.near_duplicates.band_choice import bands_of
 from dupq.near_duplicates.bands import band_keys
-from dupq.near_duplicates.pairing import ChainRule, candidate_pairs
+from dupq.near_duplicates.pairing import CHAIN, candidate_pairs
 from dupq.near_duplicates.shingles import shingle, shingle_sets
 from dupq.near_duplicates.signatures import signatures, text_signatures
 from dupq.near_duplicates.verification import jaccard
@@ -57,8 +57,8 @@ from dupq.text.strings import strings_of
 from dupq.text.token_columns import token_texts
 from dupq.text.tokens import tokens
 
-SETTINGS = with_bands(NearDuplicateSettings())
-RULE = ChainRule(SETTINGS.chain_links, SETTINGS.bucket_limit)
+SETTINGS = NearDuplicateSettings()
+BANDS, ROWS = bands_of(SETTINGS)
 SITES = ("cs.stackexchange.com", "travel.stackexchange.com")
 SEED = 1
 
@@ -199,18 +199,18 @@ def distinct(texts: list[str]) -> list[str]:
 
 
 def our_pairs(found: np.ndarray) -> np.ndarray:
-    keys = band_keys(found, SETTINGS.bands, SETTINGS.rows)
-    return candidate_pairs(keys, np.arange(len(found)), RULE)[0]
+    keys = band_keys(found, BANDS, ROWS)
+    return candidate_pairs(keys, np.arange(len(found)), CHAIN)[0]
 
 
 def polars_pairs(found: np.ndarray) -> int:
     """How many pairs polars finds."""
     import polars as pl
 
-    keys = band_keys(found, SETTINGS.bands, SETTINGS.rows)
+    keys = band_keys(found, BANDS, ROWS)
     rows = {
-        "id": np.repeat(np.arange(len(keys)), SETTINGS.bands),
-        "band": np.tile(np.arange(SETTINGS.bands, dtype=np.uint8), len(keys)),
+        "id": np.repeat(np.arange(len(keys)), BANDS),
+        "band": np.tile(np.arange(BANDS, dtype=np.uint8), len(keys)),
         "key": keys.ravel(),
     }
     groups = pl.DataFrame(rows).group_by("band", "key").agg(pl.col("id")).filter(pl.col("id").list.len() > 1)
@@ -248,8 +248,8 @@ def kernels(raw: pa.StringArray, rounds: int) -> dict[str, float]:
         {
             "tokenise": lambda: token_texts(raw),
             "hash_shingles": lambda: shingle(texts, SETTINGS.shingle_size),
-            "permute": lambda: signatures(shingles, SETTINGS.permutations, SETTINGS.seed),
-            "permute_endless": lambda: signatures(endless, SETTINGS.permutations, SETTINGS.seed),
+            "permute": lambda: signatures(shingles, SETTINGS.permutations),
+            "permute_endless": lambda: signatures(endless, SETTINGS.permutations),
             "shingle_sets": lambda: shingle_sets(texts, SETTINGS.shingle_size),
             "memcpy": lambda: np.copyto(target, source),
         },

@@ -207,7 +207,6 @@ def staged(folder: Path, name: str) -> dict:
 
 def find(folder: Path, name: str, output: Path) -> dict:
     """The stage, from texts to representatives."""
-    from dupq.near_duplicates.band_choice import with_bands
     from dupq.runs.layout import NearFiles
     from dupq.settings.near_duplicates import NearDuplicateSettings
     from dupq.shards import partitions
@@ -219,7 +218,7 @@ def find(folder: Path, name: str, output: Path) -> dict:
     rarities = folder / f"terms-{name}" / "work" / "terms" / "rarities" / "part-00000.parquet"
     read = (str(place) for place in (texts, folder / f"contents-{name}", rarities))
     places = (str(output / place) for place in ("exchange", "signatures", "verified", "representatives.parquet"))
-    files, settings = NearFiles(*read, *places), with_bands(NearDuplicateSettings())
+    files, settings = NearFiles(*read, *places), NearDuplicateSettings()
     parts = partitions(pq.read_table(texts, columns=[]).num_rows)
     report = make_signatures(files, Sites([SITE]), settings, parts)
     found = find_near_duplicates(files, settings, parts, "english")

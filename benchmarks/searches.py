@@ -1,10 +1,9 @@
 """What the neighbours stage takes on a run's own embeddings: of vectors alone, with bags of words, and approximately.
 
-    python benchmarks/searches.py --run RUN [--rounds 3] [--lists N] [--probes N] [--words N] [--json FILE]
+    python benchmarks/searches.py --run RUN [--rounds 3] [--json FILE]
 
 - `hybrid_vs_dense`: seconds of the exact search by the encoder's measure, over those by the cosine of its vectors.
-- `ivf_vs_exact`: seconds of `neighbours.method=ivf` with its own settings, or so many lists, probes and questions of a
-  word, over those of the exact search.
+- `ivf_vs_exact`: seconds of `neighbours.method=ivf`, over those of the exact search.
 - `ivf_recall`: of the ten nearest, found by it.
 - `recall_at_10`: of the exact search, against a float64 sort for 300 questions.
 
@@ -44,9 +43,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--run", required=True, help="a finished run")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--lists", type=int, default=0, metavar="N", help="neighbours.ivf_lists")
-    parser.add_argument("--probes", type=int, default=0, metavar="N", help="neighbours.ivf_probes")
-    parser.add_argument("--words", type=int, default=0, metavar="N", help="neighbours.ivf_words")
     parser.add_argument("--json", metavar="FILE", help="where the figures go")
     options = parser.parse_args()
     cluster.connect("local")
@@ -55,8 +51,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         stage = functools.partial(searched, run.uri, Path(folder))
         exactly = NeighbourSettings(k=K)
-        chosen = {"ivf_lists": options.lists, "ivf_probes": options.probes, "ivf_words": options.words}
-        by_lists = NeighbourSettings(k=K, method="ivf", **chosen)
+        by_lists = NeighbourSettings(k=K, method="ivf")
         stage(measure, exactly)  # what is compiled is compiled now
         exact = [stage(measure, exactly) for _ in range(options.rounds)]
         dense = [stage(Measure(measure.kind), exactly) for _ in range(options.rounds)]

@@ -1,12 +1,10 @@
 """Writes docs/commands.md from the options of every job: `make docs`."""
 
 import argparse
-import importlib
 import os
 from pathlib import Path
 
-from dupq.cli.main import JOBS
-from dupq.cli.options import Parser, add_shared
+from dupq.cli import COMMANDS, Parser, add_shared
 
 PAGE = Path(__file__).with_name("commands.md")
 _OPENING = """# Commands
@@ -27,12 +25,11 @@ def page() -> str:
     """The whole page."""
     shared = _options(_parser(add_shared))
     parts = [_OPENING]
-    for name in JOBS:
-        command = importlib.import_module(f"dupq.cli.{name}")
+    for name, command in COMMANDS.items():
         options = _options(_parser(command.add_options))
         own = [option for option in options if option not in shared]
         more = "" if len(own) == len(options) else "\nAnd [what all jobs on Ray take](#what-all-jobs-on-ray-take).\n"
-        parts.append(f"\n## dupq {name.replace('_', '-')}\n\n{command.DESCRIPTION}\n\n{_table(own)}{more}")
+        parts.append(f"\n## dupq {name.replace('_', '-')}\n\n{command.about}\n\n{_table(own)}{more}")
     return "".join([*parts, f"\n## What all jobs on Ray take\n\n{_table(shared)}", _CLOSING])
 
 

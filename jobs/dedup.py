@@ -4,7 +4,7 @@ python jobs/dedup.py --questions out/cs/questions --encoder out/cs/encoder --out
 ray submit cluster.yaml jobs/dedup.py -- --questions s3://… --encoder s3://… --output s3://…/runs
 """
 
-from dupq.cli.start import job
+from dupq.cli import job
 
 VERSION = "0.1.0"
 

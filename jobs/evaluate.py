@@ -5,7 +5,7 @@ python jobs/evaluate.py --questions out/cs/questions --links out/cs/links --enco
 python jobs/evaluate.py --questions out/cs/questions --links labels.tsv --encoder out/cs/encoder --output out/cs/quality
 """
 
-from dupq.cli.start import job
+from dupq.cli import job
 
 VERSION = "0.1.0"
 

@@ -3,7 +3,7 @@
 python jobs/export.py --run out/cs/runs --to embedding-atlas --output out/cs/atlas
 """
 
-from dupq.cli.start import job
+from dupq.cli import job
 
 VERSION = "0.1.0"
 

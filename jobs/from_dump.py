@@ -3,7 +3,7 @@
 python jobs/from_dump.py --dump cs.stackexchange.com.7z --output out/cs
 """
 
-from dupq.cli.start import job
+from dupq.cli import job
 
 VERSION = "0.1.0"
 

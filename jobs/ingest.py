@@ -5,7 +5,7 @@ python jobs/ingest.py --dump questions.tsv.xz --site quora --columns id=id,title
 ray submit cluster.yaml jobs/ingest.py -- --dump s3://bucket/dumps --output s3://bucket/archive
 """
 
-from dupq.cli.start import job
+from dupq.cli import job
 
 VERSION = "0.1.0"
 

@@ -3,7 +3,7 @@
 python jobs/plan.py --questions 24e6 --run runs
 """
 
-from dupq.cli.start import job
+from dupq.cli import job
 
 VERSION = "0.1.0"
 

@@ -3,7 +3,7 @@
 python jobs/report.py --run out/cs/runs/RUN_ID
 """
 
-from dupq.cli.start import job
+from dupq.cli import job
 
 VERSION = "0.1.0"
 

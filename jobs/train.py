@@ -3,7 +3,7 @@
 python jobs/train.py --questions out/cs/questions --links out/cs/links --output out/cs/encoder
 """
 
-from dupq.cli.start import job
+from dupq.cli import job
 
 VERSION = "0.1.0"
 

@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 
 from dupq import storage, tables
-from dupq.near_duplicates.band_choice import with_bands
 from dupq.settings import config
 
 CS, TRAVEL, BAD_SITE = "cs.stackexchange.com", "travel.stackexchange.com", 'bad"><script>.com'
@@ -66,8 +65,7 @@ def _write_in_two(folder: str, name: str, rows: list[dict[str, Any]], schema: pa
 
 
 def _config() -> dict[str, Any]:
-    settings = config.load()
-    return config.to_dict(settings.changed(near_duplicates=with_bands(settings.near_duplicates)))
+    return config.to_dict(config.load())
 
 
 def _question(key: Key) -> dict[str, Any]:
@@ -175,7 +173,7 @@ def _manifest(questions: str) -> dict[str, Any]:
                 "tasks": 2,
                 "rows_in": len(QUESTIONS),
                 "rows_out": len(QUESTIONS),
-                "caps": {"buckets over bucket_limit": 3, "exempt": 0} if name == "near_duplicates" else {},
+                "caps": {"texts over a limit": 3, "exempt": 0} if name == "near_duplicates" else {},
             }
             for position, name in enumerate(stages, 1)
         ],

@@ -1,15 +1,14 @@
 """The code that pages and scripts show: Python, and commands that are checked by the programs' own parsers."""
 
 import argparse
-import importlib
 import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from dupq.cli.options import Parser
-from dupq.pipelines.arguments.dedup import FREE_SECTIONS
+from dupq.cli import COMMANDS, Parser
+from dupq.pipelines.arguments import FREE_SECTIONS
 from dupq.settings import config
 
 ROOT = Path(__file__).parents[1]
@@ -117,7 +116,7 @@ def jobs_of(file: Path) -> list[Command]:
 def parser(job: str) -> argparse.ArgumentParser:
     """The parser of a job."""
     made = Parser(prog=job, exit_on_error=False)
-    importlib.import_module(f"dupq.cli.{job}").add_options(made)
+    COMMANDS[job].add_options(made)
     return made
 
 
@@ -139,11 +138,11 @@ def check_job(command: Command) -> None:
         for action in known._actions:
             action.required = False
     found = known.parse_args(given)
-    if not hasattr(found, "set"):
+    if not hasattr(found, "assignments"):
         return
-    config.load(getattr(found, "preset", config.DEFAULT_PRESET), found.set)
+    config.load(getattr(found, "preset", config.DEFAULT_PRESET), found.assignments)
     if command.job == "dedup":
-        assert all(assignment.partition(".")[0] in FREE_SECTIONS for assignment in found.set)
+        assert all(assignment.partition(".")[0] in FREE_SECTIONS for assignment in found.assignments)
 
 
 def options_of(known: argparse.ArgumentParser) -> set[str]:

@@ -7,22 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from dupq.cli import options
+from dupq.cli import uri
 
 ROOT = Path(__file__).parents[1]
 
 
 def test_a_uri_is_absolute() -> None:
-    assert options.uri("x/y.7z") == f"{Path.cwd()}/x/y.7z"
-    assert options.uri(".") == str(Path.cwd())
-    assert options.uri("file:///x/y") == "/x/y"
-    assert options.uri("s3://bucket/x/") == "s3://bucket/x"
+    assert uri("x/y.7z") == f"{Path.cwd()}/x/y.7z"
+    assert uri(".") == str(Path.cwd())
+    assert uri("file:///x/y") == "/x/y"
+    assert uri("s3://bucket/x/") == "s3://bucket/x"
 
 
 @pytest.mark.parametrize("text", ["", " ", "s3://", "file://"])
 def test_what_names_nothing_is_no_uri(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=f"'{text}' names no file or folder"):
-        options.uri(text)
+        uri(text)
 
 
 @pytest.mark.parametrize("arguments", [("--dump", "", "--output", "x"), ("--dump", "x", "--output", "")])

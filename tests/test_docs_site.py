@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dupq import tables
-from dupq.cli.main import JOBS
+from dupq.cli import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 
@@ -71,4 +71,4 @@ def test_a_comment_is_that_behind_a_column_or_else_that_above_it() -> None:
 
 def test_every_job_has_its_options_on_the_page_of_commands() -> None:
     headings = re.findall(r"^## dupq (.+)$", (ROOT / "docs" / "commands.md").read_text(), re.MULTILINE)
-    assert headings == [name.replace("_", "-") for name in JOBS]
+    assert headings == [name.replace("_", "-") for name in COMMANDS]

@@ -20,10 +20,8 @@ from pyarrow import csv as arrow_csv
 from shown_commands import jobs_of, parser
 from sklearn.decomposition import PCA
 
-from dupq import export, storage
+from dupq import cli, export, storage
 from dupq.api.runs import Run, open_run
-from dupq.cli import export as command
-from dupq.cli import main
 from dupq.errors import DupqError
 
 DOCS = Path(__file__).parents[1] / "docs" / "export.md"
@@ -190,7 +188,7 @@ def test_a_damaged_table_is_named_in_a_line(to: str, tmp_path: Path, capsys: pyt
     damaged = "clusters" if to == "keep-drop" else "pairs"
     Path(run, damaged, "part-00001.parquet").write_text("damaged")
     with pytest.raises(SystemExit, match="1"):
-        main.main(["export", "--run", run, "--to", to, "--output", str(tmp_path / "out")])
+        cli.main(["export", "--run", run, "--to", to, "--output", str(tmp_path / "out")])
     told = capsys.readouterr().err
     assert told.count("\n") == 1
     assert f"{run}: cannot be read" in told
@@ -211,7 +209,7 @@ def test_working_files_that_cannot_be_written_are_the_disks_error(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(folder / "gone"))
     with pytest.raises(SystemExit, match="5"):
-        main.main(["export", "--run", run.uri, "--to", "csv", "--output", str(folder / "out")])
+        cli.main(["export", "--run", run.uri, "--to", "csv", "--output", str(folder / "out")])
     assert f"{folder / 'gone'}: cannot be written (No such file or directory); make room" in capsys.readouterr().err
 
 
@@ -228,7 +226,8 @@ def test_from_s3_to_s3_is_the_same(folder: Path, s3: str) -> None:
 
 
 def test_the_docs_have_a_command_for_each_format_and_queries_that_are_right(run: Run) -> None:
-    assert tuple(export.FORMATS) == command._FORMATS
+    (to,) = (action for action in parser("export")._actions if action.dest == "to")
+    assert tuple(export.FORMATS) == to.choices
     assert [parser("export").parse_args(job.arguments).to for job in jobs_of(DOCS)] == list(export.FORMATS)
     (first,) = regex.findall(r'duckdb.sql\(f"(SELECT source, .*)"\)', DOCS.read_text())
     joined = run.pairs.pandas(filter=[("joined", "==", True)]).groupby("source")["probability"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dupq import __version__
-from dupq.cli.main import main
+from dupq.cli import main
 
 ROOT = Path(__file__).parents[1]
 JOBS = ("ingest", "train", "dedup", "evaluate", "report", "export", "plan", "from_dump")
@@ -19,7 +19,7 @@ JOBS = ("ingest", "train", "dedup", "evaluate", "report", "export", "plan", "fro
 
 def test_importing_the_front_door_does_not_load_torch() -> None:
     front = (
-        *("dupq.settings.config", "dupq.tables", "dupq.cli.main", "dupq.pipelines.dedup"),
+        *("dupq.settings.config", "dupq.tables", "dupq.cli", "dupq.pipelines.dedup"),
         *("dupq.api.runs", "dupq.api.decisions", "dupq.api.lookup", "dupq.api.explanation", "dupq.api.duplicates"),
     )
     assert _loaded_with(front, {"torch", "gensim"}) == {}
@@ -29,7 +29,7 @@ def test_importing_the_core_does_not_load_ray() -> None:
     core = (
         *("dupq.settings.config", "dupq.tables", "dupq.encoders.networks.cnn", "dupq.near_duplicates.bands"),
         *("dupq.api.runs", "dupq.api.decisions", "dupq.api.lookup", "dupq.api.explanation", "dupq.api.duplicates"),
-        *("dupq.cli.plan", "dupq.cli.export", "dupq.export", "dupq.cli.serve", "dupq.serve.server"),
+        *("dupq.cli", "dupq.plan", "dupq.review", "dupq.export", "dupq.serve.server"),
     )
     assert _loaded_with(core, {"ray"}) == {}
 

@@ -14,7 +14,7 @@ from ray.scripts.scripts import cli as ray_commands
 from shown_commands import PAGES, ROOT, UNCHECKED, check_job, job_of, lines_of, options_of, parser, words_of
 
 from dupq import __version__
-from dupq.cli.main import JOBS
+from dupq.cli import COMMANDS
 from dupq.encoders.kinds import kinds
 from dupq.settings import config
 
@@ -22,16 +22,14 @@ FILES = [*PAGES, *sorted(ROOT.glob("examples/*/*.sh"))]
 HISTORY = {"lab-log.md"}  # tells of what there was
 OF_OTHERS = {  # what they are options of
     *("--bucket", "--copy-source", "--key", "--name", "--query", "--region", "--aws-service-name"),  # aws
-    *("--generate", "--head", "--metrics-export-port"),  # Ray
+    *("--generate", "--head"),  # Ray
     *("--build-arg", "--env", "--format", "--read-only", "--tmpfs", "--user"),  # docker
     *("--neighbors", "--text", "--x", "--y"),  # Embedding Atlas
     *(
         "--alike",
         "--leave-out",
-        "--lists",
         "--model",
         "--no-answers",
-        "--probes",
         "--rounds",
         "--short",
         "--titles",
@@ -124,7 +122,7 @@ def _script(words: list[str]) -> None:
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name not in HISTORY], ids=name)
 def test_options_and_settings_named_in_passing_exist(page: Path) -> None:
     text = page.read_text()
-    options = set.union(*(options_of(parser(job)) for job in JOBS))
+    options = set.union(*(options_of(parser(job)) for job in COMMANDS))
     assert set(re.findall(r"(?<![\w-])--[a-z]+(?:-[a-z]+)*", text)) <= options | OF_OTHERS
     for assignment in set(re.findall(r"--set ([a-z_]+\.[a-z_]+=[\w.]*\w)", text)) - {"section.name=value"}:
         config.load(assignments=[assignment.replace("=N", "=1")])

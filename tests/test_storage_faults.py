@@ -16,7 +16,7 @@ from fault_proxy import Fault, FaultProxy
 
 from dupq import patience as s3_patience
 from dupq import storage, tables
-from dupq.cli.main import main
+from dupq.cli import main
 from dupq.dump.archives import seven_zip
 from dupq.errors import DupqError, SettingError, StorageError
 from dupq.execution import exchange

@@ -13,7 +13,7 @@ from dupq.api.inputs import share
 from dupq.clusters import identity
 from dupq.clusters.components import components, represented, with_represented
 from dupq.clusters.constraints import Constraints, constraints
-from dupq.clusters.decision import decide
+from dupq.clusters.decision import SCORED_SIZE, decide
 from dupq.clusters.evidence import Words, around, shared
 from dupq.clusters.marks import marks_of
 from dupq.clusters.scoring import arounds, read_scale, scored_table, unlisted, words_of_texts
@@ -78,8 +78,7 @@ def decided(run: Run, threshold: float | None, precision: float | None) -> Decis
     scorer = _Scorer(run, sites, pairs)
     cut = chosen["threshold"]
     held = _constraints(run, sites, members, representatives)
-    scored_size = run.config["clusters"]["scored_size"]
-    solved = decide(pairs.keys, pairs.probabilities, held.joined, cut, scored_size, scorer.score, held.apart)
+    solved = decide(pairs.keys, pairs.probabilities, held.joined, cut, SCORED_SIZE, scorer.score, held.apart)
     then = own_clusters(run, sites)
     keys, clusters = with_represented((members, representatives), solved)
     ids = identity.cluster_ids(identity.Grouping(keys, clusters), then).of(clusters)

@@ -25,7 +25,7 @@ from dupq.api.comparison import Comparison, TitlesAlone
 from dupq.api.encoders import TextEncoder, load_encoder
 from dupq.api.inputs import collected, column_of, names_of, share, texts, values_of
 from dupq.clusters.components import components, represented, with_represented
-from dupq.clusters.decision import decide
+from dupq.clusters.decision import SCORED_SIZE, decide
 from dupq.clusters.marks import marks_of
 from dupq.clusters.prior import OF_TITLES, read_prior
 from dupq.clusters.scoring import words_of_texts
@@ -133,8 +133,8 @@ def find_duplicates(
     spread = spread_of(compared.probabilities)
     cosines = _cosines(reads, titles, bodies or [""] * len(titles), settings.text.code, compared.table)
     chosen = spread.above(threshold) if precision is None else spread.choose(precision)
-    no_links, scored_size = np.zeros((0, 2), np.int64), settings.clusters.scored_size
-    found = compared.pairs, compared.probabilities, no_links, chosen["threshold"], scored_size, compared.score
+    no_links = np.zeros((0, 2), np.int64)
+    found = compared.pairs, compared.probabilities, no_links, chosen["threshold"], SCORED_SIZE, compared.score
     keys, clusters = with_represented((members, representatives), decide(*found))
     every[keys] = clusters
     return Duplicates(

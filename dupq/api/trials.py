@@ -34,7 +34,7 @@ from dupq.text.keys import Sites
 from dupq.text.normalisation import Normaliser
 from dupq.text.questions import texts_table
 from dupq.training.in_memory import QUALITY, KnownPairs, train
-from dupq.training.pairs import positives
+from dupq.training.pairs import NEGATIVE_POOL, positives
 from dupq.training.word_vectors import make_word_vectors
 
 _BM25 = "BM25"
@@ -99,7 +99,7 @@ class Trials:
         pairs = positives(self._links, self.split, training).pairs
         if not len(pairs) and not learns_without_links(chosen_settings):
             raise DupqError(f"preset {preset}: learns from known duplicates only, and the training part has none")
-        pool = chosen(np.setdiff1d(self._keys, self.split.questions_of("development", "test")), training.negative_pool)
+        pool = chosen(np.setdiff1d(self._keys, self.split.questions_of("development", "test")), NEGATIVE_POOL)
         texts = self._texts(chosen_settings.text)
         normaliser = Normaliser(chosen_settings.text)
         sentences = [normaliser.all_words(text) for text in texts["text"].to_pylist() if text]

@@ -13,6 +13,7 @@ from dupq.clusters.partition import partition
 from dupq.text.keys import are_among
 
 _NO_PAIRS = np.zeros((0, 2), np.int64)
+SCORED_SIZE = 1_000  # questions of a component of which every pair is scored; beyond it, only candidates
 _LEAST_PROBABILITY, _MOST_PROBABILITY = 1e-3, 1 - 1e-6
 
 

@@ -15,12 +15,13 @@ from dupq.tables import REJECTS
 _ENDS = ("questions", "answers", "links", "other_posts", "fabricated", "duplicate_ids", "rejects")  # of a row
 _FORBIDDEN = "forbidden_characters"  # that XML forbids, which were left out of rows
 _POSITIONS = {"xml": "byte", "delimited": "line", "parquet": "row"}  # what the position of a reject counts
+REJECTS_ALLOWED = 10  # of a site, whatever their share: small sites have few rows
 _SHOWN = 100  # characters of a reject
 
 
 def check_rejects(rows: int, rejects: int, settings: IngestSettings, folder: str) -> None:
     """Raise RejectsError naming `folder`, where the rejects are, if too many of a site's rows are."""
-    if rejects > max(settings.rejects_allowed, settings.maximum_reject_share * rows):
+    if rejects > max(REJECTS_ALLOWED, settings.maximum_reject_share * rows):
         raise RejectsError(
             f"{rejects:,} of {rows:,} rows are broken, more than the share of "
             f"{settings.maximum_reject_share:g} that --max-reject-share allows{_commonest(folder)}; "

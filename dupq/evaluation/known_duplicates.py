@@ -28,6 +28,7 @@ from dupq.settings.dedup import EvaluationSettings
 from dupq.text.keys import are_among, hash_limit, key_hashes
 from dupq.training.pairs import Pairs, with_random_negatives
 
+RANKED = 100  # how far a ranking is read: the cut of MAP, which is over all known duplicates
 _NEGATIVES_SEED = 5
 _WITH_INTERVALS = ("accuracy_at_1", "accuracy_at_10", "map")
 _BOOTSTRAP_SEED, _RESAMPLES = 6, 2_000  # bounds of 1,000 questions vary by some .001 with the draws
@@ -104,13 +105,13 @@ def retrieval(
     queries = chosen(available, settings.queries)
     relevant = [_others(split, int(query)) for query in queries]
     asked = rankers if len(queries) else {}
-    rankings = {name: ranker.rank(queries, settings.k) for name, ranker in asked.items()}
+    rankings = {name: ranker.rank(queries, RANKED) for name, ranker in asked.items()}
     return {
         "test_queries": len(queries),
         "test_queries_available": len(available),
         "archive_questions": archive_questions,
-        "retrieval": {name: retrieval_measures(ranked, relevant, settings.k) for name, ranked in rankings.items()},
-        "intervals": {name: _intervals(ranked, relevant, settings.k) for name, ranked in rankings.items()},
+        "retrieval": {name: retrieval_measures(ranked, relevant, RANKED) for name, ranked in rankings.items()},
+        "intervals": {name: _intervals(ranked, relevant, RANKED) for name, ranked in rankings.items()},
     }
 
 

@@ -18,7 +18,7 @@ from ray._private.utils import get_num_cpus
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dupq.errors import ClusterError, SettingError
-from dupq.execution import ends, head, metrics, nodes, waits
+from dupq.execution import ends, head, nodes, waits
 from dupq.own_folder import can_write, own_folder
 from dupq.runs import log
 
@@ -71,7 +71,6 @@ def connect(address: str | None = None) -> None:
         raise ClusterError(f"Ray did not start ({error}); is this machine overloaded?") from error
     ray._private.worker._worker_logs_enabled = False  # the last lines of a raylet that was lost: that is raised as well
     head.watch()
-    metrics.export()
     waits.watch()
     if may_grow():
         _check_nodes()

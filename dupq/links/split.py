@@ -14,6 +14,7 @@ from dupq.settings.training import TrainingSettings
 from dupq.text.keys import are_among, distinct
 
 FEWEST_SETS = 3  # of known duplicates, for one of each part
+DEVELOPMENT_SHARE, TEST_SHARE = 0.2, 0.2  # of the sets; as in training, so in every later run on its encoder
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,8 @@ def split_links(links: np.ndarray, settings: TrainingSettings) -> Split:
         return Split(questions, sets, np.full(len(questions), "development"))
     hashes = [xxhash.xxh3_64_intdigest(int(key).to_bytes(8, "little"), seed=settings.seed) for key in found]
     shuffled = found[np.argsort(np.array(hashes, np.uint64), kind="stable")]
-    test = _count(settings.test_share, len(found))
-    development = _count(settings.development_share, len(found))
+    test = _count(TEST_SHARE, len(found))
+    development = _count(DEVELOPMENT_SHARE, len(found))
     part_of = np.array(PARTS)[np.repeat([2, 1, 0], [test, development, len(found) - test - development])]
     order = np.argsort(shuffled)
     parts = part_of[order][np.searchsorted(shuffled[order], sets)]
@@ -61,4 +62,4 @@ def split_links(links: np.ndarray, settings: TrainingSettings) -> Split:
 
 
 def _count(share: float, total: int) -> int:
-    return max(1, round(share * total)) if share > 0 else 0
+    return max(1, round(share * total))

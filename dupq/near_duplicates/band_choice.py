@@ -15,29 +15,29 @@ from datasketch import MinHashLSH
 from dupq.errors import SettingError
 from dupq.settings.near_duplicates import NearDuplicateSettings
 
+_FALSE_POSITIVE_WEIGHT = 1 - 0.999  # see above
 
-def with_bands(settings: NearDuplicateSettings) -> NearDuplicateSettings:
-    """`settings` with the optimal bands and rows where they are left open. Raises SettingError as `optimal_bands`."""
-    if settings.bands:
-        return settings
-    bands, rows = optimal_bands(settings.threshold, settings.permutations, settings.false_negative_weight)
-    return settings.changed(bands=bands, rows=rows)
+
+def bands_of(settings: NearDuplicateSettings) -> tuple[int, int]:
+    """Return the bands and rows of `settings`. Raises SettingError as `optimal_bands`."""
+    return optimal_bands(settings.threshold, settings.permutations)
 
 
 @functools.cache
-def optimal_bands(threshold: float, permutations: int, false_negative_weight: float) -> tuple[int, int]:
-    """The bands and rows, as `datasketch.MinHashLSH(weights=(1 - weight, weight))` chooses them.
+def optimal_bands(
+    threshold: float, permutations: int, false_positive_weight: float = _FALSE_POSITIVE_WEIGHT
+) -> tuple[int, int]:
+    """Return the bands and rows that `datasketch.MinHashLSH(weights=(weight, 1 - weight))` chooses.
 
     Raises SettingError if that would be fewer than two bands.
     """
-    false_positive_weight = 1 - false_negative_weight
     weights = (false_positive_weight, 1 - false_positive_weight)  # which datasketch requires to sum to 1 exactly
     try:
         chosen = MinHashLSH(threshold=threshold, num_perm=permutations, weights=weights)
     except ValueError as error:
         raise SettingError(
-            f"no bands and rows for near_duplicates.threshold={threshold}, permutations={permutations}, "
-            f"false_negative_weight={false_negative_weight} ({error}); set bands and rows, or more permutations"
+            f"no bands and rows for near_duplicates.threshold={threshold} and near_duplicates.permutations="
+            f"{permutations} ({error}); set more permutations"
         ) from error
     return chosen.b, chosen.r
 

@@ -17,9 +17,9 @@ from datasketch import LeanMinHash, MinHash, MinHashLSH
 
 from dupq import storage
 from dupq.errors import DupqError
-from dupq.near_duplicates.band_choice import with_bands
+from dupq.near_duplicates.band_choice import bands_of
 from dupq.near_duplicates.shingles import compared, shingle
-from dupq.near_duplicates.signatures import SCHEME, permutations, text_signatures
+from dupq.near_duplicates.signatures import SCHEME, SEED, permutations, text_signatures
 from dupq.settings import config
 from dupq.settings.near_duplicates import NearDuplicateSettings
 from dupq.tables import signatures
@@ -35,22 +35,22 @@ class Signed(NamedTuple):
     signatures: np.ndarray
 
 
-def minhash(signature: np.ndarray, seed: int) -> MinHash:
+def minhash(signature: np.ndarray) -> MinHash:
     """One row of signatures as a MinHash that can be compared, merged, and updated with further shingles."""
-    drawn = np.stack(permutations(len(signature), seed))
-    return MinHash(seed=seed, hashvalues=signature.copy(), permutations=drawn, scheme=SCHEME, hashfunc=shingle_hash)
+    drawn = np.stack(permutations(len(signature)))
+    return MinHash(seed=SEED, hashvalues=signature.copy(), permutations=drawn, scheme=SCHEME, hashfunc=shingle_hash)
 
 
-def lean_minhash(signature: np.ndarray, seed: int) -> LeanMinHash:
+def lean_minhash(signature: np.ndarray) -> LeanMinHash:
     """One row of signatures as a LeanMinHash, which takes the least memory."""
-    return LeanMinHash(seed=seed, hashvalues=signature, scheme=SCHEME)
+    return LeanMinHash(seed=SEED, hashvalues=signature, scheme=SCHEME)
 
 
 def text_minhash(text: str, settings: NearDuplicateSettings, is_title: bool = False) -> MinHash:
     """The MinHash of any text, tokenised as questions are; `is_title`: as that of a question without a body."""
     column = pa.array([" ".join(tokens(text))], pa.string())
     titles = column if is_title else pa.array([""], pa.string())
-    return minhash(text_signatures(compared(titles, column), settings)[0], settings.seed)
+    return minhash(text_signatures(compared(titles, column), settings)[0])
 
 
 def shingle_hash(words: bytes) -> int:
@@ -60,19 +60,19 @@ def shingle_hash(words: bytes) -> int:
 
 
 def run_settings(run: str) -> NearDuplicateSettings:
-    """The settings of a run's signatures, with the bands and rows that it used."""
-    return with_bands(config.from_dict(storage.read_json(storage.join(run, "config.json"))).near_duplicates)
+    """The settings of a run's signatures."""
+    return config.from_dict(storage.read_json(storage.join(run, "config.json"))).near_duplicates
 
 
 def run_signatures(run: str) -> Iterator[Signed]:
     """The signatures of a run's questions that have a text and are no exact copies, some thousand at a time.
 
-    Raises DupqError if the run has not kept them.
+    Raises DupqError if the run has none.
     """
     schema = signatures(run_settings(run).permutations)
     files = storage.list_files(storage.join(run, "work", "signatures"), ".parquet")
     if not files:
-        raise DupqError(f"{run}: no signatures were kept; run it with --set near_duplicates.keep_signatures=true")
+        raise DupqError(f"{run}: no signatures in work/signatures; was work/ removed?")
     for file in files:
         for batch in storage.read_pieces(file.uri, schema, schema.names, _AT_ONCE):
             sites, ids = (batch[name].to_pylist() for name in ("site", "question_id"))
@@ -86,9 +86,9 @@ def run_lsh(run: str) -> MinHashLSH:
     It holds Python objects, about 7 kB a question: for an archive of up to a million.
     """
     settings = run_settings(run)
-    lsh = MinHashLSH(num_perm=settings.permutations, params=(settings.bands, settings.rows))
+    lsh = MinHashLSH(num_perm=settings.permutations, params=bands_of(settings))
     with lsh.insertion_session() as session:
         for signed in run_signatures(run):
             for label, signature in zip(signed.labels, signed.signatures, strict=True):
-                session.insert(label, lean_minhash(signature, settings.seed), check_duplication=False)
+                session.insert(label, lean_minhash(signature), check_duplication=False)
     return lsh

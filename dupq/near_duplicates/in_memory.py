@@ -7,11 +7,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dupq.near_duplicates.asking import Asking
-from dupq.near_duplicates.band_choice import with_bands
+from dupq.near_duplicates.band_choice import bands_of
 from dupq.near_duplicates.bands import band_keys
 from dupq.near_duplicates.boilerplate import boilerplate, most_titles, titled_shingles, without_boilerplate
 from dupq.near_duplicates.exact import Hashed, copies
-from dupq.near_duplicates.pairing import ChainRule, candidate_pairs
+from dupq.near_duplicates.pairing import CHAIN, candidate_pairs
 from dupq.near_duplicates.shingles import compared, shingle_sets
 from dupq.near_duplicates.signatures import text_signatures
 from dupq.near_duplicates.verification import jaccard
@@ -38,15 +38,13 @@ class NearPairs(NamedTuple):
 
 def near_pairs(said: Said, settings: NearDuplicateSettings, asking: Asking) -> NearPairs:
     """The exact copies (each with the first of them) and near duplicates among n questions, sorted."""
-    settings = with_bands(settings)
     rows = np.flatnonzero(pc.binary_length(said.texts).to_numpy() > 0)
     high, low = said.hashes[rows].view(np.uint64).T
     later, first = copies(Hashed(high, low, rows))
     exact = np.stack([rows[first], rows[later]], axis=1)
     rows = rows[~np.isin(rows, exact[:, 1])]
     signatures = text_signatures(compared(said.titles, said.texts).take(pa.array(rows)), settings)
-    rule = ChainRule(settings.chain_links, settings.bucket_limit)
-    found, _ = candidate_pairs(band_keys(signatures, settings.bands, settings.rows), rows, rule)
+    found, _ = candidate_pairs(band_keys(signatures, *bands_of(settings)), rows, CHAIN)
     coefficients = _coefficients(said, found, settings.shingle_size)
     alike = coefficients >= settings.threshold
     found, coefficients = found[alike], coefficients[alike]

@@ -29,6 +29,9 @@ class ChainRule(NamedTuple):
     limit: int
 
 
+CHAIN = ChainRule(links=32, limit=100)  # see above
+
+
 class Bucketed(NamedTuple):
     """The texts of one band: their bucket (uint64), their index in its chain (uint64) and their key (int64)."""
 

@@ -15,22 +15,23 @@ from dupq.settings.near_duplicates import NearDuplicateSettings
 from dupq.text.strings import longest, strings_of
 
 SCHEME = "affine32"
+SEED = 1  # of the permutations: datasketch's default, so that signatures can be compared with its own
 EMPTY = np.uint32(0xFFFFFFFF)  # every value of an empty text's signature, as in datasketch
 
 
-def permutations(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def permutations(count: int, seed: int = SEED) -> tuple[np.ndarray, np.ndarray]:
     """datasketch's multipliers and addends (uint32, shape (count,)) for a seed."""
     multipliers, addends = MinHash(num_perm=count, seed=seed, scheme=SCHEME).permutations
     return multipliers.astype(np.uint32), addends.astype(np.uint32)
 
 
-def text_signatures(texts: pa.StringArray, settings: NearDuplicateSettings) -> np.ndarray:
+def text_signatures(texts: pa.StringArray, settings: NearDuplicateSettings, seed: int = SEED) -> np.ndarray:
     """The signatures of n texts: uint32 of shape (n, settings.permutations). One pass; shingles are never stored."""
     offsets, data = strings_of(texts)
-    return _sign_texts(data, offsets, settings.shingle_size, *permutations(settings.permutations, settings.seed))
+    return _sign_texts(data, offsets, settings.shingle_size, *permutations(settings.permutations, seed))
 
 
-def signatures(shingles: Shingles, count: int, seed: int) -> np.ndarray:
+def signatures(shingles: Shingles, count: int, seed: int = SEED) -> np.ndarray:
     """The signatures of n texts from their shingles: uint32 of shape (n, count)."""
     return _sign_shingles(shingles.hashes, shingles.offsets, *permutations(count, seed))
 

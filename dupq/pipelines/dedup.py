@@ -42,7 +42,7 @@ from dupq.execution.gpus import Gpus, gpus_for
 from dupq.execution.tasks import Report
 from dupq.job.run import Run
 from dupq.job.table import Read, Shards, Table, Whole
-from dupq.pipelines.arguments.dedup import DedupJob
+from dupq.pipelines.arguments import DedupJob
 from dupq.pipelines.gates import check_gates, check_rows
 from dupq.runs import progress, tidying, versions, writer
 from dupq.runs.layout import NeighbourFiles, RunLayout
@@ -216,7 +216,7 @@ def _make(
     used = files.links if settings.clusters.known_links == "use" else None
     represented = Whole(Read(_file, (near.representatives, REPRESENTATIVES)))
     candidates = Candidates(scored, around, terms, Table(run.path("embeddings"), None, len(shards)))
-    cut = Cut(threshold, settings.clusters.scored_size, measure, scale)
+    cut = Cut(threshold, measure, scale)
 
     def partitioned(steps: Run) -> tuple[Table, Held]:
         held = hold(steps, tokens, used, represented, sites, judged)

@@ -8,7 +8,7 @@ from dupq.errors import DupqError
 from dupq.evaluation.tables import TABLES, left_out
 from dupq.execution.gpus import gpus_for
 from dupq.execution.tasks import run_tasks
-from dupq.pipelines.arguments.evaluate import EvaluationJob, is_pair_file
+from dupq.pipelines.arguments import EvaluationJob, is_pair_file
 from dupq.runs import progress, versions, writer
 from dupq.runs.layout import Encoding
 from dupq.settings import config

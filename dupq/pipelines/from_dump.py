@@ -1,10 +1,7 @@
 """From a dump to clusters: ingest, train and dedup, one after the other in one process and on one Ray."""
 
 from dupq import storage
-from dupq.pipelines.arguments.dedup import DedupJob
-from dupq.pipelines.arguments.from_dump import FromDumpJob
-from dupq.pipelines.arguments.ingest import Checked
-from dupq.pipelines.arguments.train import TrainingJob
+from dupq.pipelines.arguments import Checked, DedupJob, FromDumpJob, TrainingJob
 from dupq.pipelines.dedup import dedup
 from dupq.pipelines.ingest import ingest
 from dupq.pipelines.train import train

@@ -4,7 +4,7 @@ import logging
 
 from dupq import storage
 from dupq.archive import all_counts
-from dupq.pipelines.arguments.ingest import Checked, IngestJob
+from dupq.pipelines.arguments import Checked, IngestJob
 from dupq.runs import writer
 from dupq.stages.ingest.ingest import ingest as ingest_sites
 

@@ -19,7 +19,7 @@ from dupq.errors import DupqError
 from dupq.execution.gpus import gpus_for
 from dupq.execution.tasks import Report
 from dupq.links.split import FEWEST_SETS
-from dupq.pipelines.arguments.train import TrainingJob
+from dupq.pipelines.arguments import TrainingJob
 from dupq.runs import progress, versions, writer
 from dupq.runs.training_layout import TrainingFiles
 from dupq.settings import config
@@ -103,8 +103,7 @@ def train(job: TrainingJob, checked: Settings | None = None) -> writer.Run:
     output = storage.absolute(job.output)
     vectors = settings.word_vectors.file
     # answers are read for word vectors only, so not where there are vectors already
-    ignores_answers = vectors or settings.word_vectors.answers == "ignored"
-    answers = [] if ignores_answers else pinned(answer_shards(job.questions, sites))
+    answers = [] if vectors else pinned(answer_shards(job.questions, sites))
     links = input_files(job.links, "links") if job.links is not None else None
     pairs = [input_files(uri, f"pairs-{number}")[0] for number, uri in enumerate(job.pairs)]
     settings, language = _in_its_language(settings, shards)

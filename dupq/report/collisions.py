@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from dupq.errors import DupqError
-from dupq.near_duplicates.band_choice import with_bands
+from dupq.near_duplicates.band_choice import bands_of
 from dupq.near_duplicates.bands import band_keys
 from dupq.near_duplicates.shingles import shingle_sets
-from dupq.near_duplicates.signatures import text_signatures
+from dupq.near_duplicates.signatures import SEED, text_signatures
 from dupq.near_duplicates.verification import jaccard
 from dupq.runs.reader import Key, Run
 from dupq.settings import config
@@ -44,7 +44,6 @@ def measured(run: Run, pairs: list[tuple[Key, Key]], whole: dict[Key, tuple[str,
     """
     try:
         settings = config.from_dict(run.config)
-        near = with_bands(settings.near_duplicates)
     except DupqError:
         return []
     there = [pair for pair in pairs if pair[0] in whole and pair[1] in whole]
@@ -58,7 +57,7 @@ def measured(run: Run, pairs: list[tuple[Key, Key]], whole: dict[Key, tuple[str,
         ends += [(row, len(texts) + number) for number in range(len(_BEGINNINGS))]
         texts += _beginnings(texts[row])
     left, right = np.array(ends).T
-    return points(pa.array(texts, pa.string()), left, right, near)
+    return points(pa.array(texts, pa.string()), left, right, settings.near_duplicates)
 
 
 def _beginnings(text: str) -> list[str]:
@@ -67,11 +66,11 @@ def _beginnings(text: str) -> list[str]:
 
 
 def points(texts: pa.StringArray, left: np.ndarray, right: np.ndarray, near: NearDuplicateSettings) -> list[Point]:
-    """The points of pairs of rows of `texts` (tokens joined by single spaces); `near` has its bands and rows."""
+    """The points of pairs of rows of `texts` (tokens joined by single spaces)."""
     coefficients = jaccard(shingle_sets(texts, near.shingle_size), left, right)
     met = np.zeros(len(left))
-    for seed in range(near.seed + 1, near.seed + 1 + SEEDS):
-        keys = band_keys(text_signatures(texts, near.changed(seed=seed)), near.bands, near.rows)
+    for seed in range(SEED + 1, SEED + 1 + SEEDS):
+        keys = band_keys(text_signatures(texts, near, seed), *bands_of(near))
         met += (keys[left] == keys[right]).any(axis=1)
     bins = np.clip(np.searchsorted(_EDGES, coefficients, "right") - 1, 0, len(_EDGES) - 2)
     pairs, shares, sums = (np.bincount(bins, weights, len(_EDGES) - 1) for weights in (None, met / SEEDS, coefficients))

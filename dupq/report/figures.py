@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from dupq.near_duplicates.band_choice import collision_probability
+from dupq.near_duplicates.band_choice import collision_probability, optimal_bands
 from dupq.report import charts
 from dupq.report.charts import Bar, Dot, Mark
 from dupq.report.collisions import Point
@@ -119,9 +119,10 @@ def jaccards(counts: Labelled, threshold: float | None) -> Markup:
 
 def collisions(near_duplicates: dict[str, Any], measured: Sequence[Point] = ()) -> Markup:
     """How likely a pair of each Jaccard coefficient is to be compared, by the bands and rows of the run."""
-    bands, rows, threshold = (near_duplicates.get(name) for name in ("bands", "rows", "threshold"))
-    if not bands or not rows or threshold is None:
+    threshold, permutations = near_duplicates.get("threshold"), near_duplicates.get("permutations")
+    if threshold is None or permutations is None:
         return Markup("")
+    bands, rows = optimal_bands(threshold, permutations)
     similarities = np.linspace(0, 1, 101)
     chances = collision_probability(similarities, bands, rows)
     description = "; ".join(

@@ -1,6 +1,6 @@
 """Runs as an operator sees them: a line each, or one of them as far as it has come."""
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from dupq import storage
 from dupq.errors import DupqError
@@ -9,6 +9,15 @@ from dupq.runs.progress import Progress, is_alive, read_progress, time_of
 from dupq.runs.retention import KnownRun, State
 
 DAMAGED = "its _SUCCESS, or a file that this names, is damaged or gone; run its job again, or remove its folder"
+
+
+def lines(output: str) -> list[str]:
+    """Return a line for each run below `output`, oldest first. Raises DupqError if there is none."""
+    now = datetime.now(UTC)
+    runs = inventory.known_runs(output, now)
+    if not runs:
+        raise DupqError(f"{output}: no runs here; give the --output of dupq dedup")
+    return [line_of(run, now) for run in runs]
 
 
 def line_of(run: KnownRun, now: datetime) -> str:

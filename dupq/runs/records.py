@@ -75,8 +75,7 @@ class Manifest(TypedDict):
 class NearSettings(TypedDict, total=False):
     """What the report draws from."""
 
-    bands: int
-    rows: int
+    permutations: int
     threshold: float
 
 
@@ -84,7 +83,6 @@ class ClusterSettings(TypedDict, total=False):
     """What the report shows, and another decision reads."""
 
     threshold: float
-    scored_size: int
     known_links: str
 
 

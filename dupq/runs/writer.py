@@ -26,7 +26,7 @@ from dupq.errors import DupqError, StorageError
 from dupq.evaluation.verdicts import VERDICTS_FILE
 from dupq.json_files import read_whole
 from dupq.recording import Written, recording
-from dupq.runs import inventory, lease, progress, stage_records
+from dupq.runs import lease, progress, stage_records
 from dupq.runs.latest import latest_run, run_at
 from dupq.runs.lease import Lease
 from dupq.runs.records import Manifest, Output, StageRecord, Success
@@ -41,7 +41,6 @@ _LIBRARIES = (
 
 _log = logging.getLogger(__name__)
 EDITED = ("review.tsv", "worklist.tsv")  # people fill them in where they are
-_DESCRIBED = frozenset(("config.json", "manifest.json"))
 _READ_LATER = (
     "clusters/",
     "metrics.json",
@@ -91,21 +90,13 @@ class Run:
             return False
         if not stage_records.damaged(self.uri, success["outputs"]):
             return True
-        with self.held():
-            return self._mended()
-
-    def _mended(self) -> bool:
-        """Whether a run that had lost something is whole, as another job or a new description has made it."""
-        success = read_success(self.uri)
-        if success is None:
-            return False
-        lost = stage_records.damaged(self.uri, success["outputs"])
-        if lost and _DESCRIBED.issuperset(lost) and self._describe_again(success):
-            return True
-        if lost:
-            _log.warning(f"{self.uri}: {lost[0]} is damaged or gone since the run succeeded; it is made again")
-            storage.delete(self.path("_SUCCESS"))
-        return not lost
+        with self.held():  # another job may have made it again meanwhile
+            success = read_success(self.uri)
+            lost = stage_records.damaged(self.uri, success["outputs"]) if success else []
+            if lost:
+                _log.warning(f"{self.uri}: {lost[0]} is damaged or gone since the run succeeded; it is made again")
+                storage.delete(self.path("_SUCCESS"))
+            return success is not None and not lost
 
     def has_record(self, stage: str) -> bool:
         """Whether an earlier attempt finished the stage; if what it wrote was lost since, it is done again though."""
@@ -185,7 +176,7 @@ class Run:
         _log.info(
             f"{record['name']:16} {record['rows_in']:>12,} in {record['rows_out']:>12,} out  {how:>16}  "
             f"{record['peak_memory_mb']:6.0f} MB{bitten}{mostly}",
-            extra={"told": told, "stage_record": record},
+            extra={"told": told},
         )
 
     def manifest(self) -> dict[str, object]:
@@ -205,20 +196,6 @@ class Run:
             storage.write_json(self.path("config.json"), to_dict(self._settings))
             storage.write_json(self.path("manifest.json"), self.manifest())
         self._described = self._outputs(written)
-
-    def _describe_again(self, success: Success) -> bool:
-        """Repair a run that lost nothing but its description, from the records of its stages; False if one is gone.
-
-        What they were made from may have been removed since, and would all have to be made again.
-        """
-        found = stage_records.read(self.uri)
-        if found.keys() != self._algorithms.keys():
-            return False
-        self.records = [found[name] for name in self._algorithms]  # which are in the order of the stages
-        self.describe()
-        whole = Success(outputs={**success["outputs"], **self._described}, finished=success["finished"])
-        storage.write_json(self.path("_SUCCESS"), whole)
-        return True
 
     def succeed(self) -> None:
         """Mark the run, which was described, as whole, and point latest.json at it."""
@@ -245,18 +222,11 @@ class Run:
         return latest is None or self._succeeded_after(latest)
 
     def _succeeded_after(self, latest: str) -> bool:
-        """Whether this run succeeded later than the run `latest`, or that is gone.
-
-        Where the success of that one is damaged, what else is there tells its time: it may only wait for its repair.
-        """
+        """Whether this run succeeded later than the run `latest`, or that has not: it is damaged, or gone."""
         mine, other = read_success(self.uri), read_success(latest)
         if mine is None or latest == self.uri:
             return False
-        finished = datetime.fromisoformat(mine["finished"])
-        if other is not None:
-            return datetime.fromisoformat(other["finished"]) < finished
-        found = inventory.known_run(storage.parent(latest), storage.name(latest), datetime.now(UTC))
-        return found is None or found.touched < finished
+        return other is None or datetime.fromisoformat(other["finished"]) < datetime.fromisoformat(mine["finished"])
 
 
 def open_run(

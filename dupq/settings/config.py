@@ -26,10 +26,22 @@ from dupq.settings.text import TextSettings
 from dupq.settings.training import TeacherSettings, TitleBodySettings, TrainingSettings, WordVectorSettings
 
 DEFAULT_PRESET = "dupq"
-# settings that encoders may have been saved with, and that mean nothing now
+# settings that encoders and runs may have been saved with, and that are constants or nothing now
 _RETIRED = {
-    *("evaluation.bm25_limit", "encode.gpus", "training.gpu"),
-    *("near_duplicates.same_numbers", "near_duplicates.short_text"),
+    "near_duplicates": (
+        *("false_negative_weight", "seed", "bands", "rows", "chain_links", "bucket_limit", "keep_signatures"),
+        *("same_numbers", "short_text"),
+    ),
+    "word_vectors": ("workers", "answers", "counted_words", "absent"),
+    "title_body": ("span", "learning_rate", "temperature", "development_share"),
+    "teacher": ("vector_weight", "batch_size", "temperature", "alike_batches"),
+    "training": ("gpu", "set_pairs", "mined_epochs", "development_share", "test_share", "negative_pool"),
+    "encode": ("gpus",),
+    "neighbours": ("pairs_per_question", "ivf_lists", "ivf_probes", "ivf_words", "ivf_sample"),
+    "calibration": ("unknown_words", "bodies_found"),
+    "clusters": ("scored_size",),
+    "evaluation": ("bm25_limit", "k"),
+    "ingest": ("rejects_allowed", "maximum_body_bytes", "maximum_unpack_ratio", "maximum_unpacked_bytes"),
 }
 
 
@@ -50,16 +62,6 @@ class Settings(Section):
     evaluation: EvaluationSettings = EvaluationSettings()
     run: RunSettings = RunSettings()
     ingest: IngestSettings = IngestSettings()
-
-    @model_validator(mode="after")
-    def _words_have_probes(self) -> Self:
-        words = self.neighbours.ivf_words
-        if words and not self.neighbours.ivf_probes:
-            raise SettingError(
-                f"setting 'neighbours.ivf_words' is {words}; it needs neighbours.ivf_probes: without, both are chosen "
-                "by neighbours.ivf_recall"
-            )
-        return self
 
     @model_validator(mode="after")
     def _margin_has_what_it_reads(self) -> Self:
@@ -133,7 +135,7 @@ def to_dict(settings: Settings) -> dict[str, dict[str, object]]:
 def from_dict(values: Mapping[str, Mapping[str, object]]) -> Settings:
     """The settings that `to_dict` or a preset file holds; what is not named keeps its default."""
     kept = {
-        section: {name: value for name, value in entries.items() if f"{section}.{name}" not in _RETIRED}
+        section: {name: value for name, value in entries.items() if name not in _RETIRED.get(section, ())}
         for section, entries in values.items()
     }
     return Settings.read(kept)
@@ -176,6 +178,8 @@ def _parsed(assignment: str) -> tuple[str, str, str]:
         raise SettingError(f"--set {assignment}: write it as section.name=value")
     if section not in Settings.model_fields:
         raise SettingError(f"settings section '{section}' is unknown; there are {', '.join(Settings.model_fields)}")
+    if name in _RETIRED.get(section, ()):
+        raise SettingError(f"--set {assignment}: dupq has no such setting any more; leave it out")
     there = Settings.model_fields[section].default
     if not isinstance(there, EncoderSettings) and name not in type(there).model_fields:
         raise SettingError(

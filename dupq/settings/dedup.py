@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from dupq.settings.section import BY_CONTENT, ONLY_HOW, Count, CountOrZero, Names, Section, Share
+from dupq.settings.section import BY_CONTENT, ONLY_HOW, Count, CountOrZero, Names, Section
 
 Neighbours = Annotated[int, Field(ge=1, le=1_000)]
 Workers = Annotated[int, Field(ge=0, le=10_000)]  # 0: as many as fit
@@ -32,27 +32,11 @@ class NeighbourSettings(Section):
     block_rows: Annotated[int, Field(ge=0, le=1 << 20), ONLY_HOW] = Field(
         0, description="Questions of a block of a tile; 0: as memory allows."
     )
-    pairs_per_question: Count = Field(
-        100, description="Pairs above the floor, on average; if there are more, only the k nearest are kept."
-    )
     method: Literal["exact", "ivf"] = Field(
         "exact", description="ivf: loses some neighbours; how many is measured and counted."
     )
-    ivf_lists: Annotated[int, Field(ge=0, le=1 << 20)] = Field(
-        0, description="Lists of all questions, or of each site's if scope is site, one a block at least; 0: the root."
-    )
     ivf_recall: Annotated[float, Field(gt=0, le=1)] = Field(
         0.95, description="Share of the k nearest to be found: on a sample, with as little work as that takes."
-    )
-    ivf_probes: Annotated[int, Field(ge=0, le=1 << 20)] = Field(
-        0, description="Lists that a question is searched for in, whatever the recall; 0: as ivf_recall takes."
-    )
-    ivf_words: Annotated[int, Field(ge=0, le=1 << 30)] = Field(
-        0,
-        description="With ivf_probes: questions that share a word are compared too, if so many have it or fewer.",
-    )
-    ivf_sample: Count = Field(
-        1_000, description="Questions, about so many, that lists are chosen by, and as many that recall is measured on."
     )
 
 
@@ -73,12 +57,6 @@ class CalibrationSettings(Section):
     unfit: Literal["stop", "continue"] = Field(
         "stop", description="What to do where the encoder does not know the archive."
     )
-    unknown_words: Share = Field(
-        0.3, description="Share of words that may be unknown, beyond that where the encoder was trained."
-    )
-    bodies_found: Share = Field(
-        0.3, description="Of the bodies found by their titles where it was trained, the share to be found here."
-    )
 
 
 class ClusterSettings(Section):
@@ -86,9 +64,6 @@ class ClusterSettings(Section):
 
     threshold: Annotated[float, Field(le=1)] = Field(
         -1.0, description="Probability from which a pair may join; below 0: as calibration.precision wants it."
-    )
-    scored_size: Annotated[int, Field(ge=1, le=100_000)] = Field(
-        1_000, description="Questions of a component of which every pair is scored; beyond it, only candidates."
     )
     worklist: CountOrZero = Field(300, description="Pairs of the worklist, at most: the likeliest that are not joined.")
     known_links: Literal["use", "ignore", "check"] = Field(
@@ -99,9 +74,6 @@ class ClusterSettings(Section):
 class EvaluationSettings(Section):
     """Measures on known duplicates."""
 
-    k: Annotated[int, Field(ge=1, le=10_000)] = Field(
-        100, description="How far a ranking is read: the cut of MAP@k, which is over all known duplicates."
-    )
     queries: Count = Field(
         2_000,
         description="Test questions at most, chosen by a hash of their key; the metrics say how many of how many.",

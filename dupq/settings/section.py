@@ -20,7 +20,6 @@ Words = Annotated[int, Field(ge=1, le=1_000)]  # in a row
 Batch = Annotated[int, Field(ge=1, le=1_000_000)]
 Passes = Annotated[int, Field(ge=1, le=10_000)]
 PassesOrNone = Annotated[int, Field(ge=0, le=10_000)]
-Threads = Annotated[int, Field(ge=1, le=1_024)]
 Seed = Annotated[int, Field(ge=0, le=(1 << 32) - 1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 MoreThanZero = Annotated[float, Field(gt=0, le=1e9)]

@@ -1,10 +1,9 @@
 """What training reads and how it descends."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from dupq.errors import SettingError
 from dupq.settings.section import (
     BY_CONTENT,
     ONLY_HOW,
@@ -19,7 +18,6 @@ from dupq.settings.section import (
     Section,
     Seed,
     Share,
-    Threads,
     Words,
 )
 
@@ -48,8 +46,6 @@ class WordVectorSettings(Section):
         5, description="Noise words a word, unless the objective is hierarchical softmax alone."
     )
     sample: Share = Field(1e-3, description="Share of the text from which a word is down-sampled; 0: none is.")
-    workers: Threads = Field(1, description="Threads; with more than one, gensim gives other vectors at each run.")
-    answers: Literal["read", "ignored"] = Field("read", description="What becomes of answers, if they were ingested.")
     sentences: CountOrZero = Field(
         1_000_000,
         description="Questions that word2vec learns from at most, chosen by a hash of their key, and as many answers; "
@@ -59,11 +55,6 @@ class WordVectorSettings(Section):
     hashed: Annotated[int, Field(ge=0, le=100_000_000)] = Field(
         0, description="Ids that all other words share by a hash; 0: one for all."
     )
-    counted_words: Count = Field(
-        10_000_000,
-        description="Words counted at a time where one process reads all texts, as find_duplicates does; beyond that "
-        "the rarest are dropped, 100 bytes each, and counted. train counts all.",
-    )
     file: Annotated[str, BY_CONTENT] = Field(
         "", description="URI of vectors to read instead: word2vec text or binary, or GloVe text, .gz too."
     )
@@ -72,7 +63,6 @@ class WordVectorSettings(Section):
         description="By what the file is searched: words in their form of text.word_form; or, written, the mean of the "
         "words of that form as they are in texts, weighted by how often, and the form where there is none.",
     )
-    absent: Literal["random", "mean"] = Field("random", description="What a word gets that the file lacks.")
 
     @property
     def is_learned(self) -> bool:
@@ -91,14 +81,6 @@ class TitleBodySettings(Section):
     epochs: PassesOrNone = Field(0, description="Passes over the questions; 0: no such phase.")
     questions: Count = Field(1_000_000, description="Questions at most, chosen by a hash of their key.")
     batch_size: Batch = Field(512, description="Pairs of a batch, of one site as far as there are enough.")
-    span: Words = Field(12, description="Words of the spans that are dealt out to the two halves of a body.")
-    learning_rate: MoreThanZero = Field(0.002, description="At the first step; it falls to 0.")
-    temperature: MoreThanZero = Field(0.05, description="What scores are divided by.")
-    development_share: Annotated[float, Field(ge=0, lt=1)] = Field(
-        0.05,
-        description="Share of the questions that is not trained on where too few known duplicates measure an epoch: "
-        "their titles must find their bodies then; at most training.development_pool.",
-    )
 
 
 class TeacherSettings(Section):
@@ -118,14 +100,8 @@ class TeacherSettings(Section):
         description="What is compared: relation, the distributions over the other questions of a batch; l2, the "
         "vectors, by the square of their distance; mixed, both, summed.",
     )
-    vector_weight: MoreThanZero = Field(1.0, description="Of the distance of vectors in mixed.")
     epochs: PassesOrNone = Field(12, description="Passes over the questions.")
-    batch_size: Batch = Field(768, description="Questions of a batch.")
     learning_rate: MoreThanZero = Field(0.0005, description="At the first step; it falls to 0.")
-    temperature: MoreThanZero = Field(0.05, description="Of both distributions over the other questions of a batch.")
-    alike_batches: bool = Field(
-        False, description="Whether every second epoch has batches of questions that the teachers find alike."
-    )
 
 
 class TrainingSettings(Section):
@@ -155,9 +131,6 @@ class TrainingSettings(Section):
         0.0, description="Greatest length of the gradient of all parameters together; 0: not clipped."
     )
     positives: Literal["closed", "links"] = Field("closed", description="closed: every pair of a set of duplicates.")
-    set_pairs: Count = Field(
-        1_000, description="Pairs of one set at most; of a larger one some are drawn, the others counted."
-    )
     pairs: CountOrZero = Field(0, description="Positive pairs at most, chosen by a hash of their keys; 0: all.")
     negatives: Negatives = Field(
         1, description="Random questions per positive pair; logistic_ranking uses the hardest; 0 if there are others."
@@ -180,23 +153,8 @@ class TrainingSettings(Section):
         description="A mined negative is dropped where the teachers' cosine with it is not so much below that of the "
         "positive pair; of questions that they have read. 0: none is.",
     )
-    mined_epochs: Passes = Field(1, description="Epochs after which they are mined anew.")
-    development_share: MoreThanZero = Field(0.2, description="Share of the sets of duplicates that is tuned on.")
-    test_share: Share = Field(0.2, description="Share of the sets that is kept for measuring.")
     development_pool: Count = Field(2_000, description="Questions that an epoch's development MAP is measured over.")
-    negative_pool: Count = Field(
-        100_000, description="Questions that negatives are drawn from, of the training part or of none."
-    )
     checkpoint_seconds: Annotated[float, Field(ge=0, le=1e9), ONLY_HOW] = Field(
         30.0, description="At least so long between two checkpoints; 0: one an epoch."
     )
     seed: Seed = Field(1, description="Of all that training draws.")
-
-    @model_validator(mode="after")
-    def _leaves_some_to_train(self) -> Self:
-        if self.development_share + self.test_share >= 1:
-            raise SettingError(
-                f"setting 'training.development_share' is {self.development_share} and test_share {self.test_share}; "
-                "less than 1 expected of both together"
-            )
-        return self

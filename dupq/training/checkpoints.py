@@ -1,7 +1,7 @@
 """Checkpoints: the state of training after an epoch, on disk, as safetensors and JSON; nothing is ever pickled.
 
-epoch-00003.safetensors   the trained tensors of the network and of what is learned beside it, the optimizer's state,
-                          the mined negatives; of the best epoch, if that is another one, the network alone
+epoch-00003.safetensors   the trained tensors of the network and of what is learned beside it, the optimizer's state;
+                          of the best epoch, if that is another one, the network alone
 latest.json               the epoch of the newest one, and the learning curve up to it; written after it
 
 Not every epoch is saved, as one of a small archive takes less time than writing its checkpoint: what a training that is
@@ -68,7 +68,6 @@ class Progress:
     """How far training has come: the curve has one row an epoch."""
 
     curve: list[Epoch] = field(default_factory=list)
-    mined: np.ndarray | None = None  # int64, the mined negatives of the last epoch
     dropped: int = 0  # of those mined for the epoch that runs, by the teachers
 
     @property
@@ -127,8 +126,6 @@ class Checkpoints:
         tensors |= {f"beside/{name}": tensor for name, tensor in learned(self._beside).items()}
         if optimizer is not None:
             tensors |= {f"optimizer/{name}": value for name, value in _memory(optimizer).items()}
-        if progress.mined is not None:
-            tensors["mined"] = progress.mined
         write_tensors(self._file(epoch), tensors)
         storage.write_json(storage.join(self._folder, "latest.json"), {"epoch": epoch, "curve": progress.curve})
         for file in storage.list_files(self._folder, ".safetensors"):
@@ -151,7 +148,6 @@ class Checkpoints:
         restore(self._beside, _below("beside/", tensors))
         if optimizer is not None:
             _remember(optimizer, _below("optimizer/", tensors))
-        progress.mined = tensors.get("mined")
         return progress
 
     def restore_best(self, network: torch.nn.Module, progress: Progress) -> None:

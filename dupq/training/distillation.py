@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dupq.settings.training import TeacherSettings
 from dupq.text.keys import ID_BITS
 from dupq.training.site_batches import site_batches
 
 if TYPE_CHECKING:
     from dupq.training.teacher_loss import TeacherLoss
 
+BATCH_SIZE = 768  # questions; the more, the more others each is compared with
 _COMPARED = 16_384  # pairs at a time
 
 
@@ -66,28 +66,9 @@ def cosines(taught: DistillationTargets, left: np.ndarray, right: np.ndarray) ->
 
 
 def targets_in_order(
-    taught: DistillationTargets, settings: TeacherSettings, seed: int, epoch: int
+    taught: DistillationTargets, seed: int, epoch: int, batch_size: int = BATCH_SIZE
 ) -> DistillationTargets:
-    """The order of an epoch, in batches of one site; with `alike_batches`, in every second epoch of questions alike.
-
-    A batch of random questions teaches which are far from each other; one of similar questions, which is the nearest.
-    Similar ones have the same signs of some random projections of the teacher's vectors (Charikar 2002, section 3), of
-    as many as make groups of about a batch.
-    """
-    generator = np.random.default_rng([seed, epoch])
-    groups = len(taught.left) // settings.batch_size
-    if not settings.alike_batches or epoch % 2 or groups < 2:
-        batches = site_batches(taught.left >> ID_BITS, settings.batch_size, generator)
-        order = np.concatenate([np.zeros(0, np.int64), *batches])
-    else:
-        order = _alike(taught.vectors, groups, generator)
+    """Return the targets in the order of an epoch, in batches of one site."""
+    batches = site_batches(taught.left >> ID_BITS, batch_size, np.random.default_rng([seed, epoch]))
+    order = np.concatenate([np.zeros(0, np.int64), *batches])
     return DistillationTargets(*(column[order] for column in taught))
-
-
-def _alike(vectors: np.ndarray, groups: int, generator: np.random.Generator) -> np.ndarray:
-    """Rows in about so many groups of alike vectors."""
-    order = generator.permutation(len(vectors))
-    bits = int(np.log2(groups))
-    projections = generator.standard_normal((vectors.shape[1], bits)).astype(np.float32)
-    group = (vectors[order] @ projections > 0) @ (1 << np.arange(bits))
-    return order[np.argsort(generator.permutation(1 << bits)[group], kind="stable")]

@@ -3,7 +3,9 @@
 import numpy as np
 import torch
 
-from dupq.settings.training import TeacherSettings, TitleBodySettings, TrainingSettings
+from dupq.settings.training import TrainingSettings
+
+TEMPERATURE = 0.05  # what scores are divided by in the phases before known duplicates
 
 
 def seed_dropout(seed: int, epoch: int, rank: int = 0) -> None:
@@ -21,11 +23,6 @@ def rates(epoch: int, training: TrainingSettings) -> tuple[float, float]:
     return falling(epoch, training.epochs) if training.decay == "linear" else (1.0, 1.0)
 
 
-def as_training(phase: TitleBodySettings | TeacherSettings, training: TrainingSettings) -> TrainingSettings:
-    """What an epoch of a phase before known duplicates is trained with: `training`, but for what the phase has."""
-    return training.changed(
-        loss="softmax",
-        batch_size=phase.batch_size,
-        learning_rate=phase.learning_rate,
-        temperature=phase.temperature,
-    )
+def as_training(training: TrainingSettings, batch_size: int, learning_rate: float) -> TrainingSettings:
+    """Return what an epoch of a phase before known duplicates is trained with: `training`, but for what it has."""
+    return training.changed(loss="softmax", batch_size=batch_size, learning_rate=learning_rate, temperature=TEMPERATURE)

@@ -91,7 +91,7 @@ def _train_pairs(
     mined: np.ndarray | None = None
     for epoch in range(1, training.epochs + 1):
         seed_dropout(training.seed, settings.title_body.epochs + epoch)
-        if training.mined_negatives and (epoch - 1) % training.mined_epochs == 0:
+        if training.mined_negatives:
             mined = mine(network, sequences, known.positives, known.pool, known.split, settings, epoch).negatives
         examples = epoch_examples(known.positives, known.pool, known.split, training, epoch, mined, known.wrong)
         losses = train_epoch(network, optimizer, sequences, examples, training, rates=rates(epoch, training))

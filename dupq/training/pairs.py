@@ -9,6 +9,8 @@ from dupq.errors import DupqError
 from dupq.links.split import Split
 from dupq.settings.training import TrainingSettings
 
+NEGATIVE_POOL = 100_000  # questions that negatives are drawn from, of the training part or of none
+SET_PAIRS = 1_000  # of one set at most; of a larger one some are drawn, the others counted
 _NO_PAIRS = np.zeros((0, 2), np.int64)
 
 
@@ -51,7 +53,7 @@ def positives(links: np.ndarray, split: Split, settings: TrainingSettings) -> Po
 
 
 def closed(links: np.ndarray, split: Split, settings: TrainingSettings) -> tuple[np.ndarray, int]:
-    """Every pair of every set of training questions, and how many `training.set_pairs` left out.
+    """Every pair of every set of training questions, and how many SET_PAIRS left out.
 
     Of sets with more pairs than that, links come first, then random pairs: a set of 10,000 questions has 50 million.
     """
@@ -62,7 +64,7 @@ def closed(links: np.ndarray, split: Split, settings: TrainingSettings) -> tuple
     found, left_out = [_NO_PAIRS], 0
     for group in members:
         total = len(group) * (len(group) - 1) // 2
-        pairs = _all_pairs(group) if total <= settings.set_pairs else _some_pairs(group, links, settings)
+        pairs = _all_pairs(group) if total <= SET_PAIRS else _some_pairs(group, links, settings)
         found.append(pairs)
         left_out += total - len(pairs)
     return np.unique(np.concatenate(found), axis=0), left_out
@@ -74,12 +76,12 @@ def _all_pairs(group: np.ndarray) -> np.ndarray:
 
 
 def _some_pairs(group: np.ndarray, links: np.ndarray, settings: TrainingSettings) -> np.ndarray:
-    linked = chosen_pairs(links[np.isin(links[:, 0], group)], settings.set_pairs, settings.seed)
+    linked = chosen_pairs(links[np.isin(links[:, 0], group)], SET_PAIRS, settings.seed)
     generator = np.random.default_rng([settings.seed, int(group[0])])
-    drawn = np.sort(generator.choice(group, (settings.set_pairs, 2)), axis=1)
+    drawn = np.sort(generator.choice(group, (SET_PAIRS, 2)), axis=1)
     drawn = np.unique(drawn[drawn[:, 0] != drawn[:, 1]], axis=0)
     drawn = drawn[~_among(drawn, linked)]
-    room = settings.set_pairs - len(linked)
+    room = SET_PAIRS - len(linked)
     return np.concatenate([linked, chosen_pairs(drawn, room, settings.seed)])
 
 
@@ -198,7 +200,7 @@ def _possible_negatives(question: int, pool: np.ndarray, split: Split) -> np.nda
     allowed = pool[(pool != question) & ((split.set_of(pool) != own) | (own < 0))]
     if not len(allowed):
         raise DupqError(
-            f"training.negative_pool: all its {len(pool)} questions are known duplicates of one another, so that "
+            f"the pool of negatives: all its {len(pool)} questions are known duplicates of one another, so that "
             "there are no negatives; take a larger pool, or an archive with more questions"
         )
     return allowed

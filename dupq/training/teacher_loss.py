@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 from dupq.settings.training import TeacherSettings
+from dupq.training.epochs import TEMPERATURE
 from dupq.training.losses import distillation, squared_distance
 
 _PROJECTION = 3  # the end of the seed of the projection's first weights; an epoch's order has 2, mining 1
@@ -21,8 +22,6 @@ class TeacherLoss(torch.nn.Module):
         super().__init__()
         self.compares_scores = settings.loss in ("relation", "mixed")
         self.compares_vectors = settings.loss in ("l2", "mixed")
-        self._temperature = settings.temperature
-        self._weight = settings.vector_weight if settings.loss == "mixed" else 1.0
         self.projection: torch.nn.Parameter | None = None
         if self.compares_vectors and dimensions != taught:
             drawn = np.random.default_rng([seed, _PROJECTION]).normal(size=(taught, dimensions))
@@ -34,11 +33,11 @@ class TeacherLoss(torch.nn.Module):
 
         `own` (n,) are the texts' own columns.
         """
-        return distillation(scores, taught[own] @ taught.T, own, self._temperature)
+        return distillation(scores, taught[own] @ taught.T, own, TEMPERATURE)
 
     def of_vectors(self, dense: torch.Tensor, taught: torch.Tensor) -> torch.Tensor:
-        """The loss of a student's dense vectors (n, any length) and the teachers' (n, D), weighted."""
+        """The loss of a student's dense vectors (n, any length) and the teachers' (n, D)."""
         units = torch.nn.functional.normalize(dense, dim=-1, eps=1e-12)
         if self.projection is not None:
             units = units @ self.projection.T
-        return self._weight * squared_distance(units, taught)
+        return squared_distance(units, taught)

@@ -14,6 +14,9 @@ from dupq.training.loop import Sequences
 from dupq.training.pairs import Rankings
 from dupq.training.site_batches import site_batches
 
+LEARNING_RATE = 0.002  # of the first step; it falls to 0
+SPAN = 12  # words of the spans that are dealt out to the two halves of a body
+
 
 class TitlesAndBodies(NamedTuple):
     """Questions that have both."""
@@ -54,7 +57,7 @@ def title_body_examples(
         left.append(keys)
         right.append(keys ^ 1)
         for row, key in zip(batch.tolist(), keys.tolist(), strict=True):
-            sequences[key], sequences[key ^ 1] = _views(texts.titles[row], texts.bodies[row], settings.span, generator)
+            sequences[key], sequences[key ^ 1] = _views(texts.titles[row], texts.bodies[row], generator)
     rows = np.concatenate([np.zeros(0, np.int64), *left])
     return sequences, Rankings(
         rows,
@@ -64,12 +67,10 @@ def title_body_examples(
     )
 
 
-def _views(
-    title: np.ndarray, body: np.ndarray, span: int, generator: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
-    if len(body) <= span or generator.random() < 0.5:
+def _views(title: np.ndarray, body: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    if len(body) <= SPAN or generator.random() < 0.5:
         return title, body
-    pieces = [body[start : start + span] for start in range(0, len(body), span)]
+    pieces = [body[start : start + SPAN] for start in range(0, len(body), SPAN)]
     order = generator.permutation(len(pieces)).tolist()
     half = len(pieces) // 2
     first, second = (np.concatenate([pieces[index] for index in part]) for part in (order[:half], order[half:]))

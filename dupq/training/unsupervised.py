@@ -20,7 +20,7 @@ from dupq.training.epochs import as_training, falling, seed_dropout
 from dupq.training.loop import train_epoch
 from dupq.training.optimizers import optimizer_for
 from dupq.training.start import new_network
-from dupq.training.title_body import TitlesAndBodies, title_body_examples
+from dupq.training.title_body import LEARNING_RATE, TitlesAndBodies, title_body_examples
 
 
 def learn(texts: pa.Table, settings: Settings) -> Reader:
@@ -51,7 +51,7 @@ def titles_and_bodies(texts: pa.Table, vocabulary: Vocabulary, settings: Setting
 def train_title_body(network: Encoder, titles: TitlesAndBodies, settings: Settings) -> None:
     """The phase of titles and bodies, all of its epochs."""
     phase = settings.title_body
-    training = as_training(phase, settings.training)
+    training = as_training(settings.training, phase.batch_size, LEARNING_RATE)
     optimizer = optimizer_for(network, training)
     for epoch in range(1, phase.epochs + 1):
         sequences, examples = title_body_examples(titles, phase, training.seed, epoch)

@@ -19,6 +19,7 @@ from dupq.training.vector_files import FoundVectors, read_vectors
 OCCURRENCES, OF_START = "occurrences of words with vectors", "of these, of words of word_vectors.start"
 SAME_LANGUAGE = 0.85  # least share of them in texts of its language: .97 to .99 in English ones, .4 in made-up words
 _ROWS_AT_ONCE = 8_192
+COUNTED_WORDS = 10_000_000  # at a time where one process reads all texts, 100 bytes each; train counts all
 SENTENCE_WORDS = 10_000  # gensim silently drops the rest of a longer sentence
 
 
@@ -53,12 +54,12 @@ def make_word_vectors(
 ) -> WordVectors:
     """The words that are frequent enough, with their vectors, trained, random or read as `settings` say.
 
-    Where training goes on from an encoder, all its words are kept. `sentences` can be iterated several times. With one
-    worker the same sentences and seed give the same vectors. `taught` gives a teacher's vectors of words, one row each;
+    Where training goes on from an encoder, all its words are kept. `sentences` can be iterated several times. The same
+    sentences and seed give the same vectors. `taught` gives a teacher's vectors of words, one row each;
     `from_file` those of a file, if not by the words themselves. Raises DupqError if no word is frequent enough, or for
     what is wrong with a file of vectors.
     """
-    counted = count_words(sentences, settings.counted_words)
+    counted = count_words(sentences)
     frequent = {word: count for word, count in counted.counts.items() if count >= settings.minimum_count}
     words = sorted(frequent, key=lambda word: (-frequent[word], word))[: settings.words]
     chosen = FrequentWords(words, [frequent[word] for word in words], len(frequent), counted.sentences, counted.dropped)
@@ -114,7 +115,7 @@ def vectors_of(
     words = frequent.words
     check_words(words, settings)
     caps = {
-        "cap: rare words dropped at word_vectors.counted_words": frequent.dropped,
+        f"cap: rare words dropped, over {COUNTED_WORDS:,} at a time": frequent.dropped,
         "cap: words over word_vectors.words": frequent.frequent - len(words),
     }
     if settings.file:
@@ -171,7 +172,7 @@ class WordCounts(NamedTuple):
     sentences: int
 
 
-def count_words(sentences: Iterable[list[str]], most: int) -> WordCounts:
+def count_words(sentences: Iterable[list[str]], most: int = COUNTED_WORDS) -> WordCounts:
     """Count words. Whenever there are more than `most`, the rarest are dropped, each time of one more occurrence."""
     counts: Counter[str] = Counter()
     dropped, too_rare, number = 0, 1, 0
@@ -215,7 +216,7 @@ def _trained(
         hs=int(settings.objective != "negative-sampling"),
         negative=0 if settings.objective == "hierarchical-softmax" else settings.negative,
         sample=settings.sample,
-        workers=settings.workers,
+        workers=1,  # with more, gensim gives other vectors at each run
         seed=seed,
         sorted_vocab=0,
     )
@@ -228,8 +229,8 @@ def _trained(
 def _filled(found: FoundVectors, words: list[str], settings: WordVectorSettings, seed: int) -> tuple[np.ndarray, int]:
     """The vectors of a file, and how many of `words` it lacks.
 
-    An absent word gets the mean of those that are there, or a random vector of its own: normal, with their mean
-    and standard deviation over all values, and the same for the same word and seed in every archive.
+    An absent word gets a random vector of its own: normal, with the mean and standard deviation of all values that are
+    there, and the same for the same word and seed in every archive.
     """
     table, is_found = found
     if not is_found.any():
@@ -238,10 +239,8 @@ def _filled(found: FoundVectors, words: list[str], settings: WordVectorSettings,
             "or are its words in other forms than text.word_form gives?"
         )
     absent = np.flatnonzero(~is_found)
-    table[absent] = table[is_found].mean(axis=0)
-    if settings.absent == "random":
-        mean, deviation = float(table[is_found].mean()), float(table[is_found].std())
-        for row in absent.tolist():
-            generator = np.random.default_rng(xxhash.xxh3_64_intdigest(words[row].encode(), seed))
-            table[row] = generator.normal(mean, deviation, settings.dimensions)
+    mean, deviation = float(table[is_found].mean()), float(table[is_found].std())
+    for row in absent.tolist():
+        generator = np.random.default_rng(xxhash.xxh3_64_intdigest(words[row].encode(), seed))
+        table[row] = generator.normal(mean, deviation, settings.dimensions)
     return table, len(absent)

@@ -82,7 +82,7 @@ CASES = [
 
 _EACH = """
 import contextlib, io, json, sys
-from dupq.cli.main import main
+from dupq.cli import main
 
 for arguments in json.load(sys.stdin):
     code, told = None, io.StringIO()

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from shown_commands import PAGES, ROOT, Command, blocks, commands_in, job_of
 
-from dupq import storage
-from dupq.cli import main
+from dupq import cli, storage
 
 LIGHT = {"export", "plan", "prune", "report", "runs", "status"}  # need no Ray and take seconds
 RUN = "out/sample/runs"
@@ -62,7 +61,7 @@ def test_a_page_runs_from_top_to_bottom(small_runs, page: Path, monkeypatch: pyt
     for part in shown(page):
         if isinstance(part, Command):
             with pytest.raises(SystemExit) as ended:
-                main.main([part.job, *part.arguments])
+                cli.main([part.job, *part.arguments])
             assert ended.value.code == 0, part
         else:
             code = part.replace("RUN_ID", storage.name(small_runs.strict))

@@ -11,7 +11,7 @@ import ray
 from cases import CASES, JOBS, Case
 from world import build_world, files_of
 
-from dupq.cli.main import main
+from dupq.cli import main
 from dupq.execution import cluster
 
 ROOT = Path(__file__).parents[2]
@@ -86,7 +86,7 @@ def test_a_bad_input_is_one_line_of_the_process_too(case: Case, world: Path) -> 
     before = files_of(world)
     job, *arguments = command(case, world)
     script = ROOT / "jobs" / f"{job.replace('-', '_')}.py"
-    begin = [str(script)] if script.exists() else ["-c", "from dupq.cli.main import main; main()", job]
+    begin = [str(script)] if script.exists() else ["-c", "from dupq.cli import main; main()", job]
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
 
     ended = subprocess.run(

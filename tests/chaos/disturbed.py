@@ -21,8 +21,7 @@ from unittest import mock
 
 from inline import without_ray
 
-from dupq import patience, storage
-from dupq.cli import main
+from dupq import cli, patience, storage
 from dupq.errors import FAULT, INTERRUPTED, TERMINATED, DupqError, StorageError
 from dupq.execution import ends
 from dupq.runs import lease, progress
@@ -166,7 +165,7 @@ def _run_and_exit(job: Job, moment: Moment, said: Path, counted: Path, states: d
         patience._FIRST_WAIT, patience._LONGEST_WAIT = 0.005, 0.05
         # what comes by the clock would make the n-th change another one each time
         lease.BEAT_SECONDS = progress.SECONDS_BETWEEN = 3600
-        ends.at_end(lambda line: print(line, file=sys.stderr, flush=True), main._cut_off)
+        ends.at_end(lambda line: print(line, file=sys.stderr, flush=True), cli._cut_off)
         with ends.heeded(), without_ray():
             _disturb(moment, counted)
             job()

@@ -28,7 +28,7 @@ from dupq import storage
 
 ROOT = Path(__file__).parents[2]
 LIMIT_SECONDS = 300
-DUPQ = "from dupq.cli.start import main; main()"
+DUPQ = "from dupq.cli import command; command()"
 
 
 class Command(NamedTuple):
@@ -175,7 +175,7 @@ def test_a_signal_at_some_time(
 
 IN_A_STAGE = """
 import sys, time
-from dupq.cli import main
+from dupq import cli
 from dupq.execution import cluster, ends, guard, tasks
 
 def started(file):
@@ -186,10 +186,10 @@ def job():
     cluster.connect("local")
     tasks.run_tasks("texts", started, [(sys.argv[1],)])
 
-parser = main.Parser()
+parser = cli.Parser()
 parser.set_defaults(do=lambda _: job(), job="dedup")
 with guard.guarded(), ends.heeded():
-    main._end(parser, [])
+    cli._end(parser, [])
 """
 
 

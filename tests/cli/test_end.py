@@ -10,7 +10,7 @@ import pytest
 
 JOB = """
 import sys
-from dupq.cli import main
+from dupq import cli
 from dupq.errors import GateError
 from dupq.runs import progress
 
@@ -20,9 +20,9 @@ def job():
     progress.end(sys.argv[1], "gate missed")
     raise GateError("--max-cluster 1: the largest cluster has 2 questions")
 
-parser = main.Parser()
+parser = cli.Parser()
 parser.set_defaults(do=lambda _: job(), job="dedup")
-main._end(parser, [])
+cli._end(parser, [])
 """
 
 
@@ -39,7 +39,7 @@ def test_a_missed_gate_is_in_the_log_of_the_run(tmp_path: Path) -> None:
 
 SIGNALLED = """
 import atexit, os, signal, sys, time
-from dupq.cli import main
+from dupq import cli
 from dupq.errors import GateError
 from dupq.execution import ends
 from dupq.runs import lease, progress
@@ -75,10 +75,10 @@ def job():
     with lease.held(run), progress.of_stage(run, "report", {}):
         work()
 
-parser = main.Parser()
+parser = cli.Parser()
 parser.set_defaults(do=lambda _: job(), job="dedup", log="json")
 with ends.heeded():
-    main._end(parser, [])
+    cli._end(parser, [])
 """
 ENDS = {signal.SIGTERM: ("SIGTERM", 143), signal.SIGINT: ("Ctrl-C", 130)}
 

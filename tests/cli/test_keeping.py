@@ -13,7 +13,7 @@ SUCCESS = {"outputs": {}, "finished": "1970-01-01T00:00:00+00:00"}
 
 
 def dupq(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from dupq.cli.main import main; main()", *arguments]
+    command = [sys.executable, "-c", "from dupq.cli import main; main()", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 

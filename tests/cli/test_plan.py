@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from dupq import storage
-from dupq.cli import main
+from dupq import cli, storage
 from tests.fabricated_run import build_run
 
 
 def ask(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
     with pytest.raises(SystemExit) as ended:
-        main.main(["plan", *map(str, arguments)])
+        cli.main(["plan", *map(str, arguments)])
     told = capsys.readouterr()
     return int(ended.value.code or 0), told.out, told.err
 

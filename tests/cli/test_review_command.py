@@ -3,7 +3,6 @@
 import io
 import subprocess
 import sys
-from argparse import Namespace
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,8 +10,8 @@ import pytest
 from explored_run import WORK, build_explored_run
 
 from dupq import storage
-from dupq.cli import review
 from dupq.evaluation.verdicts import Verdict, last_verdicts
+from dupq.review import review
 from dupq.tables import QUESTIONS
 
 JUDGED = [(*sorted(pair)[0], *sorted(pair)[1]) for pair in WORK]
@@ -27,7 +26,7 @@ def run(tmp_path: Path) -> str:
 
 def judge(run: str, typed: str, monkeypatch: pytest.MonkeyPatch) -> list[Verdict]:
     monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
-    review.run(Namespace(run=run))
+    review(run)
     target = Path(run).parent / "verdicts.tsv"
     return last_verdicts([str(target)])[0] if target.exists() else []
 
@@ -54,7 +53,7 @@ def test_what_users_wrote_cannot_command_the_terminal(
 
 
 def test_a_verdict_is_kept_before_the_next_pair_is_shown(run: str) -> None:
-    command = [sys.executable, "-c", "from dupq.cli.main import main; main()", "review", "--run", run]
+    command = [sys.executable, "-c", "from dupq.cli import main; main()", "review", "--run", run]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None

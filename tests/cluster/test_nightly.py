@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import pytest
 
-from dupq.cli.options import Parser
+from dupq.cli import Parser
 from dupq.errors import SettingError
 from dupq.pipelines.gates import Gates
 from dupq.settings import config

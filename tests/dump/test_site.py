@@ -10,6 +10,7 @@ import pytest
 from site_tables import SiteTables, read_site
 from xml_contents import answer, document, link, question, row
 
+from dupq.dump import accounting
 from dupq.dump import units as cutting
 from dupq.dump.accounting import Account
 from dupq.dump.sites import find_sites
@@ -288,10 +289,13 @@ def test_rows_left_out_for_a_later_one_move_to_the_duplicate_ids() -> None:
         (1, 0, 0, 0, True),
     ],
 )
-def test_too_many_rejects_fail_a_site(rejects: int, links: int, share: float, allowed: int, fails: bool) -> None:
+def test_too_many_rejects_fail_a_site(
+    rejects: int, links: int, share: float, allowed: int, fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accounting, "REJECTS_ALLOWED", allowed)
     account = account_of(20, rejects=rejects, questions=20 - rejects)
     account.add(1, {"rows": links, "rejects": links})
-    settings = IngestSettings(maximum_reject_share=share, rejects_allowed=allowed)
+    settings = IngestSettings(maximum_reject_share=share)
 
     if fails:
         with pytest.raises(DupqError, match=rf"^{rejects + links} of {20 + links} rows are broken.*see there"):

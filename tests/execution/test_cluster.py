@@ -93,7 +93,7 @@ def head() -> Iterator[subprocess.Popen]:
 
 JOB = """
 import sys, time
-from dupq.cli import main
+from dupq import cli
 from dupq.execution import cluster, head, tasks
 
 head._BETWEEN_SECONDS, head._PATIENCE_SECONDS, head._UNWINDING_SECONDS = 1, 3, 2
@@ -108,9 +108,9 @@ def job():
         tasks.run_tasks("texts", started, [(sys.argv[2],)])
     started(sys.argv[2])
 
-parser = main.Parser()
+parser = cli.Parser()
 parser.set_defaults(do=lambda _: job(), job="dedup")
-main._end(parser, [])
+cli._end(parser, [])
 """
 
 

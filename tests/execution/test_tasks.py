@@ -164,7 +164,7 @@ def test_the_hash_of_the_source_follows_every_file(tmp_path: Path) -> None:
 
 OUT_OF_MEMORY = """
 import time
-from dupq.cli import main
+from dupq import cli
 from dupq.execution import cluster, tasks
 from dupq.shards import Shard
 
@@ -173,9 +173,9 @@ def job():
     tasks.RETRIES = 1
     tasks.run_tasks("texts", time.sleep, [(60,)], names=["/archive/0.parquet"])
 
-parser = main.Parser()
+parser = cli.Parser()
 parser.set_defaults(do=lambda _: job(), job="dedup")
-main._end(parser, [])
+cli._end(parser, [])
 """
 
 

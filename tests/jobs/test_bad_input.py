@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from trained import TrainedSample
 
-from dupq.cli.main import main
+from dupq.cli import main
 from dupq.execution import cluster
 
 ROOT = Path(__file__).parents[2]

@@ -37,8 +37,8 @@ def test_the_free_settings_are_taken_and_the_others_are_those_of_the_encoder(
     trained_sample: TrainedSample, tmp_path: Path
 ) -> None:
     plain = job(trained_sample, tmp_path).check()
-    changed = job(trained_sample, tmp_path, assignments=("evaluation.k=7", "encode.batch_size=3")).check()
-    assert (changed.evaluation.k, changed.encode.batch_size) == (7, 3)
+    changed = job(trained_sample, tmp_path, assignments=("evaluation.queries=7", "encode.batch_size=3")).check()
+    assert (changed.evaluation.queries, changed.encode.batch_size) == (7, 3)
     assert (changed.text, changed.training) == (plain.text, plain.training)
     assert plain.training.epochs == 6  # as the sample's encoder was trained
 

@@ -20,6 +20,7 @@ from inline import without_ray
 from lxml import etree
 
 from benchmarks import big_archive
+from dupq.dump import accounting
 from dupq.errors import DupqError, SettingError
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.stages.ingest.progress import IngestProgress
@@ -239,8 +240,11 @@ def test_columns_without_a_site_are_refused(tmp_path: Path) -> None:
         IngestJob((str(tmp_path),), str(tmp_path), columns="id=id,title=question").check()
 
 
-def test_too_many_rejects_fail_a_site_and_stay_to_be_read(dump: Path, tmp_path: Path) -> None:
-    strict = ("ingest.maximum_reject_share=0.00001", "ingest.rejects_allowed=0", SHARD_ROWS)
+def test_too_many_rejects_fail_a_site_and_stay_to_be_read(
+    dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accounting, "REJECTS_ALLOWED", 0)
+    strict = ("ingest.maximum_reject_share=0.00001", SHARD_ROWS)
     with pytest.raises(DupqError, match=r"2 of [0-9,]+ rows are broken.*1e-05.*--max-reject-share.*rejects"):
         ingest(IngestJob((str(dump),), str(tmp_path), assignments=strict))
     assert ds.dataset(tmp_path / "rejects").count_rows() == 2

@@ -22,6 +22,7 @@ from inline import without_ray
 
 from benchmarks import big_archive
 from dupq import storage
+from dupq.dump import accounting
 from dupq.errors import FAULT, ClusterError, DupqError, HeadLostError, LeaseError
 from dupq.pipelines.ingest import IngestJob, ingest
 from dupq.shards import question_shards
@@ -176,25 +177,27 @@ def test_a_lost_head_is_the_failure_of_no_site(
         small()
 
 
-def test_what_only_decides_on_failing_reads_nothing_again(small: Callable[..., dict], tmp_path: Path) -> None:
+def test_what_only_decides_on_failing_reads_nothing_again(
+    small: Callable[..., dict], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     posts = tmp_path / "dumps" / "a.example.com" / "Posts.xml"
     content = posts.read_bytes()
     row = content.index(b"<row ")
     posts.write_bytes(content[:row] + b'<row Id="1" PostTypeId="1" Body="& no XML" />\r\n  ' + content[row:])
-    strict = "ingest.rejects_allowed=0"
+    monkeypatch.setattr(accounting, "REJECTS_ALLOWED", 0)
     with pytest.raises(DupqError, match=r"1 of [0-9,]+ rows are broken"):
-        small(strict, "ingest.maximum_reject_share=0")
+        small("ingest.maximum_reject_share=0")
     parts = {path: time for path, time in times(tmp_path / "out" / "_parts").items() if path.endswith(".arrow")}
     assert parts
     with pytest.raises(DupqError, match=r"1 of [0-9,]+ rows are broken"):
-        small(strict, "ingest.maximum_reject_share=0.0000001", "ingest.shard_rows=100")
+        small("ingest.maximum_reject_share=0.0000001", "ingest.shard_rows=100")
     assert parts.items() <= times(tmp_path / "out" / "_parts").items()
-    small(strict, "ingest.maximum_reject_share=0.1")
+    small("ingest.maximum_reject_share=0.1")
     made = times(tmp_path / "out")
-    small(strict, "ingest.maximum_reject_share=0.2")
+    small("ingest.maximum_reject_share=0.2")
     assert times(tmp_path / "out") == made
     with pytest.raises(DupqError, match=r"1 of [0-9,]+ rows are broken"):
-        small(strict, "ingest.maximum_reject_share=0")
+        small("ingest.maximum_reject_share=0")
     assert times(tmp_path / "out") == made
 
 
@@ -261,7 +264,7 @@ def test_what_a_kill_left_half_written_is_removed(small: Callable[..., dict], tm
 
 _INTERRUPTED = """
 import os, signal
-from dupq.cli.start import main
+from dupq.cli import command
 from dupq.stages.ingest import ingest
 
 collect = ingest._SiteIngest._collect
@@ -275,7 +278,7 @@ def interrupt(site):
 
 ingest._SiteIngest._collect = interrupt
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what was started in the background ignores it
-main()
+command()
 """
 
 

@@ -9,7 +9,7 @@ from inline import without_ray
 from trained import TrainedSample
 
 from dupq import extras
-from dupq.cli import evaluate
+from dupq.cli import COMMANDS, Parser
 from dupq.errors import SettingError
 from dupq.settings import config
 
@@ -17,8 +17,8 @@ TABLE = "othman-figures-8-9"
 
 
 def arguments(questions: str, links: str, output: Path, *more: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    evaluate.add_options(parser)
+    parser = Parser()
+    COMMANDS["evaluate"].add_options(parser)
     return parser.parse_args([f"--questions={questions}", f"--links={links}", f"--output={output}", *more])
 
 
@@ -28,7 +28,7 @@ def test_a_table_of_the_papers_is_measured(
 ) -> None:
     monkeypatch.setattr("dupq.execution.cluster.connect", lambda address: None)  # tasks run in this process
     sample = trained_sample
-    evaluate.run(arguments(sample.questions, sample.links, tmp_path, "--quick", f"--table={TABLE}"))
+    COMMANDS["evaluate"].run(arguments(sample.questions, sample.links, tmp_path, "--quick", f"--table={TABLE}"))
     rows = pq.read_table(tmp_path / "papers" / "quick" / "results.parquet").to_pylist()
     assert {row["table"] for row in rows} == {TABLE}
     assert all(0 < row["ours"] <= 1 for row in rows)
@@ -43,11 +43,13 @@ def test_without_their_package_a_table_is_refused_in_one_line(
     assert "mappsent" not in config.preset_names()
     given = arguments(small_sample.questions, small_sample.links, tmp_path, *(f"--table={name}" for name in names))
     with pytest.raises(SettingError, match=f"^--table {names[-1]}: .* need the package dupq_papers[^\\n]*$"):
-        evaluate.run(given)
+        COMMANDS["evaluate"].run(given)
 
 
 @pytest.mark.parametrize("option", [("--set", "encode.batch_tokens=1000"), ("--encoder", "somewhere")])
 def test_options_of_other_tables_are_refused(option: tuple[str, str], tmp_path: Path) -> None:
-    given = arguments("q", "l", tmp_path, "--table=othman-2", *option)
+    parser = Parser()
+    COMMANDS["evaluate"].add_options(parser)
+    given = ["--questions=q", "--links=l", f"--output={tmp_path}", "--table=othman-2", *option]
     with pytest.raises(SettingError, match="--encoder and --set are for the tables pairs and retrieval"):
-        evaluate.run(given)
+        COMMANDS["evaluate"].run(parser.parse_args(given))

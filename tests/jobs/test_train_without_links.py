@@ -1,6 +1,7 @@
 """The sample archive without a known duplicate, from its dump to a run."""
 
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,14 +22,13 @@ from dupq.report.summary import summary
 from dupq.runs.writer import Run
 from dupq.sample.archive import write_sample
 from dupq.settings import config
-from dupq.stages.training import prepare
+from dupq.stages.training import development, prepare
 from dupq.training.checkpoints import Checkpoints
 
 QUESTIONS = 600
 QUICK = (
     "title_body.epochs=3",
     "title_body.batch_size=90",
-    "title_body.development_share=0.1",
     "training.checkpoint_seconds=0",
 )
 
@@ -48,6 +48,14 @@ class Kept(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self.messages.append(record.getMessage())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _more_titles_set_apart() -> Iterator[None]:
+    """Of so few questions the usual share would be too few to measure by."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(development, "TITLES_SHARE", 0.1)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 
 from dupq.errors import SettingError
-from dupq.near_duplicates.band_choice import collision_probability, optimal_bands, with_bands
+from dupq.near_duplicates.band_choice import bands_of, collision_probability, optimal_bands
 from dupq.near_duplicates.bands import band_keys
 from dupq.near_duplicates.exact import Hashed, copies
 from dupq.near_duplicates.pairing import Bucketed, ChainRule, bucket_pairs, candidate_pairs, distinct_pairs, shared
@@ -33,25 +33,20 @@ def slow_optimum(threshold: float, permutations: int, weight: float) -> tuple[in
 
 @pytest.mark.parametrize(("threshold", "weight"), [(0.5, 0.5), (0.7, 0.9), (0.8, 0.999), (0.9, 0.25)])
 def test_bands_and_rows_are_the_optimum(threshold: float, weight: float) -> None:
-    bands, rows = optimal_bands(threshold, 64, weight)
+    bands, rows = optimal_bands(threshold, 64, 1 - weight)
     assert (bands, rows) == slow_optimum(threshold, 64, weight)
 
 
 def test_the_default_loses_fewer_than_five_in_a_thousand_at_the_threshold_itself() -> None:
-    settings = with_bands(NearDuplicateSettings())
-    assert (settings.bands, settings.rows) == (21, 6)
-    curve = collision_probability(np.array([0.2, 0.5, settings.threshold, 0.9]), settings.bands, settings.rows)
+    settings = NearDuplicateSettings()
+    assert bands_of(settings) == (21, 6)
+    curve = collision_probability(np.array([0.2, 0.5, settings.threshold, 0.9]), *bands_of(settings))
     assert curve == pytest.approx([0.0013, 0.2816, 0.9983, 1.0], abs=1e-4)
-
-
-def test_bands_and_rows_that_were_set_stay() -> None:
-    settings = NearDuplicateSettings(bands=16, rows=8)
-    assert with_bands(settings) is settings
 
 
 def test_too_few_permutations_for_any_bands_are_an_error_that_names_the_settings() -> None:
     with pytest.raises(SettingError, match="permutations=1"):
-        optimal_bands(0.8, 1, 0.999)
+        optimal_bands(0.8, 1)
 
 
 def slow_key(values: list[int], band: int) -> int:

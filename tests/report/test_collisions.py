@@ -9,13 +9,15 @@ from datasketch import MinHash
 from fabricated_run import CS, LARGE, TRAVEL, build_run
 
 from dupq import storage
-from dupq.near_duplicates.band_choice import collision_probability
+from dupq.near_duplicates.band_choice import bands_of, collision_probability
 from dupq.near_duplicates.shingles import shingle_sets
+from dupq.near_duplicates.signatures import SEED
 from dupq.report import collisions
 from dupq.runs.reader import open_run
 from dupq.settings.near_duplicates import NearDuplicateSettings
 
-NEAR = NearDuplicateSettings(bands=21, rows=6)
+NEAR = NearDuplicateSettings()
+BANDS, ROWS = bands_of(NEAR)
 
 
 def edited(generator: np.random.Generator, words: int, changed: int) -> tuple[str, str]:
@@ -34,7 +36,7 @@ def met(one: str, other: str, seed: int) -> bool:
         for value in shingle_sets(pa.array([text]), NEAR.shingle_size).hashes:
             signature.update(int(value) & 0xFFFFFFFF)
         signed.append(signature.hashvalues.astype(np.uint32))
-    bands = [side[: NEAR.bands * NEAR.rows].reshape(NEAR.bands, NEAR.rows) for side in signed]
+    bands = [side[: BANDS * ROWS].reshape(BANDS, ROWS) for side in signed]
     return bool((bands[0] == bands[1]).all(axis=1).any())
 
 
@@ -47,7 +49,7 @@ def test_points_follow_the_curve_that_they_are_beside() -> None:
     assert sum(point.pairs for point in found) == len(pairs)
     assert len(found) > 10
     for point in found:
-        expected = float(collision_probability(np.array(point.similarity), NEAR.bands, NEAR.rows))
+        expected = float(collision_probability(np.array(point.similarity), BANDS, ROWS))
         assert point.share == pytest.approx(expected, abs=0.15)
 
 
@@ -57,7 +59,7 @@ def test_points_are_those_of_a_slow_twin() -> None:
     texts = pa.array([text for pair in pairs for text in pair])
     left = np.arange(0, len(texts), 2)
     found = collisions.points(texts, left, left + 1, NEAR)
-    seeds = range(NEAR.seed + 1, NEAR.seed + 1 + collisions.SEEDS)
+    seeds = range(SEED + 1, SEED + 1 + collisions.SEEDS)
     times = sum(met(*pair, seed) for pair in pairs for seed in seeds)
     assert sum(point.share * point.pairs for point in found) == pytest.approx(times / collisions.SEEDS)
 

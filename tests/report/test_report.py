@@ -243,8 +243,8 @@ def test_what_verdicts_tell_is_on_the_page_and_in_the_summary(run: str) -> None:
 
 def test_limits_that_were_reached_stand_out(parsed: html.HtmlElement) -> None:
     (alert,) = parsed.find_class("alert")
-    assert [text_of(item) for item in alert.iter("li")] == ["Near duplicates: 3 buckets over bucket_limit"]
-    assert [text_of(item) for item in parsed.find_class("capped")] == ["3 buckets over bucket_limit"]
+    assert [text_of(item) for item in alert.iter("li")] == ["Near duplicates: 3 texts over a limit"]
+    assert [text_of(item) for item in parsed.find_class("capped")] == ["3 texts over a limit"]
 
 
 def test_planted_pairs_are_shown_by_kind(parsed: html.HtmlElement) -> None:
@@ -359,7 +359,7 @@ def test_a_histogram_shows_the_threshold_even_beyond_its_values() -> None:
 
 
 def test_the_collision_curve_shows_what_is_compared_at_the_threshold() -> None:
-    svg = figures.collisions({"bands": 21, "rows": 6, "threshold": 0.8})
+    svg = figures.collisions({"permutations": 128, "threshold": 0.8})
     assert "threshold 0.800: 99.8" in svg
     points = [tuple(map(float, point.split(","))) for point in re.search(r'points="([^"]+)"', svg).group(1).split()]
     assert len(points) == 101
@@ -368,7 +368,7 @@ def test_the_collision_curve_shows_what_is_compared_at_the_threshold() -> None:
 
 
 def test_measured_points_are_beside_the_collision_curve() -> None:
-    near = {"bands": 21, "rows": 6, "threshold": 0.8}
+    near = {"permutations": 128, "threshold": 0.8}
     svg = figures.collisions(near, [Point(0.5, 0.25, 40), Point(1.0, 1.0, 1)])
     dots = html.fragment_fromstring(svg).xpath("//circle")
     assert [dot.findtext("title") for dot in dots] == ["0.500: 25.0 % of 40 pairs", "1.000: 100.0 % of 1 pair"]
@@ -458,7 +458,7 @@ def test_limits_are_explained_in_words() -> None:
     assert "beginning of these texts, also for the words in its score" in caps.meaning(
         "texts cut at encoder.maximum_tokens"
     )
-    beyond = "pairs above the floor, more than neighbours.pairs_per_question"
+    beyond = "pairs above the floor, more than the limit per question"
     assert "all of them were left out" in caps.meaning(beyond)
     assert caps.meaning("something new") == ""
 

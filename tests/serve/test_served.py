@@ -20,14 +20,13 @@ from explored_run import ASKED, WORK, build_explored_run
 from fabricated_run import BAD_SITE, CS, LARGE, PAIR, TITLES, TRAVEL
 from made_clusters import build_many
 
-from dupq import storage
-from dupq.cli import main
+from dupq import cli, storage
 from dupq.errors import TERMINATED
 from dupq.evaluation.verdicts import last_verdicts, parse_verdicts
 from dupq.runs.reader import open_run
 from dupq.serve import server
 
-COMMAND = [sys.executable, "-c", "from dupq.cli.start import main; main()", "serve"]
+COMMAND = [sys.executable, "-c", "from dupq.cli import command; command()", "serve"]
 
 
 @pytest.fixture(scope="module")
@@ -225,7 +224,7 @@ def test_requests_by_hand_are_answered_without_an_echo(served: SimpleNamespace, 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     with pytest.raises(SystemExit) as end:
-        main.main(["serve", *arguments])
+        cli.main(["serve", *arguments])
     said = capsys.readouterr()
     assert (said.out, said.err.count("\n")) == ("", 1)
     return f"{end.value.code} {said.err}"

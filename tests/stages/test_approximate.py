@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -38,10 +39,11 @@ from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.exact import rule_of, side_of
 from dupq.neighbours.ivf import centroids, nearer_lists, nearest_lists, spans, unit_hashes
 from dupq.neighbours.measure import Measure
+from dupq.neighbours.reach import reach
 from dupq.runs import writer
 from dupq.settings import config
 from dupq.settings.config import Settings
-from dupq.stages.neighbours import approximate, recall
+from dupq.stages.neighbours import approximate, centres, recall
 from dupq.stages.neighbours.approximate import EXACTLY
 from dupq.stages.neighbours.beyond_lists import find_beyond_lists
 from dupq.stages.neighbours.centres import read_centroids
@@ -51,21 +53,35 @@ from dupq.stages.neighbours.search import find_neighbours
 from dupq.stages.neighbours.tables import SearchRequest
 from dupq.text.keys import ID_BITS
 
+Choose = Callable[..., None]
+
+
+@pytest.fixture
+def choose(monkeypatch: pytest.MonkeyPatch) -> Choose:
+    """Choose how many lists there are, how many are probed, and by which words, in place of the search itself."""
+
+    def choose(lists: int = 0, probes: int = 0, words: int = 0, sample: int = recall.SAMPLE) -> None:
+        monkeypatch.setattr(recall, "SAMPLE", sample)
+        if lists:
+            monkeypatch.setattr(centres, "_root", lambda *_: lists)
+        if probes:
+            monkeypatch.setattr("dupq.neighbours.reach.cheapest", lambda *given: reach(probes, words, given[-1]))
+
+    return choose
+
+
 COSINE, EUCLIDEAN = Measure(), Measure("euclidean", 0.6, 0.5)
 
 
 @pytest.mark.parametrize(("measure", "scope"), [(COSINE, "site"), (MIX, "all"), (Measure("manhattan"), "site")])
 def test_whoever_looks_into_all_lists_finds_what_the_exact_search_finds(
-    measure: Measure, scope: str, tmp_path: Path
+    measure: Measure, scope: str, tmp_path: Path, choose: Choose
 ) -> None:
+    choose(lists=7, probes=7, sample=50)
     archive = made_up([160, 3, 90], seed=2)
     common = {"scope": scope, "block_rows": 37}
     exact, whole = search(archive, tmp_path / "exact", search_request(measure, **common))
-    files, report = search(
-        archive,
-        tmp_path / "ivf",
-        search_request(measure, **common, method="ivf", ivf_lists=7, ivf_probes=7, ivf_sample=50),
-    )
+    files, report = search(archive, tmp_path / "ivf", search_request(measure, **common, method="ivf"))
     assert lists(files) == lists(exact)
     assert directed(files) == directed(exact)
     assert report.rows_out == whole.rows_out
@@ -79,7 +95,7 @@ def test_whoever_looks_into_all_lists_finds_what_the_exact_search_finds(
 def test_the_bytes_do_not_depend_on_the_number_of_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And are those of a search without Ray."""
     archive = made_up([200, 60, 0], seed=4)
-    wanted = search_request(MIX, block_rows=40, method="ivf", ivf_lists=9, ivf_probes=2, ivf_words=20)
+    wanted = search_request(MIX, block_rows=40, method="ivf")
     with without_ray():
         expected, _ = search(archive, tmp_path / "one", wanted)
     for workers in (1, 3):
@@ -90,9 +106,10 @@ def test_the_bytes_do_not_depend_on_the_number_of_workers(tmp_path: Path, monkey
         assert contents(found) == contents(expected)
 
 
-def test_recall_is_counted_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_recall_is_counted_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture, choose: Choose) -> None:
+    choose(lists=9, probes=2, sample=60)
     archive = made_up([240, 30, 100], seed=4)
-    wanted = search_request(MIX, scope="site", block_rows=50, method="ivf", ivf_lists=9, ivf_probes=2, ivf_sample=60)
+    wanted = search_request(MIX, scope="site", block_rows=50, method="ivf")
     files, report = search(archive, tmp_path, wanted)
     near, _ = slowly(archive, wanted)
     found = lists(files)
@@ -110,12 +127,15 @@ def test_recall_is_counted_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixtur
     ("scope", "words", "measure"),
     [("all", 0, MIX), ("site", 12, MIX), ("all", 33, EUCLIDEAN), ("site", 0, EUCLIDEAN)],
 )
-def test_lists_are_those_of_the_lists_looked_into(scope: str, words: int, measure: Measure, tmp_path: Path) -> None:
+def test_lists_are_those_of_the_lists_looked_into(
+    scope: str, words: int, measure: Measure, tmp_path: Path, choose: Choose
+) -> None:
+    probes = 2 if words else 3
+    choose(lists=8, probes=probes, words=words)
     archive = made_up([200, 0, 130], seed=11)
-    lists_of = {"ivf_lists": 8, "ivf_probes": 2 if words else 3, "ivf_words": words}
-    wanted = search_request(measure, scope=scope, block_rows=45, method="ivf", **lists_of)
+    wanted = search_request(measure, scope=scope, block_rows=45, method="ivf")
     files, _ = search(archive, tmp_path, wanted)
-    looked = looked_into(archive, wanted)
+    looked = looked_into(archive, wanted, probes, words)
     similarity = slowly(archive, wanted, -9)[1]
     assert all((b in looked[a]) == (a in looked[b]) for a, b in similarity)
     assert sum(map(len, looked.values())) < 0.8 * len(looked) ** 2
@@ -126,8 +146,8 @@ def test_lists_are_those_of_the_lists_looked_into(scope: str, words: int, measur
         assert scores == pytest.approx(sorted(scored.values(), reverse=True)[:K])
 
 
-def looked_into(archive: Embeddings, wanted: object) -> dict[int, set[int]]:
-    """Whom each question is compared with, from lists made without a run."""
+def looked_into(archive: Embeddings, wanted: object, probes: int, most: int) -> dict[int, set[int]]:
+    """Whom each question is compared with, from 8 lists made without a run."""
     archive = archive.take(~archive.is_empty)
     rule = rule_of(wanted.measure)
     result = {}
@@ -135,10 +155,10 @@ def looked_into(archive: Embeddings, wanted: object) -> dict[int, set[int]]:
     for site in np.unique(sites):
         group = archive.take(sites == site)
         sample = group.take(np.argsort(unit_hashes(group.keys)))
-        middle = centroids(side_of(sample, rule), rule, wanted.settings.ivf_lists)
-        chosen = nearest_lists(side_of(group, rule), middle, wanted.settings.ivf_probes)
+        middle = centroids(side_of(sample, rule), rule, 8)
+        chosen = nearest_lists(side_of(group, rule), middle, probes)
         has_word = group.words.toarray() > 0
-        has_word[:, has_word.sum(axis=0) > wanted.settings.ivf_words] = False
+        has_word[:, has_word.sum(axis=0) > most] = False
         for key, row, words in zip(group.keys.tolist(), chosen, has_word, strict=True):
             is_asked, asks = np.isin(chosen[:, 0], row), (chosen == row[0]).any(axis=1)
             shares = (has_word & words).any(axis=1)
@@ -147,11 +167,13 @@ def looked_into(archive: Embeddings, wanted: object) -> dict[int, set[int]]:
 
 
 @pytest.mark.parametrize(("rows", "shards", "words"), [(30, 1, 0), (1000, 3, 0), (30, 3, 25)])
-def test_what_is_found_does_not_depend_on_blocks_or_shards(rows: int, shards: int, words: int, tmp_path: Path) -> None:
+def test_what_is_found_does_not_depend_on_blocks_or_shards(
+    rows: int, shards: int, words: int, tmp_path: Path, choose: Choose
+) -> None:
+    choose(lists=12, probes=2, words=words, sample=40)
     archive = made_up([150, 80, 20], seed=3)
-    common = {"method": "ivf", "ivf_lists": 12, "ivf_probes": 2, "ivf_words": words, "ivf_sample": 40}
-    one, told = search(archive, tmp_path / "one", search_request(**common, block_rows=71))
-    two, also = search(archive, tmp_path / "two", search_request(**common, block_rows=rows), shards)
+    one, told = search(archive, tmp_path / "one", search_request(method="ivf", block_rows=71))
+    two, also = search(archive, tmp_path / "two", search_request(method="ivf", block_rows=rows), shards)
     assert lists(one) == lists(two)
     assert directed(one) == directed(two)
     assert told.counts == also.counts
@@ -166,11 +188,11 @@ def clustered(count: int) -> Embeddings:
     return Embeddings(np.arange(count) * 7, vectors.astype(np.float16))
 
 
-def test_more_probes_find_more_of_the_neighbours(tmp_path: Path) -> None:
+def test_more_probes_find_more_of_the_neighbours(tmp_path: Path, choose: Choose) -> None:
     recalls = []
     for probes in (1, 4, 16):
-        wanted = search_request(COSINE, method="ivf", ivf_lists=40, ivf_probes=probes, ivf_sample=400)
-        _, report = search(clustered(2000), tmp_path / str(probes), wanted)
+        choose(lists=40, probes=probes, sample=400)
+        _, report = search(clustered(2000), tmp_path / str(probes), search_request(COSINE, method="ivf"))
         recalls.append(report.counts[FOUND] / report.counts[EXACT])
     assert 0.5 < recalls[0] < 0.99
     assert recalls[0] < recalls[1] <= recalls[2]
@@ -179,26 +201,30 @@ def test_more_probes_find_more_of_the_neighbours(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("share", [0.6, 0.9])
 def test_as_many_lists_are_probed_as_the_recall_takes(
-    share: float, tmp_path: Path, capsys: pytest.CaptureFixture
+    share: float, tmp_path: Path, capsys: pytest.CaptureFixture, choose: Choose
 ) -> None:
-    wanted = search_request(COSINE, method="ivf", ivf_lists=40, ivf_recall=share, ivf_sample=500)
+    choose(lists=40, sample=500)
+    wanted = search_request(COSINE, method="ivf", ivf_recall=share)
     _, report = search(clustered(2000), tmp_path, wanted)
     found = report.counts[FOUND] / report.counts[EXACT]
     assert share - 0.03 < found < 1
     probes = int(re.search(r"searched for in (\d+) of 40 lists", capsys.readouterr().out).group(1))
     assert 1 <= probes < 20
-    fewer = search_request(COSINE, method="ivf", ivf_lists=40, ivf_probes=max(1, probes - 1), ivf_sample=500)
-    _, report = search(clustered(2000), tmp_path / "fewer", fewer)
+    choose(lists=40, probes=max(1, probes - 1), sample=500)
+    _, report = search(clustered(2000), tmp_path / "fewer", wanted)
     assert probes == 1 or report.counts[FOUND] / report.counts[EXACT] < found
 
 
-def test_words_take_the_place_of_probes_where_they_find_more(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_words_take_the_place_of_probes_where_they_find_more(
+    tmp_path: Path, capsys: pytest.CaptureFixture, choose: Choose
+) -> None:
     """Vectors at random, and two rare words in each question: its neighbours share one, and may be in any list."""
+    choose(lists=50, sample=1200)
     generator = np.random.default_rng(3)
     rare = sparse.csr_array((np.ones(6000, np.float32), generator.integers(0, 300, 6000), np.arange(0, 6001, 2)))
     vectors = generator.normal(size=(3000, 16)).astype(np.float16)
     archive = Embeddings(np.arange(3000) * 7, vectors, sparse.csr_array(rare))
-    wanted = search_request(Measure("cosine", 0.3, 1.0), method="ivf", ivf_lists=50, ivf_sample=1200, block_rows=700)
+    wanted = search_request(Measure("cosine", 0.3, 1.0), method="ivf", block_rows=700)
     _, report = search(archive, tmp_path, wanted)
     assert report.counts[FOUND] >= 0.93 * report.counts[EXACT]
     told = re.search(r"in (\d+) of 50 lists, and by its words that at most (\d+) questions", capsys.readouterr().out)
@@ -208,14 +234,20 @@ def test_words_take_the_place_of_probes_where_they_find_more(tmp_path: Path, cap
 
 @pytest.mark.parametrize(("scope", "share"), [("all", 1.0), ("site", 250 / 253)])
 def test_where_the_recall_takes_too_many_lists_the_search_is_exact(
-    scope: str, share: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+    scope: str,
+    share: float,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+    choose: Choose,
 ) -> None:
     """With scope=site of the sites where it does: one has three questions, so no more lists than that."""
     monkeypatch.setattr("dupq.stages.neighbours.probes._FEW", 4)
+    choose(lists=7, sample=100)
     archive = made_up([160, 3, 90], seed=2)
     common = {"scope": scope, "block_rows": 37}
     exact, whole = search(archive, tmp_path / "exact", search_request(**common))
-    asked = search_request(**common, method="ivf", ivf_lists=7, ivf_recall=1, ivf_sample=100)
+    asked = search_request(**common, method="ivf", ivf_recall=1)
     files, made = write(archive, tmp_path / "ivf", SITES)
     report = find_neighbours(files, made, asked)
     assert "it is searched exactly, which is as fast" in capsys.readouterr().out
@@ -232,11 +264,6 @@ def test_where_the_recall_takes_too_many_lists_the_search_is_exact(
     assert lists(files) == lists(exact)
     assert directed(files) == directed(exact)
     assert [file.relative for file in storage.list_files(files.nearest) if "block" in file.relative]
-    by_hand = search_request(**common, method="ivf", ivf_lists=7, ivf_probes=7, ivf_sample=100)
-    files, report = search(archive, tmp_path / "by hand", by_hand)
-    assert EXACTLY not in report.counts
-    assert "exact would hardly take longer" in capsys.readouterr().out
-    assert not [file for file in storage.list_files(files.nearest) if "block" in file.relative]
 
 
 def test_an_archive_without_questions_has_no_neighbours(tmp_path: Path) -> None:
@@ -247,9 +274,10 @@ def test_an_archive_without_questions_has_no_neighbours(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("counts", [[1, 0, 0], [3, 1, 2]])
-def test_fewer_questions_than_lists_are_no_harm(counts: list[int], tmp_path: Path) -> None:
+def test_fewer_questions_than_lists_are_no_harm(counts: list[int], tmp_path: Path, choose: Choose) -> None:
+    choose(lists=50, probes=100)
     archive = made_up(counts, seed=1)
-    wanted = search_request(method="ivf", ivf_lists=50, ivf_probes=100, scope="site")
+    wanted = search_request(method="ivf", scope="site")
     files, _ = search(archive, tmp_path, wanted)
     assert {key: row[0] for key, row in lists(files).items()} == slowly(archive, wanted)[0]
 
@@ -262,9 +290,10 @@ def test_questions_without_an_embedding_are_in_no_list(tmp_path: Path) -> None:
     assert report.rows_out == 0
 
 
-def test_only_chosen_sites_are_searched(tmp_path: Path) -> None:
+def test_only_chosen_sites_are_searched(tmp_path: Path, choose: Choose) -> None:
+    choose(probes=999)
     archive = made_up([50, 60, 40])
-    wanted = search_request(only=SITES[::2], method="ivf", ivf_probes=999, block_rows=30)
+    wanted = search_request(only=SITES[::2], method="ivf", block_rows=30)
     files, _ = search(archive, tmp_path, wanted)
     chosen = archive.take(archive.keys >> ID_BITS != 1)
     assert {key: row[0] for key, row in lists(files).items()} == slowly(chosen, search_request())[0]
@@ -272,7 +301,7 @@ def test_only_chosen_sites_are_searched(tmp_path: Path) -> None:
 
 def test_nothing_is_built_upon_an_approximate_search(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     archive = made_up([90, 0, 0])
-    before, _ = search(archive, tmp_path / "before", search_request(method="ivf", ivf_probes=2))
+    before, _ = search(archive, tmp_path / "before", search_request(method="ivf"))
     full, _ = search(archive, tmp_path / "full", search_request())
     files, made = write(archive, tmp_path / "since", SITES)
     find_neighbours_since(files, made, search_request(), before)
@@ -280,7 +309,7 @@ def test_nothing_is_built_upon_an_approximate_search(tmp_path: Path, capsys: pyt
     assert lists(files) == lists(full)
     for number, earlier in enumerate((before, full)):
         files, made = write(archive, tmp_path / f"ivf{number}", SITES)
-        approximately = search_request(method="ivf", ivf_probes=2)
+        approximately = search_request(method="ivf")
         find_neighbours_since(files, made, approximately, earlier)
         find_beyond_lists(files, approximately, FLOOR)
         assert "neighbours.method=ivf builds on no earlier run" in capsys.readouterr().out
@@ -292,7 +321,7 @@ def test_a_search_that_is_killed_is_finished_to_the_same_bytes(tmp_path: Path) -
 
     archive, wanted = (
         made_up([1200, 0, 0], seed=9),
-        search_request(block_rows=150, method="ivf", ivf_lists=30, ivf_probes=4),
+        search_request(block_rows=150, method="ivf"),
     )
     undisturbed, whole = search(archive, tmp_path / "one", wanted)
     files, made = write(archive, tmp_path / "two", SITES)
@@ -335,18 +364,12 @@ def test_lists_do_not_depend_on_other_queries() -> None:
         assert (whole == np.argsort(distances, axis=1, kind="stable")[:, :6]).all()
 
 
-@pytest.mark.parametrize(("asked", "is_told"), [(2, True), (0, True), (8, False)])
-def test_there_are_as_many_lists_as_blocks_however_few_were_asked_for(
-    asked: int, is_told: bool, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
-    """By default the root of 30 is 5, and there are 8 blocks."""
-    questions = clustered(30)
-    wanted = search_request(COSINE, method="ivf", ivf_lists=asked, ivf_probes=2, block_rows=4)
-    files, made = write(questions, tmp_path, SITES, shards=1)
-    find_neighbours(files, made, wanted)
+def test_there_are_as_many_lists_as_blocks(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """The root of 30 is 5, and there are 8 blocks."""
+    files, made = write(clustered(30), tmp_path, SITES, shards=1)
+    find_neighbours(files, made, search_request(COSINE, method="ivf", block_rows=4))
     assert len(read_centroids(files, range(8)).points) == 8
-    told = "neighbours.ivf_lists: 8 lists, as there are so many blocks" in capsys.readouterr().out
-    assert told == is_told
+    assert "8 lists, as there are so many blocks" in capsys.readouterr().out
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=40), st.integers(1, 12))
@@ -363,8 +386,9 @@ def scaled(vectors: np.ndarray, longest: float) -> np.ndarray:
     return np.rint(vectors * (2048 / lengths).astype(np.float32)[:, None]).astype(np.float64)
 
 
-def test_the_manifest_tells_the_recall(tmp_path: Path) -> None:
-    assignments = ["neighbours.method=ivf", "neighbours.ivf_probes=1", f"neighbours.k={K}"]
+def test_the_manifest_tells_the_recall(tmp_path: Path, choose: Choose) -> None:
+    choose(probes=1)
+    assignments = ["neighbours.method=ivf", f"neighbours.k={K}"]
     settings = config.assign(Settings(), assignments)
     run = writer.open_run(str(tmp_path), {}, "a test", settings, {})
     files, made = write(made_up([200, 0, 0]), Path(run.uri), SITES)

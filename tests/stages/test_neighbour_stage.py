@@ -284,8 +284,9 @@ def test_the_bytes_do_not_depend_on_the_number_of_workers(tmp_path: Path, monkey
         assert contents(found) == contents(expected)
 
 
-def test_too_many_pairs_are_counted_and_the_nearest_kept(tmp_path: Path) -> None:
-    archive, wanted = made_up([100, 80, 0]), search_request(pairs_per_question=3, block_rows=50)
+def test_too_many_pairs_are_counted_and_the_nearest_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beyond_lists, "PAIRS_PER_QUESTION", 3)
+    archive, wanted = made_up([100, 80, 0]), search_request(block_rows=50)
     files, made = write(archive, tmp_path, SITES)
     find_neighbours(files, made, wanted)
     report = find_beyond_lists(files, wanted, 0.0)
@@ -299,7 +300,8 @@ def test_too_many_pairs_are_counted_and_the_nearest_kept(tmp_path: Path) -> None
 def test_a_tile_with_more_pairs_than_a_task_holds_is_searched_again_for_its_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    archive, wanted = made_up([100, 80, 0]), search_request(pairs_per_question=200, block_rows=50)
+    archive, wanted = made_up([100, 80, 0]), search_request(block_rows=50)
+    monkeypatch.setattr(beyond_lists, "PAIRS_PER_QUESTION", 200)
     expected, _ = search(archive, tmp_path / "one", wanted)
     whole = find_beyond_lists(expected, wanted, FLOOR)
     files, made = write(archive, tmp_path / "two", SITES)

@@ -36,7 +36,7 @@ from dupq.text.terms import Terms
 SITES = Sites(["a.example.com", "b.example.com"])
 MEASURE = Measure("cosine", 1.0, 0.5)
 K, THRESHOLD, TERM_COUNT = 10, 0.7, 40
-OVER = "questions in components over clusters.scored_size"
+OVER = "questions in components too large to score every pair"
 UNLISTED_SCORED = "pairs scored that no question lists"
 
 Clusters = dict[int, int]  # the smallest key of each question's cluster
@@ -153,7 +153,7 @@ def around_rows(archive: Archive) -> list[dict[str, int]]:
 def partitioned(
     run: Run, archive: Archive, given: tuple[Candidates, Held], setting: Setting, threshold: float = THRESHOLD
 ) -> Table:
-    cut = Cut(threshold, setting.scored_size, MEASURE, Scale(model(), archive.reference, K))
+    cut = Cut(threshold, MEASURE, Scale(model(), archive.reference, K), setting.scored_size)
     return partition_pairs(run, *given, SITES, cut)
 
 
@@ -343,7 +343,7 @@ def test_what_speaks_against_one_of_two_linked_questions_speaks_against_both(
 
 @pytest.mark.parametrize("seed", [None, 3])
 def test_what_is_no_candidate_counts_as_least_likely_for_linked_questions_too(seed: int | None, tmp_path: Path) -> None:
-    """In a component over `clusters.scored_size`."""
+    """In a component over `scored_size`."""
     archive = archive_of(np.arange(5), LINKED, noise=0.5) if seed is None else mixed(seed)
     links = [(archive.keys[0], archive.keys[1])] if seed is None else some_links(archive)
     archive, setting = archive._replace(links=links), Setting(scored_size=2 if seed is None else 25)

@@ -7,13 +7,14 @@ from hypothesis import strategies as st
 
 from dupq.encoders.build import build
 from dupq.settings import config
+from dupq.stages.training import development
 from dupq.stages.training.development import FEWEST_TITLES, TitlesApart, body_map, keys_apart, set_apart
 from dupq.text.keys import ID_BITS
 from dupq.text.token_ids import TokenIds
 from dupq.training.title_body import TitlesAndBodies
 
 WORDS = 40
-SETTINGS = config.load("dupq", ["title_body.development_share=0.25", "training.development_pool=120"])
+SETTINGS = config.load("dupq", ["training.development_pool=120"])
 
 
 def texts(keys: list[int]) -> TitlesAndBodies:
@@ -69,10 +70,12 @@ def slow_body_map(titles: np.ndarray, bodies: np.ndarray, k: int) -> float:
 
 
 @pytest.mark.parametrize("k", [100, 3])
-def test_the_measure_of_titles_is_the_mean_reciprocal_rank_of_their_own_bodies(k: int) -> None:
+def test_the_measure_of_titles_is_the_mean_reciprocal_rank_of_their_own_bodies(
+    k: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(development, "RANKED", k)
     generator = np.random.default_rng(1)
-    settings = SETTINGS.changed(evaluation=SETTINGS.evaluation.changed(k=k))
-    network = build(settings.encoder, generator.normal(size=(WORDS, 8)).astype(np.float32), 1)
+    network = build(SETTINGS.encoder, generator.normal(size=(WORDS, 8)).astype(np.float32), 1)
     network.prepare([np.arange(2, WORDS, dtype=np.int32)], [])
     bodies = [generator.integers(2, WORDS, 6, dtype=np.int32) for _ in range(30)]
     titles = [np.append(body[:2], generator.integers(2, WORDS, 2, dtype=np.int32)) for body in bodies[:12]]
@@ -84,6 +87,6 @@ def test_the_measure_of_titles_is_the_mean_reciprocal_rank_of_their_own_bodies(k
 
     expected = slow_body_map(embedded(titles), embedded(bodies), k)
     assert 0.2 < expected < 1
-    assert body_map(network, TitlesApart(TokenIds.of(titles), TokenIds.of(bodies)), settings) == pytest.approx(
+    assert body_map(network, TitlesApart(TokenIds.of(titles), TokenIds.of(bodies)), SETTINGS) == pytest.approx(
         expected, abs=1e-12
     )

@@ -17,6 +17,7 @@ from dupq.settings.training import TeacherSettings
 from dupq.text.keys import ID_BITS
 from dupq.training.checkpoints import Checkpoints
 from dupq.training.distillation import Distillation, cosines, targets, targets_in_order
+from dupq.training.epochs import TEMPERATURE
 from dupq.training.loop import train_epoch
 from dupq.training.optimizers import optimizer_for
 from dupq.training.teacher_loss import TeacherLoss
@@ -43,9 +44,8 @@ def test_targets_are_of_length_1_and_their_sites_have_nothing_in_common() -> Non
 def test_batches_are_of_one_site_and_the_rest_is_mixed() -> None:
     keys = keys_of([230, 70, 260])
     taught = targets(keys, [np.random.default_rng(2).normal(size=(560, 4)).astype(np.float32)])
-    settings = TeacherSettings(batch_size=100)
     for epoch in (1, 2):
-        order = targets_in_order(taught, settings, 1, epoch).left
+        order = targets_in_order(taught, 1, epoch, 100).left
         assert len(order) == len(set(order.tolist()))
         sites = [set((order[start : start + 100] >> ID_BITS).tolist()) for start in range(0, len(order), 100)]
         assert [len(batch) for batch in sites[:4]] == [1, 1, 1, 1]
@@ -77,7 +77,7 @@ def test_cosines_are_those_of_questions_that_the_teachers_have_read() -> None:
 @pytest.mark.parametrize("taught", [4, 6])
 def test_the_loss_is_that_of_its_equations(loss: str, taught: int) -> None:
     """Of a batch of five texts, the third and the first of which are met; the student has vectors of 4 dimensions."""
-    settings = TeacherSettings.read({"loss": loss, "vector_weight": 0.7, "temperature": 0.3})
+    settings = TeacherSettings.read({"loss": loss})
     generator, own = np.random.default_rng(1), np.array([2, 0])
     dense, scores, vectors = (generator.normal(size=size) for size in ((2, 4), (2, 5), (5, taught)))
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -85,7 +85,7 @@ def test_the_loss_is_that_of_its_equations(loss: str, taught: int) -> None:
     assert (measure.projection is None) == (loss == "relation" or taught == 4)
     relation = distance = 0.0
     for row, place in enumerate(own):
-        sides = [np.delete(np.exp(side / 0.3), place) for side in (vectors[place] @ vectors.T, scores[row])]
+        sides = [np.delete(np.exp(side / TEMPERATURE), place) for side in (vectors[place] @ vectors.T, scores[row])]
         teachers, students = (side / side.sum() for side in sides)
         relation += (teachers * np.log(teachers / students)).sum()
         student = dense[row] / np.sqrt((dense[row] ** 2).sum())
@@ -97,14 +97,12 @@ def test_the_loss_is_that_of_its_equations(loss: str, taught: int) -> None:
         assert float(measure.of_scores(*given)) == pytest.approx(relation)
     if measure.compares_vectors:
         found = measure.of_vectors(torch.from_numpy(dense), given[1][given[2]])
-        assert found.item() == pytest.approx((0.7 if loss == "mixed" else 1) * distance)
+        assert found.item() == pytest.approx(distance)
     assert (measure.compares_scores, measure.compares_vectors) == (loss != "l2", loss != "relation")
 
 
 def student(loss: str) -> tuple[Settings, Encoder]:
-    chosen = config.load(
-        "dupq", [f"teacher.loss={loss}", "teacher.batch_size=8", "training.learning_rate=0.02", "training.batch_size=8"]
-    )
+    chosen = config.load("dupq", [f"teacher.loss={loss}", "training.learning_rate=0.02", "training.batch_size=8"])
     chosen = where_read(chosen, dropout=0.0)
     vectors = np.random.default_rng(1).normal(size=(30, 6)).astype(np.float32)
     return chosen, build(chosen.encoder, vectors, seed=1)
@@ -121,7 +119,7 @@ def go_on(folder: Path, loss: str, epochs: int) -> tuple[Encoder, TeacherLoss, l
     progress = checkpoints.resume(network, optimizer)
     while len(progress.curve) < epochs:
         epoch = len(progress.curve) + 1
-        examples = Distillation(*targets_in_order(taught, chosen.teacher, 1, epoch), measure)
+        examples = Distillation(*targets_in_order(taught, 1, epoch, 8), measure)
         mean = train_epoch(network, optimizer, sequences, examples, chosen.training).mean
         progress.curve.append({"epoch": epoch, "loss": mean, "development_map": epoch / 9, "examples": 40})
         checkpoints.save(network, optimizer, progress)

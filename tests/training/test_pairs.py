@@ -11,14 +11,16 @@ from dupq.links.pair_files import read_lines, read_pairs
 from dupq.links.split import split_links
 from dupq.settings import config
 from dupq.settings.training import TrainingSettings
+from dupq.stages.training import known_pairs
 from dupq.stages.training.known_pairs import negative_pool
 from dupq.text.keys import Sites
+from dupq.training import pairs as training_pairs
 from dupq.training.distillation import targets
 from dupq.training.loop import epoch_examples
 from dupq.training.mining import Mined, id_shingles, mine
 from dupq.training.pairs import Pairs, Rankings, chosen_pairs, positives, with_random_negatives
 
-SETTINGS = TrainingSettings(development_share=0.1, test_share=0.0)
+SETTINGS = TrainingSettings()
 TREES = np.array([(10 * i, 10 * i + j) for i in range(10) for j in range(1, 6)])  # ten stars of six questions
 
 
@@ -28,14 +30,15 @@ def test_positives_are_all_pairs_of_a_set_and_of_training_sets_only() -> None:
     trained = set(split.questions_of("train").tolist())
     expected = {(a, b) for a in trained for b in trained if a < b and a // 10 == b // 10}
     assert set(map(tuple, found.pairs.tolist())) == expected
-    assert len(found.pairs) == len(expected) == 9 * 15
+    assert len(found.pairs) == len(expected) == 6 * 15
     linked = positives(TREES, split, SETTINGS.changed(positives="links"))
-    assert len(linked.pairs) == 9 * 5
+    assert len(linked.pairs) == 6 * 5
 
 
-def test_a_large_set_gives_its_links_first_and_counts_what_it_leaves_out() -> None:
+def test_a_large_set_gives_its_links_first_and_counts_what_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training_pairs, "SET_PAIRS", 400)
     links = np.array([*((0, i) for i in range(1, 200)), (300, 301), (302, 303), (304, 305)])
-    few = SETTINGS.changed(set_pairs=400, development_share=0.25)
+    few = SETTINGS
     for seed in range(1, 9):  # until the large set is in the training part
         few = few.changed(seed=seed)
         split = split_links(links, few)
@@ -63,7 +66,7 @@ def test_a_smaller_training_set_is_part_of_a_larger_one_whatever_the_order(few: 
 def test_the_size_of_the_training_set_is_a_setting_and_counted() -> None:
     split = split_links(TREES, SETTINGS)
     found = positives(TREES, split, SETTINGS.changed(pairs=20))
-    assert (len(found.pairs), found.over_pairs) == (20, 9 * 15 - 20)
+    assert (len(found.pairs), found.over_pairs) == (20, 6 * 15 - 20)
 
 
 @pytest.mark.parametrize("loss", ["squared_error", "logistic_ranking", "softmax"])
@@ -89,17 +92,19 @@ def test_no_negative_of_any_kind_is_a_known_duplicate(loss: str) -> None:
 
 
 @pytest.mark.parametrize("most", [1000, 40])
-def test_negatives_are_drawn_from_training_questions_and_those_without_duplicates_only(most: int) -> None:
-    training = SETTINGS.changed(development_share=0.3, test_share=0.3, negative_pool=most)
-    split = split_links(TREES, training)
+def test_negatives_are_drawn_from_training_questions_and_those_without_duplicates_only(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(known_pairs, "NEGATIVE_POOL", most)
+    split = split_links(TREES, SETTINGS)
     part_of = dict(zip(split.questions.tolist(), split.parts.tolist(), strict=True))
     allowed = [key for key in range(100) if part_of.get(key, "train") == "train"]
-    assert len(allowed) == 100 - 2 * 3 * 6
-    found = negative_pool(np.arange(100), split, training).tolist()
+    assert len(allowed) == 100 - 2 * 2 * 6
+    found = negative_pool(np.arange(100), split).tolist()
     assert found == sorted(set(found) & set(allowed))
     assert len(found) == min(most, len(allowed))
     read = np.union1d(found, split.questions)  # what training has of the archive
-    assert negative_pool(read, split, training).tolist() == found
+    assert negative_pool(read, split).tolist() == found
 
 
 @pytest.mark.parametrize("loss", ["squared_error", "logistic_ranking", "softmax"])

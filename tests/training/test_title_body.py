@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from dupq.settings.training import TitleBodySettings
 from dupq.text.keys import ID_BITS
 from dupq.text.token_ids import TokenIds
+from dupq.training import title_body
 from dupq.training.title_body import TitlesAndBodies, title_body_examples
 
 SIZE = 70
@@ -31,7 +32,7 @@ def texts(sites: list[int]) -> TitlesAndBodies:
 @given(st.lists(st.integers(0, 2), max_size=400), st.integers(1, 3))
 def test_each_pair_is_of_one_question_and_shares_no_word(sites: list[int], epoch: int) -> None:
     archive = texts(sites)
-    sequences, examples = title_body_examples(archive, TitleBodySettings(batch_size=SIZE, span=4), 1, epoch)
+    sequences, examples = title_body_examples(archive, TitleBodySettings(batch_size=SIZE), 1, epoch)
     asked = [question // 2 for question in examples.left.tolist()]
     assert asked == [question // 2 for question in examples.right.tolist()]
     assert len(set(asked)) == len(asked) >= min(len(sites), len(sites) - 63)
@@ -52,7 +53,7 @@ def test_each_pair_is_of_one_question_and_shares_no_word(sites: list[int], epoch
 
 
 def test_epochs_differ_and_the_same_one_does_not() -> None:
-    archive, settings = texts([0] * 200), TitleBodySettings(batch_size=SIZE, span=4)
+    archive, settings = texts([0] * 200), TitleBodySettings(batch_size=SIZE)
     runs = [title_body_examples(archive, settings, 1, epoch) for epoch in (1, 1, 2)]
     assert runs[0][1].left.tolist() == runs[1][1].left.tolist()
     assert all(np.array_equal(runs[0][0][key], runs[1][0][key]) for key in runs[0][0])
@@ -60,9 +61,10 @@ def test_epochs_differ_and_the_same_one_does_not() -> None:
 
 
 @pytest.mark.parametrize("span", [4, 1_000])
-def test_titles_and_halves_of_bodies_are_both_queries(span: int) -> None:
+def test_titles_and_halves_of_bodies_are_both_queries(span: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(title_body, "SPAN", span)
     archive = texts([0] * 400)
-    sequences, examples = title_body_examples(archive, TitleBodySettings(batch_size=SIZE, span=span), 1, 1)
+    sequences, examples = title_body_examples(archive, TitleBodySettings(batch_size=SIZE), 1, 1)
     titles = [archive.titles[key // 2].tolist() for key in examples.left.tolist()]
     pairs = zip(examples.left.tolist(), examples.right.tolist(), titles, strict=True)
     whole = sum(title in (sequences[left].tolist(), sequences[right].tolist()) for left, right, title in pairs)

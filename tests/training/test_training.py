@@ -13,8 +13,7 @@ from dupq.errors import SettingError
 from dupq.links.split import split_links
 from dupq.settings import config
 from dupq.settings.config import Settings
-from dupq.settings.training import TeacherSettings, TrainingSettings
-from dupq.training.distillation import DistillationTargets, targets_in_order
+from dupq.settings.training import TrainingSettings
 from dupq.training.loop import epoch_examples, train_epoch
 from dupq.training.optimizers import optimizer_for
 from dupq.training.pairs import Rankings, with_random_negatives
@@ -39,9 +38,9 @@ def test_no_link_crosses_two_parts_and_order_does_not_matter(
 
 def test_parts_have_their_shares_of_the_sets() -> None:
     links = np.array([(2 * i, 2 * i + 1) for i in range(100)])
-    split = split_links(links, TrainingSettings(development_share=0.2, test_share=0.3))
+    split = split_links(links, SETTINGS)
     sizes = [len(split.questions_of(part)) // 2 for part in ("train", "development", "test")]
-    assert sizes == [50, 20, 30]
+    assert sizes == [60, 20, 20]
 
 
 @pytest.mark.parametrize("links", [[], [(1, 2)], [(1, 2), (3, 4), (4, 5)]])
@@ -65,36 +64,6 @@ def test_negatives_are_never_duplicates_and_as_many_as_wanted(negatives: int) ->
     sets_left, sets_right = split.set_of(pairs.left[wrong]), split.set_of(pairs.right[wrong])
     assert not ((sets_left == sets_right) & (sets_left >= 0)).any()
     assert (pairs.left != pairs.right).all()
-
-
-def test_in_every_second_epoch_those_of_a_batch_are_alike_to_the_teacher() -> None:
-    generator = np.random.default_rng(3)
-    centres = generator.normal(size=(40, 16))
-    vectors = (centres[np.arange(2000) % 40] + 0.1 * generator.normal(size=(2000, 16))).astype(np.float32)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    taught = DistillationTargets(np.arange(2000) * 3, vectors)
-    wanted = TeacherSettings(batch_size=100, alike_batches=True)
-
-    def alike(epoch: int) -> float:
-        found = targets_in_order(taught, wanted, 1, epoch)
-        assert sorted(found.left.tolist()) == taught.left.tolist()
-        assert (found.vectors == taught.vectors[found.left // 3]).all()
-        batches = np.split(found.vectors, 20)
-        return float(np.mean([batch @ batch.T for batch in batches]))
-
-    mean = float(np.mean(vectors @ vectors.T))
-    for epoch in (1, 3):
-        assert alike(epoch) == pytest.approx(mean, abs=0.03)
-    for epoch in (2, 4):
-        assert alike(epoch) > mean + 0.2
-    orders = [targets_in_order(taught, wanted, 1, epoch).left.tolist() for epoch in (1, 2, 3, 4)]
-    assert all(one != other for place, one in enumerate(orders) for other in orders[:place])
-    assert orders[1] == targets_in_order(taught, wanted, 1, 2).left.tolist()
-    assert targets_in_order(taught, TeacherSettings(batch_size=100), 1, 1).left.tolist() == orders[0]
-    few = DistillationTargets(taught.left[:170], taught.vectors[:170])
-    assert sorted(targets_in_order(few, wanted, 1, 2).left.tolist()) == few.left.tolist()
-    none = DistillationTargets(taught.left[:0], taught.vectors[:0])
-    assert len(targets_in_order(none, wanted, 1, 2).left) == 0
 
 
 VECTORS = np.random.default_rng(1).normal(size=(30, 8)).astype(np.float32)
@@ -218,8 +187,6 @@ def test_apart_each_pair_has_a_round_from_either_question_with_the_same_negative
         ("training.temperature=0", "more than 0 expected"),
         ("training.patience=-1", "at least 0 expected"),
         ("training.pairs=-1", "at least 0 expected"),
-        ("training.mined_epochs=0", "at least 1 expected"),
-        ("training.set_pairs=0", "at least 1 expected"),
     ],
 )
 def test_a_setting_out_of_its_range_is_named(assignment: str, rule: str) -> None:

@@ -24,7 +24,7 @@ from dupq.training.pairs import Pairs, Rankings
 from dupq.training.teacher_loss import TeacherLoss
 
 DUPLICATES = np.array([*((3 * i, 3 * i + 1) for i in range(36)), *((3 * i, 3 * i + 2) for i in range(9))])
-TAUGHT = ("training.loss=softmax", "teacher.temperature=0.5", "training.optimizer=adam")
+TAUGHT = ("training.loss=softmax", "training.optimizer=adam")
 SOFTMAX = ("training.loss=softmax", "training.temperature=0.3")
 
 

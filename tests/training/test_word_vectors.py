@@ -42,7 +42,7 @@ def test_words_that_stand_together_get_vectors_that_do(algorithm: Any, objective
     topics = [[f"{topic}{word}" for word in range(8)] for topic in "ab"]
     sentences = [generator.choice(topics[number % 2], 6).tolist() for number in range(600)]
     settings = WordVectorSettings(
-        algorithm=algorithm, objective=objective, dimensions=16, window=3, epochs=20, sample=0.0, workers=2
+        algorithm=algorithm, objective=objective, dimensions=16, window=3, epochs=20, sample=0.0
     )
     words, table, _ = make_word_vectors(sentences, settings, seed=1)
     assert sorted(words) == sorted(topics[0] + topics[1])

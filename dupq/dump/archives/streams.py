@@ -26,19 +26,22 @@ _XZ_MEMORY = 256 << 20  # bytes that decoding may take; `xz -9` needs 65 MiB
 class UnpackLimits:
     """How much a packed file may hold before it is taken for a bomb."""
 
-    ratio: float  # unpacked bytes a packed byte; a dump has 5 to 10
-    total_bytes: int  # unpacked bytes of one file; an archive counts as one
+    ratio: float = 200.0  # unpacked bytes a packed byte; a dump has 5 to 10
+    total_bytes: int = 1 << 40  # unpacked bytes of one file; an archive counts as one
     ratio_from: int = 64 << 20  # unpacked bytes; what is smaller does no harm at any ratio
 
     def check(self, source: str, unpacked: int, packed: int) -> None:
         """Raise DupqError naming `source` if `unpacked` bytes out of `packed` are too many."""
         if unpacked > self.total_bytes:
-            limit = f"{self.total_bytes:,} bytes; if it is to be trusted, raise ingest.maximum_unpacked_bytes"
+            limit = f"{self.total_bytes:,} bytes"
         elif unpacked > self.ratio_from and unpacked > self.ratio * packed:
-            limit = f"{self.ratio:g} times that; if it is to be trusted, raise ingest.maximum_unpack_ratio"
+            limit = f"{self.ratio:g} times that"
         else:
             return
-        raise DupqError(f"{source}: stopped: {packed:,} bytes unpack to {unpacked:,} or more; allowed are {limit}")
+        raise DupqError(
+            f"{source}: stopped: {packed:,} bytes unpack to {unpacked:,} or more; allowed are {limit}; if it is to be "
+            "trusted, unpack it first"
+        )
 
 
 class _Decoder(Protocol):

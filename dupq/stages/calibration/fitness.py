@@ -71,17 +71,21 @@ def _fitness(files: CalibrationFiles, names: list[str]) -> Counts:
     return skip_or(files.fitness, make)
 
 
+# more unknown words than where the encoder was trained; the least share of the bodies that their titles found there
+_UNKNOWN_WORDS, _BODIES_FOUND = 0.3, 0.3
+
+
 def _check_fitness(files: CalibrationFiles, settings: CalibrationSettings) -> None:
     """Warn, or stop if so configured, where the encoder knows this archive far less well than its own."""
     here, trained = storage.read_json(files.fitness), read_description(files.encoder)["fitness"]
     faults = []
-    if here["unknown_words"] > max(2 * trained["unknown_words"], trained["unknown_words"] + settings.unknown_words):
+    if here["unknown_words"] > max(2 * trained["unknown_words"], trained["unknown_words"] + _UNKNOWN_WORDS):
         faults.append(
             f"{here['unknown_words']:.0%} of the words are unknown to it ({trained['unknown_words']:.0%} where it was "
             "trained)"
         )
     found, found_then = here["bodies_found"], trained["bodies_found"]
-    if found is not None and found_then is not None and found < settings.bodies_found * found_then:
+    if found is not None and found_then is not None and found < _BODIES_FOUND * found_then:
         faults.append(f"it finds {found:.0%} of the bodies by their titles ({found_then:.0%} where it was trained)")
     if not faults:
         return

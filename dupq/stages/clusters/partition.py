@@ -5,8 +5,8 @@
     embeddings  of components in which not every pair is a candidate; so their terms, and what is around them
     labels      a task per group: every pair of these scored, and clusters chosen
 
-In a component of more than `scored_size` questions not every pair is scored: one that is not a candidate, neither side
-listing the other, counts as the least likely candidate.
+In a component of more than `decision.SCORED_SIZE` questions not every pair is scored: one that is not a candidate,
+neither side listing the other, counts as the least likely candidate.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from dupq.clusters.components import components, forest_of
 from dupq.clusters.constraints import constraints
-from dupq.clusters.decision import among, best_partition, linked_sets, missing_pairs
+from dupq.clusters.decision import SCORED_SIZE, among, best_partition, linked_sets, missing_pairs
 from dupq.clusters.evidence import shared
 from dupq.clusters.scoring import Scale, arounds, scored_table, unlisted
 from dupq.evaluation.verdict_files import Judged
@@ -44,9 +44,9 @@ class Cut:
     """What decides which pairs join."""
 
     threshold: float  # probability from which a pair may join
-    scored_size: int
     measure: Measure
     scale: Scale
+    scored_size: int = SCORED_SIZE
 
 
 class Held(NamedTuple):
@@ -126,7 +126,7 @@ def nodes_of(joined: pa.Table, scored: Iterator[pa.Table], cut: Cut) -> Counted:
     columns = [members, smallest, (sizes > 2) & (sizes <= cut.scored_size), groups]
     found = pa.table([pa.array(column) for column in columns], schema=NODES)
     over = int((sizes > cut.scored_size).sum())
-    return Counted(found, {"rows_in": sum(counted), "cap: questions in components over clusters.scored_size": over})
+    return Counted(found, {"rows_in": sum(counted), "cap: questions in components too large to score every pair": over})
 
 
 def _groups(smallest: np.ndarray, scored_size: int) -> tuple[np.ndarray, np.ndarray]:

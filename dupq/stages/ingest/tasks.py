@@ -44,8 +44,7 @@ class Ingest:
     @property
     def reading(self) -> Reading:
         """How dumps are read."""
-        limits = UnpackLimits(self.settings.maximum_unpack_ratio, self.settings.maximum_unpacked_bytes)
-        return Reading(PostChoice(self.answers, self.settings.maximum_body_bytes), limits, self.columns)
+        return Reading(PostChoice(self.answers), UnpackLimits(), self.columns)
 
     @property
     def tables(self) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from dupq import storage
 from dupq.execution import exchange
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
+from dupq.near_duplicates.band_choice import bands_of
 from dupq.near_duplicates.bands import band_keys
 from dupq.near_duplicates.exact import Hashed, copies
 from dupq.near_duplicates.pairing import next_band
@@ -126,10 +127,12 @@ def _sign_bundle(
                 values = text_signatures(texts.filter(pa.array(kept)), settings)
                 sizes.append(len(keys))
                 members.append(keys[kept])
-                bands.append(np.ascontiguousarray(band_keys(values, settings.bands, settings.rows).T))
+                bands.append(np.ascontiguousarray(band_keys(values, *bands_of(settings)).T))
                 yield _signature_table(members[-1], values, Sites(sites))
 
-        _write_signatures(files, bundle, settings, signed())
+        filled = (table for table in signed() if len(table))
+        uri = storage.join(files.signatures, f"part-{bundle.number:05d}.parquet")
+        storage.write_row_groups(uri, filled, signatures(settings.permutations))
         keys, columns = np.concatenate(members), np.concatenate(bands, axis=1)
         counts = {"rows_in": sum(sizes), "rows_out": len(keys)}
         exchange.write_parts(output, _band_batches(columns, keys, cuts.band_parts), BAND_KEYS)
@@ -141,19 +144,6 @@ def _sign_bundle(
 def _signature_table(keys: np.ndarray, values: np.ndarray, sites: Sites) -> pa.Table:
     lists = pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), values.shape[1])
     return pa.table([*sites.columns(keys), lists], schema=signatures(values.shape[1]))
-
-
-def _write_signatures(
-    files: NearFiles, bundle: Bundle, settings: NearDuplicateSettings, tables: Iterator[pa.Table]
-) -> None:
-    """Iterate over `tables`, and store them if that is wanted."""
-    if settings.keep_signatures:
-        uri = storage.join(files.signatures, f"part-{bundle.number:05d}.parquet")
-        filled = (table for table in tables if len(table))
-        storage.write_row_groups(uri, filled, signatures(settings.permutations))
-    else:
-        for _ in tables:
-            pass
 
 
 def _band_batches(bands: np.ndarray, keys: np.ndarray, parts: int) -> Iterator[pa.RecordBatch]:

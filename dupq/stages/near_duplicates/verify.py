@@ -24,8 +24,9 @@ from dupq.execution import exchange
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
 from dupq.near_duplicates.asking import Asking
+from dupq.near_duplicates.band_choice import bands_of
 from dupq.near_duplicates.boilerplate import boilerplate, most_titles, titled_shingles, without_boilerplate
-from dupq.near_duplicates.pairing import Bucketed, ChainRule, bucket_pairs, distinct_pairs
+from dupq.near_duplicates.pairing import CHAIN, Bucketed, bucket_pairs, distinct_pairs
 from dupq.near_duplicates.shingles import Shingles, compared, shingle_sets
 from dupq.near_duplicates.verification import jaccard
 from dupq.runs.keys import pairs_in
@@ -55,6 +56,7 @@ _FILES_AT_ONCE = 16
 _NO_PAIRS = np.zeros((0, 2), np.int64)
 _PAIRS_AT_ONCE = 100_000  # at once, with the shingle sets of their texts in memory
 _COMPARED = "texts compared"
+_OVERSIZED = f"cap: buckets over {CHAIN.limit} questions"
 
 
 def find_near_duplicates(
@@ -67,8 +69,8 @@ def find_near_duplicates(
     """
     bundles = bundles_of(files.texts)
     cuts = cuts_of(bundles, parts)
-    tasks = band_tasks(settings.bands, cuts)
-    report = run_tasks("candidates", _candidates, [(files, settings, task, cuts) for task in enumerate(tasks)])
+    tasks = band_tasks(bands_of(settings)[0], cuts)
+    report = run_tasks("candidates", _candidates, [(files, task, cuts) for task in enumerate(tasks)])
     sets_of = [(files, settings, bundle, (len(tasks), cuts)) for bundle in bundles]
     names = [bundle.name for bundle in bundles]
     report.add(run_tasks("shingle sets", _sets_of_bundle, sets_of, names=names))
@@ -93,24 +95,21 @@ def verified_in(folder: str, part: int) -> pa.Table:
     return pa.concat_tables([VERIFIED.empty_table(), *(storage.read_table(file.uri, VERIFIED) for file in files)])
 
 
-def _candidates(
-    files: NearFiles, settings: NearDuplicateSettings, numbered_task: tuple[int, range], cuts: Cuts
-) -> Counts:
+def _candidates(files: NearFiles, numbered_task: tuple[int, range], cuts: Cuts) -> Counts:
     number, batches = numbered_task
     output = files.step("candidates", number)
 
     def make() -> Counts:
-        counts = {"rows_in": 0, "rows_out": 0, "cap: buckets over near_duplicates.bucket_limit": 0}
+        counts = {"rows_in": 0, "rows_out": 0, _OVERSIZED: 0}
         pairs, wanted = [np.zeros((0, 2), np.int64)], [np.zeros((0, 2), np.int64)]
-        rule = ChainRule(settings.chain_links, settings.bucket_limit)
         for batch in batches:
             texts, homes = _band_part(files, batch, cuts)
-            indices, oversized = bucket_pairs(texts, rule)
+            indices, oversized = bucket_pairs(texts, CHAIN)
             pairs.append(texts.members[indices])
             wanted.append(_wanted(pairs[-1], homes[indices], cuts.slices))
             counts["rows_in"] += len(homes)
             counts["rows_out"] += len(indices)
-            counts["cap: buckets over near_duplicates.bucket_limit"] += oversized
+            counts[_OVERSIZED] += oversized
         _write_wanted(files.step("wanted", number), np.concatenate(wanted), cuts)
         left, right = distinct_pairs(np.concatenate(pairs)).T
         by_slice = exchange.split([left, right], KEY_PAIRS, partition_of(left, cuts.slices), cuts.slices)

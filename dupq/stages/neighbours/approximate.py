@@ -54,13 +54,13 @@ EXACTLY = "questions searched exactly, as too many lists would be probed"
 def find_approximately(files: NeighbourFiles, shards: Sequence[Shard], request: SearchRequest) -> Report:
     """Write the neighbours of every embedded question among those that it is compared with, and measure the recall."""
     plan = planned(files, shards, request)
-    say_if_more_lists(plan, request)
+    say_if_more_lists(plan)
     of_blocks = [(files, request, plan, group, number) for group in plan.groups for number in group]
     report = run_tasks("sample", _sample, of_blocks)
     report.add(run_tasks("words", add_counts, [(files, request, plan, group) for group in plan.groups]))
     report.add(run_tasks("centroids", make_centroids, [(files, request, plan, group) for group in plan.groups]))
     report.add(choose_probes(files, request, plan))
-    exactly = [group for group in plan.groups if goes_exactly(files, request, group)]
+    exactly = [group for group in plan.groups if goes_exactly(files, group)]
     tiles, written = _search_lists(files, request, plan, [group for group in plan.groups if group not in exactly])
     report.add(tiles)
     if exactly:
@@ -104,9 +104,9 @@ def _sample(files: NeighbourFiles, request: SearchRequest, plan: Plan, group: li
 
         block = _without_empty(read_block(files, request, plan, name))
         write_counts(files, request, number, block)
-        is_low = unit_hashes(block.keys) < share_for_centroids(plan, request, group)
+        is_low = unit_hashes(block.keys) < share_for_centroids(plan, group)
         write_embeddings(files.step("sample", name), block.take(is_low), Sites(request.sites))
-        write_embeddings(output, block.take(is_sampled(block, request, plan)), Sites(request.sites))
+        write_embeddings(output, block.take(is_sampled(block, plan)), Sites(request.sites))
         return {}
 
     return skip_or(output, make)

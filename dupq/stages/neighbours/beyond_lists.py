@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 FULL = "questions whose neighbours are all above the floor"
 ABOVE_FLOOR = "pairs of these above the floor"
-LEFT_OUT = "pairs above the floor, more than neighbours.pairs_per_question"
+PAIRS_PER_QUESTION = 100  # on average; more are what any two questions score, and no news
+LEFT_OUT = "pairs above the floor, more than the limit per question"
 FULL_KEYS, _ALL = "full-keys", "all"  # the kind of step, and the name of the file that gathers the others
 _AT_ONCE = 1 << 22  # pairs of a tile in memory
 
@@ -43,7 +44,7 @@ _AT_ONCE = 1 << 22  # pairs of a tile in memory
 def find_beyond_lists(files: NeighbourFiles, request: SearchRequest, floor: float) -> Report:
     """Write all pairs with a score of at least `floor` (similarity) that are in neither question's list.
 
-    And some that are in one. If there are more than `neighbours.pairs_per_question` on average, none is written.
+    And some that are in one. If there are more than PAIRS_PER_QUESTION on average, none is written.
     """
     plan = read_plan(files.plan, request.settings)
     if math.isinf(floor):
@@ -62,17 +63,13 @@ def find_beyond_lists(files: NeighbourFiles, request: SearchRequest, floor: floa
     report.add(run_tasks("tiles", _search_tile, calls))
     found = report.counts[ABOVE_FLOOR]
     report.caps[LEFT_OUT] = 0
-    if found > _most_pairs(plan, request):
+    if found > PAIRS_PER_QUESTION * plan.questions:
         report.caps[LEFT_OUT] = found
         return report
     written = run_tasks("rows", _rows_of_tile, calls)
     report.add(written)
     report.rows_out = written.rows_out
     return report
-
-
-def _most_pairs(plan: Plan, request: SearchRequest) -> int:
-    return plan.questions * request.settings.pairs_per_question
 
 
 def _full_of_file(files: NeighbourFiles, request: SearchRequest, floor: float, name: str) -> Counts:

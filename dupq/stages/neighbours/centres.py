@@ -31,29 +31,30 @@ def group_name(group: Sequence[int]) -> str:
     return f"group-{group[0]:05d}"
 
 
-def lists_wanted(plan: Plan, request: SearchRequest, group: Sequence[int]) -> int:
+def lists_wanted(plan: Plan, group: Sequence[int]) -> int:
     """How many lists a group has; one a block at least: a task holds two spans, each of a list at least."""
-    return max(len(group), _lists_asked_for(plan, request, group))
+    return max(len(group), _root(plan, group))
 
 
-def _lists_asked_for(plan: Plan, request: SearchRequest, group: Sequence[int]) -> int:
-    return request.settings.ivf_lists or max(1, round(math.sqrt(sum(map(plan.rows, group)))))
+def _root(plan: Plan, group: Sequence[int]) -> int:
+    """Return the number of lists that takes the least work: a list has as many questions as there are lists."""
+    return max(1, round(math.sqrt(sum(map(plan.rows, group)))))
 
 
-def say_if_more_lists(plan: Plan, request: SearchRequest) -> None:
-    """Say where there are more lists than asked for."""
-    raised = [group for group in plan.groups if len(group) > _lists_asked_for(plan, request, group)]
+def say_if_more_lists(plan: Plan) -> None:
+    """Say where there are more lists than the root of the questions."""
+    raised = [group for group in plan.groups if len(group) > _root(plan, group)]
     if raised:
         least = max(map(len, raised))
         _log.warning(
-            f"neighbours.ivf_lists: {least:,} lists, as there are so many blocks of questions and a list is to be no "
-            "larger; with as many lists, or larger blocks, what is found does not depend on the cut"
+            f"{least:,} lists, as there are so many blocks of questions and a list is to be no larger; with larger "
+            "blocks what is found does not depend on the cut"
         )
 
 
-def share_for_centroids(plan: Plan, request: SearchRequest, group: Sequence[int]) -> float:
+def share_for_centroids(plan: Plan, group: Sequence[int]) -> float:
     """The share of a group's questions that its centroids are made from."""
-    lists = lists_wanted(plan, request, group)
+    lists = lists_wanted(plan, group)
     return max(lists, min(_MOST_SAMPLED, _SAMPLE_A_LIST * lists)) / sum(map(plan.rows, group))
 
 
@@ -69,7 +70,7 @@ def make_centroids(files: NeighbourFiles, request: SearchRequest, plan: Plan, gr
         sample = gathered([read_embeddings(uri, Sites(request.sites))._replace(words=None) for uri in uris])
         sample = sample.take(np.argsort(unit_hashes(sample.keys), kind="stable"))
         rule = rule_of(request.measure)
-        made = centroids(side_of(sample, rule), rule, lists_wanted(plan, request, group))
+        made = centroids(side_of(sample, rule), rule, lists_wanted(plan, group))
         dimensions = made.points.shape[1]
         points = pa.FixedSizeListArray.from_arrays(pa.array(made.points.ravel()), dimensions)
         schema = tables.centroids(dimensions)

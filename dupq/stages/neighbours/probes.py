@@ -9,7 +9,6 @@ from dupq import storage
 from dupq.json_files import read_as
 from dupq.runs.layout import NeighbourFiles
 from dupq.stages.neighbours.centres import group_name
-from dupq.stages.neighbours.tables import SearchRequest
 
 _log = logging.getLogger(__name__)
 # the share of the exact search's work from which on that search is as fast, where there are more lists than these
@@ -27,30 +26,25 @@ class Probes(TypedDict):
     share: float
 
 
-def say_how_many(files: NeighbourFiles, request: SearchRequest, group: Sequence[int]) -> None:
+def say_how_many(files: NeighbourFiles, group: Sequence[int]) -> None:
     """Say how far the questions of a group are searched for, and whether the exact search takes the place of that."""
     chosen = read_probes(files, group)
     what = f"{chosen['probes']:,} of {chosen['lists']:,} lists"
     if chosen["words"]:
         what += f", and by its words that at most {chosen['words']:,} questions have"
-    if goes_exactly(files, request, group):
+    if goes_exactly(files, group):
         _log.warning(f"each question would be searched for in {what}: it is searched exactly, which is as fast")
         return
     _log.info(f"each question is searched for in {what}")
-    if _is_much(chosen):
-        _log.warning("neighbours.method=exact would hardly take longer, and misses nothing")
 
 
-def _is_much(chosen: Probes) -> bool:
-    return chosen["lists"] > _FEW and chosen["share"] > _MUCH
-
-
-def goes_exactly(files: NeighbourFiles, request: SearchRequest, group: Sequence[int]) -> bool:
+def goes_exactly(files: NeighbourFiles, group: Sequence[int]) -> bool:
     """Whether a group is searched exactly: where the recall that is asked for takes so much work that this is as fast.
 
-    The same in every attempt: it depends on what was chosen alone. What was set by hand is kept to.
+    The same in every attempt: it depends on what was chosen alone.
     """
-    return not request.settings.ivf_probes and _is_much(read_probes(files, group))
+    chosen = read_probes(files, group)
+    return chosen["lists"] > _FEW and chosen["share"] > _MUCH
 
 
 def read_probes(files: NeighbourFiles, group: Sequence[int]) -> Probes:

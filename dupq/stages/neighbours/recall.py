@@ -39,16 +39,17 @@ if TYPE_CHECKING:
     from dupq.neighbours.tiles import Block
 
 _log = logging.getLogger(__name__)
+SAMPLE = 1_000  # questions, about, that lists are chosen by, and as many that recall is measured on
 SAMPLED = "questions that recall is measured on"
 EXACT = "exact neighbours of these"
 FOUND = "exact neighbours of these that were found"
 
 
-def is_sampled(block: Embeddings, request: SearchRequest, plan: Plan) -> np.ndarray:
+def is_sampled(block: Embeddings, plan: Plan) -> np.ndarray:
     """Which questions are of either half of the sample."""
     from dupq.neighbours.ivf import unit_hashes
 
-    return unit_hashes(block.keys) >= 1 - 2 * request.settings.ivf_sample / plan.questions
+    return unit_hashes(block.keys) >= 1 - 2 * SAMPLE / plan.questions
 
 
 def choose_probes(files: NeighbourFiles, request: SearchRequest, plan: Plan) -> Report:
@@ -58,12 +59,11 @@ def choose_probes(files: NeighbourFiles, request: SearchRequest, plan: Plan) -> 
     report = run_tasks("sample", _gather_sample, [(files, request, group) for group in plan.groups])
     report.add(run_tasks("exact neighbours of a sample", _exact_in_block, of_blocks))
     report.add(run_tasks("exact neighbours of a sample", _merge, of_groups))
-    if not request.settings.ivf_probes:
-        report.add(run_tasks("ranks", _ranks_in_block, of_blocks))
+    report.add(run_tasks("ranks", _ranks_in_block, of_blocks))
     report.add(run_tasks("probes", _choose_probes, of_groups))
     largest = max(plan.groups, key=lambda group: sum(map(plan.rows, group)), default=None)
     if largest is not None:
-        say_how_many(files, request, largest)
+        say_how_many(files, largest)
     return report
 
 
@@ -135,7 +135,7 @@ def _exact(
     from dupq.neighbours.ivf import unit_hashes
 
     keys, exact = read_nearest(files.step("exact", group_name(group)), request.settings.k)
-    return keys, exact, unit_hashes(keys) >= 1 - request.settings.ivf_sample / plan.questions
+    return keys, exact, unit_hashes(keys) >= 1 - SAMPLE / plan.questions
 
 
 def _ranks_in_block(files: NeighbourFiles, request: SearchRequest, plan: Plan, group: list[int], number: int) -> Counts:
@@ -168,19 +168,16 @@ def _ranks_in_block(files: NeighbourFiles, request: SearchRequest, plan: Plan, g
 
 
 def _choose_probes(files: NeighbourFiles, request: SearchRequest, plan: Plan, group: list[int]) -> Counts:
-    output, settings = place_of_probes(files, group), request.settings
+    output = place_of_probes(files, group)
 
     def make() -> Counts:
-        from dupq.neighbours.reach import Archive, Sampled, cheapest, reach
+        from dupq.neighbours.reach import Archive, Sampled, cheapest
 
         lists, questions = len(read_centroids(files, group).points), sum(map(plan.rows, group))
         archive = Archive(questions, lists, read_counts(files, group))
-        if settings.ivf_probes:
-            chosen = reach(settings.ivf_probes, settings.ivf_words, archive)
-        else:
-            tables = [storage.read_table(files.step("ranks", block_name(number)), RANKS) for number in group]
-            ranks, rarest = (pa.concat_tables(tables)[name].to_numpy() for name in RANKS.names)
-            chosen = cheapest(Sampled(ranks, rarest), settings.ivf_recall, archive)
+        tables = [storage.read_table(files.step("ranks", block_name(number)), RANKS) for number in group]
+        ranks, rarest = (pa.concat_tables(tables)[name].to_numpy() for name in RANKS.names)
+        chosen = cheapest(Sampled(ranks, rarest), request.settings.ivf_recall, archive)
         probes = Probes(probes=chosen.probes, lists=lists, words=chosen.most, share=chosen.share)
         storage.write_json(output, dict(probes))
         return {}
@@ -202,6 +199,6 @@ def _recall_of_group(files: NeighbourFiles, request: SearchRequest, plan: Plan, 
 
 
 def _names_of_lists(files: NeighbourFiles, request: SearchRequest, group: Sequence[int]) -> list[str]:
-    if goes_exactly(files, request, group):
+    if goes_exactly(files, group):
         return [block_name(number) for number in group]
     return [span_name(group, place) for place in range(len(read_spans(files, group)))]

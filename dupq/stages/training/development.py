@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dupq.evaluation.known_duplicates import chosen
+from dupq.evaluation.known_duplicates import RANKED, chosen
 from dupq.evaluation.measures import best_accuracy
 from dupq.links.known import Known
 from dupq.links.split import Split
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 FEWEST_QUESTIONS = 10  # of the development part
 FEWEST_TITLES = 50  # as of dupq/encoders/fitness.py
+TITLES_SHARE = 0.05  # of the questions with titles and bodies, at most training.development_pool
 
 
 class TitlesApart(NamedTuple):
@@ -84,11 +85,11 @@ class KeysApart(NamedTuple):
 def keys_apart(keys: np.ndarray, settings: Settings) -> KeysApart | None:
     """Which of the questions with titles and bodies epochs are measured by: the same for any shards and workers.
 
-    Set apart is `title_body.development_share` of the questions, by a hash of their keys. Their titles look for their
+    Set apart is TITLES_SHARE of the questions, by a hash of their keys. Their titles look for their
     bodies among those of at most `training.development_pool` questions. Of too few questions none is set apart.
     """
     most = settings.training.development_pool
-    count = min(int(settings.title_body.development_share * len(keys)), most)
+    count = min(int(TITLES_SHARE * len(keys)), most)
     if count < FEWEST_TITLES:
         return None
     own = chosen(keys, count)
@@ -104,7 +105,7 @@ def set_apart(buckets: Iterable["TitlesAndBodies"], keys: KeysApart) -> TitlesAp
 
 
 def body_map(network: "Encoder", apart: TitlesApart, settings: Settings) -> float:
-    """The mean over all titles of 1 / the rank of their own body; 0 for one not among the first `evaluation.k`."""
+    """The mean over all titles of 1 / the rank of their own body; 0 for one not among the first RANKED."""
     from dupq.encoders.encode import encode
     from dupq.neighbours.embeddings import Embeddings
     from dupq.neighbours.search import top_k
@@ -113,7 +114,7 @@ def body_map(network: "Encoder", apart: TitlesApart, settings: Settings) -> floa
     titles, bodies = (encode(network, texts, rows) for texts in apart)
     numbers = np.arange(len(apart.bodies))
     queries = Embeddings(2 * numbers[: len(apart.titles)], *titles)  # no text is its own neighbour, so other keys
-    found = top_k(queries, [Embeddings(2 * numbers + 1, *bodies)], settings.evaluation.k, network.measure)
+    found = top_k(queries, [Embeddings(2 * numbers + 1, *bodies)], RANKED, network.measure)
     return float((1 / found.ranks[found.neighbours == found.queries + 1]).sum() / len(apart.titles))
 
 

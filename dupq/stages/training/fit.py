@@ -216,7 +216,7 @@ def _task(loop_config: dict[str, Any], worker: tuple[int, int]) -> _Task:
         sequences,
         known,
         positives(known.links, known.split, settings.training).pairs,
-        negative_pool(np.array(list(sequences), np.int64), known.split, settings.training),
+        negative_pool(np.array(list(sequences), np.int64), known.split),
         titles,
         Development(known, sequences, titles.apart if titles else None, settings),
         read_targets(files, len(settings.teacher.encoder)) if settings.teacher.encoder else None,
@@ -353,29 +353,30 @@ def _pieces(task: _Task, network: "Encoder", progress: "Progress", epoch: int) -
 
 def _title_body_pieces(task: _Task, epoch: int) -> list[_Piece]:
     from dupq.training.epochs import as_training, falling
-    from dupq.training.title_body import title_body_examples
+    from dupq.training.title_body import LEARNING_RATE, title_body_examples
 
     settings, training, titles = task.settings.title_body, task.settings.training, task.titles
     assert titles is not None
-    rates = falling(epoch, settings.epochs)
+    rates, phase = falling(epoch, settings.epochs), as_training(training, settings.batch_size, LEARNING_RATE)
 
     def make(bucket: int, done: float, until: float) -> _Phase:
         sequences, examples = title_body_examples(titles.read(bucket), settings, training.seed, epoch, bucket)
         ends = np.interp((done, until), (0, 1), rates)
-        return _Phase(sequences, examples, as_training(settings, training), (float(ends[0]), float(ends[1])))
+        return _Phase(sequences, examples, phase, (float(ends[0]), float(ends[1])))
 
     return [_Piece(functools.partial(make, *part), titles.questions) for part in titles.order(training.seed, epoch)]
 
 
 def _teacher_phase(task: _Task, epoch: int) -> _Phase:
-    from dupq.training.distillation import Distillation, targets_in_order
+    from dupq.training.distillation import BATCH_SIZE, Distillation, targets_in_order
     from dupq.training.epochs import as_training, falling
 
     settings, training = task.settings.teacher, task.settings.training
     assert task.taught is not None
     assert task.teacher_loss is not None
-    examples = Distillation(*targets_in_order(task.taught, settings, training.seed, epoch), task.teacher_loss)
-    return _Phase(task.sequences, examples, as_training(settings, training), falling(epoch, settings.epochs))
+    examples = Distillation(*targets_in_order(task.taught, training.seed, epoch), task.teacher_loss)
+    phase = as_training(training, BATCH_SIZE, settings.learning_rate)
+    return _Phase(task.sequences, examples, phase, falling(epoch, settings.epochs))
 
 
 def _known_phase(task: _Task, network: "Encoder", progress: "Progress", epoch: int) -> _Phase:
@@ -383,21 +384,19 @@ def _known_phase(task: _Task, network: "Encoder", progress: "Progress", epoch: i
     from dupq.training.loop import epoch_examples
 
     training = task.settings.training
-    progress.mined = _mined(task, network, progress, epoch)
-    examples = epoch_examples(
-        task.positives, task.pool, task.known.split, training, epoch, progress.mined, task.known.wrong
-    )
+    mined = _mined(task, network, progress, epoch)
+    examples = epoch_examples(task.positives, task.pool, task.known.split, training, epoch, mined, task.known.wrong)
     return _Phase(task.sequences, examples, training, rates(epoch, training))
 
 
 def _mined(task: _Task, network: "Encoder", progress: "Progress", epoch: int) -> np.ndarray | None:
-    """The mined negatives of an epoch: those of the one before, or found by the first worker for all."""
+    """The mined negatives of an epoch, found by the first worker for all."""
     from dupq.training import collectives
     from dupq.training.mining import mine
 
     training = task.settings.training
-    if not (training.mined_negatives and network.trainable) or (epoch - 1) % training.mined_epochs:
-        return progress.mined
+    if not (training.mined_negatives and network.trainable):
+        return None
     found, dropped = np.zeros((len(task.positives), training.mined_negatives), np.int64), 0
     if task.worker[0] == 0:
         given = (task.positives, task.pool, task.known.split, task.settings, epoch, task.taught)

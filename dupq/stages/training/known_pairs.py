@@ -13,6 +13,7 @@ from dupq.links.tables import known_duplicates
 from dupq.runs.training_layout import TrainingFiles
 from dupq.settings.training import TrainingSettings
 from dupq.text.keys import Sites, without
+from dupq.training.pairs import NEGATIVE_POOL
 
 _PAIRS = pa.schema([("left", pa.int64()), ("right", pa.int64()), ("duplicates", pa.bool_())])
 
@@ -41,10 +42,10 @@ def read_known(files: TrainingFiles, sites: Sites, keys: np.ndarray, settings: T
     return known_pairs(linked, LabelledPairs(pairs[is_duplicate], pairs[~is_duplicate]), keys, settings)
 
 
-def negative_pool(keys: np.ndarray, split: Split, settings: TrainingSettings) -> np.ndarray:
+def negative_pool(keys: np.ndarray, split: Split) -> np.ndarray:
     """The questions that negatives are drawn from: some of `keys` (int64, ascending) of the training part or of none.
 
     Development questions are left out: pushed away from all others in training, they could no longer measure an epoch
     or choose a threshold. The pool is the same for the whole archive and for the part of it that training reads.
     """
-    return chosen(without(keys, split.questions_of("development", "test")), settings.negative_pool)
+    return chosen(without(keys, split.questions_of("development", "test")), NEGATIVE_POOL)

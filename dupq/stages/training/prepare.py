@@ -34,7 +34,7 @@ from dupq.stages.training.token_files import QUESTIONS_PER_BUCKET, Titles, write
 from dupq.stages.training.words import count_words, frequent_words, word_files
 from dupq.text.keys import Sites, distinct, hash_limit, without
 from dupq.text.vocabulary import Vocabulary
-from dupq.training.pairs import positives
+from dupq.training.pairs import SET_PAIRS, positives
 from dupq.training.word_vectors import OCCURRENCES, OF_START, SAME_LANGUAGE, check_words, with_start
 
 _log = logging.getLogger(__name__)
@@ -101,7 +101,7 @@ def _choose(files: TrainingFiles, site_names: list[str], settings: Settings) -> 
         SETS: sets,
         PAIRS_TO_TRAIN_ON: len(trained_on.pairs),
         "cap: questions over word_vectors.sentences": max(0, len(keys) - most) if is_sampled else 0,
-        "cap: pairs over training.set_pairs": trained_on.over_set_pairs,
+        f"cap: pairs over {SET_PAIRS:,} of a set": trained_on.over_set_pairs,
         "cap: pairs over training.pairs": trained_on.over_pairs,
         **known.counts,
     }
@@ -112,7 +112,7 @@ def _write_chosen(files: TrainingFiles, keys: np.ndarray, known: Known, settings
     taught = chosen(keys, settings.teacher.questions if settings.teacher.encoder else 0)
     if not settings.teacher.held_out:
         taught = without(taught, known.split.questions_of("development", "test"))
-    pool = negative_pool(keys, known.split, settings.training)
+    pool = negative_pool(keys, known.split)
     wanted = distinct(np.concatenate([known.split.questions, pool, known.wrong.ravel()]))
     wanted = without(wanted, known.split.questions_of("test"))
     write_keys(files.example_keys, np.concatenate([wanted, taught]))

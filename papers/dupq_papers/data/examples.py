@@ -12,7 +12,7 @@ import xxhash
 
 from dupq.encoders.description import PARTS
 from dupq.evaluation.known_duplicates import chosen
-from dupq.links.split import Split, split_links
+from dupq.links.split import DEVELOPMENT_SHARE, TEST_SHARE, Split, split_links
 from dupq.settings.training import TrainingSettings
 from dupq.training.pairs import Pairs, chosen_pairs, closed, with_random_negatives
 from dupq_papers.data.pair_sets import PairSet
@@ -96,7 +96,7 @@ def parts_of(keys: np.ndarray, split: Split, settings: TrainingSettings) -> np.n
     """The part (str, (n,)) of each question: that of its set of duplicates, or else one by a hash of its key."""
     hashes = np.array([xxhash.xxh3_64_intdigest(int(key).to_bytes(8, "little"), settings.seed) for key in keys])
     place = hashes.astype(np.float64) / 2**64
-    bounds = np.cumsum([settings.test_share, settings.development_share])
+    bounds = np.cumsum([TEST_SHARE, DEVELOPMENT_SHARE])
     found = np.array([_TEST, _DEVELOPMENT, _TRAIN])[np.searchsorted(bounds, place, side="right")]
     for part in PARTS:
         found[np.isin(keys, split.questions_of(part))] = part

@@ -14,7 +14,7 @@ from dupq.evaluation.rankers import EncoderRanker
 from dupq.neighbours.embeddings import Embeddings
 from dupq.settings.config import Settings
 from dupq.training.in_memory import QUALITY, KnownPairs, train
-from dupq.training.pairs import Pairs
+from dupq.training.pairs import NEGATIVE_POOL, Pairs
 from dupq.training.word_vectors import WordVectors
 from dupq_papers.data.examples import Experiment
 from dupq_papers.experiments.data_sets import DataSet
@@ -50,7 +50,7 @@ def fitted_network(taught: Taught, tested: DataSet, settings: Settings, vectors:
     elif not len(taught.data.known.labels.others):
         wrong = wrong[:0]
     held_out = split.questions_of("development", "test")
-    pool = chosen(np.setdiff1d(taught.data.collection.keys, held_out), settings.training.negative_pool)
+    pool = chosen(np.setdiff1d(taught.data.collection.keys, held_out), NEGATIVE_POOL)
     known = KnownPairs(pairs[training.labels > 0.5], wrong, split, pool)
     table = taught.data.texts
     seen = _Seen(table, parts, ranks, settings)

@@ -1,34 +1,22 @@
 """Judge the pairs of a run's worklist in a terminal, by keys; the next run reads the verdicts."""
 
-import argparse
 import os
 import shutil
 import sys
 import textwrap
 from collections.abc import Callable
 
-from dupq.cli.options import uri
 from dupq.runs import sample
-from dupq.runs.reader import Key, Run, TableRow, ends_of
+from dupq.runs.reader import Key, Run, TableRow, ends_of, finished_run
 
-DESCRIPTION = "Judge a run's worklist in a terminal: are the two questions of a pair the same?"
 _VERDICTS = {"s": "same", "d": "different", "u": "unsure"}
 _ARROWS = {b"\x1b[D": "b", b"\x1b[C": " "}
 _HELP = "s same   d different   u unsure   b back   q quit   any other key: skip"
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of the job."""
-    parser.add_argument(
-        "--run", required=True, metavar="URI", type=uri, help="a run's folder, or a folder of runs for the latest"
-    )
-
-
-def run(arguments: argparse.Namespace) -> None:
-    """Show pair after pair, and write each verdict at once. Needs no Ray."""
-    from dupq.runs.reader import finished_run
-
-    run = finished_run(arguments.run)
+def review(uri: str) -> None:
+    """Show pair after pair of the run at `uri`, or of the latest there, and write each verdict at once."""
+    run = finished_run(uri)
     rows = sample.unjudged(run)
     from dupq.report.explorer.contents import excerpt  # with what draws: later than the checks
 

@@ -1,38 +1,17 @@
-"""Say what a larger archive would take: what the stages of a finished run took, times their growth."""
+"""What a larger archive would take: what the stages of a finished run took, times their growth."""
 
-import argparse
 import json
-import math
 from typing import NamedTuple
 
-from dupq.cli.options import uri
+from dupq import storage
+from dupq.errors import SettingError
+from dupq.report.formats import duration, memory
+from dupq.runs.reader import finished_run
 
-DESCRIPTION = "Say what dedup would take for another number of questions, from what the stages of a finished run took."
 # Seconds grow with the number of questions to this power: measured from 100,000 to a million made questions
 # (benchmarks/results/scale*.md). Other stages grow linearly, or less.
 GROWTH = {"neighbours": 1.9, "beyond_lists": 1.7, "pairs": 1.2}
 _FEW = 50_000  # questions: a smaller run goes mostly into starting
-_MOST = 1e12
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
-    parser.add_argument("--questions", required=True, metavar="N", type=_whole, help="of the archive, such as 24e6")
-    parser.add_argument(
-        "--run", required=True, metavar="URI", type=uri, help="a run's folder, or a folder of runs for the latest"
-    )
-    parser.add_argument("--json", action="store_true", help="a JSON object in place of the table")
-
-
-def _whole(text: str) -> int:
-    """The type of a whole number, which may be written like 24e6."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 1 <= value <= _MOST or value != int(value):
-        raise argparse.ArgumentTypeError(f"'{text}': a whole number of at least 1 expected, such as 24e6")
-    return int(value)
 
 
 class Stage(NamedTuple):
@@ -55,21 +34,8 @@ class Plan(NamedTuple):
     stages: list[Stage]
 
 
-def run(arguments: argparse.Namespace) -> None:
-    """Print the plan. Needs no Ray and no archive."""
-    plan = plan_from(arguments.run, arguments.questions)
-    if arguments.json:
-        print(json.dumps({**plan._asdict(), "stages": [stage._asdict() for stage in plan.stages]}, indent=1))
-    else:
-        print(as_text(plan))
-
-
 def plan_from(uri: str, questions: int) -> Plan:
     """Plan from the run at `uri`. Raises SettingError for one that builds on an earlier run."""
-    from dupq import storage
-    from dupq.errors import SettingError
-    from dupq.runs.reader import finished_run
-
     run = finished_run(uri)
     if run.manifest["inputs"].get("previous"):
         raise SettingError(
@@ -85,10 +51,13 @@ def plan_from(uri: str, questions: int) -> Plan:
     return Plan(run.uri, before, questions, round(size * questions / before), stages)
 
 
+def as_json(plan: Plan) -> str:
+    """Write a plan as a JSON object."""
+    return json.dumps({**plan._asdict(), "stages": [stage._asdict() for stage in plan.stages]}, indent=1)
+
+
 def as_text(plan: Plan) -> str:
     """Write a plan as a table, and what it rests on."""
-    from dupq.report.formats import duration, memory
-
     rows: list[tuple[str, ...]] = [("stage", "that run", "planned", "growth", "largest task there")]
     for stage in plan.stages:
         growth = f"n^{stage.growth:g}" if stage.growth != 1 else "n"

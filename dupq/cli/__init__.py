@@ -1,1 +1,0 @@
-"""The command line: `dupq JOB …` once installed, and `jobs/JOB.py …`, which are the same."""

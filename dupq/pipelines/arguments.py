@@ -1,0 +1,371 @@
+"""The arguments of the jobs, and what is checked of them before Ray is imported and any work is begun."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from dupq import storage
+from dupq.archive import all_counts
+from dupq.encoders.description import encoder_at, read_settings, read_split
+from dupq.errors import DupqError, SettingError
+from dupq.evaluation.tables import TABLES
+from dupq.evaluation.truth_files import check_truth, planted_keys
+from dupq.evaluation.verdicts import VERDICTS_FILE, last_verdicts
+from dupq.links.pair_files import check_pairs
+from dupq.pipelines.gates import NO_GATES, Gates
+from dupq.runs import writer
+from dupq.runs.reader import check_earlier
+from dupq.settings import config
+from dupq.settings.config import Settings
+from dupq.settings.training import TrainingSettings
+from dupq.shards import TEXT_COLUMNS, check_links, check_questions, question_shards
+from dupq.stages.neighbours.plan import in_scope
+from dupq.text.keys import Sites
+
+if TYPE_CHECKING:
+    from dupq.dump.sites import Found
+    from dupq.stages.ingest.tasks import Ingest
+
+FREE_SECTIONS = ("near_duplicates", "encode", "neighbours", "calibration", "clusters", "run")
+_FREE_TO_MEASURE = ("encode", "evaluation")  # with an encoder: it reads the texts as it was trained to
+_BASELINES_READ = ("text", "training", "evaluation")  # of training the split
+_COLUMNS_READ = (
+    *TEXT_COLUMNS,
+    *("tags", "creation_date", "score", "view_count", "answer_count", "accepted_answer_id"),
+)
+_WRITTEN = (
+    *("questions/site=", "answers/site=", "links/site=", "rejects/site="),
+    *("ingest/", "_parts/", "manifest.json"),
+)
+
+
+class Checked(NamedTuple):
+    """A job that can be begun: the sites in its dumps, and how they are ingested."""
+
+    found: "Found"
+    stage: "Ingest"
+
+
+@dataclass(frozen=True)
+class IngestJob:
+    """The arguments of `dupq ingest`; dumps and output are URIs."""
+
+    dumps: tuple[str, ...]
+    output: str
+    site: str | None = None
+    columns: str | None = None
+    answers: bool = False
+    assignments: tuple[str, ...] = ()
+
+    def check(self) -> Checked:
+        """What there is to do; raises DupqError for what is wrong, before any work."""
+        from dupq.dump.archives.streams import UnpackLimits
+        from dupq.dump.sites import find_sites
+        from dupq.dump.tabular.columns import Columns, parse_columns
+        from dupq.dump.tabular.headers import check_columns
+
+        writer.check_output(self.output)
+        settings = config.assign_free(Settings(), self.assignments, ("ingest",), "not read by this job").ingest
+        columns: Columns | None = None
+        if self.columns is not None:
+            if self.site is None:
+                raise SettingError("--columns needs --site NAME: a table does not say which site it is of")
+            columns = parse_columns(self.columns)
+        all_counts(storage.absolute(self.output))
+        dumps, output = [storage.absolute(dump) for dump in self.dumps], storage.absolute(self.output)
+        found = find_sites(dumps, self.site, columns is not None, _own_files(output, dumps))
+        if columns is not None:
+            check_columns(found.sites[0].posts, columns, UnpackLimits())
+        from dupq.stages.ingest.tasks import Ingest  # with what reads and writes a dump
+
+        return Checked(found, Ingest(output, settings, self.answers, columns))
+
+
+def _own_files(output: str, dumps: Sequence[str]) -> list[str]:
+    """How the URIs of files begin that the job itself writes, which are no dump where dumps are looked for.
+
+    That is all of the output, unless a dump is in it.
+    """
+    if any(f"{dump}/".startswith(f"{output}/") for dump in dumps):
+        return [storage.join(output, name) for name in _WRITTEN]
+    return [f"{output}/"]
+
+
+@dataclass(frozen=True)
+class TrainingJob:
+    """The arguments of `dupq train`. All are URIs but the preset's name."""
+
+    questions: str
+    links: str | None
+    output: str
+    preset: str = config.DEFAULT_PRESET
+    assignments: tuple[str, ...] = ()
+    workers: int = 1
+    pairs: tuple[str, ...] = ()
+    gpus: int | None = None  # that may be taken; None: those that the cluster has
+
+    def check(self) -> Settings:
+        """The settings; raises DupqError for what is wrong, before any work."""
+        config.load(self.preset, self.assignments)  # before what takes longer: a wrong name
+        writer.check_output(self.output)
+        sites, questions = check_questions(self.questions)
+        if not questions:
+            raise DupqError(f"{self.questions}: no questions in the tables; nothing to learn from")
+        links = 0 if self.links is None else check_links(self.links)
+        has_others = [check_pairs(uri, sites) for uri in self.pairs]
+        if self.workers < 1:
+            raise SettingError(f"--workers {self.workers}: at least 1 expected")
+        if self.gpus and self.gpus < self.workers:
+            raise SettingError(
+                f"--gpus {self.gpus}: each of {self.workers} workers takes one, or none does (--gpus none)"
+            )
+        settings = training_settings(self.preset, self.assignments, any(has_others))
+        from dupq.encoders.kinds import learns_without_links, presets_without_links
+        from dupq.encoders.saved import load
+
+        if not links and not self.pairs and not learns_without_links(settings):
+            missing = "neither --links nor --pairs" if self.links is None else f"{self.links}: no links in the tables"
+            raise SettingError(
+                f"{missing}: preset {self.preset} learns from known duplicates only; give some, or take one of the "
+                f"presets {', '.join(presets_without_links())}"
+            )
+        for teacher in settings.teacher.encoder:
+            load(teacher)
+        return settings
+
+
+def training_settings(preset: str, assignments: tuple[str, ...], has_others: bool = False) -> Settings:
+    """A preset, changed by assignments, with absolute paths; `has_others`: there are pairs labelled 0.
+
+    Raises DupqError for what is wrong, also with the files that the settings name.
+    """
+    settings = config.load(preset, assignments)
+    if settings.text.language != "auto":
+        settings = config.in_language(settings, settings.text.language)
+    _check_negatives(settings.training, has_others)
+    if settings.word_vectors.algorithm == "teacher" and not settings.teacher.encoder:
+        raise SettingError("setting 'teacher.encoder' is empty; word_vectors.algorithm=teacher needs a saved encoder")
+    teachers = tuple(encoder_at(encoder) for encoder in settings.teacher.encoder)
+    for teacher in teachers:
+        read_settings(teacher)
+    settings = settings.changed(teacher=settings.teacher.changed(encoder=teachers))
+    vectors = settings.word_vectors.file
+    if vectors:
+        if storage.kind(vectors) != "file":
+            raise DupqError(f"word_vectors.file={vectors}: no such file")
+        settings = settings.changed(word_vectors=settings.word_vectors.changed(file=storage.absolute(vectors)))
+    from dupq.encoders.kinds import network_settings  # with torch, as the rest of this check
+
+    settings = settings.changed(encoder=network_settings(settings.encoder).found().given())
+    _check_teacher_loss(settings)
+    return _with_start(settings) if settings.word_vectors.goes_on else settings
+
+
+def _with_start(settings: Settings) -> Settings:
+    """With the place of the encoder that training goes on from; raises SettingError if it cannot."""
+    from dupq.training.start import check_start
+
+    vectors = settings.word_vectors
+    if vectors.start != "base":
+        settings = settings.changed(word_vectors=vectors.changed(start=encoder_at(vectors.start)))
+    check_start(settings)
+    return settings
+
+
+def _check_negatives(settings: TrainingSettings, has_labelled: bool) -> None:
+    has_others = settings.mined_negatives > 0 or settings.loss == "softmax" or has_labelled
+    if not settings.negatives and not has_others:
+        raise SettingError(
+            "setting 'training.negatives' is 0; at least 1 expected, unless there are mined ones, pairs labelled 0 "
+            "in a file of --pairs, or the loss is softmax"
+        )
+
+
+def _check_teacher_loss(settings: Settings) -> None:
+    loss, encoder = settings.teacher.loss, settings.encoder
+    if not settings.teacher.encoder or loss == "relation":
+        return
+    import numpy as np
+
+    from dupq.encoders.build import build
+    from dupq.text.vocabulary import FIRST_WORD
+
+    if build(encoder, np.zeros((FIRST_WORD, 1), np.float32), seed=0).kind != "cosine":
+        raise SettingError(
+            f"setting 'teacher.loss' is {loss!r}, but encoder.kind={encoder.kind} compares vectors by their distance "
+            "and not by cosine; relation expected"
+        )
+
+
+@dataclass(frozen=True)
+class DedupJob:
+    """The arguments of `dupq dedup`. Those that are None by default may be missing."""
+
+    questions: str
+    encoder: str
+    output: str
+    links: str | None = None
+    truth: str | None = None
+    previous: str | None = None  # an earlier run, or the folder of runs
+    assignments: tuple[str, ...] = ()
+    verdicts: str | None = None  # a filled-in review.tsv or worklist.tsv
+    gates: Gates = NO_GATES
+    skipped: tuple[str, ...] = ()  # paths of question shards below `questions` that are left out
+    gpus: int | None = None  # that may be taken; None: those that the cluster has
+    teacher: str | None = None  # a sentence-transformers model: folder, package, or name on the hub
+
+    def check(self) -> Settings:
+        """The settings; raises DupqError for what is wrong, before any work."""
+        self.gates.check(self.previous is not None)
+        writer.check_output(self.output)
+        sites, _ = check_questions(self.questions, _COLUMNS_READ, self.skipped)
+        if self.links is not None:
+            check_links(self.links)
+        if self.truth is not None:
+            planted_keys(self.truth, sites)
+        earlier = writer.previous_run(self.previous)
+        if earlier is not None:
+            check_earlier(earlier)
+        last_verdicts(self.judged_in(earlier))
+        if self.verdicts is not None:
+            _check_sample(self.verdicts, self.output)
+        settings = self.settings(self.encoder)
+        if settings.neighbours.sites:
+            in_scope(question_shards(self.questions, self.skipped)[0], settings.neighbours)
+        check_prior(settings.calibration.prior)
+        check_teacher(self.teacher)
+        check_encoder(self.encoder, sites)
+        return settings
+
+    def judged_in(self, earlier: str | None) -> list[str]:
+        """The files of verdicts that the run reads, the last one last; `earlier` is the run before."""
+        kept = [storage.join(folder, VERDICTS_FILE) for folder in (earlier, storage.absolute(self.output)) if folder]
+        return [uri for uri in kept if storage.exists(uri)] + ([self.verdicts] if self.verdicts else [])
+
+    def settings(self, encoder: str) -> Settings:
+        """The settings of a run with the encoder at `encoder`."""
+        return run_settings(read_settings(encoder), self.assignments)
+
+
+def _check_sample(verdicts: str, runs: str) -> None:
+    """Raise DupqError for a damaged run that drew the pairs of these verdicts."""
+    from dupq.runs.sample import estimated
+
+    estimated(verdicts, runs)
+
+
+def check_prior(uri: str) -> None:
+    """Raise DupqError for a prior that cannot be read."""
+    from dupq.clusters.prior import read_prior
+
+    read_prior(uri)
+
+
+def check_teacher(name: str | None) -> None:
+    """Raise DupqError for a teacher that is missing or cannot be read."""
+    if name is not None:
+        from dupq.encoders.sentence_models import teacher_at
+
+        teacher_at(name, "--teacher ")
+
+
+def run_settings(trained: Settings, assignments: tuple[str, ...]) -> Settings:
+    """The settings that the encoder was trained with, changed where a run is free to."""
+    free = {section: getattr(Settings(), section) for section in FREE_SECTIONS}
+    settings = config.assign_to_trained(trained.changed(**free), assignments, FREE_SECTIONS)
+    from dupq.near_duplicates.band_choice import bands_of
+
+    bands_of(settings.near_duplicates)  # there are some
+    return settings
+
+
+@dataclass(frozen=True)
+class EvaluationJob:
+    """The arguments of `dupq evaluate`: URIs, and the names of the tables to measure.
+
+    `links` is a table of links, or a file of labelled pairs.
+    """
+
+    questions: str
+    links: str
+    output: str
+    encoder: str | None = None
+    tables: tuple[str, ...] = tuple(TABLES)
+    assignments: tuple[str, ...] = ()
+    gpus: int | None = None  # that may encode; None: those that the cluster has
+
+    def check(self) -> Settings:
+        """The settings; raises DupqError for what is wrong, before any work."""
+        writer.check_output(self.output)
+        unknown = [name for name in self.tables if name not in TABLES]
+        if unknown or not self.tables:
+            raise SettingError(f"--table {', '.join(unknown)}: no such table; there are {', '.join(TABLES)}")
+        sites, questions = check_questions(self.questions)
+        if not questions:
+            raise DupqError(f"{self.questions}: no questions in the tables; nothing to measure")
+        if is_pair_file(self.links):
+            check_pairs(self.links, sites)
+        else:
+            check_links(self.links)
+        if self.encoder is None:
+            return config.assign_free(config.load(), self.assignments, _BASELINES_READ, "not read without an encoder")
+        settings = self.settings(self.encoder)
+        check_encoder(self.encoder, sites)
+        return settings
+
+    def settings(self, encoder: str) -> Settings:
+        """The settings of a run with the encoder at `encoder`."""
+        return config.assign_to_trained(read_settings(encoder), self.assignments, _FREE_TO_MEASURE)
+
+
+def is_pair_file(links: str) -> bool:
+    """Whether the links are labelled pairs, in place of a table."""
+    return storage.kind(links) == "file" and not links.endswith(".parquet")
+
+
+@dataclass(frozen=True)
+class FromDumpJob:
+    """The arguments of `dupq from-dump`; dumps, output and truth are URIs."""
+
+    dumps: tuple[str, ...]
+    output: str
+    preset: str = config.DEFAULT_PRESET
+    truth: str | None = None
+    assignments: tuple[str, ...] = ()
+    gpus: int | None = None  # that training and dedup may take; None: those that the cluster has
+    teacher: str | None = None  # of dedup
+
+    def check(self) -> Checked:
+        """What there is to ingest; raises DupqError for what is wrong, before any work."""
+        settings = config.load(self.preset, self.assignments)
+        if self.truth is not None:
+            check_truth(self.truth)
+        check_teacher(self.teacher)
+        checked = self.ingest_job().check()
+        check_prior(settings.calibration.prior)
+        from dupq.near_duplicates.band_choice import bands_of
+
+        bands_of(settings.near_duplicates)
+        training_settings(self.preset, self.settings_of("train"))
+        return checked
+
+    def ingest_job(self) -> IngestJob:
+        """The first of the three jobs."""
+        return IngestJob(self.dumps, self.output, assignments=self.settings_of("ingest"))
+
+    def settings_of(self, name: str) -> tuple[str, ...]:
+        """The assignments for the job ingest, train or dedup."""
+        return tuple(assignment for assignment in self.assignments if _job_of(assignment) == name)
+
+
+def _job_of(assignment: str) -> str:
+    section = assignment.partition(".")[0]
+    return "ingest" if section == "ingest" else "dedup" if section in FREE_SECTIONS else "train"
+
+
+def check_encoder(encoder: str, sites: Sites) -> None:
+    """Raise DupqError for an encoder that is missing, damaged, or has weights that are no numbers."""
+    from dupq.encoders.saved import load  # with torch, which no other check needs
+
+    load(encoder)
+    read_split(encoder, sites)
