@@ -38,7 +38,7 @@ def read_site(site: DumpSite, folder: Path, answers: bool = False, shard_rows: i
     job = Ingest(str(folder), IngestSettings(shard_rows=shard_rows), answers)
     work = str(folder / "work")
     account = Account([member.source for member in (*site.posts, *site.links)], len(site.links))
-    keys = {table: [] for table in job.tables}
+    keys = {table: [] for table in job.tables(site)}
     reject_files = []
     for unit in units(site):
         for part, _ in read_unit(unit, job, work):
@@ -49,7 +49,7 @@ def read_site(site: DumpSite, folder: Path, answers: bool = False, shard_rows: i
                 keys[table].append(found)
     tables: dict[str, pa.Table] = {}
     accepted = str(folder / "accepted.parquet")
-    for table in job.tables:  # answers last
+    for table in job.tables(site):  # answers last
         if table == "answers":
             shards = storage.list_files(str(folder / "questions"), ".parquet")
             write_accepted([shard.uri for shard in shards], accepted)

@@ -3,22 +3,15 @@
 import argparse
 import logging
 
-from dupq.cli.options import add_gpus, add_preset, add_shared, add_teacher, uri
+from dupq.cli.options import add_gpus, add_preset, add_shared, add_table, add_teacher, columns_of, uri
 
 _log = logging.getLogger(__name__)
-DESCRIPTION = "Ingest dumps, train an encoder on them, and find their duplicate questions."
+DESCRIPTION = "Ingest dumps or tables of questions, train an encoder on them, and find their duplicates."
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of the job."""
-    parser.add_argument(
-        "--dump",
-        required=True,
-        action="append",
-        metavar="URI",
-        type=uri,
-        help="a .7z, a Posts.xml (also compressed), a Parquet conversion, or a folder of them; may be repeated",
-    )
+    add_table(parser)
     parser.add_argument(
         "--output", required=True, metavar="URI", type=uri, help="where the tables, the encoder and the runs go"
     )
@@ -43,6 +36,8 @@ def run(arguments: argparse.Namespace) -> None:
         tuple(arguments.set),
         arguments.gpus,
         arguments.teacher,
+        arguments.site,
+        columns_of(arguments),
     )
     checked = job.check()
     from dupq.execution import cluster  # Ray, and what works with it: later than the check, as that takes a second

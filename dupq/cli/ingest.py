@@ -2,7 +2,7 @@
 
 import argparse
 
-from dupq.cli.options import add_shared, uri
+from dupq.cli.options import add_shared, add_table, columns_of, uri
 from dupq.settings.ingest import IngestSettings
 
 DESCRIPTION = "Turn Stack Exchange dumps, or other tables of questions, into the tables of an archive."
@@ -10,26 +10,8 @@ DESCRIPTION = "Turn Stack Exchange dumps, or other tables of questions, into the
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of the job."""
-    parser.add_argument(
-        "--dump",
-        required=True,
-        action="append",
-        metavar="URI",
-        type=uri,
-        help="a .7z, a Posts.xml (also .gz, .bz2, .zst, .xz), a Parquet conversion, a CSV, TSV or Parquet of questions "
-        "(with --columns), or a folder of them; may be repeated",
-    )
+    add_table(parser)
     parser.add_argument("--output", required=True, metavar="URI", type=uri, help="where the tables go")
-    parser.add_argument(
-        "--site", metavar="NAME", help="the site's name, for a single dump; default: from the file or folder"
-    )
-    parser.add_argument(
-        "--columns",
-        metavar="FIELD=COLUMN,…",
-        help="read tables from elsewhere: which of their columns is the id, title, body (HTML) or text (plain), and "
-        "perhaps tags, creation_date, score, view_count, answer_count, accepted_answer_id, closed_date, owner, "
-        "content_license",
-    )
     parser.add_argument("--answers", action="store_true", help="write an answers table too")
     parser.add_argument(
         "--max-reject-share",
@@ -49,7 +31,7 @@ def run(arguments: argparse.Namespace) -> None:
         tuple(arguments.dump),
         arguments.output,
         arguments.site,
-        arguments.columns,
+        columns_of(arguments),
         arguments.answers,
         (f"ingest.maximum_reject_share={arguments.max_reject_share}", *arguments.set),
     )

@@ -5,6 +5,7 @@ import sys
 from typing import Any, NoReturn
 
 from dupq import storage
+from dupq.dump.columns import Columns
 from dupq.errors import DupqError, SettingError
 from dupq.settings import config
 
@@ -52,6 +53,43 @@ def add_shared(parser: argparse.ArgumentParser) -> None:
         default="plain",
         help="how lines are shown; json: each an object with time, level, run, stage and message",
     )
+
+
+def add_table(parser: argparse.ArgumentParser) -> None:
+    """What to read, and the options of tables of questions that are no dump."""
+    parser.add_argument(
+        "--dump",
+        required=True,
+        action="append",
+        metavar="URI",
+        type=uri,
+        help="a .7z, a Posts.xml, a table (.csv, .tsv, .json, .jsonl, .parquet), all but .7z also compressed, GitHub "
+        "issues as gh or the API gives them, or a folder of them; may be repeated",
+    )
+    parser.add_argument(
+        "--site", metavar="NAME", help="the site's name, for a single dump; default: from the file or folder"
+    )
+    for name, what in (
+        ("title", "title or question"),
+        ("text", "text or answer"),
+        ("id", "id, a number or not; a table without one is numbered"),
+        ("tags", "tags"),
+        ("date", "date"),
+    ):
+        parser.add_argument(
+            f"--{name}", metavar="COLUMN", help=f"of a table: its {what}; default: by the column's name"
+        )
+    parser.add_argument(
+        "--format",
+        choices=["auto", "html", "plain"],
+        default="auto",
+        help="of a table's text; docs/ingest.md has the rule",
+    )
+
+
+def columns_of(arguments: argparse.Namespace) -> Columns:
+    """What `add_table` was given of columns."""
+    return Columns(*(getattr(arguments, name) for name in ("title", "text", "id", "tags", "date", "format")))
 
 
 def add_gpus(parser: argparse.ArgumentParser) -> None:

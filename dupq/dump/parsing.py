@@ -28,7 +28,7 @@ from dupq.dump.xml.row_layout import Layout
 from dupq.dump.xml.rows import BrokenRow, Hiding, RawRow, Row, parse_row, unclosed
 from dupq.dump.xml.segments import MAXIMUM_ROW, ROW_START, Segment
 from dupq.errors import DupqError
-from dupq.tables import LINKS, QUESTIONS, REJECTS
+from dupq.tables import IDS, LINKS, QUESTIONS, REJECTS
 
 
 class Kind(NamedTuple):
@@ -44,6 +44,7 @@ KINDS = {
     "questions": Kind(QUESTIONS, "question_id", ("question_id",), True),
     "answers": Kind(UNJUDGED_ANSWERS, "answer_id", ("answer_id",), True),
     "links": Kind(LINKS, "question_id", tuple(LINKS.names), False),
+    "ids": Kind(IDS, "question_id", tuple(IDS.names), False),
 }
 
 

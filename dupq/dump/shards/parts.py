@@ -100,6 +100,12 @@ def read_rows(part: str, start: int, is_wanted: np.ndarray) -> pa.Table:
     return pa.Table.from_batches(batches)
 
 
+def all_rows(part: str) -> pa.Table:
+    """All rows of a part's file."""
+    with storage.open_mapped(part) as stream:
+        return pa.ipc.open_file(stream).read_all()
+
+
 def in_turn(work: Callable[[_Item], _Result], items: Iterable[_Item], at_once: int) -> Iterator[_Result]:
     """What `work` gives for each item, in their order; so many are held at once, and no more."""
     if at_once == 1:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from dupq.dump.columns import BY_NAME, Columns
 from dupq.evaluation.truth_files import check_truth
 from dupq.pipelines.arguments.dedup import FREE_SECTIONS, check_prior, check_teacher
 from dupq.pipelines.arguments.ingest import Checked, IngestJob
@@ -20,6 +21,8 @@ class FromDumpJob:
     assignments: tuple[str, ...] = ()
     gpus: int | None = None  # that training and dedup may take; None: those that the cluster has
     teacher: str | None = None  # of dedup
+    site: str | None = None
+    columns: Columns = BY_NAME  # of tables from elsewhere
 
     def check(self) -> Checked:
         """What there is to ingest; raises DupqError for what is wrong, before any work."""
@@ -37,7 +40,7 @@ class FromDumpJob:
 
     def ingest_job(self) -> IngestJob:
         """The first of the three jobs."""
-        return IngestJob(self.dumps, self.output, assignments=self.settings_of("ingest"))
+        return IngestJob(self.dumps, self.output, self.site, self.columns, assignments=self.settings_of("ingest"))
 
     def settings_of(self, name: str) -> tuple[str, ...]:
         """The assignments for the job ingest, train or dedup."""

@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dupq import storage
 from dupq.archive import all_counts
-from dupq.dump.archives.streams import UnpackLimits
+from dupq.dump.columns import BY_NAME, Columns
 from dupq.dump.sites import Found, find_sites
-from dupq.dump.tabular.columns import Columns, parse_columns
-from dupq.dump.tabular.headers import check_columns
-from dupq.errors import SettingError
+from dupq.dump.units import check_columns
 from dupq.runs import writer
 from dupq.settings import config
 from dupq.settings.config import Settings
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
     from dupq.stages.ingest.tasks import Ingest
 
 _WRITTEN = (
-    *("questions/site=", "answers/site=", "links/site=", "rejects/site="),
+    *("questions/site=", "answers/site=", "links/site=", "ids/site=", "rejects/site="),
     *("ingest/", "_parts/", "manifest.json"),
 )
 
@@ -38,7 +36,7 @@ class IngestJob:
     dumps: tuple[str, ...]
     output: str
     site: str | None = None
-    columns: str | None = None
+    columns: Columns = BY_NAME
     answers: bool = False
     assignments: tuple[str, ...] = ()
 
@@ -46,20 +44,15 @@ class IngestJob:
         """What there is to do; raises DupqError for what is wrong, before any work."""
         writer.check_output(self.output)
         settings = config.assign_free(Settings(), self.assignments, ("ingest",), "not read by this job").ingest
-        columns: Columns | None = None
-        if self.columns is not None:
-            if self.site is None:
-                raise SettingError("--columns needs --site NAME: a table does not say which site it is of")
-            columns = parse_columns(self.columns)
         all_counts(storage.absolute(self.output))
         dumps, output = [storage.absolute(dump) for dump in self.dumps], storage.absolute(self.output)
-        found = find_sites(dumps, self.site, columns is not None, _own_files(output, dumps))
-        if columns is not None:
-            limits = UnpackLimits(settings.maximum_unpack_ratio, settings.maximum_unpacked_bytes)
-            check_columns(found.sites[0].posts, columns, limits)
+        found = find_sites(dumps, self.site, self.columns.is_given, _own_files(output, dumps))
         from dupq.stages.ingest.tasks import Ingest  # with what reads and writes a dump
 
-        return Checked(found, Ingest(output, settings, self.answers, columns))
+        stage = Ingest(output, settings, self.answers, self.columns)
+        for site in found.sites:
+            check_columns(site, stage.reading)
+        return Checked(found, stage)
 
 
 def _own_files(output: str, dumps: Sequence[str]) -> list[str]:

@@ -123,9 +123,10 @@ class _SiteIngest:
         members = [*site.posts, *site.links]
         self._account = Account([member.source for member in members], len(site.links))
         self._limits = ShardLimits(job.settings.shard_rows)
-        self._planners = {table: Planner(KINDS[table].is_unique, self._limits) for table in job.tables}
-        self._parts: dict[str, list[str]] = {table: [] for table in job.tables}
-        self._shards: dict[str, int] = dict.fromkeys(job.tables, 0)
+        tables = job.tables(site)
+        self._planners = {table: Planner(KINDS[table].is_unique, self._limits) for table in tables}
+        self._parts: dict[str, list[str]] = {table: [] for table in tables}
+        self._shards: dict[str, int] = dict.fromkeys(tables, 0)
         self._rejects: set[str] = set()
         self._writes: dict[tuple[str, int], Any] = {}  # the task that writes a table's shard
         self._record = archive.record_of(job.output, site.site)
@@ -187,6 +188,7 @@ class _SiteIngest:
 
     def _make(self) -> None:
         answers: list[ShardPlan] = []
+        doubled = 0
         try:
             with contextlib.closing(self._read_parts()) as read:
                 for unit, part in read:
@@ -200,11 +202,13 @@ class _SiteIngest:
                             answers += shards
                         else:
                             self._write(table, shards)
+            if self._site.is_table:
+                doubled = self._reject_doubled()
         finally:
             self._publish_rejects()
-        self._account.check_rejects(self._job.settings, self._folder("rejects"))
+        self._account.check_rejects(self._job.settings, self._folder("rejects"), doubled)
         self._account.check_questions(self._folder("rejects"))
-        for table in ("questions", "links"):
+        for table in self._parts.keys() - {"answers"}:
             self._write(table, self._rest(table, self._shards[table]))
         if self._job.answers:
             self._collect()
@@ -214,6 +218,17 @@ class _SiteIngest:
             rest = self._rest("answers", len(answers))
             self._write("answers", answers + rest if self._planners["answers"].is_ordered else rest, accepted)
         self._collect()
+        if self._site.is_table:
+            self._account.reject_doubled()
+
+    def _reject_doubled(self) -> int:
+        """Reject the rows whose id a later one has, and return how many these are."""
+        uri = rejects_uri(storage.join(self._work, "rejects"), "doubled")
+        count, first = self._do(tasks.reject_doubled, self._parts["ids"], uri)
+        if count:
+            self._rejects.add(uri)
+            _log.warning(f"{self._site.site}: {count:,} rows rejected, as a later row has their id; first at {first}")
+        return count
 
     def _publish_rejects(self) -> None:
         """Publish the rejects, also those of a site that fails."""

@@ -13,21 +13,22 @@ import pyarrow as pa
 from dupq import storage
 from dupq.dump.accepted_answers import is_accepted, read_accepted_ids, write_accepted_ids
 from dupq.dump.archives.streams import UnpackLimits
+from dupq.dump.columns import BY_NAME, Columns
 from dupq.dump.files import DumpSite
 from dupq.dump.parsing import KINDS
 from dupq.dump.shards.merging import row_groups
-from dupq.dump.shards.parts import PartInfo, find_part, member_of, rejects_uri, write_part
+from dupq.dump.shards.parts import PartInfo, all_rows, find_part, member_of, rejects_uri, write_part
 from dupq.dump.shards.planning import ShardLimits, ShardPlan
 from dupq.dump.shards.range_planning import plan_parts
-from dupq.dump.tabular.columns import Columns
-from dupq.dump.units import Piece, Reading, Unit, format_of, pieces
+from dupq.dump.table_files import doubled
+from dupq.dump.units import Piece, Reading, Unit, pieces
 from dupq.dump.xml.posts import PostChoice
 from dupq.execution.memory import give_back, peak_mb, reset_peak
 from dupq.runs import versions
 from dupq.settings.ingest import IngestSettings
-from dupq.tables import ANSWERS, LINKS, QUESTIONS
+from dupq.tables import ANSWERS, IDS, LINKS, QUESTIONS, REJECTS
 
-SCHEMAS = {"questions": QUESTIONS, "links": LINKS, "answers": ANSWERS}
+SCHEMAS = {"questions": QUESTIONS, "links": LINKS, "answers": ANSWERS, "ids": IDS}
 
 _PARSERS = 2  # threads that parse and write what one unpacker gives
 
@@ -39,7 +40,7 @@ class Ingest:
     output: str
     settings: IngestSettings
     answers: bool = False
-    columns: Columns | None = None  # of tables from elsewhere
+    columns: Columns = BY_NAME  # of tables from elsewhere
 
     @property
     def reading(self) -> Reading:
@@ -47,10 +48,9 @@ class Ingest:
         limits = UnpackLimits(self.settings.maximum_unpack_ratio, self.settings.maximum_unpacked_bytes)
         return Reading(PostChoice(self.answers, self.settings.maximum_body_bytes), limits, self.columns)
 
-    @property
-    def tables(self) -> tuple[str, ...]:
-        """The tables that are written, besides the rejects."""
-        return ("questions", "links", "answers") if self.answers else ("questions", "links")
+    def tables(self, site: DumpSite) -> tuple[str, ...]:
+        """The tables of a site that are written, besides the rejects."""
+        return ("questions", "links", *["answers"] * self.answers, *["ids"] * site.is_table)
 
 
 class ReadPart(NamedTuple):
@@ -75,6 +75,7 @@ def made_from(site: DumpSite, job: Ingest) -> dict[str, object]:
     parts = {
         "files": [[storage.checksum(member.uri), member.name, member.form] for member in files],
         "links": len(site.links),
+        "is_table": site.is_table,
         "reading": repr(job.reading),
         "answers": job.answers,
         "algorithms": versions.INGEST,
@@ -89,7 +90,7 @@ def read_unit(unit: Unit, job: Ingest, work: str) -> Iterator[tuple[ReadPart, fl
     """
     give_back()
     reset_peak()
-    tables = format_of(unit, job.reading.choice).tables
+    tables = unit.tables(job.reading.choice)
     begun: deque[Future[ReadPart]] = deque()
     parsers = _PARSERS if unit.member.is_packed else 1
     with ThreadPoolExecutor(parsers) as pool:
@@ -146,6 +147,16 @@ def _row_groups(shard: ShardPlan, table: str, accepted: str | None, left_out: di
 @functools.lru_cache(maxsize=1)
 def _accepted_ids(uri: str) -> np.ndarray:
     return read_accepted_ids(uri)
+
+
+def reject_doubled(parts: Sequence[str], uri: str) -> tuple[int, str]:
+    """Write the rejects of a table from elsewhere whose id a later row has; how many these are, and the first's row."""
+    rejects = doubled(map(all_rows, parts))
+    if not len(rejects):
+        return 0, ""
+    storage.write_table(uri, rejects, REJECTS)
+    first = rejects.slice(0, 1).to_pylist()[0]
+    return len(rejects), f"{first['position']:,}: {first['excerpt']}"
 
 
 def write_accepted(questions: Sequence[str], uri: str) -> None:
