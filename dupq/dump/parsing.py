@@ -1,7 +1,8 @@
 """Parsing a piece of a dump's file into rows of tables, rejects, and counts of all rows."""
 
+import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -11,23 +12,19 @@ import pyarrow as pa
 
 from dupq.dump.fields import BadField
 from dupq.dump.xml.document import LIMIT, check_nothing_follows, read_closing, read_opening
-from dupq.dump.xml.links import LINK_LAYOUT, link, link_columns
-from dupq.dump.xml.plain_rows import PlainRows, parse_plain_rows
+from dupq.dump.xml.links import link, link_columns
 from dupq.dump.xml.posts import (
     ANSWER,
+    FABRICATED,
     QUESTION,
     UNJUDGED_ANSWERS,
     PostChoice,
     answer_columns,
     post,
-    post_layout,
-    post_types,
     question_columns,
 )
-from dupq.dump.xml.row_layout import Layout
-from dupq.dump.xml.rows import BrokenRow, Hiding, RawRow, Row, parse_row, unclosed
+from dupq.dump.xml.rows import BrokenRow, RawRow, Row, parse_row, parse_together
 from dupq.dump.xml.segments import MAXIMUM_ROW, ROW_START, Segment
-from dupq.errors import DupqError
 from dupq.tables import IDS, LINKS, QUESTIONS, REJECTS
 
 
@@ -48,16 +45,22 @@ KINDS = {
 }
 
 
+class Plain(NamedTuple):
+    """Some rows of a segment that become one table: those in the usual form as a table, and which these are."""
+
+    table: str
+    places: list[int]  # of the rows, in the segment
+    columns: Callable[[Sequence[Mapping[str, str]]], tuple[pa.Table, pa.Array]]
+
+
 @dataclass(frozen=True)
 class Format:
     """A kind of XML file: its root element, its tables, and what becomes of a row's attributes."""
 
     root: str
     tables: tuple[str, ...]
-    layout: Layout
-    columns: Callable[[PlainRows], list[tuple[str, pa.Table, np.ndarray]]]  # tables, and where their rows begin
+    divide: Callable[[Sequence[Mapping[str, str]]], list[Plain]]  # the rows that are in no Plain are judged alone
     parse: Callable[[Mapping[str, str]], tuple[str, dict[str, object]] | str]  # a table's row, or what to count it as
-    others: str | None  # what rows that the layout leaves out count as
 
 
 @dataclass(frozen=True)
@@ -77,12 +80,12 @@ class Contents:
 def posts_format(choice: PostChoice) -> Format:
     """Posts.xml."""
     tables = ("questions", "answers") if choice.answers else ("questions",)
-    return Format("posts", tables, post_layout(choice), _posts, partial(post, choice=choice), "other_posts")
+    return Format("posts", tables, partial(_posts, choice=choice), partial(post, choice=choice))
 
 
 def links_format() -> Format:
     """PostLinks.xml."""
-    return Format("postlinks", ("links",), LINK_LAYOUT, _links, lambda row: ("links", link(row)), None)
+    return Format("postlinks", ("links",), _links, lambda row: ("links", link(row)))
 
 
 def read_segment(segment: Segment, file_format: Format, source: str) -> Contents:
@@ -93,108 +96,62 @@ def read_segment(segment: Segment, file_format: Format, source: str) -> Contents
     """
     data, start, end = segment.data, 0, len(segment.data)
     if segment.position == 0:
-        opening = read_opening(bytes(data[:LIMIT]), file_format.root, source)
+        opening = read_opening(data[:LIMIT], file_format.root, source)
         start = opening.length
-        if opening.is_empty and segment.reaches_end and ROW_START.search(data.data, start) is None:
-            check_nothing_follows(bytes(data[start:]), file_format.root, source, start)
+        if opening.is_empty and segment.reaches_end and ROW_START.search(data, start) is None:
+            check_nothing_follows(data[start:], f"{file_format.root}/", source, start)
             return read_rows([], file_format, source)
     if segment.reaches_end:
-        end = read_closing(data, file_format.root, source, segment.place)
-    match = ROW_START.search(data[:end].data, start)
-    first = end if match is None else match.start()
-    plain = parse_plain_rows(data[first:end], file_format.layout)
-    stretches = [(start, first), *((plain.odd + first).tolist())]
-    stretches, hidden = _without_hidden(data[:end], stretches, segment.position, source)
-    odd = (
-        row
-        for begin, stop in stretches
-        for row in parse_row(RawRow(segment.position + begin, bytes(data[begin : min(stop, begin + MAXIMUM_ROW + 1)])))
+        end = read_closing(data, file_format.root, source, segment.position)
+    begins = [match.start() for match in ROW_START.finditer(data, start, end)]
+    raw = [
+        RawRow(segment.position + begin, data[begin : min(stop, begin + MAXIMUM_ROW + 1)])
+        for begin, stop in itertools.pairwise([start, *begins, end])
+    ]
+    rows = None
+    if begins and not raw[0].content.strip() and all(len(row.content) <= MAXIMUM_ROW for row in raw):
+        rows = parse_together(data[begins[0] : end], len(begins))
+    if rows is None:
+        return read_rows(itertools.chain.from_iterable(map(parse_row, raw)), file_format, source)
+    return _read_together(rows, raw[1:], file_format, source)
+
+
+def _read_together(
+    rows: Sequence[Mapping[str, str]], raw: Sequence[RawRow], file_format: Format, source: str
+) -> Contents:
+    """The contents of rows, given also as they are in the file; those that are not in the usual form one by one."""
+    positions = np.array([row.position for row in raw], np.int64)
+    is_alone = np.ones(len(rows), np.bool_)
+    tables = []
+    for name, places, columns in file_format.divide(rows):
+        table, is_usual = columns([rows[place] for place in places])
+        usual = np.array(places, np.int64)[is_usual.to_numpy(zero_copy_only=False)]
+        is_alone[usual] = False
+        tables.append((name, table, positions[usual]))
+    alone = (
+        Row(raw[place].position, dict(rows[place]), raw[place].content) for place in np.flatnonzero(is_alone).tolist()
     )
-    others = int(_is_seen(plain.others + first, hidden).sum())
-    tables = _plain_tables(plain, first, hidden, file_format)
-    return _contents(
-        [(name, table, places + segment.position) for name, table, places in tables], others, odd, file_format, source
-    )
+    return _contents(tables, alone, file_format, source)
 
 
 def read_rows(rows: Iterable[Row | BrokenRow], file_format: Format, source: str) -> Contents:
     """The contents of rows that some other reader has split into attributes."""
-    return _contents([], None, rows, file_format, source)
-
-
-def hidden_end(data: np.ndarray, hiding: Hiding, begin: int, position: int, source: str) -> int:
-    """Where in `data`, byte `position` of the file, the markup ends that hides rows in the stretch from `begin` on.
-
-    Raises DupqError naming `source` if it has no end in MAXIMUM_ROW bytes of that stretch, or none in `data`: the
-    next segment is read by someone who does not know of it.
-    """
-    end = hiding.end_mark.search(data.data, begin + hiding.inside, begin + MAXIMUM_ROW + 1)
-    if end is None:
-        place = position + begin + hiding.start
-        raise DupqError(f"{source}: a comment or instruction at byte {place:,} has no end near; rows may be in it")
-    return end.end()
-
-
-def _without_hidden(
-    data: np.ndarray, stretches: list[tuple[int, int]], position: int, source: str
-) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """The `stretches` of odd rows as they are without rows in comments, and from where to where those are hidden."""
-    found, hidden = [], []
-    seen_from = 0
-    for stretch in stretches:
-        begin, stop = stretch
-        if begin < seen_from:
-            continue
-        while (hiding := unclosed(bytes(data[begin : min(stop, begin + MAXIMUM_ROW + 1)]))) is not None:
-            found.append((begin, begin + hiding.start))
-            begin = hidden_end(data, hiding, begin, position, source)
-            match = ROW_START.search(data.data, begin)
-            seen_from = len(data) if match is None else match.start()
-            hidden.append((stop, seen_from))
-            stop = seen_from
-        found.append((begin, stop))
-    return found, hidden
-
-
-def _is_seen(places: np.ndarray, hidden: list[tuple[int, int]]) -> np.ndarray:
-    """Which of `places` are in none of the ranges `hidden`, which are in their order."""
-    if not hidden:
-        return np.ones(len(places), np.bool_)
-    begins, ends = np.array(hidden).T
-    before = np.searchsorted(begins, places, side="right") - 1
-    return (before < 0) | (places >= ends[before])
-
-
-def _plain_tables(
-    plain: PlainRows, base: int, hidden: list[tuple[int, int]], file_format: Format
-) -> list[tuple[str, pa.Table, np.ndarray]]:
-    """The tables of `plain`, which begins at byte `base` of a segment, and where there their rows begin.
-
-    Without those that are `hidden`.
-    """
-    tables = [(name, table, starts + base) for name, table, starts in file_format.columns(plain)]
-    if not hidden:
-        return tables
-    seen = [(*named, _is_seen(named[2], hidden)) for named in tables]
-    return [(name, table.filter(pa.array(is_seen)), places[is_seen]) for name, table, places, is_seen in seen]
+    return _contents([], rows, file_format, source)
 
 
 def _contents(
     plain: list[tuple[str, pa.Table, np.ndarray]],
-    others: int | None,
     odd: Iterable[Row | BrokenRow],
     file_format: Format,
     source: str,
 ) -> Contents:
-    """`plain` are tables and where in the file their rows begin, `others` the plain rows in none of them, if any."""
+    """`plain` are tables and where in the file their rows begin."""
     found = _Found(file_format)
     for row in odd:
         found.add(row, source)
     counts = found.counts
     tables = {name: [(KINDS[name].schema.empty_table(), np.empty(0, np.int64))] for name in file_format.tables}
-    counts["rows"] += (others or 0) + sum(table.num_rows for _, table, _ in plain)
-    if file_format.others is not None and others is not None:
-        counts[file_format.others] += others
+    counts["rows"] += sum(table.num_rows for _, table, _ in plain)
     for name, table, places in plain:
         tables[name].append((table, places))
     for name in file_format.tables:
@@ -275,16 +232,17 @@ def _sorted(kind: Kind, pieces: list[tuple[pa.Table, np.ndarray]]) -> tuple[pa.T
     return table, len(dropped)
 
 
-def _posts(rows: PlainRows) -> list[tuple[str, pa.Table, np.ndarray]]:
-    types = post_types(rows)
-    if (types == QUESTION).all():
-        return [("questions", question_columns(rows), rows.starts)]
-    found = []
-    for name, post_type, columns in (("questions", QUESTION, question_columns), ("answers", ANSWER, answer_columns)):
-        places = np.flatnonzero(types == post_type)
-        found.append((name, columns(rows).take(places), rows.starts[places]))
-    return found
+def _posts(rows: Sequence[Mapping[str, str]], choice: PostChoice) -> list[Plain]:
+    """The questions and answers, without those that may be fabricated."""
+    places: dict[str, list[int]] = {QUESTION: [], ANSWER: []}
+    for place, row in enumerate(rows):
+        found = places.get(row.get("PostTypeId", ""))
+        if found is not None and (choice.keeps_fabricated or row.get("Id") not in FABRICATED):
+            found.append(place)
+    questions = Plain("questions", places[QUESTION], partial(question_columns, choice=choice))
+    answers = Plain("answers", places[ANSWER], partial(answer_columns, choice=choice))
+    return [questions, answers] if choice.answers else [questions]
 
 
-def _links(rows: PlainRows) -> list[tuple[str, pa.Table, np.ndarray]]:
-    return [("links", link_columns(rows), rows.starts)]
+def _links(rows: Sequence[Mapping[str, str]]) -> list[Plain]:
+    return [Plain("links", list(range(len(rows))), link_columns)]

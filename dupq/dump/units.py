@@ -6,9 +6,7 @@ a time and becomes one part.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
-
-import numpy as np
+from typing import NamedTuple, cast
 
 from dupq import storage
 from dupq.dump.archives.streams import UnpackLimits, contents_of, local_copy, open_member
@@ -18,7 +16,7 @@ from dupq.dump.parsing import Contents, Format, links_format, posts_format, read
 from dupq.dump.table_files import check_table, read_numbered, read_table
 from dupq.dump.xml.posts import PostChoice
 from dupq.dump.xml.rows import BrokenRow, Row
-from dupq.dump.xml.segments import SIZE, Segment, cut, cut_mapped
+from dupq.dump.xml.segments import SIZE, Segment, Stream, cut
 from dupq.side_by_side import side_by_side
 
 _SEGMENTS_PER_UNIT = 4
@@ -129,7 +127,7 @@ def _of_xml(unit: Unit, reading: Reading, file_format: Format) -> Iterator[Piece
 def _packed(unit: Unit, reading: Reading) -> Iterator[tuple[Segment, int]]:
     taken = 0
     with open_member(unit.member, reading.limits) as stream:
-        for segment in cut(stream):
+        for segment in cut(cast(Stream, stream), unit.member.source):
             reached = round(stream.share * stream.packed_bytes * unit.share)
             yield segment, reached - taken
             taken = reached
@@ -139,12 +137,8 @@ def _stretch(unit: Unit) -> Iterator[tuple[Segment, int]]:
     first = unit.number * _SEGMENTS_PER_UNIT
     stop = first + _SEGMENTS_PER_UNIT
     with storage.open_mapped(unit.member.uri) as file:
-        if storage.is_s3(unit.member.uri):
-            file.seek(first * SIZE)
-            segments = cut(file, first, stop)
-        else:
-            segments = cut_mapped(np.frombuffer(file.read_buffer(), np.uint8), first, stop)
-        for segment in segments:
+        file.seek(first * SIZE)
+        for segment in cut(file, unit.member.source, first, stop):
             yield segment, len(segment.data)
 
 

@@ -32,8 +32,7 @@ def lines(count: int) -> str:
 def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     size = 1 << 12
     monkeypatch.setattr(cutting, "SIZE", size)
-    for name in ("cut", "cut_mapped"):
-        monkeypatch.setattr(cutting, name, functools.partial(getattr(segments, name), size=size))
+    monkeypatch.setattr(cutting, "cut", functools.partial(segments.cut, size=size))
 
 
 # How far each has come
