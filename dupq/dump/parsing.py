@@ -59,7 +59,8 @@ class Format:
 
     root: str
     tables: tuple[str, ...]
-    divide: Callable[[Sequence[Mapping[str, str]]], list[Plain]]  # the rows that are in no Plain are judged alone
+    # Tables, and the places of other posts; rows that are in neither are judged alone.
+    divide: Callable[[Sequence[Mapping[str, str]]], tuple[list[Plain], list[int]]]
     parse: Callable[[Mapping[str, str]], tuple[str, dict[str, object]] | str]  # a table's row, or what to count it as
 
 
@@ -104,34 +105,41 @@ def read_segment(segment: Segment, file_format: Format, source: str) -> Contents
     if segment.reaches_end:
         end = read_closing(data, file_format.root, source, segment.position)
     begins = [match.start() for match in ROW_START.finditer(data, start, end)]
-    raw = [
-        RawRow(segment.position + begin, data[begin : min(stop, begin + MAXIMUM_ROW + 1)])
-        for begin, stop in itertools.pairwise([start, *begins, end])
-    ]
+    borders = np.array([start, *begins, end], np.int64)
+
+    def raw(place: int) -> RawRow:
+        begin, stop = borders[place : place + 2].tolist()
+        return RawRow(segment.position + begin, data[begin : min(stop, begin + MAXIMUM_ROW + 1)])
+
     rows = None
-    if begins and not raw[0].content.strip() and all(len(row.content) <= MAXIMUM_ROW for row in raw):
+    if begins and not data[start : begins[0]].strip() and np.diff(borders).max() <= MAXIMUM_ROW:
         rows = parse_together(data[begins[0] : end], len(begins))
     if rows is None:
-        return read_rows(itertools.chain.from_iterable(map(parse_row, raw)), file_format, source)
-    return _read_together(rows, raw[1:], file_format, source)
+        alone = itertools.chain.from_iterable(parse_row(raw(place)) for place in range(len(begins) + 1))
+        return read_rows(alone, file_format, source)
+    return _read_together(rows, borders[1:-1] + segment.position, lambda place: raw(place + 1), file_format, source)
 
 
 def _read_together(
-    rows: Sequence[Mapping[str, str]], raw: Sequence[RawRow], file_format: Format, source: str
+    rows: Sequence[Mapping[str, str]],
+    positions: np.ndarray,
+    raw: Callable[[int], RawRow],
+    file_format: Format,
+    source: str,
 ) -> Contents:
-    """The contents of rows, given also as they are in the file; those that are not in the usual form one by one."""
-    positions = np.array([row.position for row in raw], np.int64)
+    """The contents of rows, whose bytes `raw` gives; those that are not in the usual form one by one."""
     is_alone = np.ones(len(rows), np.bool_)
     tables = []
-    for name, places, columns in file_format.divide(rows):
+    plain, others = file_format.divide(rows)
+    is_alone[others] = False
+    for name, places, columns in plain:
         table, is_usual = columns([rows[place] for place in places])
         usual = np.array(places, np.int64)[is_usual.to_numpy(zero_copy_only=False)]
         is_alone[usual] = False
         tables.append((name, table, positions[usual]))
-    alone = (
-        Row(raw[place].position, dict(rows[place]), raw[place].content) for place in np.flatnonzero(is_alone).tolist()
-    )
-    return _contents(tables, alone, file_format, source)
+    places = np.flatnonzero(is_alone).tolist()
+    alone = (Row(raw(place).position, dict(rows[place]), raw(place).content) for place in places)
+    return _contents(tables, alone, file_format, source, len(others))
 
 
 def read_rows(rows: Iterable[Row | BrokenRow], file_format: Format, source: str) -> Contents:
@@ -144,14 +152,16 @@ def _contents(
     odd: Iterable[Row | BrokenRow],
     file_format: Format,
     source: str,
+    others: int = 0,
 ) -> Contents:
-    """`plain` are tables and where in the file their rows begin."""
+    """`plain` are tables and where in the file their rows begin, `others` the posts that are in none of them."""
     found = _Found(file_format)
     for row in odd:
         found.add(row, source)
     counts = found.counts
     tables = {name: [(KINDS[name].schema.empty_table(), np.empty(0, np.int64))] for name in file_format.tables}
-    counts["rows"] += sum(table.num_rows for _, table, _ in plain)
+    counts["rows"] += others + sum(table.num_rows for _, table, _ in plain)
+    counts["other_posts"] += others
     for name, table, places in plain:
         tables[name].append((table, places))
     for name in file_format.tables:
@@ -232,17 +242,19 @@ def _sorted(kind: Kind, pieces: list[tuple[pa.Table, np.ndarray]]) -> tuple[pa.T
     return table, len(dropped)
 
 
-def _posts(rows: Sequence[Mapping[str, str]], choice: PostChoice) -> list[Plain]:
-    """The questions and answers, without those that may be fabricated."""
-    places: dict[str, list[int]] = {QUESTION: [], ANSWER: []}
+def _posts(rows: Sequence[Mapping[str, str]], choice: PostChoice) -> tuple[list[Plain], list[int]]:
+    """The questions and answers, and the others, without those that may be fabricated."""
+    wanted: dict[str, list[int]] = {QUESTION: [], **({ANSWER: []} if choice.answers else {})}
+    others: list[int] = []
     for place, row in enumerate(rows):
-        found = places.get(row.get("PostTypeId", ""))
-        if found is not None and (choice.keeps_fabricated or row.get("Id") not in FABRICATED):
-            found.append(place)
-    questions = Plain("questions", places[QUESTION], partial(question_columns, choice=choice))
-    answers = Plain("answers", places[ANSWER], partial(answer_columns, choice=choice))
-    return [questions, answers] if choice.answers else [questions]
+        post_type = row.get("PostTypeId")
+        if post_type and (choice.keeps_fabricated or row.get("Id") not in FABRICATED):
+            wanted.get(post_type, others).append(place)
+    plain = [Plain("questions", wanted[QUESTION], partial(question_columns, choice=choice))]
+    if choice.answers:
+        plain.append(Plain("answers", wanted[ANSWER], partial(answer_columns, choice=choice)))
+    return plain, others
 
 
-def _links(rows: Sequence[Mapping[str, str]]) -> list[Plain]:
-    return [Plain("links", list(range(len(rows))), link_columns)]
+def _links(rows: Sequence[Mapping[str, str]]) -> tuple[list[Plain], list[int]]:
+    return [Plain("links", list(range(len(rows))), link_columns)], []
