@@ -9,7 +9,7 @@ import duckdb
 
 from dupq.errors import DupqError
 
-_IN_FILE = re.compile(r' in file "[^"]*"')  # what DuckDB reads is a copy or a link
+_IN_FILE = re.compile(r"""(?: in)? file ["'][^"']*/dupq-[^"']*["']""")  # what DuckDB reads is a copy or a link
 _MEMORY = "1GB"  # beyond it DuckDB writes to TMPDIR
 
 

@@ -79,15 +79,15 @@ def find_sites(
     """The sites in the files and folders `uris`, at any depth; no file whose URI begins with one of `left_out`.
 
     A site is called like its archive, like the folder of its Posts.xml, like its part of `SITE-Posts.…`, or
-    like its `site=…` folder; `site` overrides that for a dump of one site. Where one of `uris` has no dump in it, or
-    `has_columns`, all tables in it are questions of one site, which is called like it. A file that several `uris`
-    name counts once.
+    like its `site=…` folder; `site` overrides that for a dump of one site. Where one of `uris` has no dump in it, all
+    tables in it are questions of one site, which is called like it; with `has_columns` also where it has one. A file
+    that several `uris` name counts once.
     A site fails if one of its files is damaged, two files have the same table of it, its links come without
     their posts, or its name is not fit. Raises DupqError if all fail, or one does and `site` is given, and if one
     of `uris` is missing or has no dump in it; SettingError if `site` is given for several.
     """
     listed = {uri: _listed(uri, tuple(left_out)) for uri in dict.fromkeys(map(storage.absolute, uris))}
-    dumps = {} if has_columns else _tables(listed)
+    dumps = _tables({uri: there for uri, there in listed.items() if not (has_columns and _has_tables(there))})
     by_site: dict[str, list[_SiteTable]] = {}
     for table in itertools.chain.from_iterable(dumps.values()):
         if isinstance(table, _SiteTable):
@@ -144,6 +144,10 @@ def _foreign(uri: str, files: Sequence[str], site: str | None) -> list[_SiteTabl
         elif is_table(file):
             members.append(Member(file))
     return [_SiteTable(site or _ODD.sub("-", name).strip("-"), "posts", member, _FOREIGN) for member in members]
+
+
+def _has_tables(there: _Listed) -> bool:
+    return any(is_table(file) or file.lower().endswith(".zip") for file in there.files)
 
 
 def _is_read(name: str) -> bool:

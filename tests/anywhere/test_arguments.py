@@ -116,7 +116,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     storage.write_bytes(str(folder / "dump" / "bread.example.com" / "Posts.xml"), posts.encode())
     (folder / "faq.csv").write_text("id,title\n1,How to bake\n")
     (folder / "faq.tsv.gz").write_text("no gzip")
-    storage.write_table(str(folder / "faq.parquet"), links.select([]), pa.schema([]))
+    storage.write_table(str(folder / "faq.parquet"), links.select(["link_type"]), pa.schema([LINKS.field("link_type")]))
     return folder
 
 
