@@ -68,7 +68,7 @@ def main() -> None:
     write_tables(options.work, texts, pairs)
     cluster.connect("local")
     archive = str(options.work / "archive")
-    ingest(IngestJob((str(options.work / "questions.tsv"),), archive, SITE, "id=id,title=question"))
+    ingest(IngestJob((str(options.work / "questions.tsv"),), archive, SITE))
     more = (*ARABIC, *options.set, *(QUICK if options.quick else ()))
     figures: dict[str, Any] = {}
     for preset in options.presets:

@@ -69,7 +69,6 @@ class DataSet:
     name: str
     dump: Path
     site: str
-    columns: str | None = None
     pairs: Path | None = None
     assignments: tuple[str, ...] = ()  # of every system
 
@@ -150,7 +149,7 @@ def data_sets(data: Path) -> list[DataSet]:
     return [
         *of_site("travel", data / "dumps" / "travel.stackexchange.com.7z"),
         *of_site("cs", data / "dumps" / "cs.stackexchange.com.7z"),
-        DataSet("quora", quora / "questions.tsv.xz", "quora", "id=id,title=question", quora / "pairs.tsv"),
+        DataSet("quora", quora / "questions.tsv.xz", "quora", quora / "pairs.tsv"),
     ]
 
 
@@ -204,7 +203,7 @@ def keep(place: Path, measures: dict[str, Any]) -> None:
 
 def ingested(data_set: DataSet, work: Path) -> Archive:
     folder = str((work / "archive").absolute())
-    ingest(IngestJob((str(data_set.dump),), folder, data_set.site, data_set.columns))
+    ingest(IngestJob((str(data_set.dump),), folder, data_set.site))
     links = None if data_set.pairs else f"{folder}/links"
     pairs = str(data_set.pairs) if data_set.pairs else None
     return Archive(f"{folder}/questions", links, pairs, data_set.assignments)

@@ -33,6 +33,7 @@ class Shown(NamedTuple):
 SHOWN = (
     Shown("questions", "QUESTIONS", tables.QUESTIONS, "The archive: a row for each question. `site` is the folder's."),
     Shown("links", "LINKS", tables.LINKS, "Links between questions, as people made them. `site` is the folder's."),
+    Shown("ids", "IDS", tables.IDS, "Of a table from elsewhere: the id of each row. `site` is the folder's."),
     Shown("answers", "ANSWERS", tables.ANSWERS, "With `ingest --answers`. `site` is the folder's."),
     Shown("rejects", "REJECTS", tables.REJECTS, "Rows of a dump that could not be read. `site` is the folder's."),
     Shown("pairs", "PAIRS", tables.PAIRS, "Of a run: each candidate pair, near duplicate, used link and verdict."),

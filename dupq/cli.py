@@ -12,11 +12,14 @@ import logging
 import math
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeVar
 
 from dupq import __version__
 from dupq.errors import FAULT, ClusterError, DupqError, SettingError
 from dupq.execution import ends, guard
+
+if TYPE_CHECKING:
+    from dupq.dump.columns import Columns
 
 Job = TypeVar("Job")
 _log = logging.getLogger(__name__)
@@ -332,27 +335,48 @@ def _port(text: str) -> int:
 # The jobs
 
 
-def _ingest_options(parser: Parser) -> None:
-    from dupq.settings.ingest import IngestSettings
-
+def _add_table(parser: Parser) -> None:
+    """Add what to read, and the options of tables of questions that are no dump."""
     parser.add_uri(
         "--dump",
-        "a .7z, a Posts.xml (also .gz, .bz2, .zst, .xz), a Parquet conversion, a CSV, TSV or Parquet of questions "
-        "(with --columns), or a folder of them; may be repeated",
+        "a .7z, a Posts.xml, a table (.csv, .tsv, .json, .jsonl, .parquet), all but .7z also compressed, GitHub "
+        "issues as gh or the API gives them, or a folder of them; may be repeated",
         required=True,
         dest="dumps",
     )
-    parser.add_uri("--output", "where the tables go", required=True)
     parser.add_argument(
         "--site", metavar="NAME", help="the site's name, for a single dump; default: from the file or folder"
     )
+    for name, what in (
+        ("title", "title or question"),
+        ("text", "text or answer"),
+        ("id", "id, a number or not; a table without one is numbered"),
+        ("tags", "tags"),
+        ("date", "date"),
+    ):
+        parser.add_argument(
+            f"--{name}", metavar="COLUMN", help=f"of a table: its {what}; default: by the column's name"
+        )
     parser.add_argument(
-        "--columns",
-        metavar="FIELD=COLUMN,…",
-        help="read tables from elsewhere: which of their columns is the id, title, body (HTML) or text (plain), and "
-        "perhaps tags, creation_date, score, view_count, answer_count, accepted_answer_id, closed_date, owner, "
-        "content_license",
+        "--format",
+        choices=["auto", "html", "plain"],
+        default="auto",
+        help="of a table's text; docs/ingest.md has the rule",
     )
+
+
+def _columns_of(arguments: argparse.Namespace) -> "Columns":
+    """Return what `_add_table` was given of columns."""
+    from dupq.dump.columns import Columns
+
+    return Columns(*(getattr(arguments, name) for name in ("title", "text", "id", "tags", "date", "format")))
+
+
+def _ingest_options(parser: Parser) -> None:
+    from dupq.settings.ingest import IngestSettings
+
+    _add_table(parser)
+    parser.add_uri("--output", "where the tables go", required=True)
     parser.add_argument("--answers", action="store_true", help="write an answers table too")
     parser.add_argument(
         "--max-reject-share",
@@ -369,7 +393,9 @@ def _ingest(arguments: argparse.Namespace) -> None:
     from dupq.pipelines.arguments import IngestJob
 
     settings = (f"ingest.maximum_reject_share={arguments.max_reject_share}", *arguments.assignments)
-    _do_on_ray(_made(IngestJob, arguments, assignments=settings), "ingest", arguments.ray)
+    _do_on_ray(
+        _made(IngestJob, arguments, assignments=settings, columns=_columns_of(arguments)), "ingest", arguments.ray
+    )
 
 
 def _train_options(parser: Parser) -> None:
@@ -617,12 +643,7 @@ def _plan(arguments: argparse.Namespace) -> None:
 
 
 def _from_dump_options(parser: Parser) -> None:
-    parser.add_uri(
-        "--dump",
-        "a .7z, a Posts.xml (also compressed), a Parquet conversion, or a folder of them; may be repeated",
-        required=True,
-        dest="dumps",
-    )
+    _add_table(parser)
     parser.add_uri("--output", "where the tables, the encoder and the runs go", required=True)
     _add_preset(parser)
     _add_truth(parser)
@@ -632,10 +653,10 @@ def _from_dump_options(parser: Parser) -> None:
 
 
 def _from_dump(arguments: argparse.Namespace) -> None:
-    """Ingest dumps, train an encoder on them, and find their duplicate questions."""
+    """Ingest dumps or tables of questions, train an encoder on them, and find their duplicates."""
     from dupq.pipelines.arguments import FromDumpJob
 
-    _find(_made(FromDumpJob, arguments), "from_dump", arguments.ray)
+    _find(_made(FromDumpJob, arguments, columns=_columns_of(arguments)), "from_dump", arguments.ray)
 
 
 def _runs_options(parser: Parser) -> None:

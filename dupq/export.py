@@ -135,7 +135,7 @@ def export(run: str, to: str, output: str) -> list[Written]:
     check_output(place)
     try:
         views = {name: getattr(opened, name).dataset for name in ("pairs", "clusters", "questions")}
-        with queries(opened, views, "dupq export") as found:
+        with queries(opened, views) as found:
             return [*FORMATS[to].write(opened, found, place)]
     except BaseException:
         storage.delete_folder(place)

@@ -8,7 +8,6 @@ from dupq.errors import DupqError
 
 PACKAGES = {  # by the name that is imported: its own name, and the extra of pip
     "altair": ("Altair", "jobs"),
-    "duckdb": ("DuckDB", "tables"),
     "nltk": ("NLTK", "jobs"),
     "pandas": ("pandas", "tables"),
     "py7zr": ("py7zr", "jobs"),

@@ -54,10 +54,19 @@ LINKS = pa.schema(
     ]
 )
 
+IDS = pa.schema(
+    [
+        _required("question_id", pa.int64()),  # the number that the question has in all other tables
+        _required("id", pa.string()),  # as the table has it; the row's number, or FILE:ROW, where it has none
+        _required("source", pa.string()),  # the table's file, and the member inside an archive
+        _required("position", pa.int64()),  # the row there, from 1 without the header
+    ]
+)
+
 REJECTS = pa.schema(
     [
         _required("source", pa.string()),  # the file, and the member inside an archive
-        _required("position", pa.int64()),  # byte in the unpacked XML, line in a CSV, row in a Parquet file
+        _required("position", pa.int64()),  # byte in the unpacked XML; row of a table, line where a CSV file has no row
         _required("reason", pa.string()),  # why it was rejected
         _required("excerpt", pa.string()),  # the first 200 characters of the row
     ]

@@ -1,7 +1,7 @@
 """Stack Exchange dumps to tables.
 
 python jobs/ingest.py --dump cs.stackexchange.com.7z --output out/cs
-python jobs/ingest.py --dump questions.tsv.xz --site quora --columns id=id,title=question --output out/quora
+python jobs/ingest.py --dump faq.csv --title question --text answer --output out/faq
 ray submit cluster.yaml jobs/ingest.py -- --dump s3://bucket/dumps --output s3://bucket/archive
 """
 

@@ -1,5 +1,6 @@
 """A site's tables as ingest makes them, in this process: found, cut into parts, planned, merged, accounted for."""
 
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,8 @@ import pyarrow as pa
 from dupq import storage
 from dupq.dump.accounting import Account
 from dupq.dump.files import DumpSite
-from dupq.dump.parsing import KINDS
-from dupq.dump.shards.parts import find_part
-from dupq.dump.shards.planning import ShardLimits, plan_shards
-from dupq.dump.units import format_of, units
+from dupq.dump.parts import Cutter, Part, find_part, sort_parts
+from dupq.dump.units import units
 from dupq.settings.ingest import IngestSettings
 from dupq.stages.ingest.tasks import SCHEMAS, Ingest, read_unit, write_accepted, write_shard
 from dupq.tables import REJECTS
@@ -38,36 +37,31 @@ def read_site(site: DumpSite, folder: Path, answers: bool = False, shard_rows: i
     job = Ingest(str(folder), IngestSettings(shard_rows=shard_rows), answers)
     work = str(folder / "work")
     account = Account([member.source for member in (*site.posts, *site.links)], len(site.links))
-    keys = {table: [] for table in job.tables}
+    parts: dict[str, list[Part]] = {table: [] for table in job.tables(site)}
     reject_files = []
     for unit in units(site):
         for part, _ in read_unit(unit, job, work):
             account.add(unit.file, part.info.counts)
-            assert find_part_of(part.info.keys, work, format_of(unit, job.reading.choice).tables) == part.info.counts
+            name = storage.name(next(iter(part.info.tables.values())).uri).removesuffix(".arrow")
+            assert find_part(name, work, unit.tables(job.reading.choice)) == part.info
             reject_files += [part.rejects] if part.rejects else []
-            for table, found in part.info.keys.items():
-                keys[table].append(found)
+            for table, found in part.info.tables.items():
+                parts[table].append(found)
     tables: dict[str, pa.Table] = {}
     accepted = str(folder / "accepted.parquet")
-    for table in job.tables:  # answers last
+    for table, found in parts.items():  # answers last
         if table == "answers":
             shards = storage.list_files(str(folder / "questions"), ".parquet")
             write_accepted([shard.uri for shard in shards], accepted)
-        files = [SCHEMAS[table].empty_table()]
-        for shard in plan_shards(keys[table], KINDS[table].is_unique, ShardLimits(shard_rows)):
-            place = (table, str(folder / table), accepted if table == "answers" else None)
-            for file, rows in write_shard(shard, *place).items():
-                account.leave_out(file, table, rows)
+        ordered, left_out = sort_parts(found, table, work)
+        for file, rows in left_out.items():
+            account.leave_out(file, table, rows)
+        cutter, files = Cutter(shard_rows, is_sorted=True), [SCHEMAS[table].empty_table()]
+        for shard in [*itertools.chain.from_iterable(map(cutter.add, ordered)), *cutter.finish()]:
+            write_shard(shard, table, str(folder / table), accepted if table == "answers" else None)
             files.append(storage.read_table(f"{folder}/{table}/part-{shard.number:05d}.parquet", SCHEMAS[table]))
-            assert files[-1].num_rows <= shard_rows or table == "links"
+            assert files[-1].num_rows <= shard_rows
         tables[table] = pa.concat_tables(files)
     found_rejects = pa.concat_tables([REJECTS.empty_table(), *map(storage.read_table, reject_files)])
     account.check_questions(f"{work}/rejects")
     return SiteTables(tables, found_rejects, account.closed())
-
-
-def find_part_of(keys: dict[str, Any], work: str, tables: tuple[str, ...]) -> dict[str, int] | None:
-    """What a rerun finds counted of a part."""
-    name = storage.name(keys[tables[0]].part).removesuffix(".arrow")
-    found = find_part(name, work, tables)
-    return None if found is None else found.counts

@@ -69,8 +69,9 @@ def test_a_script_of_another_version_is_refused(tmp_path: Path) -> None:
     assert "0.0.9" in ended.stderr
 
 
+TABLE = {"--title", "--text", "--id", "--tags", "--date", "--format"}
 INTERFACE = {
-    "ingest": {"--dump", "--output", "--site", "--columns", "--answers", "--max-reject-share"},
+    "ingest": {"--dump", "--output", "--site", "--answers", "--max-reject-share", *TABLE},
     "train": {"--questions", "--links", "--pairs", "--output", "--preset", "--workers", "--gpus"},
     "dedup": {"--questions", "--encoder", "--output", "--links", "--truth", "--previous"}
     | {
@@ -89,7 +90,7 @@ INTERFACE = {
     "report": {"--run"},
     "export": {"--run", "--to", "--output"},
     "plan": {"--questions", "--run", "--json"},
-    "from_dump": {"--dump", "--output", "--preset", "--truth", "--teacher", "--gpus"},
+    "from_dump": {"--dump", "--output", "--preset", "--truth", "--teacher", "--gpus", "--site", *TABLE},
 }
 
 

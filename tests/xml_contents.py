@@ -6,13 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
-import numpy as np
 import pyarrow as pa
 
-from dupq.dump import parsing as contents_module
-from dupq.dump.parsing import KINDS, Contents, Format, hidden_end, read_rows, read_segment, sort_rows
+from dupq.dump.parsing import KINDS, Contents, Format, read_rows, read_segment, sort_rows
 from dupq.dump.xml.document import check_nothing_follows, read_closing, read_opening
-from dupq.dump.xml.rows import BrokenRow, RawRow, Row, parse_row, unclosed
+from dupq.dump.xml.rows import BrokenRow, RawRow, Row, parse_row
 from dupq.dump.xml.segments import ROW_START, SIZE, cut
 from dupq.errors import DupqError
 
@@ -47,14 +45,14 @@ def document(rows: bytes, root: str = "posts") -> bytes:
 
 def read(content: bytes, file_format: Format, size: int = SIZE, source: str = SOURCE) -> Contents:
     """What ingest reads of an XML file, cut into segments of `size` bytes."""
-    segments = cut(io.BytesIO(content), size=size)
+    segments = cut(io.BytesIO(content), source, size=size)
     contents = joined([read_segment(segment, file_format, source) for segment in segments], file_format)
     check_counts(contents)
     return contents
 
 
 def read_slowly(content: bytes, file_format: Format, source: str = SOURCE) -> Contents:
-    """The same, without segments and without compiled parsing: every row alone through the XML parser."""
+    """The same, without segments: every row alone through the XML parser."""
     contents = read_rows(parsed_slowly(content, file_format.root, source), file_format, source)
     check_counts(contents)
     return contents
@@ -65,19 +63,14 @@ def parsed_slowly(content: bytes, root: str = "posts", source: str = SOURCE) -> 
     opening = read_opening(content, root, source)
     begin = opening.length
     if opening.is_empty and ROW_START.search(content, begin) is None:
-        check_nothing_follows(content[begin:], root, source, begin)
+        check_nothing_follows(content[begin:], f"{root}/", source, begin)
         return
-    end = read_closing(np.frombuffer(content, np.uint8), root, source)
+    end = read_closing(content, root, source, 0)
     while begin < end:
         match = ROW_START.search(content, begin + 1, end)
         stop = end if match is None else match.start()
-        hiding = unclosed(content[begin : min(stop, begin + contents_module.MAXIMUM_ROW + 1)])
-        if hiding is None:
-            yield from parse_row(RawRow(begin, content[begin:stop]))
-            begin = stop
-        else:
-            yield from parse_row(RawRow(begin, content[begin : begin + hiding.start]))
-            begin = hidden_end(np.frombuffer(content[:end], np.uint8), hiding, begin, 0, source)
+        yield from parse_row(RawRow(begin, content[begin:stop]))
+        begin = stop
 
 
 def joined(pieces: Iterable[Contents], file_format: Format) -> Contents:

@@ -10,7 +10,6 @@
 The steps of a run, on arrays; a run also learns from the known duplicates of its archive.
 """
 
-import html
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ import pyarrow.compute as pc
 from dupq import devices
 from dupq.api.comparison import Comparison, TitlesAlone
 from dupq.api.encoders import TextEncoder, load_encoder
-from dupq.api.inputs import collected, column_of, names_of, share, texts, values_of
+from dupq.api.inputs import as_columns, collected, column_of, names_of, share, texts, values_of
 from dupq.clusters.components import components, represented, with_represented
 from dupq.clusters.decision import SCORED_SIZE, decide
 from dupq.clusters.marks import marks_of
@@ -44,6 +43,7 @@ from dupq.settings.config import Settings
 from dupq.settings.text import Language, TextSettings
 from dupq.text.contents import content_hashes
 from dupq.text.languages import language_of
+from dupq.text.markup import Markup, as_html, is_html
 from dupq.text.questions import texts_table
 from dupq.text.terms import Terms, document_counts, rare_words, rarities
 from dupq.training.counted import counted
@@ -102,12 +102,15 @@ def find_duplicates(
     k: int = 10,
     language: Language = "auto",
     teacher: str | os.PathLike[str] | None = None,
+    format: Markup = "auto",
 ) -> Duplicates:
     """The pairs and clusters of duplicates among some thousand texts.
 
     `texts` is a list or a column (pandas, Polars, Arrow) of titles, or a table (pandas, Polars, also lazy, Arrow, a
-    TableView of a run, or a dictionary of columns) with the column `title` and, if there is one, `body` (plain text) or
-    `body_html`. A text that is missing (None, NaN) is an empty one. They are encoded by
+    TableView of a run, a dictionary of columns, or a list of records) with the column `title` and, if there is one,
+    `body_html`, `body` or `text`. Such a column is HTML or plain text as `format` says, "html" or "plain"; with "auto"
+    it is HTML if its name ends in html or more than half of its first 1,000 texts have a closing tag, as on the command
+    line. A text that is missing (None, NaN) is an empty one. They are encoded by
     the encoder that ships with dupq, which counts how rare their words are, unless a saved one is named, which then
     says how texts are read, or `encoder` is a function that makes a vector of each text; in another language than
     English one is learned on them. `language` "auto" is that of most titles.
@@ -121,7 +124,7 @@ def find_duplicates(
     for name, value in (("threshold", threshold), ("precision", precision)):
         if value is not None:
             share(value, f"find_duplicates: {name}=")
-    titles, bodies = _columns(texts)
+    titles, bodies = _columns(texts, format)
     given = load_encoder(encoder) if isinstance(encoder, (str, os.PathLike)) else encoder
     if not (given is None or isinstance(given, TextEncoder) or callable(given)):
         expected = "the address of a saved one, what dupq.load_encoder gives, or a function of texts expected"
@@ -230,13 +233,13 @@ def _settings(given: TextEncoder | Encode | None, has_bodies: bool, language: st
     return settings
 
 
-def _columns(given: object) -> tuple[list[str], list[str] | None]:
+def _columns(given: object, markup: Markup) -> tuple[list[str], list[str] | None]:
     """Titles, and bodies as HTML if there are any."""
-    table, call = collected(given), "find_duplicates"
+    table, call = as_columns(collected(given)), "find_duplicates"
     names = names_of(table)
     if names is None:
         return texts(values_of(table, call, "texts"), call, "texts"), None
-    found = [name for name in ("title", "body_html", "body") if name in names]
+    found = [name for name in ("title", "body_html", "body", "text") if name in names]
     if "title" not in found:
         raise DupqError(f"find_duplicates: the table has no column 'title'; it has {', '.join(names)}")
     titles, *rest = (texts(column_of(table, name, call), call, name) for name in found[:2])
@@ -245,7 +248,7 @@ def _columns(given: object) -> tuple[list[str], list[str] | None]:
     bodies = rest[0]
     if len(bodies) != len(titles):
         raise DupqError(f"find_duplicates: {len(titles)} titles, but {len(bodies)} bodies")
-    return titles, bodies if found[1] == "body_html" else [html.escape(body) for body in bodies]
+    return titles, bodies if is_html(found[1], bodies, markup) else list(map(as_html, bodies))
 
 
 def _texts(titles: list[str], bodies: list[str] | None, settings: TextSettings) -> pa.Table:

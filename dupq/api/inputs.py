@@ -20,6 +20,14 @@ def collected(table: object) -> object:
     return collect() if callable(collect) else table
 
 
+def as_columns(table: object) -> object:
+    """A list of records, as JSON gives them, as a dictionary of columns; anything else as it is."""
+    if not (isinstance(table, list) and table and all(isinstance(row, Mapping) for row in table)):
+        return table
+    names = dict.fromkeys(name for row in table for name in row)
+    return {name: [row.get(name) for row in table] for name in names}
+
+
 def names_of(table: object) -> list[str] | None:
     """The names of the columns of a table (pandas, Polars, Arrow, a dictionary of columns); None for what is none."""
     if isinstance(table, Mapping):

@@ -14,7 +14,7 @@ from dupq.tables import REJECTS
 
 _ENDS = ("questions", "answers", "links", "other_posts", "fabricated", "duplicate_ids", "rejects")  # of a row
 _FORBIDDEN = "forbidden_characters"  # that XML forbids, which were left out of rows
-_POSITIONS = {"xml": "byte", "delimited": "line", "parquet": "row"}  # what the position of a reject counts
+_POSITIONS = {"xml": "byte", "csv": "line", "json": "row", "parquet": "row"}  # what the position of a reject counts
 REJECTS_ALLOWED = 10  # of a site, whatever their share: small sites have few rows
 _SHOWN = 100  # characters of a reject
 
@@ -43,10 +43,8 @@ def _commonest(folder: str) -> str:
     )
     source, position = first["source"], first["position"]
     shown = " ".join(first["excerpt"].split())[:_SHOWN]
-    return (
-        f", most often: {reason} ({count:,} rows), first at {_POSITIONS[Member(source).form]} {position:,} of {source}"
-        f": {shown!r}"
-    )
+    place = f"{_POSITIONS[Member(source).form]} {position:,} of {source}"
+    return f", most often: {reason} ({count:,} rows), first at {place}: {shown!r}"
 
 
 class Account:
@@ -70,10 +68,15 @@ class Account:
         self._files[file][table] -= rows
         self._files[file]["duplicate_ids"] += rows
 
-    def check_rejects(self, settings: IngestSettings, folder: str) -> None:
-        """Raise RejectsError naming `folder`, where the rejects are, if there are too many."""
+    def reject_doubled(self) -> None:
+        """Count rows with the id of a later row as rejects: in a table from elsewhere they are no older versions."""
+        for counts in self._files:
+            counts["rejects"] += counts.pop("duplicate_ids", 0)
+
+    def check_rejects(self, settings: IngestSettings, folder: str, doubled: int = 0) -> None:
+        """Raise RejectsError naming `folder`, where the rejects are, if there are too many, `doubled` ids included."""
         rows, rejects = (sum(counts[name] for counts in self._files) for name in ("rows", "rejects"))
-        check_rejects(rows, rejects, settings, folder)
+        check_rejects(rows, rejects + doubled, settings, folder)
 
     def check_questions(self, folder: str) -> None:
         """Raise DupqError if there is not one question; rejects in `folder` may say why."""

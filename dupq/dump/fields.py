@@ -2,12 +2,13 @@
 
 import datetime
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from dupq.text.keys import MAXIMUM_ID
 
 TAG_SEPARATORS = re.compile(r"[<>|]+")  # of both spellings of the dumps, `<a><b>` and `|a|b|`
 
+_QUOTED_TAG = re.compile(r"""'([^']*)'|"([^"]*)\"""")
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
 _LONGEST_DATE = 40  # characters; of one that is longer `fromisoformat` may leave out what it does not understand
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -72,3 +73,22 @@ def milliseconds(attributes: Mapping[str, str], name: str) -> int | None:
     except (ValueError, OverflowError):  # the latter for one that is before the year 1 in UTC, or after 9999
         raise BadField(f"{name} not a date") from None
     return (time - _EPOCH) // _MILLISECOND
+
+
+def spelt_tags(text: str) -> str:
+    """Return tags in the spelling of the dumps: of a list as Python or JSON writes it, or between commas or spaces."""
+    if text.startswith(("<", "|")):
+        return text
+    if text.startswith("[") and text.endswith("]"):
+        quoted = [single or double for single, double in _QUOTED_TAG.findall(text)]
+        if quoted:
+            return tags_of(quoted)
+        text = text[1:-1]
+    separator = next((mark for mark in ",;|" if mark in text), None)
+    return tags_of(text.split(separator))
+
+
+def tags_of(tags: Iterable[str]) -> str:
+    """Return tags in the spelling of the dumps; in a tag, the signs of that spelling become spaces."""
+    cleaned = (TAG_SEPARATORS.sub(" ", tag).strip() for tag in tags)
+    return "".join([f"<{tag}>" for tag in cleaned if tag])

@@ -5,16 +5,25 @@ from typing import Literal
 
 from dupq.errors import DupqError
 
-Form = Literal["xml", "delimited", "parquet"]
+Form = Literal["xml", "csv", "json", "parquet"]
 
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".xz": "xz"}  # suffix -> codec
 
-_FORMS: dict[str, Form] = {".xml": "xml", ".csv": "delimited", ".tsv": "delimited", ".parquet": "parquet"}
+_FORMS: dict[str, Form] = {
+    ".xml": "xml",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".parquet": "parquet",
+}
+TABLES = tuple(suffix for suffix, form in _FORMS.items() if form != "xml")
 
 
 @dataclass(frozen=True)
 class Member:
-    """One table in one file: a file of its own, or the file `name` inside the .7z archive at `uri`."""
+    """One table in one file: a file of its own, or the file `name` inside the .7z or .zip archive at `uri`."""
 
     uri: str
     name: str | None = None
@@ -51,6 +60,12 @@ class DumpSite:
     site: str
     posts: tuple[Member, ...]
     links: tuple[Member, ...] = ()
+    is_table: bool = False  # posts are questions from elsewhere, with columns of their own
+
+
+def is_table(name: str) -> bool:
+    """Whether a file is a table by its name, which may say that it is compressed."""
+    return without_compression(name).lower().endswith(TABLES)
 
 
 def without_compression(name: str) -> str:

@@ -1,7 +1,8 @@
 """Parsing a piece of a dump's file into rows of tables, rejects, and counts of all rows."""
 
+import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -11,24 +12,20 @@ import pyarrow as pa
 
 from dupq.dump.fields import BadField
 from dupq.dump.xml.document import LIMIT, check_nothing_follows, read_closing, read_opening
-from dupq.dump.xml.links import LINK_LAYOUT, link, link_columns
-from dupq.dump.xml.plain_rows import PlainRows, parse_plain_rows
+from dupq.dump.xml.links import link, link_columns
 from dupq.dump.xml.posts import (
     ANSWER,
+    FABRICATED,
     QUESTION,
     UNJUDGED_ANSWERS,
     PostChoice,
     answer_columns,
     post,
-    post_layout,
-    post_types,
     question_columns,
 )
-from dupq.dump.xml.row_layout import Layout
-from dupq.dump.xml.rows import BrokenRow, Hiding, RawRow, Row, parse_row, unclosed
+from dupq.dump.xml.rows import BrokenRow, RawRow, Row, parse_row, parse_together
 from dupq.dump.xml.segments import MAXIMUM_ROW, ROW_START, Segment
-from dupq.errors import DupqError
-from dupq.tables import LINKS, QUESTIONS, REJECTS
+from dupq.tables import IDS, LINKS, QUESTIONS, REJECTS
 
 
 class Kind(NamedTuple):
@@ -44,7 +41,16 @@ KINDS = {
     "questions": Kind(QUESTIONS, "question_id", ("question_id",), True),
     "answers": Kind(UNJUDGED_ANSWERS, "answer_id", ("answer_id",), True),
     "links": Kind(LINKS, "question_id", tuple(LINKS.names), False),
+    "ids": Kind(IDS, "question_id", tuple(IDS.names), False),
 }
+
+
+class Plain(NamedTuple):
+    """Some rows of a segment that become one table: those in the usual form as a table, and which these are."""
+
+    table: str
+    places: list[int]  # of the rows, in the segment
+    columns: Callable[[Sequence[Mapping[str, str]]], tuple[pa.Table, pa.Array]]
 
 
 @dataclass(frozen=True)
@@ -53,10 +59,9 @@ class Format:
 
     root: str
     tables: tuple[str, ...]
-    layout: Layout
-    columns: Callable[[PlainRows], list[tuple[str, pa.Table, np.ndarray]]]  # tables, and where their rows begin
+    # Tables, and the places of other posts; rows that are in neither are judged alone.
+    divide: Callable[[Sequence[Mapping[str, str]]], tuple[list[Plain], list[int]]]
     parse: Callable[[Mapping[str, str]], tuple[str, dict[str, object]] | str]  # a table's row, or what to count it as
-    others: str | None  # what rows that the layout leaves out count as
 
 
 @dataclass(frozen=True)
@@ -76,12 +81,12 @@ class Contents:
 def posts_format(choice: PostChoice) -> Format:
     """Posts.xml."""
     tables = ("questions", "answers") if choice.answers else ("questions",)
-    return Format("posts", tables, post_layout(choice), _posts, partial(post, choice=choice), "other_posts")
+    return Format("posts", tables, partial(_posts, choice=choice), partial(post, choice=choice))
 
 
 def links_format() -> Format:
     """PostLinks.xml."""
-    return Format("postlinks", ("links",), LINK_LAYOUT, _links, lambda row: ("links", link(row)), None)
+    return Format("postlinks", ("links",), _links, lambda row: ("links", link(row)))
 
 
 def read_segment(segment: Segment, file_format: Format, source: str) -> Contents:
@@ -92,108 +97,71 @@ def read_segment(segment: Segment, file_format: Format, source: str) -> Contents
     """
     data, start, end = segment.data, 0, len(segment.data)
     if segment.position == 0:
-        opening = read_opening(bytes(data[:LIMIT]), file_format.root, source)
+        opening = read_opening(data[:LIMIT], file_format.root, source)
         start = opening.length
-        if opening.is_empty and segment.reaches_end and ROW_START.search(data.data, start) is None:
-            check_nothing_follows(bytes(data[start:]), file_format.root, source, start)
+        if opening.is_empty and segment.reaches_end and ROW_START.search(data, start) is None:
+            check_nothing_follows(data[start:], f"{file_format.root}/", source, start)
             return read_rows([], file_format, source)
     if segment.reaches_end:
-        end = read_closing(data, file_format.root, source, segment.place)
-    match = ROW_START.search(data[:end].data, start)
-    first = end if match is None else match.start()
-    plain = parse_plain_rows(data[first:end], file_format.layout)
-    stretches = [(start, first), *((plain.odd + first).tolist())]
-    stretches, hidden = _without_hidden(data[:end], stretches, segment.position, source)
-    odd = (
-        row
-        for begin, stop in stretches
-        for row in parse_row(RawRow(segment.position + begin, bytes(data[begin : min(stop, begin + MAXIMUM_ROW + 1)])))
-    )
-    others = int(_is_seen(plain.others + first, hidden).sum())
-    tables = _plain_tables(plain, first, hidden, file_format)
-    return _contents(
-        [(name, table, places + segment.position) for name, table, places in tables], others, odd, file_format, source
-    )
+        end = read_closing(data, file_format.root, source, segment.position)
+    begins = [match.start() for match in ROW_START.finditer(data, start, end)]
+    borders = np.array([start, *begins, end], np.int64)
+
+    def raw(place: int) -> RawRow:
+        begin, stop = borders[place : place + 2].tolist()
+        return RawRow(segment.position + begin, data[begin : min(stop, begin + MAXIMUM_ROW + 1)])
+
+    rows = None
+    if begins and not data[start : begins[0]].strip() and np.diff(borders).max() <= MAXIMUM_ROW:
+        rows = parse_together(data[begins[0] : end], len(begins))
+    if rows is None:
+        alone = itertools.chain.from_iterable(parse_row(raw(place)) for place in range(len(begins) + 1))
+        return read_rows(alone, file_format, source)
+    return _read_together(rows, borders[1:-1] + segment.position, lambda place: raw(place + 1), file_format, source)
+
+
+def _read_together(
+    rows: Sequence[Mapping[str, str]],
+    positions: np.ndarray,
+    raw: Callable[[int], RawRow],
+    file_format: Format,
+    source: str,
+) -> Contents:
+    """The contents of rows, whose bytes `raw` gives; those that are not in the usual form one by one."""
+    is_alone = np.ones(len(rows), np.bool_)
+    tables = []
+    plain, others = file_format.divide(rows)
+    is_alone[others] = False
+    for name, places, columns in plain:
+        table, is_usual = columns([rows[place] for place in places])
+        usual = np.array(places, np.int64)[is_usual.to_numpy(zero_copy_only=False)]
+        is_alone[usual] = False
+        tables.append((name, table, positions[usual]))
+    places = np.flatnonzero(is_alone).tolist()
+    alone = (Row(raw(place).position, dict(rows[place]), raw(place).content) for place in places)
+    return _contents(tables, alone, file_format, source, len(others))
 
 
 def read_rows(rows: Iterable[Row | BrokenRow], file_format: Format, source: str) -> Contents:
     """The contents of rows that some other reader has split into attributes."""
-    return _contents([], None, rows, file_format, source)
-
-
-def hidden_end(data: np.ndarray, hiding: Hiding, begin: int, position: int, source: str) -> int:
-    """Where in `data`, byte `position` of the file, the markup ends that hides rows in the stretch from `begin` on.
-
-    Raises DupqError naming `source` if it has no end in MAXIMUM_ROW bytes of that stretch, or none in `data`: the
-    next segment is read by someone who does not know of it.
-    """
-    end = hiding.end_mark.search(data.data, begin + hiding.inside, begin + MAXIMUM_ROW + 1)
-    if end is None:
-        place = position + begin + hiding.start
-        raise DupqError(f"{source}: a comment or instruction at byte {place:,} has no end near; rows may be in it")
-    return end.end()
-
-
-def _without_hidden(
-    data: np.ndarray, stretches: list[tuple[int, int]], position: int, source: str
-) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """The `stretches` of odd rows as they are without rows in comments, and from where to where those are hidden."""
-    found, hidden = [], []
-    seen_from = 0
-    for stretch in stretches:
-        begin, stop = stretch
-        if begin < seen_from:
-            continue
-        while (hiding := unclosed(bytes(data[begin : min(stop, begin + MAXIMUM_ROW + 1)]))) is not None:
-            found.append((begin, begin + hiding.start))
-            begin = hidden_end(data, hiding, begin, position, source)
-            match = ROW_START.search(data.data, begin)
-            seen_from = len(data) if match is None else match.start()
-            hidden.append((stop, seen_from))
-            stop = seen_from
-        found.append((begin, stop))
-    return found, hidden
-
-
-def _is_seen(places: np.ndarray, hidden: list[tuple[int, int]]) -> np.ndarray:
-    """Which of `places` are in none of the ranges `hidden`, which are in their order."""
-    if not hidden:
-        return np.ones(len(places), np.bool_)
-    begins, ends = np.array(hidden).T
-    before = np.searchsorted(begins, places, side="right") - 1
-    return (before < 0) | (places >= ends[before])
-
-
-def _plain_tables(
-    plain: PlainRows, base: int, hidden: list[tuple[int, int]], file_format: Format
-) -> list[tuple[str, pa.Table, np.ndarray]]:
-    """The tables of `plain`, which begins at byte `base` of a segment, and where there their rows begin.
-
-    Without those that are `hidden`.
-    """
-    tables = [(name, table, starts + base) for name, table, starts in file_format.columns(plain)]
-    if not hidden:
-        return tables
-    seen = [(*named, _is_seen(named[2], hidden)) for named in tables]
-    return [(name, table.filter(pa.array(is_seen)), places[is_seen]) for name, table, places, is_seen in seen]
+    return _contents([], rows, file_format, source)
 
 
 def _contents(
     plain: list[tuple[str, pa.Table, np.ndarray]],
-    others: int | None,
     odd: Iterable[Row | BrokenRow],
     file_format: Format,
     source: str,
+    others: int = 0,
 ) -> Contents:
-    """`plain` are tables and where in the file their rows begin, `others` the plain rows in none of them, if any."""
+    """`plain` are tables and where in the file their rows begin, `others` the posts that are in none of them."""
     found = _Found(file_format)
     for row in odd:
         found.add(row, source)
     counts = found.counts
     tables = {name: [(KINDS[name].schema.empty_table(), np.empty(0, np.int64))] for name in file_format.tables}
-    counts["rows"] += (others or 0) + sum(table.num_rows for _, table, _ in plain)
-    if file_format.others is not None and others is not None:
-        counts[file_format.others] += others
+    counts["rows"] += others + sum(table.num_rows for _, table, _ in plain)
+    counts["other_posts"] += others
     for name, table, places in plain:
         tables[name].append((table, places))
     for name in file_format.tables:
@@ -274,16 +242,19 @@ def _sorted(kind: Kind, pieces: list[tuple[pa.Table, np.ndarray]]) -> tuple[pa.T
     return table, len(dropped)
 
 
-def _posts(rows: PlainRows) -> list[tuple[str, pa.Table, np.ndarray]]:
-    types = post_types(rows)
-    if (types == QUESTION).all():
-        return [("questions", question_columns(rows), rows.starts)]
-    found = []
-    for name, post_type, columns in (("questions", QUESTION, question_columns), ("answers", ANSWER, answer_columns)):
-        places = np.flatnonzero(types == post_type)
-        found.append((name, columns(rows).take(places), rows.starts[places]))
-    return found
+def _posts(rows: Sequence[Mapping[str, str]], choice: PostChoice) -> tuple[list[Plain], list[int]]:
+    """The questions and answers, and the others, without those that may be fabricated."""
+    wanted: dict[str, list[int]] = {QUESTION: [], **({ANSWER: []} if choice.answers else {})}
+    others: list[int] = []
+    for place, row in enumerate(rows):
+        post_type = row.get("PostTypeId")
+        if post_type and (choice.keeps_fabricated or row.get("Id") not in FABRICATED):
+            wanted.get(post_type, others).append(place)
+    plain = [Plain("questions", wanted[QUESTION], partial(question_columns, choice=choice))]
+    if choice.answers:
+        plain.append(Plain("answers", wanted[ANSWER], partial(answer_columns, choice=choice)))
+    return plain, others
 
 
-def _links(rows: PlainRows) -> list[tuple[str, pa.Table, np.ndarray]]:
-    return [("links", link_columns(rows), rows.starts)]
+def _links(rows: Sequence[Mapping[str, str]]) -> tuple[list[Plain], list[int]]:
+    return [Plain("links", list(range(len(rows))), link_columns)], []

@@ -76,7 +76,7 @@ def _reason(uri: str, there: Collection[str]) -> str | None:
     if _OTHER_COMPRESSION.fullmatch(name):
         return "compressed in a way that is not read; unpack it first"
     if _TABLE.fullmatch(without_compression(name)):
-        return "a table without a dump's columns; read it alone, with --site NAME --columns id=…,title=…"
+        return "a table without a dump's columns; give it alone, with --title and --text"
     return None
 
 

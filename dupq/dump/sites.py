@@ -1,21 +1,21 @@
 """Finding the sites in the files, folders and prefixes that --dump names, in any form, local or on S3.
 
 Dumps are found by the names of their files; Parquet conversions, which may have any names, by the
-names of their columns. Only names, headers and footers are read here, several files at a time because on S3
-each is a request or two.
+names of their columns. What has no dump in it, but tables, is a site of questions from elsewhere. Only names, headers
+and footers are read here, several files at a time because on S3 each is a request or two.
 """
 
+import itertools
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from dupq import storage
 from dupq.dump.archives import seven_zip
-from dupq.dump.files import DumpSite, Member, without_compression
+from dupq.dump.archives.streams import contents_of
+from dupq.dump.columns import dump_table
+from dupq.dump.files import DumpSite, Member, is_table, without_compression
 from dupq.dump.passed_over import OTHER_TABLES, passed_over
 from dupq.errors import DupqError, SettingError
 from dupq.local_files import NOWHERE
@@ -26,17 +26,17 @@ _TableName = Literal["posts", "links"]
 _TABLES: dict[str, _TableName] = {"posts": "posts", "postlinks": "links"}
 _TABLE_FILES = {f"{table}.xml": held for table, held in _TABLES.items()}
 _SITE_AND_TABLE = re.compile(r"(?P<site>.+)-(?P<table>[a-z_]+)", re.IGNORECASE)
-_LINK_COLUMNS = {"linktypeid", "postid", "relatedpostid"}
+_FOREIGN = "a table of questions"  # the place of those from elsewhere, which belong together
 _PARQUET_TABLE = re.compile(r"(post_?links|links|posts|questions|answers)([-_.]?\d.*)?", re.IGNORECASE)
 _DOMAIN = re.compile(r".+\.(com|net|org)", re.IGNORECASE)
 _SITE_NAME = re.compile(r"(?=.*[^\W\d_])\w[\w.-]*")  # without a letter, readers of partitions take it for a number
+_ODD = re.compile(r"[^\w.-]+")
 _NAME_BYTES = 100  # it becomes a part of names of files, which may have 255
 
 _WANTED = (
-    "looked for Posts.xml (plain, .gz, .bz2, .xz or .zst), .7z archives that hold one, and Parquet files with a "
-    "dump's columns; other tables of questions need dupq ingest with --site and --columns"
+    "looked for .7z archives with Posts.xml, for Posts.xml, and for tables: .csv, .tsv, .json, .jsonl, .ndjson or "
+    ".parquet; all but .7z plain, .gz, .bz2, .xz or .zst, tables also in a .zip"
 )
-_WANTED_TABLES = "looked for .csv and .tsv (plain, .gz, .bz2, .xz or .zst) and .parquet files"
 
 
 class Found(NamedTuple):
@@ -74,34 +74,38 @@ class _BadFile(NamedTuple):
 
 
 def find_sites(
-    uris: Sequence[str], site: str | None = None, foreign: bool = False, left_out: Sequence[str] = ()
+    uris: Sequence[str], site: str | None = None, has_columns: bool = False, left_out: Sequence[str] = ()
 ) -> Found:
     """The sites in the files and folders `uris`, at any depth; no file whose URI begins with one of `left_out`.
 
     A site is called like its archive, like the folder of its Posts.xml, like its part of `SITE-Posts.…`, or
-    like its `site=…` folder; `site` overrides that for a dump of one site. With `foreign`, every CSV, TSV and
-    Parquet file holds questions of `site`. A file that several `uris` name counts once.
+    like its `site=…` folder; `site` overrides that for a dump of one site. Where one of `uris` has no dump in it, all
+    tables in it are questions of one site, which is called like it; with `has_columns` also where it has one. A file
+    that several `uris` name counts once.
     A site fails if one of its files is damaged, two files have the same table of it, its links come without
     their posts, or its name is not fit. Raises DupqError if all fail, or one does and `site` is given, and if one
-    of `uris` is missing or has no dump in it; SettingError if `site` is missing or is given for several, and for
-    files that do not go with `foreign`.
+    of `uris` is missing or has no dump in it; SettingError if `site` is given for several.
     """
     listed = {uri: _listed(uri, tuple(left_out)) for uri in dict.fromkeys(map(storage.absolute, uris))}
-    if foreign:
-        dump = _foreign_site(listed, site)
-        return Found([dump], [], _passed_over(listed.values(), {member.uri for member in dump.posts}))
-    tables, passed = _tables(listed)
+    dumps = _tables({uri: there for uri, there in listed.items() if not (has_columns and _has_tables(there))})
     by_site: dict[str, list[_SiteTable]] = {}
-    for table in tables:
+    for table in itertools.chain.from_iterable(dumps.values()):
         if isinstance(table, _SiteTable):
             by_site.setdefault(table.site, []).append(table)
-    failed = {bad.site: bad.error for bad in reversed(tables) if isinstance(bad, _BadFile)}
+    failed = {bad.site: bad.error for bad in _bad(dumps)}
+    used = {uri for uri, tables in dumps.items() if tables}
+    for uri, there in listed.items():
+        if used.isdisjoint(there.files):
+            for table in _foreign(uri, there.files, site):
+                used.add(table.member.uri)
+                by_site.setdefault(table.site, []).append(table)
+    _check_all_used(listed, used)
     if site is not None and not failed:
         by_site = {site: _only_site(by_site, site)}
     sites, failures = _dump_sites(by_site, failed)
     if failures and (site is not None or not sites):
         raise _all_of([error for _, error in failures])
-    return Found(sites, failures, passed)
+    return Found(sites, failures, _passed_over(listed.values(), used))
 
 
 def _listed(uri: str, left_out: tuple[str, ...]) -> _Listed:
@@ -116,17 +120,39 @@ def _listed(uri: str, left_out: tuple[str, ...]) -> _Listed:
     )
 
 
-def _tables(listed: Mapping[str, _Listed]) -> tuple[list[_SiteTable | _BadFile], dict[str, str]]:
-    """The tables in all listed files, in the order of the files, and the links beside posts that are named.
-
-    And the files that are passed over.
-    """
+def _tables(listed: Mapping[str, _Listed]) -> dict[str, Sequence[_SiteTable | _BadFile]]:
+    """The tables of dumps in all listed files, in the order of the files, and the links beside posts that are named."""
     named = {uri for uri, (files, _) in listed.items() if files == [uri]}
     files = sorted({file for files, _ in listed.values() for file in files}.union(*map(_links_beside, named)))
-    found = dict(zip(files, side_by_side(lambda file: _tables_in(file, file in named), files), strict=True))
-    used = {file for file, tables in found.items() if tables}
-    _check_all_used(listed, used, _WANTED)
-    return [table for tables in found.values() for table in tables], _passed_over(listed.values(), used)
+    return dict(zip(files, side_by_side(lambda file: _tables_in(file, file in named), files), strict=True))
+
+
+def _bad(tables: Mapping[str, Sequence[_SiteTable | _BadFile]]) -> list[_BadFile]:
+    """The files that cannot be read, those of the first names last."""
+    return [bad for bad in reversed(list(itertools.chain.from_iterable(tables.values()))) if isinstance(bad, _BadFile)]
+
+
+def _foreign(uri: str, files: Sequence[str], site: str | None) -> list[_SiteTable]:
+    """The tables among the files below `uri` as the posts of one site, also those in .zip archives."""
+    name = without_compression(storage.name(uri))
+    if files == [uri]:
+        name = name.rpartition(".")[0]
+    members = []
+    for file in sorted(files):
+        if file.lower().endswith(".zip"):
+            members += [Member(file, found.name) for found in contents_of(file) if _is_read(found.name)]
+        elif is_table(file):
+            members.append(Member(file))
+    return [_SiteTable(site or _ODD.sub("-", name).strip("-"), "posts", member, _FOREIGN) for member in members]
+
+
+def _has_tables(there: _Listed) -> bool:
+    return any(is_table(file) or file.lower().endswith(".zip") for file in there.files)
+
+
+def _is_read(name: str) -> bool:
+    """Whether a file in a .zip is a table, and no leftover of macOS."""
+    return is_table(name) and name == without_compression(name) and not storage.name(name).startswith((".", "_"))
 
 
 def _passed_over(listed: Iterable[_Listed], used: Collection[str]) -> dict[str, str]:
@@ -137,13 +163,13 @@ def _passed_over(listed: Iterable[_Listed], used: Collection[str]) -> dict[str, 
     return {uri.encode(errors="backslashreplace").decode(): found[uri] for uri in sorted(found)}
 
 
-def _check_all_used(listed: Mapping[str, _Listed], used: Collection[str], wanted: str) -> None:
+def _check_all_used(listed: Mapping[str, _Listed], used: Collection[str]) -> None:
     """Raise DupqError for what was named and adds nothing, the sign of a wrong path."""
     for uri, there in listed.items():
         if set(there.files).isdisjoint(used):
             passed = _passed_over([there], used)
             said = [why if file == uri else f"passed over: {file} ({why})" for file, why in passed.items()]
-            raise DupqError(f"{uri}: no dump in it; " + "\n  ".join(said or [wanted]))
+            raise DupqError(f"{uri}: no dump in it; " + "\n  ".join(said or [_WANTED]))
 
 
 def _tables_in(uri: str, is_named: bool) -> Sequence[_SiteTable | _BadFile]:
@@ -157,10 +183,6 @@ def _tables_in(uri: str, is_named: bool) -> Sequence[_SiteTable | _BadFile]:
     if plain.endswith(".xml"):
         found = _xml(uri, is_named)
         return [] if found is None else [found]
-    if plain.endswith((".csv", ".tsv")) and is_named:
-        raise SettingError(
-            f"{uri}: a table of questions; say what it holds: dupq ingest --site NAME --columns id=…,title=…"
-        )
     return []
 
 
@@ -232,28 +254,11 @@ def _site_by_name(uri: str, wanted: _TableName) -> str | None:
 
 
 def _in_parquet(uri: str, is_named: bool) -> list[_SiteTable]:
-    table = _table_with(_parquet_columns(uri))
+    table = dump_table(storage.read_schema(uri).names)
     if table is None:
         return []
     site, place = _parquet_site(uri, is_named)
     return [_SiteTable(site, table, Member(uri), place)]
-
-
-def _parquet_columns(uri: str) -> list[str]:
-    with storage.open_input(uri) as stream:
-        try:
-            return list(pq.read_schema(stream).names)
-        except (pa.ArrowException, OSError) as error:
-            raise DupqError(f"{uri}: damaged, cut short or no Parquet file ({error})") from error
-
-
-def _table_with(columns: Iterable[str]) -> _TableName | None:
-    """The table of a dump that has such columns; None for users, votes and everything else."""
-    names = {column.lower() for column in columns}
-    if names >= _LINK_COLUMNS:
-        return "links"
-    is_posts = "posttypeid" in names or ("id" in names and names & {"body", "title"})
-    return "posts" if is_posts else None
 
 
 def _parquet_site(uri: str, is_named: bool) -> tuple[str, str]:
@@ -305,6 +310,8 @@ def _all_of(errors: Sequence[DupqError]) -> DupqError:
 
 def _dump_site(site: str, found: list[_SiteTable]) -> DumpSite:
     _check_name(site, found[0].member.uri)
+    if all(table.place == _FOREIGN for table in found):
+        return DumpSite(site, tuple(sorted({table.member for table in found}, key=lambda it: it.source)), (), True)
     posts, links = _members(found, "posts"), _members(found, "links")
     if not posts:
         raise DupqError(f"{links[0].source}: links of '{site}' without its posts; {_missing_file(links[0])} is missing")
@@ -314,7 +321,7 @@ def _dump_site(site: str, found: list[_SiteTable]) -> DumpSite:
 def _check_name(site: str, uri: str) -> None:
     if not _SITE_NAME.fullmatch(site) or len(site.encode()) > _NAME_BYTES:
         rule = f"letters, of which there must be one, digits, '.', '-', '_'; at most {_NAME_BYTES} bytes"
-        raise DupqError(f"{uri}: '{site[:_NAME_BYTES]}' is no site name ({rule}); give one with dupq ingest --site")
+        raise DupqError(f"{uri}: '{site[:_NAME_BYTES]}' is no site name ({rule}); give one with --site")
 
 
 def _members(found: Iterable[_SiteTable], table: _TableName) -> tuple[Member, ...]:
@@ -332,20 +339,3 @@ def _missing_file(links: Member) -> str:
     names = [storage.name(links.uri), storage.name(links.name or ""), "PostLinks"]
     name = next(name for name in names if "postlinks" in name.lower())
     return re.sub("postlinks", "Posts", name, flags=re.IGNORECASE)
-
-
-def _foreign_site(listed: Mapping[str, _Listed], site: str | None) -> DumpSite:
-    if site is None:
-        raise SettingError("--columns needs --site NAME, for a table of questions does not say whose they are")
-    files = sorted({file for files, _ in listed.values() for file in files if _is_foreign_table(file)})
-    _check_all_used(listed, files, _WANTED_TABLES)
-    _check_name(site, files[0])
-    return DumpSite(site, tuple(map(Member, files)))
-
-
-def _is_foreign_table(uri: str) -> bool:
-    name = storage.name(uri).lower()
-    plain = without_compression(name)
-    if name.endswith(".7z") or plain.endswith(".xml"):
-        raise SettingError(f"{uri}: --columns is for CSV, TSV and Parquet tables; dumps have columns of their own")
-    return plain.endswith((".csv", ".tsv")) or name.endswith(".parquet")

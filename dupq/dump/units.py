@@ -1,26 +1,23 @@
 """Cutting a dump's files into units of work, each with a name and a size that depend on the file alone.
 
-A unit is what one task reads: a stretch of a plain file, a row group, or a packed file as a whole, since that can
-only be read from its beginning. A piece is what is parsed at a time and becomes one part.
+A unit is what one task reads: a stretch of a plain XML file, or any other file as a whole. A piece is what is parsed at
+a time and becomes one part.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
-
-import numpy as np
+from dataclasses import dataclass
+from typing import NamedTuple, cast
 
 from dupq import storage
-from dupq.dump.archives import seven_zip
-from dupq.dump.archives.streams import UnpackLimits, open_member
+from dupq.dump.archives.streams import UnpackLimits, contents_of, local_copy, open_member
+from dupq.dump.columns import BY_NAME, Columns, Table
 from dupq.dump.files import DumpSite, Member
 from dupq.dump.parsing import Contents, Format, links_format, posts_format, read_rows, read_segment
-from dupq.dump.tabular.columns import Columns, Table
-from dupq.dump.tabular.delimited import read_delimited, separator_of
-from dupq.dump.tabular.parquet import read_row_group, row_groups
+from dupq.dump.table_files import check_table, read_numbered, read_table
 from dupq.dump.xml.posts import PostChoice
 from dupq.dump.xml.rows import BrokenRow, Row
-from dupq.dump.xml.segments import SIZE, Segment, cut, cut_mapped
+from dupq.dump.xml.segments import SIZE, Segment, Stream, cut
+from dupq.side_by_side import side_by_side
 
 _SEGMENTS_PER_UNIT = 4
 _PIECE_ROWS = 20_000  # of tables that are no XML
@@ -33,7 +30,7 @@ class Reading:
 
     choice: PostChoice
     limits: UnpackLimits
-    columns: Columns | None = None  # of tables from elsewhere; None: the dump's own
+    columns: Columns = BY_NAME  # of tables from elsewhere
 
 
 class Unit(NamedTuple):
@@ -44,6 +41,11 @@ class Unit(NamedTuple):
     member: Member
     table: Table
     share: float = 1.0  # of the packed bytes of its file; the members of an archive have one file together
+    has_several: bool = False  # whether a table has more files
+
+    def tables(self, choice: PostChoice) -> tuple[str, ...]:
+        """What its rows are put into."""
+        return ("questions", "links", "ids") if self.table == "table" else format_of(self, choice).tables
 
 
 class Piece(NamedTuple):
@@ -56,18 +58,31 @@ class Piece(NamedTuple):
 
 def units(site: DumpSite) -> list[Unit]:
     """All units of a site in the order of its files, posts first."""
-    posts: list[tuple[Table, Member]] = [("posts", member) for member in site.posts]
+    posts: list[tuple[Table, Member]] = [("table" if site.is_table else "posts", member) for member in site.posts]
     links: list[tuple[Table, Member]] = [("links", member) for member in site.links]
     shares = _shares([*site.posts, *site.links])
     return [
-        Unit(file, number, member, table, shares[member])
+        Unit(file, number, member, table, shares[member], len(posts) > 1)
         for file, (table, member) in enumerate(posts + links)
         for number in range(_unit_count(member))
     ]
 
 
+def check_columns(site: DumpSite, reading: Reading) -> None:
+    """Raise DupqError for a table from elsewhere that cannot be opened, or of which it is not clear how to read it."""
+    if site.is_table:
+        side_by_side(lambda member: _check(member, reading), site.posts)
+
+
+def _check(member: Member, reading: Reading) -> None:
+    with local_copy(member, reading.limits) as path:
+        check_table(path, member.source, member.form, reading.columns)
+
+
 def format_of(unit: Unit, choice: PostChoice) -> Format:
     """What is read of a unit's rows."""
+    if unit.table == "table":
+        return posts_format(PostChoice(False, choice.maximum_body, keeps_fabricated=True))
     return posts_format(choice) if unit.table == "posts" else links_format()
 
 
@@ -77,7 +92,7 @@ def pieces(unit: Unit, reading: Reading) -> Iterator[Piece]:
     Memory: a piece for each that is being read, at most 16 MiB and the longest row. Raises DupqError for a file
     that is missing, damaged, of another format, or a bomb.
     """
-    file_format = format_of(unit, replace(reading.choice, keeps_fabricated=reading.columns is not None))
+    file_format = format_of(unit, reading.choice)
     if unit.member.form == "xml":
         return _of_xml(unit, reading, file_format)
     return _of_table(unit, reading, file_format)
@@ -87,7 +102,7 @@ def _shares(members: Sequence[Member]) -> dict[Member, float]:
     """How much of its file's packed bytes each member counts for; all members of an archive for the whole of it."""
     shares = dict.fromkeys(members, 1.0)
     for uri in {member.uri for member in members if member.name is not None}:
-        sizes = {Member(uri, file.name): file.size for file in seven_zip.read_header(uri)}
+        sizes = {Member(uri, file.name): file.size for file in contents_of(uri)}
         wanted = {member: sizes.get(member, 0) for member in members if member.uri == uri}
         total = sum(wanted.values())
         shares |= {member: size / total if total else 1 / len(wanted) for member, size in wanted.items()}
@@ -95,8 +110,6 @@ def _shares(members: Sequence[Member]) -> dict[Member, float]:
 
 
 def _unit_count(member: Member) -> int:
-    if member.form == "parquet":
-        return row_groups(member.uri)
     if member.form == "xml" and not member.is_packed:
         return max(1, -(-storage.size(member.uri) // (_SEGMENTS_PER_UNIT * SIZE)))
     return 1
@@ -114,7 +127,7 @@ def _of_xml(unit: Unit, reading: Reading, file_format: Format) -> Iterator[Piece
 def _packed(unit: Unit, reading: Reading) -> Iterator[tuple[Segment, int]]:
     taken = 0
     with open_member(unit.member, reading.limits) as stream:
-        for segment in cut(stream):
+        for segment in cut(cast(Stream, stream), unit.member.source):
             reached = round(stream.share * stream.packed_bytes * unit.share)
             yield segment, reached - taken
             taken = reached
@@ -124,32 +137,23 @@ def _stretch(unit: Unit) -> Iterator[tuple[Segment, int]]:
     first = unit.number * _SEGMENTS_PER_UNIT
     stop = first + _SEGMENTS_PER_UNIT
     with storage.open_mapped(unit.member.uri) as file:
-        if storage.is_s3(unit.member.uri):
-            file.seek(first * SIZE)
-            segments = cut(file, first, stop)
-        else:
-            segments = cut_mapped(np.frombuffer(file.read_buffer(), np.uint8), first, stop)
-        for segment in segments:
+        file.seek(first * SIZE)
+        for segment in cut(file, unit.member.source, first, stop):
             yield segment, len(segment.data)
 
 
 def _of_table(unit: Unit, reading: Reading, file_format: Format) -> Iterator[Piece]:
-    size = storage.size(unit.member.uri) // _unit_count(unit.member)
-    for number, rows in enumerate(_batches(_table_rows(unit, reading))):
+    size, member = round(storage.size(unit.member.uri) * unit.share), unit.member
+    with local_copy(member, reading.limits) as path:
+        rows = read_table(path, member.source, member.form, unit.table, reading.columns)
+        for number, batch in enumerate(_batches(rows)):
 
-        def read(rows: list[Row | BrokenRow] = rows) -> Contents:
-            return read_rows(rows, file_format, unit.member.source)
+            def read(batch: list[Row | BrokenRow] = batch) -> Contents:
+                if unit.table == "table":
+                    return read_numbered(batch, file_format, member.source, unit.file, unit.has_several)
+                return read_rows(batch, file_format, member.source)
 
-        yield Piece(_name(unit, number), 0 if number else size, read)
-
-
-def _table_rows(unit: Unit, reading: Reading) -> Iterator[Row | BrokenRow]:
-    if unit.member.form == "parquet":
-        yield from read_row_group(unit.member.uri, unit.number, reading.columns, unit.table, reading.limits)
-        return
-    separator = separator_of(unit.member.uri)
-    with open_member(unit.member, reading.limits) as stream:
-        yield from read_delimited(stream, unit.member.source, reading.columns, separator, unit.table)
+            yield Piece(_name(unit, number), 0 if number else size, read)
 
 
 def _batches(rows: Iterable[Row | BrokenRow]) -> Iterator[list[Row | BrokenRow]]:
@@ -157,19 +161,12 @@ def _batches(rows: Iterable[Row | BrokenRow]) -> Iterator[list[Row | BrokenRow]]
     size = 0
     for row in rows:
         batch.append(row)
-        size += _text_size(row)
+        size += len(row.excerpt) if isinstance(row, BrokenRow) else sum(map(len, row.attributes.values()))
         if len(batch) == _PIECE_ROWS or size >= _PIECE_BYTES:
             yield batch
             batch, size = [], 0
     if batch:
         yield batch
-
-
-def _text_size(row: Row | BrokenRow) -> int:
-    """How much text a row holds; its content may be only the beginning of it, or more than its attributes."""
-    if isinstance(row, BrokenRow):
-        return len(row.excerpt)
-    return len(row.content) + sum(map(len, row.attributes.values()))
 
 
 def _name(unit: Unit, number: int) -> str:

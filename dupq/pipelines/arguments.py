@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dupq import storage
 from dupq.archive import all_counts
+from dupq.dump.columns import BY_NAME, Columns
 from dupq.encoders.description import encoder_at, read_settings, read_split
 from dupq.errors import DupqError, SettingError
 from dupq.evaluation.tables import TABLES
@@ -34,7 +35,7 @@ _COLUMNS_READ = (
     *("tags", "creation_date", "score", "view_count", "answer_count", "accepted_answer_id"),
 )
 _WRITTEN = (
-    *("questions/site=", "answers/site=", "links/site=", "rejects/site="),
+    *("questions/site=", "answers/site=", "links/site=", "ids/site=", "rejects/site="),
     *("ingest/", "_parts/", "manifest.json"),
 )
 
@@ -53,32 +54,26 @@ class IngestJob:
     dumps: tuple[str, ...]
     output: str
     site: str | None = None
-    columns: str | None = None
+    columns: Columns = BY_NAME
     answers: bool = False
     assignments: tuple[str, ...] = ()
 
     def check(self) -> Checked:
         """What there is to do; raises DupqError for what is wrong, before any work."""
-        from dupq.dump.archives.streams import UnpackLimits
         from dupq.dump.sites import find_sites
-        from dupq.dump.tabular.columns import Columns, parse_columns
-        from dupq.dump.tabular.headers import check_columns
+        from dupq.dump.units import check_columns
 
         writer.check_output(self.output)
         settings = config.assign_free(Settings(), self.assignments, ("ingest",), "not read by this job").ingest
-        columns: Columns | None = None
-        if self.columns is not None:
-            if self.site is None:
-                raise SettingError("--columns needs --site NAME: a table does not say which site it is of")
-            columns = parse_columns(self.columns)
         all_counts(storage.absolute(self.output))
         dumps, output = [storage.absolute(dump) for dump in self.dumps], storage.absolute(self.output)
-        found = find_sites(dumps, self.site, columns is not None, _own_files(output, dumps))
-        if columns is not None:
-            check_columns(found.sites[0].posts, columns, UnpackLimits())
+        found = find_sites(dumps, self.site, self.columns.is_given, _own_files(output, dumps))
         from dupq.stages.ingest.tasks import Ingest  # with what reads and writes a dump
 
-        return Checked(found, Ingest(output, settings, self.answers, columns))
+        stage = Ingest(output, settings, self.answers, self.columns)
+        for site in found.sites:
+            check_columns(site, stage.reading)
+        return Checked(found, stage)
 
 
 def _own_files(output: str, dumps: Sequence[str]) -> list[str]:
@@ -334,6 +329,8 @@ class FromDumpJob:
     assignments: tuple[str, ...] = ()
     gpus: int | None = None  # that training and dedup may take; None: those that the cluster has
     teacher: str | None = None  # of dedup
+    site: str | None = None
+    columns: Columns = BY_NAME  # of tables from elsewhere
 
     def check(self) -> Checked:
         """What there is to ingest; raises DupqError for what is wrong, before any work."""
@@ -351,7 +348,7 @@ class FromDumpJob:
 
     def ingest_job(self) -> IngestJob:
         """The first of the three jobs."""
-        return IngestJob(self.dumps, self.output, assignments=self.settings_of("ingest"))
+        return IngestJob(self.dumps, self.output, self.site, self.columns, assignments=self.settings_of("ingest"))
 
     def settings_of(self, name: str) -> tuple[str, ...]:
         """The assignments for the job ingest, train or dedup."""

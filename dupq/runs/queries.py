@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from dupq.errors import DupqError, StorageError
-from dupq.extras import require
 from dupq.runs.reader import Run, TableRow
 
 if TYPE_CHECKING:
@@ -62,12 +61,11 @@ class Queries:
 
 
 @contextlib.contextmanager
-def queries(run: Run, tables: Mapping[str, ds.Dataset | pa.Table], user: str) -> Iterator[Queries]:
-    """Open queries on tables of `run`, by the names that queries call them, for the command `user`.
+def queries(run: Run, tables: Mapping[str, ds.Dataset | pa.Table]) -> Iterator[Queries]:
+    """Open queries on tables of `run`, by the names that queries call them.
 
-    Raises DupqError if DuckDB is missing, StorageError where TMPDIR cannot be written.
+    Raises StorageError where TMPDIR cannot be written.
     """
-    require("duckdb", user)
     import duckdb
 
     with contextlib.ExitStack() as stack:

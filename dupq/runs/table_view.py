@@ -75,7 +75,6 @@ class TableView:
 
         Without columns and filter it is lazy: a query on it reads what it needs. With either, these rows are in memory.
         """
-        require("duckdb", "a relation of DuckDB")
         import duckdb
 
         is_all = columns is None and filter is None

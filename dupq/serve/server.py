@@ -117,7 +117,7 @@ def serve(run: Run, port: int, ready: Callable[[Server], None]) -> None:
         server = Server((ADDRESS, port), _Handler)
     except OSError as error:
         raise DupqError(f"--port {port}: {error.strerror}; give another one, or 0 for any that is free") from error
-    with server, queries(run, views, "dupq serve") as found:
+    with server, queries(run, views) as found:
         contents = Contents(run, found)
 
         def application(request: dict[str, Any], start: Callable[..., object]) -> Iterable[bytes]:

@@ -34,6 +34,7 @@ EVALUATE = "evaluate --questions {world}/questions --links {world}/links --outpu
 FROM_DUMP = "from-dump --dump {world}/dump --output {world}/out"
 EXPORT = "export --to csv --output {world}/out --run"
 WITH_OUTPUT = (INGEST, TRAIN, DEDUP, EVALUATE, FROM_DUMP)
+HEADLINE = "faq.csv: column 'headline' is missing; its columns are 'id', 'title'"
 NEEDS = "; download it first: curl -LO " + WEB
 
 CASES = [
@@ -55,14 +56,12 @@ CASES = [
     *(Case(f"{job} --set calibration.prior=/no", "/no: no such file") for job in (DEDUP, FROM_DUMP)),
     *(Case(f"{job} --dump {{world}}/no.7z", "no.7z: no such file or folder") for job in (INGEST, FROM_DUMP)),
     *(Case(f"{job} --dump {WEB}", NEEDS, 2) for job in (INGEST, FROM_DUMP)),
-    *(Case(f"{job} --dump {{world}}/faq.csv", "dupq ingest --site NAME --columns", 2) for job in (INGEST, FROM_DUMP)),
+    *(Case(f"{job} --dump {{world}}/faq.csv --title headline", HEADLINE) for job in (INGEST, FROM_DUMP)),
+    *(Case(f"{job} --dump {{world}}/faq.parquet", "which column is the question?") for job in (INGEST, FROM_DUMP)),
     Case(f"{INGEST} --dump gs://bucket/cs.7z", "gs: is not read", 2),
-    Case(f"{CSV} --columns id,title", "'id' names no column", 2),
-    Case(
-        f"{CSV} --columns id=id,title=headline", "faq.csv: column 'headline' is missing; its columns are 'id', 'title'"
-    ),
-    Case(f"{CSV} --columns id=id,title=title --dump {{world}}/faq.parquet", "faq.parquet: column 'id' is missing"),
-    Case(f"{CSV} --columns id=id,title=title --dump {{world}}/faq.tsv.gz", "faq.tsv.gz"),
+    Case(f"{CSV} --format xml", "--format: invalid choice: 'xml'", 2),
+    Case(f"{CSV} --title title --dump {{world}}/faq.parquet", "faq.parquet: column 'title' is missing"),
+    Case(f"{CSV} --dump {{world}}/faq.tsv.gz", "faq.tsv.gz"),
     Case(f"{TRAIN} --pairs {{world}}/no.tsv", "no.tsv: no such file"),
     Case(f"{TRAIN} --set word_vectors.file=/no", "word_vectors.file=/no: no such file"),
     Case(f"{TRAIN} --set teacher.encoder=/no", "/no: no encoder here"),
@@ -117,7 +116,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     storage.write_bytes(str(folder / "dump" / "bread.example.com" / "Posts.xml"), posts.encode())
     (folder / "faq.csv").write_text("id,title\n1,How to bake\n")
     (folder / "faq.tsv.gz").write_text("no gzip")
-    storage.write_table(str(folder / "faq.parquet"), links.select([]), pa.schema([]))
+    storage.write_table(str(folder / "faq.parquet"), links.select(["link_type"]), pa.schema([LINKS.field("link_type")]))
     return folder
 
 

@@ -21,7 +21,7 @@ JOIN = "a volume of an archive; join the volumes first: cat 'huge one.7z'.* > 'h
 UNZIP = "an archive that is not read; unzip it first"
 UNPACK = "an archive that is not read; unpack it first"
 HALF = "half downloaded; finish the download"
-TABLE = "a table without a dump's columns; read it alone, with --site NAME --columns id=…,title=…"
+TABLE = "a table without a dump's columns; give it alone, with --title and --text"
 
 
 def seven_zip(path: Path) -> Path:

@@ -212,8 +212,8 @@ RUNS_BELOW = [
 DUMPS = [
     *_everywhere("ingest from-dump", "a missing dump", "no.7z: no such file or folder", ("--dump", "{world}/no.7z")),
     *_everywhere("ingest from-dump", "a name of 300 characters", LONG, ("--dump", "{world}/" + LONG)),
-    *_everywhere("ingest from-dump", "a folder without a dump", "no dump in it", ("--dump", "{world}/encoder")),
-    *_everywhere("ingest from-dump", "a table without its columns", "--columns", ("--dump", "{world}/table.csv"), 2),
+    *_everywhere("ingest from-dump", "a folder without a dump", "which column is the", ("--dump", "{world}/encoder")),
+    *_everywhere("ingest from-dump", "no such column", "'x' is missing", ("--dump={world}/table.csv", "--title=x")),
     *_damaged(
         "ingest from-dump", [("an empty archive", "a.7z", content("dump/a.7z", b""))], "--dump", "{world}/dump/a.7z"
     ),
@@ -240,26 +240,6 @@ DUMPS = [
     ),
     Case("ingest", "a name of no site", "site", ("--site", "../up"), code=1),
     Case("ingest", "a site of 200 letters", "site", ("--site", "x" * 200), code=1),
-    Case("ingest", "columns without a site", "--site", ("--columns", "id=id,title=title"), code=2),
-    *(
-        Case(
-            "ingest",
-            f"columns {given}",
-            said,
-            ("--dump", "{world}/table.csv", "--site", "a", "--columns", given),
-            code=2,
-        )
-        for given, said in [
-            ("", "names no column"),
-            ("id", "names no column"),
-            ("id=", "names no column"),
-            ("x=id", "no field 'x'"),
-            ("title=title", "id"),
-            ("id=id", "title"),
-            ("id=id,id=id,title=title", "id"),
-            ("id=id,body=b,text=b", "text"),
-        ]
-    ),
     *_damaged(
         "ingest from-dump",
         [

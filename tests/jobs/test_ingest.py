@@ -226,18 +226,13 @@ def test_a_parquet_conversion_gives_the_tables_of_the_xml(tmp_path: Path) -> Non
 @pytest.mark.realdata
 def test_a_question_table_from_elsewhere_becomes_an_archive(shared_data: Path, tmp_path: Path) -> None:
     table = shared_data / "quora" / "questions.tsv.xz"
-    counts = ingest(IngestJob((str(table),), str(tmp_path), "quora", "id=id,title=question"))["quora"]
+    counts = ingest(IngestJob((str(table),), str(tmp_path), "quora"))["quora"]
     assert counts["questions"] == counts["rows"] == 103_765
     questions = ds.dataset(tmp_path / "questions", partitioning="hive").to_table()
     assert questions["site"].unique().to_pylist() == ["quora"]
     first = questions.slice(0, 1).to_pylist()[0]
     assert first["question_id"] == 1
     assert first["title"].startswith("Which one mistake of yours would you rectify")
-
-
-def test_columns_without_a_site_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="--columns needs --site NAME"):
-        IngestJob((str(tmp_path),), str(tmp_path), columns="id=id,title=question").check()
 
 
 def test_too_many_rejects_fail_a_site_and_stay_to_be_read(

@@ -287,7 +287,7 @@ def test_interrupted_it_keeps_the_shards_that_were_finished(dump: Path, archive:
     command = [sys.executable, "-c", _INTERRUPTED, "ingest", "--dump", str(dump), "--output", str(output)]
     ended = subprocess.run([*command, "--answers", "--set", SHARD_ROWS, "--ray", "local"], check=False)
     assert ended.returncode == 130
-    finished = [path.with_suffix(".parquet") for path in (output / "_parts").rglob("shards-of-*/*/part-*.json")]
+    finished = list((output / "_parts").rglob("shards-of-*/*/part-*.parquet"))
     assert finished
     kept = {f"{path.parent.name}/{path.name}": path.stat().st_mtime_ns for path in finished}
     assert start(str(dump), output).wait() == 0

@@ -1,12 +1,17 @@
-"""Streams of the unpacked bytes of a dump's files: nothing is held as a whole, on disk or in memory."""
+"""Streams of the unpacked bytes of a dump's files; nothing is held as a whole in memory."""
 
 import bz2
 import contextlib
 import io
 import lzma
+import os
+import shutil
+import tempfile
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 import pyarrow as pa
 
@@ -18,7 +23,7 @@ from dupq.errors import DupqError
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-_PIECE = 1 << 20  # packed bytes of a local file that are read at a time
+_PIECE = 1 << 20  # bytes of a local file that are read or written at a time
 _XZ_MEMORY = 256 << 20  # bytes that decoding may take; `xz -9` needs 65 MiB
 
 
@@ -119,7 +124,7 @@ class UnpackedStream(io.RawIOBase):
         except DupqError:
             self.close()
             raise
-        except (OSError, EOFError, lzma.LZMAError, pa.ArrowException) as error:
+        except (OSError, EOFError, lzma.LZMAError, zlib.error, zipfile.BadZipFile, pa.ArrowException) as error:
             self.close()
             raise DupqError(f"{self._name}: damaged or cut short ({error})") from error
         self.at_end = filled < len(view)
@@ -141,7 +146,9 @@ def open_member(member: Member, limits: UnpackLimits) -> Iterator[UnpackedStream
     reader came there (got fewer bytes than requested), a DupqError then takes the place of any error
     that the reader had with such bytes.
     """
-    if member.name is not None:
+    if member.name is not None and member.uri.lower().endswith(".zip"):
+        opened = _open_zipped(member, limits)
+    elif member.name is not None:
         opened = _open_archived(member.uri, member.name, member.source, limits)
     elif member.compression is not None:
         opened = _open_compressed(member.uri, member.compression, limits)
@@ -149,6 +156,60 @@ def open_member(member: Member, limits: UnpackLimits) -> Iterator[UnpackedStream
         opened = _open_plain(member.uri)
     with opened as stream:
         yield stream
+
+
+def contents_of(archive: str) -> list[seven_zip.File]:
+    """The plain files in a .7z or .zip archive; raises DupqError if it is missing, damaged, or has a password."""
+    if not archive.lower().endswith(".zip"):
+        return seven_zip.read_header(archive)
+    with _zip(archive) as opened:
+        entries = [entry for entry in opened.infolist() if not entry.is_dir()]
+    if any(entry.flag_bits & 1 for entry in entries):
+        raise DupqError(f"{archive}: has a password; unpack it first")
+    return [seven_zip.File(entry.filename, entry.file_size) for entry in entries]
+
+
+@contextlib.contextmanager
+def local_copy(member: Member, limits: UnpackLimits) -> Iterator[str]:
+    """The path of a local file with the unpacked bytes of `member`, in TMPDIR while it is needed.
+
+    It is a link if the member is such a file: in the name of that one DuckDB would take some characters for a pattern.
+    """
+    with tempfile.TemporaryDirectory(prefix="dupq-") as folder:
+        path = os.path.join(folder, "table")
+        if not member.is_packed and not storage.is_s3(member.uri):
+            os.symlink(member.uri, path)
+        else:
+            with open_member(member, limits) as stream, open(path, "wb") as copy:
+                try:
+                    shutil.copyfileobj(stream, copy, _PIECE)
+                except OSError as error:
+                    remedy = "TMPDIR names another folder"
+                    raise DupqError(f"{folder}: cannot hold {member.source} ({error.strerror}); {remedy}") from error
+        yield path
+
+
+@contextlib.contextmanager
+def _zip(uri: str) -> Iterator[zipfile.ZipFile]:
+    with storage.open_input(uri) as stream:
+        try:
+            with zipfile.ZipFile(stream) as opened:
+                yield opened
+        except (zipfile.BadZipFile, NotImplementedError) as error:
+            raise DupqError(
+                f"{uri}: damaged, or packed in a way that is not read; unpack it first ({error})"
+            ) from error
+
+
+@contextlib.contextmanager
+def _open_zipped(member: Member, limits: UnpackLimits) -> Iterator[UnpackedStream]:
+    with _zip(member.uri) as opened, opened.open(member.name or "") as packed:
+        size, packed_bytes = opened.getinfo(member.name or "").file_size, storage.size(member.uri)
+        name = member.source
+        with UnpackedStream(
+            name, cast(_Source, packed), packed_bytes, lambda place: place / max(1, size), limits
+        ) as stream:
+            yield stream
 
 
 @contextlib.contextmanager

@@ -5,15 +5,11 @@ before and behind it.
 """
 
 import re
-from collections.abc import Callable
 from typing import NamedTuple
 
-import numpy as np
-
-from dupq.dump.xml.segments import ROW_START
 from dupq.errors import DupqError
 
-LIMIT = 1 << 16  # bytes that an opening may take, or what follows the last row
+LIMIT = 1 << 16  # bytes that an opening may take
 WIDE_ENCODINGS = (b"\xff\xfe", b"\xfe\xff", b"<\0", b"\0<", b"\0\0")  # how UTF-16 and UTF-32 begin
 
 _DECLARATION = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml(?P<attributes>\s[^>]*)\?>)?")
@@ -54,51 +50,27 @@ def read_opening(head: bytes, root: str, source: str) -> Opening:
     return Opening(tag.end(), bool(tag["empty"]))
 
 
-def read_closing(data: np.ndarray, root: str, source: str, place: Callable[[int], int] = int) -> int:
-    """Where in `data` (uint8), which reaches the end of a file, the root element is closed.
+def read_closing(data: bytes, root: str, source: str, position: int) -> int:
+    """Return where in `data`, which reaches from byte `position` to the end of a file, the root element is closed.
 
     Raises DupqError naming `source` if it is not, for the file is cut short, or if anything but comments and
-    processing instructions follows; `place` gives the position in the file of a byte of `data`.
+    processing instructions follows.
     """
-    start = max(0, len(data) - LIMIT)
-    tail = bytes(data[start:])
-    for match in re.finditer(_closing_tag(root), tail):
-        if is_miscellaneous(tail[match.end() :]):
-            return start + match.start()
-    raise DupqError(f"{source}: {_bad_end(data, root, place)}")
+    start = data.rfind(b"</" + root.encode())
+    closing = re.match(rb"</%b\s*>" % root.encode(), data[start:]) if start >= 0 else None
+    if closing is None:
+        ending = ", but with NUL bytes" if data.endswith(b"\0") else ""
+        raise DupqError(f"{source}: cut short: it does not end with </{root}>{ending}")
+    end = start + closing.end()
+    check_nothing_follows(data[end:], f"/{root}", source, position + end)
+    return start
 
 
-def is_miscellaneous(content: bytes) -> bool:
-    """Whether `content` is what XML allows behind the root element: white space, comments, processing instructions."""
-    return _skip_miscellaneous(content, 0) == len(content)
-
-
-def check_nothing_follows(content: bytes, root: str, source: str, place: int) -> None:
-    """Raises DupqError naming `source` if anything but the miscellaneous is in `content`, which follows the root."""
+def check_nothing_follows(content: bytes, tag: str, source: str, place: int) -> None:
+    """Raise DupqError naming `source` if anything but the miscellaneous is in `content`, which follows a tag."""
     junk = _skip_miscellaneous(content, 0)
     if junk < len(content):
-        raise DupqError(f"{source}: {_junk(content[junk:])} behind <{root}/>, at byte {place + junk:,}")
-
-
-def _closing_tag(root: str) -> bytes:
-    return rb"(?P<end></" + root.encode() + rb"\s*>)"
-
-
-def _bad_end(data: np.ndarray, root: str, place: Callable[[int], int]) -> str:
-    """Why a file whose end `data` holds does not end as it must. What precedes the last row does not matter."""
-    last_row = 0
-    for match in ROW_START.finditer(data.data):
-        last_row = match.start()
-    content = bytes(data[last_row:])
-    found = re.finditer(_COMMENT + rb"|" + _closing_tag(root), content)
-    closed = next((match.end() for match in found if match["end"]), None)
-    if closed is None:
-        ending = ", but with NUL bytes" if content.endswith(b"\0") else ""
-        return f"cut short: it does not end with </{root}>{ending}"
-    junk = _skip_miscellaneous(content, closed)
-    if junk == len(content):
-        return f"more than {LIMIT >> 10} KiB of comments behind </{root}>"
-    return f"{_junk(content[junk:])} behind </{root}>, at byte {place(last_row + junk):,}"
+        raise DupqError(f"{source}: {_junk(content[junk:])} behind <{tag}>, at byte {place + junk:,}")
 
 
 def _skip_miscellaneous(content: bytes, start: int) -> int:

@@ -1,26 +1,13 @@
-"""Parsing rows of PostLinks.xml, by compiled code or one by one."""
+"""Rows of PostLinks.xml, all at once or one by one."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dupq.dump.fields import identifier, milliseconds
-from dupq.dump.xml.columnar import numbers, times
-from dupq.dump.xml.plain_rows import PlainRows
-from dupq.dump.xml.row_layout import ALWAYS, DATE, INTEGER, Attribute, layout
+from dupq.dump.xml.columnar import Columns
 from dupq.tables import LINKS
-from dupq.text.keys import MAXIMUM_ID
-
-LINK_LAYOUT = layout(
-    (
-        Attribute("PostId", INTEGER, ALWAYS, lowest=0, highest=MAXIMUM_ID),
-        Attribute("RelatedPostId", INTEGER, ALWAYS, lowest=0, highest=MAXIMUM_ID),
-        Attribute("LinkTypeId", INTEGER, ALWAYS, lowest=0, highest=MAXIMUM_ID),
-        Attribute("CreationDate", DATE),
-    )
-)
-_QUESTION, _RELATED, _TYPE, _CREATED = range(4)  # in PlainRows.numbers
 
 _LINK_TYPES = {1: "linked", 3: "duplicate"}
 
@@ -35,12 +22,14 @@ def link(attributes: Mapping[str, str]) -> dict[str, object]:
     }
 
 
-def link_columns(rows: PlainRows) -> pa.Table:
-    """LINKS of plain rows."""
-    types, places = np.unique(rows.numbers[_TYPE], return_inverse=True)
-    names = pa.array([_type_name(link_type) for link_type in types.tolist()], pa.string())
-    columns = [numbers(rows, _QUESTION), numbers(rows, _RELATED), names.take(pa.array(places)), times(rows, _CREATED)]
-    return pa.Table.from_arrays(columns, schema=LINKS)
+def link_columns(rows: Sequence[Mapping[str, str]]) -> tuple[pa.Table, pa.Array]:
+    """LINKS of those of `rows` that are in the usual form, and which these are."""
+    columns = Columns(rows)
+    ids = [columns.identifier(name) for name in ("PostId", "RelatedPostId")]
+    types = pc.dictionary_encode(columns.identifier("LinkTypeId"))
+    names = pa.array(map(_type_name, types.dictionary.to_pylist()), pa.string()).take(types.indices)
+    table = pa.table([*ids, names, columns.time("CreationDate")], schema=LINKS)
+    return table.filter(columns.is_usual), columns.is_usual
 
 
 def _type_name(link_type: int) -> str:

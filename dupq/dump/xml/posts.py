@@ -1,25 +1,20 @@
-"""Parsing rows of Posts.xml into questions and answers, by compiled code or one by one."""
+"""Rows of Posts.xml as questions and answers, all at once or one by one."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dupq.dump.fields import TAG_SEPARATORS, identifier, integer, milliseconds, required, text
-from dupq.dump.xml.columnar import numbers, texts, times, with_nulls
-from dupq.dump.xml.plain_rows import PlainRows
-from dupq.dump.xml.row_layout import ALWAYS, DATE, INTEGER, NEVER, STRING, Attribute, Layout, layout
+from dupq.dump.xml.columnar import Columns
 from dupq.tables import QUESTIONS
-from dupq.text.keys import MAXIMUM_ID
 
-QUESTION, ANSWER = 1, 2  # PostTypeId
+QUESTION, ANSWER = "1", "2"  # PostTypeId
 MAXIMUM_TEXT = 1 << 16  # bytes of UTF-8 that an attribute other than Body may have; a row with more is rejected
 FABRICATED_IDS = (1_000_000_001, 1_000_000_010)  # an invented question and answer, in every dump since June 2025
 
-_FABRICATED = tuple(map(str, FABRICATED_IDS))
-_INT32 = (-(1 << 31), (1 << 31) - 1)
+FABRICATED = tuple(map(str, FABRICATED_IDS))
 _NO_TAGS = pa.scalar([], pa.list_(pa.string()))
 
 
@@ -54,11 +49,11 @@ def post(attributes: Mapping[str, str], choice: PostChoice) -> tuple[str, dict[s
     Raises BadField naming what makes the row unusable.
     """
     post_type = required(attributes, "PostTypeId")
-    if not choice.keeps_fabricated and attributes.get("Id") in _FABRICATED:
+    if not choice.keeps_fabricated and attributes.get("Id") in FABRICATED:
         return "fabricated"
-    if post_type == str(QUESTION):
+    if post_type == QUESTION:
         return "questions", _question(attributes, choice.maximum_body)
-    if post_type == str(ANSWER) and choice.answers:
+    if post_type == ANSWER and choice.answers:
         return "answers", _answer(attributes, choice.maximum_body)
     return "other_posts"
 
@@ -94,68 +89,37 @@ def _answer(attributes: Mapping[str, str], maximum_body: int) -> dict[str, objec
     }
 
 
-_ATTRIBUTES = (
-    Attribute("Id", INTEGER, ALWAYS, lowest=0, highest=MAXIMUM_ID),
-    Attribute("PostTypeId", INTEGER, ALWAYS),
-    Attribute("CreationDate", DATE),
-    Attribute("Score", INTEGER, NEVER, *_INT32),
-    Attribute("ViewCount", INTEGER),
-    Attribute("AnswerCount", INTEGER, NEVER, *_INT32),
-    Attribute("AcceptedAnswerId", INTEGER),
-    Attribute("ClosedDate", DATE),
-    Attribute("ParentId", INTEGER, ANSWER, lowest=0, highest=MAXIMUM_ID),
-    Attribute("Title", STRING, highest=MAXIMUM_TEXT),
-    Attribute("Body", STRING),
-    Attribute("Tags", STRING, highest=MAXIMUM_TEXT),
-    Attribute("OwnerUserId", STRING, highest=MAXIMUM_TEXT),
-    Attribute("OwnerDisplayName", STRING, highest=MAXIMUM_TEXT),
-    Attribute("ContentLicense", STRING, highest=MAXIMUM_TEXT),
-)
-_ID, _TYPE, _CREATED, _SCORE, _VIEWS, _ANSWERS, _ACCEPTED, _CLOSED, _PARENT = range(9)  # in PlainRows.numbers
-_TITLE, _BODY, _TAGS, _OWNER_ID, _OWNER_NAME, _LICENSE = range(6)  # in PlainRows.texts
+def question_columns(rows: Sequence[Mapping[str, str]], choice: PostChoice) -> tuple[pa.Table, pa.Array]:
+    """QUESTIONS of those of `rows`, all of them questions, that are in the usual form, and which these are."""
+    columns = Columns(rows)
+    table = pa.table(
+        [
+            columns.identifier("Id"),
+            pc.fill_null(columns.text("Title", MAXIMUM_TEXT), ""),
+            pc.fill_null(columns.text("Body", choice.maximum_body), ""),
+            _tag_lists(columns.text("Tags", MAXIMUM_TEXT)),
+            columns.time("CreationDate"),
+            columns.number("Score", pa.int32()),
+            columns.number("ViewCount", pa.int64()),
+            columns.number("AnswerCount", pa.int32()),
+            columns.number("AcceptedAnswerId", pa.int64()),
+            columns.time("ClosedDate"),
+            pc.coalesce(columns.text("OwnerUserId", MAXIMUM_TEXT), columns.text("OwnerDisplayName", MAXIMUM_TEXT)),
+            columns.text("ContentLicense", MAXIMUM_TEXT),
+        ],
+        schema=QUESTIONS,
+    )
+    return table.filter(columns.is_usual), columns.is_usual
 
 
-def post_layout(choice: PostChoice) -> Layout:
-    """What the compiled parser reads of posts."""
-    attributes = [
-        attribute._replace(highest=choice.maximum_body) if attribute.name == "Body" else attribute
-        for attribute in _ATTRIBUTES
-    ]
-    kept = (QUESTION, ANSWER) if choice.answers else (QUESTION,)
-    return layout(tuple(attributes), "PostTypeId", kept, unsure=FABRICATED_IDS)
-
-
-def question_columns(rows: PlainRows) -> pa.Table:
-    """QUESTIONS of plain rows, all of them taken for questions."""
-    owner_id, owner_name = (with_nulls(texts(rows, place)) for place in (_OWNER_ID, _OWNER_NAME))
-    columns = [
-        numbers(rows, _ID),
-        texts(rows, _TITLE),
-        texts(rows, _BODY),
-        _tag_lists(texts(rows, _TAGS)),
-        times(rows, _CREATED),
-        numbers(rows, _SCORE, pa.int32()),
-        numbers(rows, _VIEWS),
-        numbers(rows, _ANSWERS, pa.int32()),
-        numbers(rows, _ACCEPTED),
-        times(rows, _CLOSED),
-        pc.coalesce(owner_id, owner_name),
-        with_nulls(texts(rows, _LICENSE)),
-    ]
-    return pa.Table.from_arrays(columns, schema=QUESTIONS)
-
-
-def answer_columns(rows: PlainRows) -> pa.Table:
-    """UNJUDGED_ANSWERS of plain rows, all of them taken for answers."""
-    columns = [numbers(rows, _ID), numbers(rows, _PARENT), texts(rows, _BODY), numbers(rows, _SCORE, pa.int32())]
-    return pa.Table.from_arrays(columns, schema=UNJUDGED_ANSWERS)
-
-
-def post_types(rows: PlainRows) -> np.ndarray:
-    """The PostTypeId of each row."""
-    return rows.numbers[_TYPE]
+def answer_columns(rows: Sequence[Mapping[str, str]], choice: PostChoice) -> tuple[pa.Table, pa.Array]:
+    """UNJUDGED_ANSWERS of those of `rows`, all of them answers, that are in the usual form, and which these are."""
+    columns = Columns(rows)
+    bodies = pc.fill_null(columns.text("Body", choice.maximum_body), "")
+    found = [columns.identifier("Id"), columns.identifier("ParentId"), bodies, columns.number("Score", pa.int32())]
+    return pa.table(found, schema=UNJUDGED_ANSWERS).filter(columns.is_usual), columns.is_usual
 
 
 def _tag_lists(column: pa.StringArray) -> pa.ListArray:
-    trimmed = pc.utf8_trim(column, "<>|")
+    trimmed = pc.fill_null(pc.utf8_trim(column, "<>|"), "")
     return pc.if_else(pc.equal(trimmed, ""), _NO_TAGS, pc.split_pattern_regex(trimmed, TAG_SEPARATORS.pattern))

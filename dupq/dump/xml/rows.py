@@ -1,6 +1,6 @@
-"""Parsing one row of a dump's XML file by a real XML parser, so that a broken one costs no other.
+"""Parsing the rows of a dump's XML file by lxml: all of a segment at once, or each alone if that has anything odd.
 
-Rows in the plain form of the dumps go a faster way (`plain_rows.py`); this one decides on all others.
+So a broken row costs no other.
 """
 
 import re
@@ -13,13 +13,11 @@ from dupq.dump.xml.segments import MAXIMUM_ROW, ROW_START
 EXCERPT = 200  # characters
 
 _ROW_TAG = re.compile(rb"""<row(?:\s+[^\s<>=/"']+\s*=\s*(?:"[^"<]*"|'[^'<]*'))*+\s*/?>""")
-_HIDING = re.compile(rb"<!--|<\?[A-Za-z_:]")  # how a comment begins, or a processing instruction
-_BROKEN_END = re.compile(rb"/>\s*(?=<!--|<\?[A-Za-z_:])")
-_COMMENT_END, _INSTRUCTION_END = re.compile(rb"-->"), re.compile(rb"\?>")
 _SUSPECT = re.compile(  # characters that XML forbids, and references, which may be to one
     rb"[\x00-\x08\x0b\x0c\x0e-\x1f]|\xef\xbf[\xbe\xbf]|&#(?:x0*([0-9a-fA-F]{1,9})|0*([0-9]{1,9}));"
 )
-_PARSER = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False)
+_OPTIONS = {"resolve_entities": False, "no_network": True, "load_dtd": False}
+_PARSER = etree.XMLParser(huge_tree=False, **_OPTIONS)
 
 
 class RawRow(NamedTuple):
@@ -49,6 +47,17 @@ class BrokenRow(NamedTuple):
     position: int
     reason: str
     excerpt: str
+
+
+def parse_together(rows: bytes, count: int) -> list[dict[str, str]] | None:
+    """Return the attributes of `count` rows with nothing but white space between them; None for anything else."""
+    try:
+        root = etree.fromstring(b"<rows>" + rows + b"</rows>", etree.XMLParser(huge_tree=True, **_OPTIONS))
+    except etree.XMLSyntaxError:
+        return None
+    if len(root) != count or root.xpath("count(row)") != count or root.xpath("count(//*)") != count + 1:
+        return None
+    return None if root.xpath("string()").strip() else [dict(row.items()) for row in root]
 
 
 def parse_row(row: RawRow) -> list[Row | BrokenRow]:
@@ -83,37 +92,6 @@ def _parse_text(text: RawRow) -> list[Row | BrokenRow]:
     if _attributes(b"<row />" + text.content) is not None:
         return []
     return [BrokenRow(text.position, "text outside rows", excerpt(text.content))]
-
-
-class Hiding(NamedTuple):
-    """A comment or a processing instruction."""
-
-    start: int
-    inside: int  # where what it begins with ends
-    end_mark: re.Pattern[bytes]
-
-
-def unclosed(content: bytes) -> Hiding | None:
-    """The comment or processing instruction that begins in `content` and does not end there, so that it hides rows.
-
-    `content` is a row, or none, and all that follows it up to the next one. In a row's own tag nothing begins, and
-    in a broken one only where it seems to end: one bad row must not cost those behind it.
-    """
-    if _HIDING.search(content) is None:
-        return None
-    at = 0
-    if ROW_START.match(content) is not None:
-        tag = _ROW_TAG.match(content) or _BROKEN_END.search(content)
-        if tag is None:
-            return None
-        at = tag.end()
-    while (match := _HIDING.search(content, at)) is not None:
-        end_mark = _COMMENT_END if match[0] == b"<!--" else _INSTRUCTION_END
-        end = end_mark.search(content, match.end())
-        if end is None:
-            return Hiding(match.start(), match.end(), end_mark)
-        at = end.end()
-    return None
 
 
 def excerpt(content: bytes) -> str:

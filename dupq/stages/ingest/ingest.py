@@ -1,8 +1,7 @@
 """The ingest stage: dumps → questions, answers, links, rejects.
 
-Each site is read unit by unit, each unit in a task of its own, into parts (`dupq/dump/shards/parts.py`); while parts
-come in, tasks merge them into sorted shards. Many sites go side by side. Each has a thread on the driver, which holds
-the ids of those parts that are not in a planned shard yet, and no texts.
+Each site is read unit by unit, each unit in a task of its own, into parts (`dupq/dump/parts.py`); while parts come in,
+tasks write shards of them. Many sites go side by side. Each has a thread on the driver, which holds no texts.
 
 All this is done in `_parts/SITE`. Only when a site is whole and all its rows are accounted for are its shards put
 beside what was there before, under names of their own; then its record, `ingest/SITE.json`, names them, in one step;
@@ -26,9 +25,7 @@ import ray
 from dupq import archive, storage
 from dupq.dump.accounting import Account, check_rejects
 from dupq.dump.files import DumpSite
-from dupq.dump.parsing import KINDS
-from dupq.dump.shards.parts import rejects_uri
-from dupq.dump.shards.planning import Planner, ShardLimits, ShardPlan
+from dupq.dump.parts import Cutter, Part, Shard, rejects_uri, sort_parts
 from dupq.dump.units import Unit, units
 from dupq.errors import FAULT, DupqError, HeadLostError
 from dupq.execution import cluster
@@ -122,12 +119,13 @@ class _SiteIngest:
         self._site, self._job, self._run = site, job, run
         members = [*site.posts, *site.links]
         self._account = Account([member.source for member in members], len(site.links))
-        self._limits = ShardLimits(job.settings.shard_rows)
-        self._planners = {table: Planner(KINDS[table].is_unique, self._limits) for table in job.tables}
-        self._parts: dict[str, list[str]] = {table: [] for table in job.tables}
-        self._shards: dict[str, int] = dict.fromkeys(job.tables, 0)
+        tables = job.tables(site)
+        self._cutters = {table: Cutter(job.settings.shard_rows) for table in tables}
+        self._parts: dict[str, list[Part]] = {table: [] for table in tables}
+        self._sorted: set[str] = set()  # the tables whose parts were not in order
+        self._shards: dict[str, int] = dict.fromkeys(tables, 0)
         self._rejects: set[str] = set()
-        self._writes: dict[tuple[str, int], Any] = {}  # the task that writes a table's shard
+        self._writes: list[Any] = []  # the tasks that write shards
         self._record = archive.record_of(job.output, site.site)
         self._unfinished = storage.join(job.output, archive.UNFINISHED, site.site)
         self._lease: lease.Lease | None = None
@@ -175,7 +173,8 @@ class _SiteIngest:
 
     def _made(self, table: str) -> str:
         """Where finished shards of a table are kept until all are there."""
-        return storage.join(self._work, f"shards-of-{self._limits.shard_rows}", table)
+        order = "-sorted" * (table in self._sorted)
+        return storage.join(self._work, f"shards-of-{self._job.settings.shard_rows}{order}", table)
 
     def _uri(self, path: str) -> str:
         """The file that a record calls TABLE/NAME."""
@@ -186,34 +185,48 @@ class _SiteIngest:
         return [tasks.shard_uri(folder, number, made) for number in range(self._shards.get(table, 0))]
 
     def _make(self) -> None:
-        answers: list[ShardPlan] = []
+        answers: list[Shard] = []
+        doubled = 0
         try:
             with contextlib.closing(self._read_parts()) as read:
                 for unit, part in read:
                     self._account.add(unit.file, part.info.counts)
                     if part.rejects is not None:
                         self._rejects.add(part.rejects)
-                    for table, keys in part.info.keys.items():
-                        self._parts[table].append(keys.part)
-                        shards = self._planners[table].add(keys)
+                    for table, rows in part.info.tables.items():
+                        self._parts[table].append(rows)
+                        shards = self._cutters[table].add(rows)
                         if table == "answers":  # which of them are accepted is known when all questions are there
                             answers += shards
                         else:
                             self._write(table, shards)
+            if self._site.is_table:
+                doubled = self._reject_doubled()
         finally:
             self._publish_rejects()
-        self._account.check_rejects(self._job.settings, self._folder("rejects"))
+        self._account.check_rejects(self._job.settings, self._folder("rejects"), doubled)
         self._account.check_questions(self._folder("rejects"))
-        for table in ("questions", "links"):
-            self._write(table, self._rest(table, self._shards[table]))
+        for table in self._parts.keys() - {"answers"}:
+            self._write(table, self._rest(table))
         if self._job.answers:
             self._collect()
             accepted = storage.join(self._work, "accepted.arrow")
             questions = self._shard_uris(self._made("questions"), "questions")
             self._do(tasks.write_accepted, questions, accepted)
-            rest = self._rest("answers", len(answers))
-            self._write("answers", answers + rest if self._planners["answers"].is_ordered else rest, accepted)
+            rest = self._rest("answers")
+            self._write("answers", rest if "answers" in self._sorted else answers + rest, accepted)
         self._collect()
+        if self._site.is_table:
+            self._account.reject_doubled()
+
+    def _reject_doubled(self) -> int:
+        """Reject the rows whose id a later one has, and return how many these are."""
+        uri = rejects_uri(storage.join(self._work, "rejects"), "doubled")
+        count, first = self._do(tasks.reject_doubled, self._parts["ids"], uri)
+        if count:
+            self._rejects.add(uri)
+            _log.warning(f"{self._site.site}: {count:,} rows rejected, as a later row has their id; first at {first}")
+        return count
 
     def _publish_rejects(self) -> None:
         """Publish the rejects, also those of a site that fails."""
@@ -279,33 +292,27 @@ class _SiteIngest:
             while not self._run.stop.is_set() and next(rest, None) is not None:
                 pass
 
-    def _rest(self, table: str, planned: int) -> list[ShardPlan]:
-        """The shards of a table besides those planned while its parts came in; all, if these were not in order."""
-        planner = self._planners[table]
-        if planner.is_ordered:
-            shards = planner.finish()
-            return shards if shards or planned else [ShardPlan(0, ())]
-        self._shards[table] = 0
-        catalogue = storage.join(self._work, f"parts-of-{table}.parquet")
-        return self._do(tasks.plan, self._parts[table], table, self._limits, catalogue)
+    def _rest(self, table: str) -> list[Shard]:
+        """The shards of a table besides those cut while its parts came in; all, if these were not in order."""
+        if self._cutters[table].is_ordered:
+            return self._cutters[table].finish()
+        parts, left_out = self._do(sort_parts, self._parts[table], table, self._work)
+        for file, rows in left_out.items():
+            self._account.leave_out(file, table, rows)
+        self._sorted.add(table)
+        cutter = Cutter(self._job.settings.shard_rows, is_sorted=True)
+        return [*itertools.chain.from_iterable(map(cutter.add, parts)), *cutter.finish()]
 
-    def _write(self, table: str, shards: Sequence[ShardPlan], accepted: str | None = None) -> None:
+    def _write(self, table: str, shards: Sequence[Shard], accepted: str | None = None) -> None:
         for shard in shards:
-            arguments = (shard, table, self._made(table), accepted)
-            earlier = self._writes.get((table, shard.number))
-            if earlier is not None:  # planned before it was known that the parts are not in order
-                self._result(earlier)
-            self._writes[table, shard.number] = self._start(tasks.write_shard, *arguments)
+            self._writes.append(self._start(tasks.write_shard, shard, table, self._made(table), accepted))
             self._shards[table] = shard.number + 1
 
     def _collect(self) -> None:
-        """Wait for all shards, and count the rows that they left out."""
-        for (table, number), task in self._writes.items():
-            left_out = self._result(task)
-            if number < self._shards[table]:
-                for file, rows in left_out.items():
-                    self._account.leave_out(file, table, rows)
-        self._writes = {}
+        """Wait for all shards."""
+        for task in self._writes:
+            self._result(task)
+        self._writes = []
 
     def _start(self, work: Callable[..., Result], *arguments: object) -> "ray.ObjectRef[tuple[Result, float]]":
         return start(measured, work, *arguments, retries=RETRIES)

@@ -1,8 +1,8 @@
-"""The tasks of ingest: read a unit of a dump into parts, plan shards, write one."""
+"""The tasks of ingest: read a unit of a dump into parts, sort parts, write a shard."""
 
 import functools
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -13,21 +13,18 @@ import pyarrow as pa
 from dupq import storage
 from dupq.dump.accepted_answers import is_accepted, read_accepted_ids, write_accepted_ids
 from dupq.dump.archives.streams import UnpackLimits
+from dupq.dump.columns import BY_NAME, Columns
 from dupq.dump.files import DumpSite
-from dupq.dump.parsing import KINDS
-from dupq.dump.shards.merging import row_groups
-from dupq.dump.shards.parts import PartInfo, find_part, member_of, rejects_uri, write_part
-from dupq.dump.shards.planning import ShardLimits, ShardPlan
-from dupq.dump.shards.range_planning import plan_parts
-from dupq.dump.tabular.columns import Columns
-from dupq.dump.units import Piece, Reading, Unit, format_of, pieces
+from dupq.dump.parts import Part, PartInfo, Shard, all_rows, find_part, rejects_uri, row_groups, write_part
+from dupq.dump.table_files import doubled
+from dupq.dump.units import Piece, Reading, Unit, pieces
 from dupq.dump.xml.posts import PostChoice
 from dupq.execution.memory import give_back, peak_mb, reset_peak
 from dupq.runs import versions
 from dupq.settings.ingest import IngestSettings
-from dupq.tables import ANSWERS, LINKS, QUESTIONS
+from dupq.tables import ANSWERS, IDS, LINKS, QUESTIONS, REJECTS
 
-SCHEMAS = {"questions": QUESTIONS, "links": LINKS, "answers": ANSWERS}
+SCHEMAS = {"questions": QUESTIONS, "links": LINKS, "answers": ANSWERS, "ids": IDS}
 
 _PARSERS = 2  # threads that parse and write what one unpacker gives
 
@@ -39,17 +36,16 @@ class Ingest:
     output: str
     settings: IngestSettings
     answers: bool = False
-    columns: Columns | None = None  # of tables from elsewhere
+    columns: Columns = BY_NAME  # of tables from elsewhere
 
     @property
     def reading(self) -> Reading:
         """How dumps are read."""
         return Reading(PostChoice(self.answers), UnpackLimits(), self.columns)
 
-    @property
-    def tables(self) -> tuple[str, ...]:
-        """The tables that are written, besides the rejects."""
-        return ("questions", "links", "answers") if self.answers else ("questions", "links")
+    def tables(self, site: DumpSite) -> tuple[str, ...]:
+        """The tables of a site that are written, besides the rejects."""
+        return ("questions", "links", *["answers"] * self.answers, *["ids"] * site.is_table)
 
 
 class ReadPart(NamedTuple):
@@ -74,6 +70,7 @@ def made_from(site: DumpSite, job: Ingest) -> dict[str, object]:
     parts = {
         "files": [[storage.checksum(member.uri), member.name, member.form] for member in files],
         "links": len(site.links),
+        "is_table": site.is_table,
         "reading": repr(job.reading),
         "answers": job.answers,
         "algorithms": versions.INGEST,
@@ -88,7 +85,7 @@ def read_unit(unit: Unit, job: Ingest, work: str) -> Iterator[tuple[ReadPart, fl
     """
     give_back()
     reset_peak()
-    tables = format_of(unit, job.reading.choice).tables
+    tables = unit.tables(job.reading.choice)
     begun: deque[Future[ReadPart]] = deque()
     parsers = _PARSERS if unit.member.is_packed else 1
     with ThreadPoolExecutor(parsers) as pool:
@@ -108,43 +105,34 @@ def _read_part(piece: Piece, tables: tuple[str, ...], work: str) -> ReadPart:
     return ReadPart(piece.packed, info, rejects_uri(rejects, piece.name) if info.counts["rejects"] else None)
 
 
-def plan(parts: Sequence[str], table: str, limits: ShardLimits, catalogue: str) -> list[ShardPlan]:
-    """The shards of parts that are not in order, and the file `catalogue`, which their rows are found by."""
-    return plan_parts(parts, KINDS[table], limits, catalogue)
-
-
-def write_shard(shard: ShardPlan, table: str, folder: str, accepted: str | None) -> dict[int, int]:
-    """Write a shard, unless an earlier attempt did; how many rows of each file it left out, for a later one's id.
-
-    Memory: a row group and the finished file.
-    """
+def write_shard(shard: Shard, table: str, folder: str, accepted: str | None) -> None:
+    """Write a shard, unless an earlier attempt did. Memory: a row group and the finished file."""
     uri = shard_uri(folder, shard.number)
-    done = uri.removesuffix(".parquet") + ".json"
-    plan_text = repr(shard)
-    if storage.exists(done) and storage.exists(uri):
-        before = storage.read_json(done)
-        if before["plan"] == plan_text:
-            return {int(file): rows for file, rows in before["left_out"].items()}
-    left_out: dict[int, int] = {}
-    groups = _row_groups(shard, table, accepted, left_out)
-    storage.write_row_groups(uri, groups, SCHEMAS[table])
-    storage.write_json(done, {"plan": plan_text, "left_out": left_out})
-    return left_out
+    if not storage.exists(uri):
+        groups = row_groups(shard)
+        storage.write_row_groups(uri, groups if accepted is None else _judged(groups, accepted), SCHEMAS[table])
 
 
-def _row_groups(shard: ShardPlan, table: str, accepted: str | None, left_out: dict[int, int]) -> Iterator[pa.Table]:
-    for rows, dropped in row_groups(shard, KINDS[table]):
-        for part, count in dropped.items():
-            left_out[member_of(part)] = left_out.get(member_of(part), 0) + count
-        if accepted is not None:
-            marks = is_accepted(rows.column("answer_id"), _accepted_ids(accepted))
-            rows = rows.append_column(ANSWERS.field("is_accepted"), marks)
-        yield rows
+def _judged(groups: Iterable[pa.Table], accepted: str) -> Iterator[pa.Table]:
+    """Answers with whether they are accepted."""
+    for rows in groups:
+        marks = is_accepted(rows.column("answer_id"), _accepted_ids(accepted))
+        yield rows.append_column(ANSWERS.field("is_accepted"), marks)
 
 
 @functools.lru_cache(maxsize=1)
 def _accepted_ids(uri: str) -> np.ndarray:
     return read_accepted_ids(uri)
+
+
+def reject_doubled(parts: Sequence[Part], uri: str) -> tuple[int, str]:
+    """Write the rejects of a table from elsewhere whose id a later row has; how many these are, and the first's row."""
+    rejects = doubled(all_rows(part.uri) for part in parts)
+    if not len(rejects):
+        return 0, ""
+    storage.write_table(uri, rejects, REJECTS)
+    first = rejects.slice(0, 1).to_pylist()[0]
+    return len(rejects), f"{first['position']:,}: {first['excerpt']}"
 
 
 def write_accepted(questions: Sequence[str], uri: str) -> None:

@@ -1,0 +1,227 @@
+"""Parts: the rows of each piece of a dump, kept in the work folder until the site's shards are cut from them.
+
+A part is an Arrow file for each of its tables, sorted by key. That of the first table is written last and has what was
+counted. A shard is the next so many rows, part after part. Where the parts are not in the order of their keys, as those
+of links and of ids that are hashes, DuckDB sorts all rows into new ones first.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dupq import storage
+from dupq.dump.database import database
+from dupq.dump.parsing import KINDS, Contents
+from dupq.tables import REJECTS, conform
+
+_KNOWN = b"dupq"  # in the metadata of a part's schema
+_BATCH = 2_048  # rows
+_SORTED_BYTES = 16 << 20  # of a part that was sorted
+_GROUP_BYTES = 64 << 20  # of a row group, but for its last slice
+
+
+class Part(NamedTuple):
+    """The rows of one table in one file; `first` and `last` are their lowest and highest key."""
+
+    uri: str
+    rows: int
+    first: int
+    last: int
+
+
+class PartInfo(NamedTuple):
+    """What is known of a part without its texts."""
+
+    counts: dict[str, int]
+    tables: dict[str, Part]
+
+
+class Slice(NamedTuple):
+    """Rows of a part from `start` on."""
+
+    uri: str
+    start: int
+    rows: int
+
+
+class Shard(NamedTuple):
+    """A shard, and where its rows are, in their order."""
+
+    number: int
+    slices: tuple[Slice, ...]
+
+
+class Cutter:
+    """Cuts the parts of a table, which come in their order, into shards of `rows` rows."""
+
+    def __init__(self, rows: int, is_sorted: bool = False) -> None:
+        """`rows` is at least 1; with `is_sorted` the parts are in order, though they may have a key in common."""
+        self._rows, self._is_sorted = rows, is_sorted
+        self._slices: list[Slice] = []
+        self._cut = self._filled = 0
+        self._last = -1
+        self.is_ordered = True  # False once a part had a key that should have come before
+
+    def add(self, part: Part) -> list[Shard]:
+        """Return the shards that are now whole; none once the parts are out of order."""
+        if not part.rows or not self.is_ordered:
+            return []
+        if part.first <= self._last and not self._is_sorted:
+            self.is_ordered = False
+            return []
+        self._last = part.last
+        shards, start = [], 0
+        while start < part.rows:
+            taken = min(part.rows - start, self._rows - self._filled)
+            self._slices.append(Slice(part.uri, start, taken))
+            self._filled += taken
+            start += taken
+            if self._filled == self._rows:
+                shards.append(self._end())
+        return shards
+
+    def finish(self) -> list[Shard]:
+        """Return the last shard; one without rows if there is no other."""
+        return [self._end()] if self._slices or not self._cut else []
+
+    def _end(self) -> Shard:
+        shard = Shard(self._cut, tuple(self._slices))
+        self._slices, self._filled = [], 0
+        self._cut += 1
+        return shard
+
+
+def write_part(contents: Contents, name: str, work: str, rejects: str) -> PartInfo:
+    """Write a part below the folder `work`, its rejects (if any) below `rejects`."""
+    if len(contents.rejects):
+        storage.write_table(rejects_uri(rejects, name), contents.rejects, REJECTS)
+    tables = {
+        table: _write(_file(work, table, name), table, contents.tables[table], contents.counts)
+        for table in reversed(contents.tables)
+    }
+    return PartInfo(contents.counts, {table: tables[table] for table in contents.tables})
+
+
+def find_part(name: str, work: str, tables: Sequence[str]) -> PartInfo | None:
+    """Return what an earlier attempt wrote of this part; None if it did not finish it."""
+    uri = _file(work, tables[0], name)
+    if not storage.exists(uri):
+        return None
+    known = {table: _known(_file(work, table, name)) for table in tables}
+    parts = {table: Part(_file(work, table, name), *known[table]["part"]) for table in tables}
+    return PartInfo(known[tables[0]]["counts"], parts)
+
+
+def rejects_uri(rejects: str, name: str) -> str:
+    """The file of a part's rejects."""
+    return storage.join(rejects, f"part-{name}.parquet")
+
+
+def row_groups(shard: Shard) -> Iterator[pa.Table]:
+    """Yield the rows of a shard in row groups; memory: one of them, and a part."""
+    group: list[pa.Table] = []
+    for piece in shard.slices:
+        group.append(all_rows(piece.uri).slice(piece.start, piece.rows))
+        if sum(rows.nbytes for rows in group) >= _GROUP_BYTES:
+            yield pa.concat_tables(group)
+            group = []
+    if group:
+        yield pa.concat_tables(group)
+
+
+def all_rows(uri: str) -> pa.Table:
+    """All rows of a part's file; on a local disk only what is looked at is read."""
+    with storage.open_mapped(uri) as stream:
+        return pa.ipc.open_file(stream).read_all().replace_schema_metadata()
+
+
+def sort_parts(parts: Sequence[Part], table: str, work: str) -> tuple[list[Part], dict[int, int]]:
+    """Write the rows of `parts` as parts in order, and return these.
+
+    Of rows with the same key the last stays, if KINDS says so; how many are left out of each of the site's files is
+    returned too.
+    """
+    kind, folder = KINDS[table], storage.join(work, "sorted")
+    left_out: dict[int, int] = {}
+    found: list[Part] = []
+    with database(f"{table} in {work}") as connection:
+        rows = connection.from_arrow(_numbered(parts, kind.schema))
+        order = ", ".join([*(f"{name} NULLS LAST" for name in kind.order), "row_number"])
+        batches = rows.order(order).to_arrow_reader(_BATCH)
+        for group in _together(_last_ones(batches, kind.key, left_out) if kind.is_unique else batches):
+            sorted_rows = conform(group.select(kind.schema.names), kind.schema, folder)
+            found.append(_write(_file(folder, table, f"{len(found):06d}"), table, sorted_rows, {}))
+    return found, left_out
+
+
+def _numbered(parts: Sequence[Part], schema: pa.Schema) -> pa.RecordBatchReader:
+    """All rows, with the site's file that each is from, and their numbers."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        number = 0
+        for part in parts:
+            file = int(storage.name(part.uri).split("-")[0])
+            for batch in all_rows(part.uri).to_batches(_BATCH):
+                numbers = pa.array(np.arange(number, number + len(batch)))
+                columns = [*batch.columns, pa.array(np.full(len(batch), file)), numbers]
+                yield pa.record_batch(columns, schema=numbered)
+                number += len(batch)
+
+    numbered = schema.append(pa.field("file", pa.int64())).append(pa.field("row_number", pa.int64()))
+    return pa.RecordBatchReader.from_batches(numbered, batches())
+
+
+def _last_ones(batches: Iterable[pa.RecordBatch], key: str, left_out: dict[int, int]) -> Iterator[pa.RecordBatch]:
+    """Of sorted rows the last with each key; counts the others, by their file."""
+    before: pa.RecordBatch | None = None
+    for batch in _with_end(batches):
+        if before is not None:
+            following = pa.array([None], pa.int64()) if batch is None else batch.column(key).slice(0, 1)
+            keys = pa.concat_arrays([before.column(key), following])
+            is_last = pc.fill_null(pc.not_equal(keys.slice(0, len(before)), keys.slice(1)), True)
+            for file in before.filter(pc.invert(is_last)).column("file").to_pylist():
+                left_out[file] = left_out.get(file, 0) + 1
+            yield before.filter(is_last)
+        before = batch
+
+
+def _with_end(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch | None]:
+    yield from (batch for batch in batches if len(batch))
+    yield None
+
+
+def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """The rows of `batches` in tables of some MB."""
+    group: list[pa.RecordBatch] = []
+    for batch in batches:
+        group.append(batch)
+        if sum(rows.nbytes for rows in group) >= _SORTED_BYTES:
+            yield pa.Table.from_batches(group)
+            group = []
+    if group:
+        yield pa.Table.from_batches(group)
+
+
+def _file(work: str, table: str, name: str) -> str:
+    return storage.join(work, table, f"{name}.arrow")
+
+
+def _write(uri: str, table: str, rows: pa.Table, counts: dict[str, int]) -> Part:
+    keys = rows.column(KINDS[table].key)
+    part = Part(uri, len(rows), *((keys[0].as_py(), keys[-1].as_py()) if len(rows) else (0, 0)))
+    known = {_KNOWN: json.dumps({"part": part[1:], "counts": counts}, sort_keys=True)}
+    # on a local disk parts stay in the page cache; over a network they are better small
+    options = pa.ipc.IpcWriteOptions(compression="lz4" if storage.is_s3(uri) else None)
+    schema = rows.schema.with_metadata(known)
+    with storage.open_output(uri) as sink, pa.ipc.new_file(sink, schema, options=options) as writer:
+        writer.write_table(rows.combine_chunks().cast(schema), max_chunksize=_BATCH)
+    return part
+
+
+def _known(uri: str) -> dict[str, Any]:
+    with storage.open_mapped(uri) as stream:
+        return json.loads(pa.ipc.open_file(stream).schema.metadata[_KNOWN])

@@ -1,1 +1,0 @@
-"""Merging parts into sorted shards."""

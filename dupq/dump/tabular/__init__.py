@@ -1,1 +1,0 @@
-"""Reading dumps and other questions from CSV, TSV or Parquet tables."""

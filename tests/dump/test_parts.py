@@ -1,0 +1,92 @@
+"""Parts of a site: written once, sorted if they have to be, and cut into shards."""
+
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from dupq.dump.parsing import KINDS, Contents, sort_rows
+from dupq.dump.parts import Cutter, Part, Slice, all_rows, find_part, row_groups, sort_parts, write_part
+from dupq.tables import LINKS, QUESTIONS, REJECTS
+
+
+def questions(ids: list[int], title: str = "") -> pa.Table:
+    rows = [{"question_id": number, "title": title or str(number), "body_html": "", "tags": ["a"]} for number in ids]
+    return pa.Table.from_pylist([{**row, "creation_date": 1_600_000_000_123} for row in rows], QUESTIONS)
+
+
+def written(folder: Path, tables: list[pa.Table], table: str) -> list[Part]:
+    parts = []
+    for number, rows in enumerate(tables):
+        contents = Contents({table: sort_rows(KINDS[table], rows)[0]}, REJECTS.empty_table(), {"rows": len(rows)})
+        info = write_part(contents, f"{number:04d}-x", str(folder), str(folder / "rejects"))
+        assert find_part(f"{number:04d}-x", str(folder), [table]) == info
+        parts.append(info.tables[table])
+    return parts
+
+
+def test_a_part_is_found_once_its_first_table_is_there(tmp_path: Path) -> None:
+    tables = {"questions": questions([1, 5]), "links": LINKS.empty_table()}
+    info = write_part(Contents(tables, REJECTS.empty_table(), {"rows": 2}), "0000-a", str(tmp_path), str(tmp_path))
+
+    assert info.tables["questions"][1:] == (2, 1, 5)
+    assert info.tables["links"][1:] == (0, 0, 0)
+    assert all_rows(info.tables["questions"].uri).equals(tables["questions"])
+    assert find_part("0000-a", str(tmp_path), ["questions", "links"]) == info
+    Path(info.tables["questions"].uri).unlink()
+    assert find_part("0000-a", str(tmp_path), ["questions", "links"]) is None
+
+
+def test_shards_are_cut_as_parts_come_in(tmp_path: Path) -> None:
+    a, b, none = Part("a", 3, 1, 3), Part("b", 5, 4, 9), Part("none", 0, 0, 0)
+    cutter = Cutter(4)
+
+    assert cutter.add(a) == []
+    assert cutter.add(none) == []
+    assert [shard.slices for shard in cutter.add(b)] == [(Slice("a", 0, 3), Slice("b", 0, 1)), (Slice("b", 1, 4),)]
+    assert cutter.finish() == []
+    assert [shard.slices for shard in Cutter(4).finish()] == [()]
+    assert cutter.add(Part("c", 1, 9, 9)) == []
+    assert not cutter.is_ordered
+
+
+def test_rows_in_any_order_are_sorted_and_of_the_same_id_the_last_stays(tmp_path: Path) -> None:
+    generator = random.Random(1)
+    ids = [[generator.randrange(6_000) for _ in range(3_000)] for _ in range(3)]
+    parts = written(tmp_path, [questions(some, f"of {file}") for file, some in enumerate(ids)], "questions")
+
+    found, left_out = sort_parts(parts, "questions", str(tmp_path))
+
+    last = {number: f"of {file}" for file, some in enumerate(ids) for number in some}
+    rows = pa.concat_tables(map(all_rows, [part.uri for part in found]))
+    assert rows.schema == QUESTIONS
+    assert list(zip(rows["question_id"].to_pylist(), rows["title"].to_pylist(), strict=True)) == sorted(last.items())
+    assert rows["creation_date"].unique().cast(pa.int64()).to_pylist() == [1_600_000_000_123]
+    assert left_out == {
+        file: sum(last[number] != f"of {file}" for number in set(some)) for file, some in enumerate(ids[:2])
+    }
+
+
+@pytest.mark.parametrize("rows_of_a_part", [1, 3, 100])
+def test_links_are_sorted_by_all_their_columns_and_all_stay(rows_of_a_part: int, tmp_path: Path) -> None:
+    generator = random.Random(2)
+    rows = [
+        {
+            "question_id": generator.randrange(5),
+            "related_id": generator.randrange(3),
+            "link_type": generator.choice("ab"),
+        }
+        for _ in range(60)
+    ]
+    links = pa.Table.from_pylist([{**row, "creation_date": generator.choice([None, 1, 2])} for row in rows], LINKS)
+    parts = written(tmp_path, [links.slice(at, rows_of_a_part) for at in range(0, 60, rows_of_a_part)], "links")
+    cutter = Cutter(7, is_sorted=True)
+
+    found, left_out = sort_parts(parts, "links", str(tmp_path))
+    shards = [shard for part in found for shard in cutter.add(part)] + cutter.finish()
+
+    assert left_out == {}
+    groups = [group for shard in shards for group in row_groups(shard)]
+    assert [len(group) for group in groups] == [7] * 8 + [4]
+    assert pa.concat_tables(groups).equals(sort_rows(KINDS["links"], links)[0].combine_chunks())

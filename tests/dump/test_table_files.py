@@ -1,0 +1,260 @@
+"""Tables of questions of any origin: which columns they have, and what becomes of their rows."""
+
+import csv
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dupq.dump.archives.streams import UnpackLimits
+from dupq.dump.columns import Columns, locate
+from dupq.dump.fields import spelt_tags
+from dupq.dump.files import DumpSite, Member
+from dupq.dump.parsing import Contents
+from dupq.dump.table_files import doubled, number_of
+from dupq.dump.units import Reading, check_columns, pieces, units
+from dupq.dump.xml.posts import PostChoice
+from dupq.errors import DupqError
+from dupq.text.markup import as_html, is_html
+
+READING = Reading(PostChoice(), UnpackLimits(ratio=200.0, total_bytes=1 << 40))
+
+
+def read(path: Path, content: str | bytes | None = None, columns: Columns | None = None) -> Contents:
+    """What ingest reads of a table."""
+    if content is not None:
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    site = DumpSite("faq", (Member(str(path)),), is_table=True)
+    reading = READING if columns is None else Reading(READING.choice, READING.limits, columns)
+    check_columns(site, reading)
+    found = [piece.read() for unit in units(site) for piece in pieces(unit, reading)]
+    assert len(found) == 1
+    counts = dict(found[0].counts)
+    assert counts.pop("rows") == sum(count for name, count in counts.items() if name != "forbidden_characters")
+    return found[0]
+
+
+def titles(contents: Contents) -> list[str]:
+    return contents.tables["questions"]["title"].to_pylist()
+
+
+def rejects(contents: Contents) -> list[tuple[int, str]]:
+    return [(row["position"], row["reason"]) for row in contents.rejects.to_pylist()]
+
+
+# Columns
+
+
+@pytest.mark.parametrize(
+    ("names", "columns", "found"),
+    [
+        ("id title text", Columns(), {"Id": 0, "Title": 1, "Body": 2}),
+        ("Question Answer created_at labels", Columns(), {"Title": 0, "Body": 1, "CreationDate": 2, "Tags": 3}),
+        ("number key subject", Columns(), {"Id": 0, "Title": 2}),
+        ("a b c", Columns(title="c", id="a"), {"Title": 2, "Id": 0}),
+        ("title question answer", Columns(title="question"), {"Title": 1, "Body": 2}),
+        ("title body", Columns(title="body"), {"Title": 1}),
+    ],
+)
+def test_columns_are_those_named_or_the_obvious_ones(names: str, columns: Columns, found: dict) -> None:
+    assert locate(columns, names.split(), "table", "faq.csv") == found
+
+
+@pytest.mark.parametrize(
+    ("names", "columns", "said"),
+    [
+        (
+            "title_body upvoted",
+            Columns(),
+            "which column is the question? name it with --title COLUMN, and its text with",
+        ),
+        ("title question", Columns(), "'title', 'question' may each be the title; say which with --title COLUMN"),
+        ("title body text", Columns(), "'text', 'body' may each be the text; say which with --text COLUMN"),
+        ("title title", Columns(title="title"), "column 'title' is there 2 times; its columns are 'title', 'title'"),
+        ("id title", Columns(id="key"), "column 'key' is missing; its columns are 'id', 'title'"),
+    ],
+)
+def test_columns_that_are_not_clear_are_named(names: str, columns: Columns, said: str) -> None:
+    with pytest.raises(DupqError) as caught:
+        locate(columns, names.split(), "table", "faq.csv")
+    assert str(caught.value).startswith(f"faq.csv: {said}")
+
+
+# Plain text and HTML
+
+
+def test_a_text_is_html_by_its_name_its_closing_tags_or_what_is_said() -> None:
+    some = ["<p>one</p>", "two<br>", "", None, "x < y"]
+
+    assert is_html("body", some)
+    assert not is_html("body", [*some, "a", "b"])
+    assert is_html("body_html", ["a"])
+    assert not is_html("body_html", some, "plain")
+    assert is_html("text", ["a"], "html")
+
+
+def test_plain_text_is_escaped_and_its_blank_lines_part_paragraphs(tmp_path: Path) -> None:
+    assert as_html("a < b\r\n\r\n \n\nc\nd\n\n") == "<p>a &lt; b</p>\n<p>c\nd</p>"
+    assert (
+        read(tmp_path / "a.csv", "title,body\nt,a<b\n").tables["questions"]["body_html"][0].as_py() == "<p>a&lt;b</p>"
+    )
+    written = "title,body\nt,<p>a</p>\n"
+    assert read(tmp_path / "b.csv", written).tables["questions"]["body_html"][0].as_py() == "<p>a</p>"
+
+
+@pytest.mark.parametrize("written", ["<a><b c>", "|a|b c|", "['a', 'b c']", '["a", "b c"]', "a;b c", "a,b c,"])
+def test_tags_are_read_as_people_write_them(written: str) -> None:
+    assert spelt_tags(written).strip("<>|").replace("><", "|") == "a|b c"
+
+
+# Ids
+
+
+def test_ids_that_are_no_numbers_get_one_each(tmp_path: Path) -> None:
+    found = read(tmp_path / "a.csv", "id,title\nK-1,a\n7,b\n7.0,c\n007,d\n,e\n140737488355328,f\n")
+
+    ids = {row["id"]: row["question_id"] for row in found.tables["ids"].to_pylist()}
+    assert ids.keys() == {"K-1", "7", "007", "140737488355328"}
+    assert ids["7"] == 7
+    assert all(1 << 47 <= ids[name] < 1 << 48 for name in ("K-1", "007", "140737488355328"))
+    assert rejects(found) == [(6, "no Id")]
+    assert number_of("K-1") == ids["K-1"]  # whatever other rows there are
+
+
+def test_rows_without_an_id_are_numbered_by_file_and_row(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.csv").write_text('title\n"a\nb"\n\nc\n')
+    site = DumpSite("faq", (Member(f"{tmp_path}/a.csv"), Member(f"{tmp_path}/b.csv")), is_table=True)
+
+    found = [piece.read().tables["ids"] for unit in units(site) for piece in pieces(unit, READING)]
+
+    numbers = [(row["question_id"], row["id"], row["position"]) for row in pa.concat_tables(found).to_pylist()]
+    assert numbers[:2] == [(1, "a.csv:1", 2), (2, "a.csv:2", 5)]
+    assert numbers[2:] == [(10**9 + 1, "b.csv:1", 2), (10**9 + 2, "b.csv:2", 5)]
+    assert read(tmp_path / "a.csv").tables["ids"]["id"].to_pylist() == ["1", "2"]
+
+
+def test_doubled_ids_are_rejected_but_for_the_last(tmp_path: Path) -> None:
+    ids = [read(tmp_path / f"{name}.csv", "id,title\nx,a\ny,b\nx,c\n").tables["ids"] for name in ("a", "b")]
+
+    found = [(row["source"][-5:], row["position"], row["excerpt"]) for row in doubled(ids).to_pylist()]
+
+    a, b = (f"{tmp_path}/{name}.csv" for name in ("a", "b"))
+    assert found[0] == ("a.csv", 2, f"x is also the id at 4 of {a}")
+    assert found[1:3] == [("a.csv", 3, f"y is also the id at 3 of {b}"), ("a.csv", 4, f"x is also the id at 2 of {b}")]
+    assert found[3:] == [("b.csv", 2, f"x is also the id at 4 of {b}")]
+
+
+# Rows
+
+
+def test_quotes_that_quote_nothing_cost_no_row(tmp_path: Path) -> None:
+    lines = ["id,title,text", '1,"a ""b"", c",x', '2,"All lives" or not?,y', '3,"never closed,z']
+    lines += [*(f"{number},t,u" for number in range(4, 3000)), '3000,"last",v']
+
+    found = read(tmp_path / "a.csv", "\n".join(lines))
+
+    assert len(found.rejects) == 0
+    assert found.tables["questions"]["question_id"].to_pylist() == list(range(1, 3001))
+    assert titles(found)[:4] == ['a "b", c', '"All lives" or not?', '"never closed', "t"]
+
+
+def test_broken_rows_are_told_with_their_lines(tmp_path: Path) -> None:
+    rows = [b"1,a", b"2", b"3,a,b", b"4,caf\xe9", b'5,"x"y,z', b"6,", b"", b'7,"two\nlines"', b"8,\0\x0eb"]
+
+    found = read(tmp_path / "a.csv", b"\n".join([b"\xef\xbb\xbfid,title", *rows]))
+
+    reasons = ["1 fields where the header has 2", "3 fields where the header has 2", "not UTF-8"]
+    reasons += ["quotes that do not match", "neither title nor text"]
+    assert rejects(found) == list(enumerate(reasons, 3))
+    assert titles(found) == ["a", "two\nlines", "b"]
+    assert found.counts["forbidden_characters"] == 2
+
+
+def test_all_forms_give_the_same_rows(tmp_path: Path) -> None:
+    texts = ["plain", 'a "b", c', "two\nlines\n\nmore", "é😀\u2028\x85", "\t", "a\0b\x0e", "'", "{}", "1", "null", ""]
+    written = [{"title": f"{number} {text}", "text": text} for number, text in enumerate(texts)]
+    pq.write_table(pa.Table.from_pylist(written), tmp_path / "a.parquet")
+    with (tmp_path / "a.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, ["title", "text"])
+        writer.writeheader()
+        writer.writerows(written)
+
+    found = [
+        read(tmp_path / "a.json", json.dumps(written)),
+        read(tmp_path / "a.jsonl", "\n".join(map(json.dumps, written))),
+        read(tmp_path / "a.parquet"),
+        read(tmp_path / "a.csv"),
+    ]
+
+    assert all(one.tables["questions"].equals(found[0].tables["questions"]) for one in found)
+    assert len(found[0].tables["questions"]) == len(texts)
+
+
+def test_values_of_any_type_are_read(tmp_path: Path) -> None:
+    columns = {
+        "id": pa.array([1.0, None]),
+        "title": pa.array([b"a", b"b"]).dictionary_encode(),
+        "tags": pa.array([["x, y", "z"], None]),
+        "date": pa.array([1_600_000_000_123, None], pa.timestamp("ms", tz="Europe/Berlin")),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+
+    found = read(tmp_path / "a.parquet")
+
+    (row,) = found.tables["questions"].to_pylist()
+    assert (row["question_id"], row["title"], row["tags"]) == (1, "a", ["x, y", "z"])
+    assert row["creation_date"].timestamp() == 1_600_000_000.123
+    assert rejects(found) == [(2, "no Id")]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.csv", b"", "empty, without a header that names its columns"),
+        ("a.csv", "id,title\n1,a".encode("utf-16"), "encoded in UTF-16 or UTF-32; save it as UTF-8"),
+        ("a.csv", b"title\n" + b"x" * (9 << 20), "line 2 is longer than 8 MiB"),
+        ("a.json", b'[{"title": "a"}, {"tit', "cannot be read (Malformed JSON"),
+        ("a.parquet", b"PAR1", "cannot be read ("),
+        ("a.json", b'{"items": [{"title": "a"}]}', "which column is the question?"),
+    ],
+)
+def test_a_table_that_cannot_be_read_is_named_in_one_line(name: str, content: bytes, said: str, tmp_path: Path) -> None:
+    with pytest.raises(DupqError) as caught:
+        read(tmp_path / name, content)
+    assert str(caught.value).startswith(f"{tmp_path / name}: {said}")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_name_that_looks_like_a_pattern_is_none(tmp_path: Path) -> None:
+    (tmp_path / "a1.json").write_text('[{"title": "other"}]')
+
+    assert titles(read(tmp_path / "a[1].json", '[{"title": "x"}]')) == ["x"]
+
+
+# GitHub issues
+
+
+def test_github_issues_lose_their_template_and_keep_labels_and_duplicates(tmp_path: Path) -> None:
+    body = (
+        "<!-- Fill in\nall. -->\n### What happened\n\nIt broke < 5.\n- [x] I searched\n_No response_\n\nDuplicate of #3"
+    )
+    both = {"title": "Crash", "body": body, "labels": [{"name": "bug"}, {"name": "a|b"}]}
+    gh = {"number": 7, **both, "createdAt": "2024-01-02T03:04:05Z", "author": {"login": "ann"}}
+    gh |= {"url": "https://github.com/o/r/issues/7", "comments": [{"body": "duplicate of #5, I think"}]}
+    api = {"number": 8, **both, "created_at": "2024-01-02T03:04:05Z", "user": {"login": "ann"}, "comments": 2}
+    requests = [{**gh, "number": 9, "url": "https://github.com/o/r/pull/9"}, {**api, "number": 10, "pull_request": {}}]
+
+    found = read(tmp_path / "issues.json", json.dumps([gh, api, *requests, {**gh, "number": 11, "body": None}]))
+
+    rows = found.tables["questions"].to_pylist()
+    assert [row["question_id"] for row in rows] == [7, 8, 11]
+    assert [row["body_html"] for row in rows] == ["<p>It broke &lt; 5.</p>"] * 2 + [""]
+    assert {(*row["tags"], row["owner"], row["creation_date"].isoformat()) for row in rows} == {
+        ("bug", "a b", "ann", "2024-01-02T03:04:05+00:00")
+    }
+    links = [(row["question_id"], row["related_id"]) for row in found.tables["links"].to_pylist()]
+    assert links == [(7, 3), (7, 5), (8, 3), (11, 5)]
+    assert found.counts["other_posts"] == 2
