@@ -74,7 +74,10 @@ def test_it_holds_all_that_the_package_reads_and_no_tests(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         metadata = archive.read(f"dupq-{__version__}.dist-info/METADATA").decode()
-    sources = {str(file.relative_to(ROOT)) for file in (ROOT / "dupq").rglob("*") if file.is_file()}
+    packages = (ROOT / "dupq", ROOT), (ROOT / "papers" / "dupq_papers", ROOT / "papers")
+    sources = {
+        str(file.relative_to(above)) for package, above in packages for file in package.rglob("*") if file.is_file()
+    }
     assert {name for name in names if not name.startswith(f"dupq-{__version__}.dist-info/")} == {
         name for name in sources if "__pycache__" not in name
     }

@@ -110,7 +110,6 @@ WRONG: list[tuple[str, Callable[[Run, Duplicates], Any], str]] = [
         "row 1 of title is bytes, no text; decode it first",
     ),
     ("a path as a text", lambda *_: dupq.find_duplicates([Path("a")]), "row 0 of texts is PosixPath, no text"),
-    ("records", lambda *_: dupq.find_duplicates([{"title": "a"}]), "row 0 of texts is dict, no text; give a table"),
     ("a body", lambda *_: dupq.find_duplicates({"title": ["a"], "body": [HALF]}), "row 0 of body holds half"),
     ("a lazy row", lambda *_: dupq.find_duplicates(pl.LazyFrame({"title": [1]})), "row 0 of title is int, no text"),
     ("bytes as all", lambda *_: dupq.find_duplicates(b"a"), "texts is one text"),

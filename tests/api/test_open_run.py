@@ -117,7 +117,7 @@ def test_what_a_run_has_not_is_said(run: Run) -> None:
         run.embeddings  # noqa: B018
 
 
-@pytest.mark.parametrize("library", ["pandas", "polars", "duckdb"])
+@pytest.mark.parametrize("library", ["pandas", "polars"])
 def test_a_library_that_is_not_installed_is_named_with_the_extra(
     library: str, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

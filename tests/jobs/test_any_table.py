@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from dupq.cli.main import main
 from inline import without_ray
 
+from dupq.cli import main
 from dupq.dump.columns import Columns
 from dupq.errors import RejectsError
 from dupq.pipelines.from_dump import FromDumpJob, from_dump

@@ -28,7 +28,7 @@ TABLES = ["pairs", "clusters", "cluster_stats", "questions", "changes"]
 @contextlib.contextmanager
 def opened(uri: str) -> Iterator[Contents]:
     run = open_run(uri)
-    with queries(run, {name: getattr(run, name).dataset for name in TABLES}, "a test") as found:
+    with queries(run, {name: getattr(run, name).dataset for name in TABLES}) as found:
         yield Contents(run, found)
 
 
