@@ -12,14 +12,11 @@ import logging
 import math
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeVar
+from typing import Any, NamedTuple, NoReturn, Protocol, TypeVar
 
 from dupq import __version__
 from dupq.errors import FAULT, ClusterError, DupqError, SettingError
 from dupq.execution import ends, guard
-
-if TYPE_CHECKING:
-    from dupq.dump.columns import Columns
 
 Job = TypeVar("Job")
 _log = logging.getLogger(__name__)
@@ -337,13 +334,15 @@ def _port(text: str) -> int:
 
 def _add_table(parser: Parser) -> None:
     """Add what to read, and the options of tables of questions that are no dump."""
-    parser.add_uri(
-        "--dump",
-        "a .7z, a Posts.xml, a table (.csv, .tsv, .json, .jsonl, .parquet), all but .7z also compressed, GitHub "
-        "issues as gh or the API gives them, or a folder of them; may be repeated",
-        required=True,
-        dest="dumps",
+    parser.add_argument(
+        "dumps",
+        nargs="*",
+        metavar="DUMP",
+        type=uri,
+        help="a .7z, a Posts.xml, a table (.csv, .tsv, .json, .jsonl, .parquet), all but .7z also compressed, GitHub "
+        "issues as gh or the API gives them, or a folder of them",
     )
+    parser.add_uri("--dump", "the same; may be repeated", dest="more_dumps")
     parser.add_argument(
         "--site", metavar="NAME", help="the site's name, for a single dump; default: from the file or folder"
     )
@@ -365,11 +364,15 @@ def _add_table(parser: Parser) -> None:
     )
 
 
-def _columns_of(arguments: argparse.Namespace) -> "Columns":
-    """Return what `_add_table` was given of columns."""
+def _read_by(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return what `_add_table` was given, by the names of a job's fields. Raises SettingError if nothing is named."""
     from dupq.dump.columns import Columns
 
-    return Columns(*(getattr(arguments, name) for name in ("title", "text", "id", "tags", "date", "format")))
+    dumps = (*arguments.dumps, *arguments.more_dumps)
+    if not dumps:
+        raise SettingError("which dump or table? Give its file or folder: dupq from-dump faq.csv")
+    columns = Columns(*(getattr(arguments, name) for name in ("title", "text", "id", "tags", "date", "format")))
+    return {"dumps": dumps, "columns": columns}
 
 
 def _ingest_options(parser: Parser) -> None:
@@ -393,9 +396,7 @@ def _ingest(arguments: argparse.Namespace) -> None:
     from dupq.pipelines.arguments import IngestJob
 
     settings = (f"ingest.maximum_reject_share={arguments.max_reject_share}", *arguments.assignments)
-    _do_on_ray(
-        _made(IngestJob, arguments, assignments=settings, columns=_columns_of(arguments)), "ingest", arguments.ray
-    )
+    _do_on_ray(_made(IngestJob, arguments, assignments=settings, **_read_by(arguments)), "ingest", arguments.ray)
 
 
 def _train_options(parser: Parser) -> None:
@@ -644,7 +645,7 @@ def _plan(arguments: argparse.Namespace) -> None:
 
 def _from_dump_options(parser: Parser) -> None:
     _add_table(parser)
-    parser.add_uri("--output", "where the tables, the encoder and the runs go", required=True)
+    parser.add_uri("--output", "where the tables, the encoder and the runs go; default: out/ and the dump's name")
     _add_preset(parser)
     _add_truth(parser)
     _add_teacher(parser)
@@ -656,7 +657,10 @@ def _from_dump(arguments: argparse.Namespace) -> None:
     """Ingest dumps or tables of questions, train an encoder on them, and find their duplicates."""
     from dupq.pipelines.arguments import FromDumpJob
 
-    _find(_made(FromDumpJob, arguments, columns=_columns_of(arguments)), "from_dump", arguments.ray)
+    read = _read_by(arguments)
+    name = read["dumps"][0].rstrip("/").rpartition("/")[2].split(".", 1)[0]
+    output = arguments.output or f"out/{name}"
+    _find(_made(FromDumpJob, arguments, output=output, **read), "from_dump", arguments.ray)
 
 
 def _runs_options(parser: Parser) -> None:

@@ -59,6 +59,8 @@ CASES = [
     *(Case(f"{job} --dump {{world}}/faq.csv --title headline", HEADLINE) for job in (INGEST, FROM_DUMP)),
     *(Case(f"{job} --dump {{world}}/faq.parquet", "which column is the question?") for job in (INGEST, FROM_DUMP)),
     Case(f"{INGEST} --dump hdfs://bucket/cs.7z", "hdfs: is not read", 2),
+    Case("from-dump", "which dump or table?", 2),
+    Case("from-dump {world}/faq.csv --title headline", HEADLINE),
     Case(f"{CSV} --format xml", "--format: invalid choice: 'xml'", 2),
     Case(f"{CSV} --title title --dump {{world}}/faq.parquet", "faq.parquet: column 'title' is missing"),
     Case(f"{CSV} --dump {{world}}/faq.tsv.gz", "faq.tsv.gz"),
