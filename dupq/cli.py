@@ -364,7 +364,7 @@ def _add_table(parser: Parser) -> None:
     )
 
 
-def _read_by(arguments: argparse.Namespace) -> dict[str, Any]:
+def _read_by(arguments: argparse.Namespace) -> dict[str, object]:
     """Return what `_add_table` was given, by the names of a job's fields. Raises SettingError if nothing is named."""
     from dupq.dump.columns import Columns
 
@@ -584,7 +584,7 @@ def _evaluate(arguments: argparse.Namespace) -> None:
         _log.info(measuring.measure_papers(papers, sources))
 
 
-def _papers_job(arguments: argparse.Namespace, names: tuple[str, ...]) -> Any:
+def _papers_job(arguments: argparse.Namespace, names: tuple[str, ...]) -> _Checkable:
     """Return the job of the papers' tables `names`. Raises SettingError if dupq_papers is not installed."""
     from dupq import extras
     from dupq.evaluation.tables import TABLES
@@ -658,8 +658,8 @@ def _from_dump(arguments: argparse.Namespace) -> None:
     from dupq.pipelines.arguments import FromDumpJob
 
     read = _read_by(arguments)
-    name = read["dumps"][0].rstrip("/").rpartition("/")[2].split(".", 1)[0]
-    output = arguments.output or f"out/{name}"
+    first: str = [*arguments.dumps, *arguments.more_dumps][0]
+    output = arguments.output or f"out/{first.rstrip('/').rpartition('/')[2].split('.', 1)[0]}"
     _find(_made(FromDumpJob, arguments, output=output, **read), "from_dump", arguments.ray)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from every_job import JOBS, Given
 from inline import without_ray
 from small_archive import ingest_job, training_job
+from tqdm import TMonitor
 
 from dupq.pipelines.ingest import ingest
 from dupq.pipelines.train import train
@@ -36,4 +37,7 @@ with (
 ):
     _do_each_job(Path(place))
     log.leave()
+for thread in threading.enumerate():
+    if isinstance(thread, TMonitor):  # bm25s has started it
+        thread.exit()
 assert threading.active_count() == 1, threading.enumerate()  # a fork has only the one that forks
