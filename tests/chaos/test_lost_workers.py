@@ -5,6 +5,7 @@ The nodes are on this machine, each with an address of loopback. What is lost is
 seed of the session.
 """
 
+import contextlib
 import os
 import random
 import signal
@@ -43,9 +44,10 @@ def start_node(address: str, *arguments: str) -> psutil.Process:
 
 
 def kill(process: psutil.Process) -> None:
-    """With all that it has started."""
-    for each in [*process.children(recursive=True), process]:
-        each.kill()
+    """With all that it has started, if it has not ended by itself."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for each in [*process.children(recursive=True), process]:
+            each.kill()
     process.wait()
 
 
