@@ -93,7 +93,8 @@ ONLY = f"only/site={CS}/part-00000.parquet"
 
 ARGUMENTS = [
     *_everywhere(ON_RAY, "an unknown option", "--nothing", ("--nothing",), 2),
-    *_everywhere("ingest train dedup evaluate report export from-dump", "a stray word", "unrecognized", ("stray",), 2),
+    *_everywhere("train dedup evaluate report export", "a stray word", "unrecognized", ("stray",), 2),
+    *_everywhere("ingest from-dump", "a word that is no dump", "stray: no such file or folder", ("stray",)),
     *_everywhere(ON_RAY, "no output", "--output: ''", ("--output", ""), 2),
     *_everywhere("train dedup evaluate", "questions of a blank", "--questions: ' '", ("--questions", " "), 2),
     *_everywhere("train dedup evaluate", "a bucket without a name", "names no file", ("--questions", "s3://"), 2),
