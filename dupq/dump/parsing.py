@@ -138,7 +138,7 @@ def _read_together(
         is_alone[usual] = False
         tables.append((name, table, positions[usual]))
     places = np.flatnonzero(is_alone).tolist()
-    alone = (Row(raw(place).position, dict(rows[place]), raw(place).content) for place in places)
+    alone = (Row(raw(place).position, dict(rows[place].items()), raw(place).content) for place in places)
     return _contents(tables, alone, file_format, source, len(others))
 
 
