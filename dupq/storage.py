@@ -101,9 +101,6 @@ def is_remote(uri: str) -> bool:
     return uri.startswith(tuple(f"{scheme}://" for scheme in objects.SCHEMES))
 
 
-is_s3 = is_remote  # its name in dupq.dump
-
-
 def filesystem(uri: str) -> tuple[pafs.FileSystem, str]:
     """The pyarrow filesystem of `uri` and the path inside it, for libraries that want one."""
     if is_remote(uri):

@@ -52,7 +52,7 @@ _NO_TAGS = 0.4  # Jaccard coefficient assumed where a site has no tags: the mean
 _LEAST_PLACE = -6.0
 _MOST_DEVIATIONS = 3.0
 _MULTIPLES = (1, 2, 4, 8)  # of the prior's spreads
-_PRICE = 3.0  # nats for each doubling: six small sites offer at most 1.5, a made archive with 146 links 11
+_PRICE = 3.0  # nats for each doubling: more than a site with a handful of links has for one
 _STEP = 1e-4  # for second derivatives, in units of the spreads
 
 

@@ -215,7 +215,7 @@ def _write(uri: str, table: str, rows: pa.Table, counts: dict[str, int]) -> Part
     part = Part(uri, len(rows), *((keys[0].as_py(), keys[-1].as_py()) if len(rows) else (0, 0)))
     known = {_KNOWN: json.dumps({"part": part[1:], "counts": counts}, sort_keys=True)}
     # on a local disk parts stay in the page cache; over a network they are better small
-    options = pa.ipc.IpcWriteOptions(compression="lz4" if storage.is_s3(uri) else None)
+    options = pa.ipc.IpcWriteOptions(compression="lz4" if storage.is_remote(uri) else None)
     schema = rows.schema.with_metadata(known)
     with storage.open_output(uri) as sink, pa.ipc.new_file(sink, schema, options=options) as writer:
         writer.write_table(rows.combine_chunks().cast(schema), max_chunksize=_BATCH)

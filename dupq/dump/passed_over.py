@@ -82,7 +82,7 @@ def _reason(uri: str, there: Collection[str]) -> str | None:
 
 def _head(uri: str) -> bytes:
     """How a file begins; nothing of one that cannot be read, or whose name on S3 is not worth a request."""
-    if storage.is_s3(uri) and not _NAMED_LIKE_A_DUMP.fullmatch(storage.name(uri).lower()):
+    if storage.is_remote(uri) and not _NAMED_LIKE_A_DUMP.fullmatch(storage.name(uri).lower()):
         return b""
     try:
         with storage.open_input(uri) as stream:

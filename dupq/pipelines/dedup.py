@@ -212,17 +212,17 @@ def _make(
             lambda: read_likely(files.teacher, sites, teacher, settings.text.code, gpus, prior, before),
         )
         scored = dataclasses.replace(scored, folder=storage.join(files.teacher.folder, "scored"))
-    threshold = choose_threshold(files.threshold, scored, settings.calibration.precision, settings.clusters.threshold)
     used = files.links if settings.clusters.known_links == "use" else None
     represented = Whole(Read(_file, (near.representatives, REPRESENTATIVES)))
     candidates = Candidates(scored, around, terms, Table(run.path("embeddings"), None, len(shards)))
-    cut = Cut(threshold, measure, scale)
 
-    def partitioned(steps: Run) -> tuple[Table, Held]:
+    def partitioned(steps: Run) -> tuple[float, Table, Held]:
+        wanted = settings.calibration.precision, settings.clusters.threshold
+        threshold = choose_threshold(steps, files.threshold, scored, *wanted)
         held = hold(steps, tokens, used, represented, sites, judged)
-        return partition_pairs(steps, candidates, held, sites, cut), held
+        return threshold, partition_pairs(steps, candidates, held, sites, Cut(threshold, measure, scale)), held
 
-    labels, held = _tables(run, "partition", partitioned)
+    threshold, labels, held = _tables(run, "partition", partitioned)
     fitted = storage.read_json(files.calibration.output)
     share = fitted["model"]["linked_share"] if fitted["development_links"] else 0.0  # else nothing tells it
     worklist = settings.clusters.worklist, texts["rows_out"], k, settings.text.language, share

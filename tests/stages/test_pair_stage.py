@@ -164,6 +164,11 @@ def write(archive: Archive, folder: Path, parts: int, shards: int = 2) -> Writte
 SCALE = Scale(model(), np.array(REFERENCE), K)
 
 
+def chosen(folder: Path, scored: Table, precision: float, threshold: float = -1.0) -> float:
+    run = Run(str(folder), "partition")
+    return choose_threshold(run, f"{folder}/threshold.json", scored, precision, threshold)
+
+
 class Scored(NamedTuple):
     rows: dict[Pair, dict[str, Any]]
     scored: Table
@@ -241,7 +246,7 @@ def test_the_parts_and_shards_change_no_pair(seed: int, tmp_path: Path) -> None:
     assert one.rows == three.rows
     assert score(archive, tmp_path / "seven", 7, 2).rows == one.rows
     tables = enumerate((one.scored, three.scored))
-    first, second = (choose_threshold(f"{tmp_path}/{number}.json", table, 0.3, -1.0) for number, table in tables)
+    first, second = (chosen(tmp_path / str(number), table, 0.3) for number, table in tables)
     assert first == second < 1
 
 
@@ -269,7 +274,7 @@ def test_without_neighbours_there_are_no_pairs(parts: int, tmp_path: Path) -> No
     made = score(archive._replace(lists={key: [] for key in archive.lists}, above=[]), tmp_path, parts)
     assert made.rows == {}
     assert (made.report.rows_in, made.report.rows_out) == (0, 0)
-    assert choose_threshold(f"{tmp_path}/threshold.json", made.scored, 0.6, -1.0) == 1.0
+    assert chosen(tmp_path, made.scored, 0.6) == 1.0
 
 
 def test_an_attempt_that_was_cut_off_anywhere_is_finished_to_the_same_bytes(tmp_path: Path) -> None:
@@ -307,7 +312,7 @@ def chosen_of(
     """Of scored pairs of these probabilities, a list per partition."""
     rest = {"similarity": 0.5, "title_overlap": 0.0, "text_overlap": 0.0, "left": 1, "right": 2}
     scored = table(f"{folder}/scored", SCORED, *([{"probability": p, **rest} for p in part] for part in parts))
-    threshold = choose_threshold(f"{folder}/threshold.json", scored, precision, threshold)
+    threshold = chosen(folder, scored, precision, threshold)
     found = storage.read_json(f"{folder}/threshold.json")
     return Chosen(threshold, found["chosen"], {other["precision"]: other for other in found["others"]})
 

@@ -69,7 +69,7 @@ def open_file(uri: str, name: str, source: str) -> Iterator[io.FileIO]:
     of any error that the reader had with the cut-off bytes.
     """
     program = next(filter(None, map(shutil.which, PROGRAMS)), None)
-    if program is None or storage.is_s3(uri):
+    if program is None or storage.is_remote(uri):
         with storage.open_input(uri) as archive, _from_py7zr(archive, name, source) as stream:
             yield stream
         return

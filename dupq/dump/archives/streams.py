@@ -177,7 +177,7 @@ def local_copy(member: Member, limits: UnpackLimits) -> Iterator[str]:
     """
     with tempfile.TemporaryDirectory(prefix="dupq-") as folder:
         path = os.path.join(folder, "table")
-        if not member.is_packed and not storage.is_s3(member.uri):
+        if not member.is_packed and not storage.is_remote(member.uri):
             os.symlink(member.uri, path)
         else:
             with open_member(member, limits) as stream, open(path, "wb") as copy:
@@ -237,7 +237,7 @@ def _open_compressed(uri: str, codec: str, limits: UnpackLimits) -> Iterator[Unp
         packed_bytes = packed.size()
         if not packed_bytes:
             raise DupqError(f"{uri}: damaged or cut short (an empty file)")
-        buffered = pa.BufferedInputStream(packed, seven_zip.BUFFER if storage.is_s3(uri) else _PIECE)
+        buffered = pa.BufferedInputStream(packed, seven_zip.BUFFER if storage.is_remote(uri) else _PIECE)
         decoder = _DECODERS.get(codec)
         source = _DecodedSource(buffered, decoder) if decoder else pa.CompressedInputStream(buffered, codec)
         with UnpackedStream(uri, source, packed_bytes, lambda _: packed.tell() / packed_bytes, limits) as stream:
@@ -248,7 +248,7 @@ def _open_compressed(uri: str, codec: str, limits: UnpackLimits) -> Iterator[Unp
 def _open_plain(uri: str) -> Iterator[UnpackedStream]:
     with storage.open_input(uri) as file:
         size = file.size()
-        source = pa.BufferedInputStream(file, seven_zip.BUFFER) if storage.is_s3(uri) else file
+        source = pa.BufferedInputStream(file, seven_zip.BUFFER) if storage.is_remote(uri) else file
         with UnpackedStream(uri, source, size, lambda position: position / max(1, size)) as stream:
             yield stream
 

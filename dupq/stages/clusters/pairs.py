@@ -21,7 +21,7 @@ from dupq.clusters.thresholds import spread_of
 from dupq.job.run import Counted, Run
 from dupq.job.table import Spread, Table, Whole
 from dupq.stages.terms import TermTables, words_of
-from dupq.tables import AROUND, CANDIDATES, COMPARED, KEYS, SCORED
+from dupq.tables import AROUND, CANDIDATES, COMPARED, HISTOGRAM, KEYS, SCORED
 from dupq.text.keys import distinct
 
 _PRECISIONS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # their thresholds are stored beside the chosen one
@@ -82,14 +82,16 @@ def score(compared: pa.Table, sums: pa.Table, scale: Scale) -> pa.Table:
     return scored_table(compared, arounds([column.to_numpy() for column in sums.columns], compared), scale)
 
 
-def choose_threshold(output: str, scored: Table, precision: float, threshold: float) -> float:
+def choose_threshold(run: Run, output: str, scored: Table, precision: float, threshold: float) -> float:
     """Return the probability from which a pair may join: `threshold`, or if that is below 0 the one for `precision`.
 
     It is chosen over all candidate pairs, in steps of .001, and stored at `output` with those for other precisions;
     what is stored there holds.
     """
+    counted = run.map("histogram", histogram_of, scored.only("probability"), into=HISTOGRAM)
     if not storage.exists(output):
-        histogram = _histogram(scored.only("probability"))
+        columns = (column.to_numpy() for column in Whole(counted).read().columns)
+        histogram = Histogram(*(column.reshape(counted.parts, -1).sum(axis=0) for column in columns))
         at_threshold = {"precision": precision, **histogram.above(threshold)}
         chosen = histogram.choose(precision) if threshold < 0 else at_threshold
         others = [histogram.choose(wanted) for wanted in _PRECISIONS]
@@ -97,7 +99,6 @@ def choose_threshold(output: str, scored: Table, precision: float, threshold: fl
     return float(storage.read_json(output)["chosen"]["threshold"])
 
 
-def _histogram(scored: Table) -> Histogram:
-    """Return the histogram of all probabilities. Memory: those of a partition."""
-    parts = [spread_of(scored.read(part)["probability"].to_numpy()) for part in range(scored.parts)]
-    return Histogram(*(np.sum(columns, axis=0) for columns in zip(*parts, strict=True)))
+def histogram_of(scored: pa.Table) -> pa.Table:
+    """Return how many pairs have a probability of each step, and the sum of these (HISTOGRAM)."""
+    return pa.table([*spread_of(scored["probability"].to_numpy())], schema=HISTOGRAM)

@@ -92,7 +92,7 @@ def partition_pairs(run: Run, pairs: Candidates, held: Held, sites: Sites, cut: 
     """Make the clusters of all representatives that are in components (LABELS)."""
     likely = pairs.scored.only(*_INSIDE.names)
     nodes = run.map("nodes", nodes_of, Whole(held.joined), Each(likely), cut, into=NODES)
-    groups = 1 + max([-1, *Whole(nodes.only("group")).read()["group"].to_pylist()])
+    groups = 1 + int(nodes.only("group").read(0)["group"].to_numpy().max(initial=-1))
     if not groups:
         return run.table("labels", LABELS, 0)
     inside = run.shuffle("inside", inside_of, likely, Whole(nodes), into=_INSIDE, to="group", parts=groups)
