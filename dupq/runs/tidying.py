@@ -14,8 +14,8 @@ def needed_later(run: str) -> frozenset[str]:
     """The files and folders of the work of a finished run that are still read.
 
     By a later run with --previous: the texts, the lists, a teacher's vectors, and what these were made by. By
-    `Run.at`: the calibration and the rarities. By `Run.similar` and look-ups with datasketch: the signatures, if they
-    were wanted.
+    `Run.at`: the calibration and the rarities. By `Run.similar` and look-ups with datasketch: the
+    signatures.
     """
     files = RunLayout(run, (), "", None, None, None, None)
     neighbours = files.neighbours
