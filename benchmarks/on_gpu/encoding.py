@@ -1,17 +1,33 @@
 """Questions a second that become embeddings, and how far these are from the CPU's."""
 
 import functools
+import tempfile
+import time
 from collections.abc import Iterator
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from encode import operations_a_text, operations_a_word
 
+from dupq import storage
 from dupq.encoders.encode import encode
+from dupq.encoders.fitness import Fitness
+from dupq.encoders.saved import SavedEncoder, save
+from dupq.execution import cluster
+from dupq.execution.gpus import Gpus
+from dupq.runs.layout import Encoding
+from dupq.settings.dedup import EncodeSettings
+from dupq.stages.encode import encode_texts
+from dupq.tables import TEXTS
+from dupq.text.keys import Sites
 from dupq.text.token_ids import TokenIds
+from dupq.text.vocabulary import FIRST_WORD, Vocabulary
 from on_gpu.made_up import sample
 from on_gpu.parts import Figures, Scale, gemm_peak, seconds
 
+STAGE_PRESETS, QUESTIONS, SHARDS = ("bogdanova-max", "othman-lstm"), 400_000, 16
 PRESETS = ("dupq", "bogdanova-max", "bow-cnn-distilled", "othman-lstm")
 BATCHES = (0, 64, 512, 4_096)  # 0: as a run has it
 _LEAST_COSINE = 0.999  # of an embedding and the CPU's: products of bfloat16 numbers
@@ -23,6 +39,52 @@ def figures(scale: Scale) -> Iterator[Figures]:
     yield {"gemm_peak_tflops_bfloat16": peak / 1e12}
     for preset in PRESETS[:2] if scale.is_rehearsal else PRESETS:
         yield {preset: measured(scale, preset, peak)}
+
+
+def stage(scale: Scale) -> Iterator[Figures]:
+    """The stage `encode` from texts on the disk to embeddings there, once its process has begun, beside `encode`."""
+    cluster.connect("local")
+    gpus = Gpus(0 if scale.is_rehearsal else 1)
+    for preset in STAGE_PRESETS:
+        made = sample(scale, preset, scale.size(QUESTIONS, 32), ("text.word_form=written", "text.stop_words=kept"))
+        with tempfile.TemporaryDirectory() as folder:
+            written_words = [f"w{number}" for number in range(scale.size(200_000, 300))]
+            vocabulary = Vocabulary(written_words, made.settings.text, 0)
+            fitness = Fitness(0, 0.0, None)
+            saved = SavedEncoder(made.network, vocabulary, made.settings, None, fitness, {})
+            save(f"{folder}/encoder", saved, "benchmark")
+            for name, questions in (("start", made.texts[:8]), ("all", made.texts)):
+                _write_texts(f"{folder}/{name}/texts", questions, pa.array(written_words))
+            spent = {name: _stage_seconds(f"{folder}/{name}", f"{folder}/encoder", gpus) for name in ("start", "all")}
+        made.network.to(scale.device)
+        texts = TokenIds.of(made.texts)
+        bare = len(texts) / seconds(functools.partial(encode, made.network, texts), 1)
+        yield {
+            preset: {
+                "seconds_to_begin": spent["start"],
+                "questions_per_second": len(texts) / spent["all"],
+                "bare_questions_per_second": bare,
+                "share_of_bare": len(texts) / spent["all"] / bare,
+            }
+        }
+
+
+def _write_texts(folder: str, questions: list[np.ndarray], words: pa.Array) -> None:
+    for number, rows in enumerate(np.array_split(np.arange(len(questions)), min(SHARDS, len(questions)))):
+        flat = TokenIds.of([questions[row] for row in rows])
+        listed = pa.ListArray.from_arrays(
+            pa.array(flat.offsets, pa.int32()), words.take(pa.array(flat.ids - FIRST_WORD))
+        )
+        columns = [pa.array(rows), pa.array([""] * len(rows)), pc.binary_join(listed, " ")]
+        table = pa.table(columns, schema=TEXTS)
+        storage.write_table(f"{folder}/{number:05}.parquet", table, TEXTS, {"rows_out": len(table)})
+
+
+def _stage_seconds(folder: str, encoder: str, gpus: Gpus) -> float:
+    job = Encoding(f"{folder}/texts", "", encoder, None, f"{folder}/encoded_as.json", f"{folder}/embeddings")
+    begun = time.perf_counter()
+    encode_texts(job, Sites(["a.example.com"]), EncodeSettings(), gpus)
+    return time.perf_counter() - begun
 
 
 def measured(scale: Scale, preset: str, peak: float) -> Figures:

@@ -71,7 +71,7 @@ class Encoder(nn.Module, abc.ABC):
         return None
 
     def flat(self, texts: TokenIds) -> Embedding | None:
-        """The embeddings of `forward` of texts on the CPU without padding, up to rounding; differentiable.
+        """The embeddings of `forward` of texts without padding, up to rounding, on its device; differentiable.
 
         Its dropout draws other numbers. A bag that no score reads may be left out. None where nothing is faster than
         `forward` on batches.

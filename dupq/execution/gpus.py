@@ -10,6 +10,7 @@ import ray
 from dupq import devices
 from dupq.errors import ClusterError
 from dupq.execution import cluster
+from dupq.execution.gpu_workers import WORKERS
 from dupq.runs import log
 
 _PATIENCE_SECONDS = 120  # for the trial of a GPU: another job may have it
@@ -22,30 +23,49 @@ class Gpus(NamedTuple):
     wanted: int | None
 
     def now(self) -> int:
-        """How many there are for a stage that begins now; 0: it computes on CPUs."""
-        return cluster.gpus() if self.wanted is None else self.wanted
+        """Return how many there are for a stage that begins now; 0: it computes on CPUs.
+
+        Waits for the trial of those that are there, if it is not over.
+        """
+        if self.wanted is not None:
+            return self.wanted
+        there = cluster.gpus()
+        trouble = _trouble(_nodes_with_gpus()) if there else None
+        if trouble is not None:
+            _warn(f"all is computed on CPUs: {trouble}")
+        return 0 if trouble else there
 
 
 NO_GPUS = Gpus(0)
 
 
 def gpus_for(wanted: int | None) -> Gpus:
-    """The GPUs of a job, before any work; `wanted` is what --gpus says, None: auto.
+    """Return the GPUs of a job, before any work; `wanted` is what --gpus says, None: auto.
 
-    Those that are there are tried. If torch cannot use one, `auto` goes on with CPUs and says so. Raises ClusterError
-    if a number is wanted and they cannot be used, or are not there and no node may join the cluster.
+    Those that are there are tried. If torch cannot use one, `auto` goes on with CPUs and says so, when a stage first
+    asks. Raises ClusterError if a number is wanted and they cannot be used, or are not there and no node may join the
+    cluster.
     """
     if wanted == 0:
         return NO_GPUS
     there = cluster.gpus()
-    if wanted is not None and wanted > there:
+    if wanted is None:
+        if there:
+            _begun(_nodes_with_gpus())  # beside the stages that need no GPU
+        return Gpus(None)
+    if wanted > there:
         _say_missing(wanted, there)
     trouble = _trouble(_nodes_with_gpus()) if there else None
-    if trouble is None:
-        return Gpus(wanted)
-    if wanted is not None:
+    if trouble is not None:
         raise ClusterError(f"--gpus {wanted}: {trouble}; mend its driver or torch, or run with --gpus none")
-    _log.warning(f"all is computed on CPUs: {trouble}")
+    return Gpus(wanted)
+
+
+def if_faster(gpus: Gpus, work: str, on_cpus: float, on_gpus: float) -> Gpus:
+    """Return the GPUs of a stage: with `auto` none, and a line says so, where the CPUs take less time (seconds)."""
+    if gpus.wanted is not None or not cluster.gpus() or on_gpus < on_cpus:
+        return gpus
+    _log.info(f"{work} by CPUs, some {on_cpus:.0f} s; a GPU would take {on_gpus:.0f} s")
     return NO_GPUS
 
 
@@ -63,35 +83,45 @@ def _nodes_with_gpus() -> tuple[tuple[str, str], ...]:
 
 
 @functools.lru_cache(maxsize=1)  # the jobs of one process, one after the other, ask once
+def _begun(nodes: tuple[tuple[str, str], ...]) -> "dict[ray.ObjectRef[str | None], tuple[str, str]]":
+    """Start the trial of a GPU of each node, in the process that the first stage will use."""
+    return {WORKERS.start(_trial, node=node): (node, address) for node, address in nodes}
+
+
+@functools.lru_cache(maxsize=1)
 def _trouble(nodes: tuple[tuple[str, str], ...]) -> str | None:
-    """What is wrong with the GPUs of these nodes; None if nothing is, or it could not be tried in time."""
-    trial = ray.remote(max_calls=1)(_trial)  # its process would keep memory on the GPU
-    asked = {
-        trial.options(
-            num_cpus=0, num_gpus=1, max_retries=0, scheduling_strategy=cluster.only_on(node)
-        ).remote(): address
-        for node, address in nodes
-    }
+    """Return what is wrong with the GPUs of these nodes; None if nothing is, or it could not be tried in time."""
+    asked = _begun(nodes)
     done, late = ray.wait(list(asked), num_returns=len(asked), timeout=_PATIENCE_SECONDS)
     for one in late:
-        ray.cancel(one, force=True)
-        _log.warning(f"the GPUs of the node {asked[one]} were not tried: none was free")
-    for one in done:
-        try:
-            trouble = ray.get(one)
-        except ray.exceptions.RayError as error:  # a node that is lost meanwhile is no fault of its GPUs
-            trouble = None if _is_lost(error) else f"the trial ended with {type(error).__name__}"
-        if trouble is not None:
-            return f"torch cannot use the GPUs of the node {asked[one]}: {trouble}"
+        WORKERS.ended(one, is_alive=False)
+        _log.warning(f"the GPUs of the node {asked[one][1]} were not tried: none was free")
+    found = [(asked[one], _outcome(one)) for one in done]
+    alive = {node for node, _ in _nodes_with_gpus()}  # a node that is lost meanwhile is no fault of its GPUs
+    for (node, address), trouble in found:
+        if trouble is not None and node in alive:
+            return f"torch cannot use the GPUs of the node {address}: {trouble}"
     return None
+
+
+def _outcome(trial: "ray.ObjectRef[str | None]") -> str | None:
+    try:
+        trouble = ray.get(trial)
+    except ray.exceptions.RayError as error:
+        WORKERS.ended(trial, is_alive=False)
+        return f"the trial ended with {type(error).__name__}"
+    WORKERS.ended(trial, is_alive=trouble is None)
+    return trouble
 
 
 def _trial() -> str | None:  # Ray takes no cached function for a task
     return devices.trouble_with(devices.GPU)
 
 
-def _is_lost(error: BaseException) -> bool:
-    return isinstance(error, ray.exceptions.NodeDiedError | ray.exceptions.TaskUnschedulableError)
+@functools.lru_cache(maxsize=1)
+def _warn(said: str) -> None:
+    """Say it once."""
+    _log.warning(said)
 
 
 def are_given() -> bool:

@@ -1,6 +1,5 @@
 """Running a function over many shards as Ray tasks, with counts, retries and progress."""
 
-import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +10,7 @@ import ray
 
 from dupq.errors import ClusterError, DupqError
 from dupq.execution import cluster, nodes, steps, waits
-from dupq.execution.gpu_workers import GpuWorkers
+from dupq.execution.gpu_workers import WORKERS
 from dupq.execution.gpus import hide_unless_given
 from dupq.execution.memory import measured
 from dupq.execution.units import Counts
@@ -106,40 +105,45 @@ def run_tasks(
     window = gpus or (len(calls) if cluster.may_grow() else _AHEAD * cluster.cpus())  # it grows by what waits at Ray
     idle, largest = 0, 0.0  # seconds in which no task ended; MB of a task
     shown.show(0)
-    with contextlib.closing(GpuWorkers()) as workers:  # none, if no call has a GPU
+    try:
         while waiting or running:
             while waiting and len(running) < window:
                 piece = waiting.popleft()
-                running[_begin(piece, work, workers if each else None)] = piece
+                running[_begin(piece, work, has_gpu=gpus > 0)] = piece
             ready, _ = ray.wait(list(running), num_returns=1, timeout=_POLL_SECONDS)
             if not ready:
                 idle += _POLL_SECONDS
                 if idle % _SECONDS_BETWEEN_LINES == 0:
                     cluster.check_fits(label, cpus, each)
                 continue
-            piece = running.pop(ready[0])
+            call = ready[0]
+            piece = running[call]
             try:
-                counts, peak, written = result_of(ready[0])
-                workers.ended(ready[0])
+                counts, peak, written = result_of(call)
+                WORKERS.ended(call)
                 note(written)
                 outcomes.append((counts, peak))
                 largest = max(largest, peak)
             except ray.exceptions.RayTaskError:
                 raise  # an error of the code: it would be the same again
             except (ray.exceptions.RayError, MemoryError) as error:
-                workers.ended(ready[0], is_alive=False)
+                WORKERS.ended(call, is_alive=False)
                 _widen(label, piece, waiting, each, error)
                 waiting.append(piece)
+            del running[call]
             shown.show(len(outcomes), largest)
+    finally:
+        for call in running:  # none is, unless this ends with an error
+            WORKERS.ended(call, is_alive=False)
     also_compiled(max((counts.get(_COMPILING_MS, 0) for counts, _ in outcomes), default=0) / 1000)
     return summarise(outcomes)
 
 
-def _begin(piece: _Piece, work: Callable[..., Counts], workers: GpuWorkers | None) -> "ray.ObjectRef[Outcome]":
-    """A task of the piece's call; with `workers`, in a process with a GPU."""
-    if workers is None:
-        return start(recorded, work, *piece.arguments, cpus=piece.cpus)
-    return workers.start(piece.cpus, _on_node, nodes.build(), recorded, work, *piece.arguments)
+def _begin(piece: _Piece, work: Callable[..., Counts], has_gpu: bool) -> "ray.ObjectRef[Outcome]":
+    """A task of the piece's call; in a process with a GPU if it `has_gpu`."""
+    if has_gpu:
+        return WORKERS.start(_on_node, nodes.build(), recorded, work, *piece.arguments)
+    return start(recorded, work, *piece.arguments, cpus=piece.cpus)
 
 
 def recorded(work: Callable[..., Counts], *arguments: object) -> Outcome:

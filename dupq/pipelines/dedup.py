@@ -38,6 +38,7 @@ from dupq.encoders.sentence_models import Teacher, teacher_at
 from dupq.errors import DupqError, LeaseError
 from dupq.evaluation.verdict_files import judged as judged_keys
 from dupq.evaluation.verdicts import DIFFERENT, VERDICTS_FILE, Verdict, format_verdicts, last_verdicts
+from dupq.execution.gpu_workers import until_the_end
 from dupq.execution.gpus import Gpus, gpus_for
 from dupq.execution.tasks import Report
 from dupq.job.run import Run
@@ -105,7 +106,7 @@ def dedup(job: DedupJob, checked: Settings | None = None) -> writer.Run:
     if not run.has_record("encode"):
         made_as = RunLayout(run.uri, (), "", None, None, None, None).encoding.made_as
         check_room_to_encode(settings.encode, len(shards), made_as, gpus)
-    with run.held():
+    with run.held(), until_the_end():
         _make(run, job, settings, (shards, sites), inputs, fingerprint, (verdicts, contradicted), teacher, gpus)
     return run
 

@@ -6,6 +6,7 @@ from dupq import storage
 from dupq.encoders.description import FILES, encoder_at, read_description
 from dupq.errors import DupqError
 from dupq.evaluation.tables import TABLES, left_out
+from dupq.execution.gpu_workers import until_the_end
 from dupq.execution.gpus import gpus_for
 from dupq.execution.tasks import run_tasks
 from dupq.pipelines.arguments import EvaluationJob, is_pair_file
@@ -44,7 +45,7 @@ def evaluate(job: EvaluationJob, checked: Settings | None = None) -> str:
     gpus = gpus_for(job.gpus if job.encoder is not None else 0)
     if job.encoder is not None and not run.has_record("encode"):
         check_room_to_encode(settings.encode, len(shards), run.path("encoded_as.json"), gpus)
-    with run.held():
+    with run.held(), until_the_end():
         texts, embeddings, encoder = run.path("texts"), run.path("embeddings"), None
         if copied:
             encoder = run.path("inputs", "encoder")

@@ -16,6 +16,7 @@ from dupq import storage
 from dupq.encoders.description import FILES, encoder_at, read_description, read_settings
 from dupq.encoders.packed import base_fingerprint
 from dupq.errors import DupqError
+from dupq.execution.gpu_workers import until_the_end
 from dupq.execution.gpus import gpus_for
 from dupq.execution.tasks import Report
 from dupq.links.split import FEWEST_SETS
@@ -128,7 +129,7 @@ def train(job: TrainingJob, checked: Settings | None = None) -> writer.Run:
     gpus = gpus_for(job.gpus)
     if not run.has_record("fit"):
         check_room_to_fit(job.workers, gpus)
-    with run.held():
+    with run.held(), until_the_end():
         copied = None if links is None else run.path("inputs", "links")
         files = TrainingFiles(texts=run.path("texts"), links=copied, work=run.uri)
         run.stage("inputs", lambda: copy_inputs([*(links or []), *pairs], run.path("inputs")))
@@ -144,7 +145,8 @@ def train(job: TrainingJob, checked: Settings | None = None) -> writer.Run:
         _tell_what_is_left_out(prepared["counts"], settings)
         if settings.teacher.encoder:
             run.stage("teach", lambda: unchanged(teach(files, settings, gpus)))
-        run.stage("fit", lambda: fit(files, sites, settings, job.workers, gpus))
+        known = prepared["counts"][PAIRS_TO_TRAIN_ON]
+        run.stage("fit", lambda: fit(files, sites, settings, job.workers, gpus, prepared["rows_in"], known))
         run.stage("save", lambda: save_encoder(files, sites, settings, language, run.run_id))
         publish(files, output)
         run.describe()

@@ -2,10 +2,10 @@
 
 A shard is encoded as a whole, and so every bit of its file is the same by either way:
 
-- a task a shard, which takes all steps: on CPUs, where every core can take any step and nothing need be copied;
-- a pipeline of Ray Data (`dupq/stages/encoding/pipeline.py`), which feeds actors that hold the encoder: with GPUs,
-  where actors are asked for, and in large runs. Its own processes take longer to start than a small archive takes
-  to encode.
+- tasks that take all steps, so that nothing need be copied: on CPUs one per shard, on GPUs one per GPU, whose threads
+  read and write other shards while one is encoded;
+- a pipeline of Ray Data (`dupq/stages/encoding/pipeline.py`), which feeds actors that hold the encoder: where actors
+  are asked for, and in large runs. Its own processes take longer to start than a small archive takes to encode.
 
 What is left where the pipeline's processes died again and again is encoded by tasks, as they know which shard it was.
 """
@@ -18,6 +18,7 @@ import ray
 from dupq import storage
 from dupq.encoders.description import read_description
 from dupq.execution import cluster
+from dupq.execution.gpu_workers import WORKERS
 from dupq.execution.gpus import Gpus
 from dupq.execution.tasks import Report, run_tasks, summarise
 from dupq.execution.units import finished
@@ -28,8 +29,8 @@ from dupq.settings.dedup import EncodeSettings
 from dupq.side_by_side import side_by_side
 from dupq.stages.earlier import Earlier, earlier_embeddings
 from dupq.stages.encoding.crew import Crew, crew_for
-from dupq.stages.encoding.device import gpus_to_make, was_begun_on_cpus
-from dupq.stages.encoding.shard import Place, Work, encode_shard
+from dupq.stages.encoding.device import gpus_to_encode, gpus_to_make, was_begun_on_cpus
+from dupq.stages.encoding.shard import Place, Work, encode_shard, encode_shards
 from dupq.text.keys import Sites
 
 _log = logging.getLogger(__name__)
@@ -42,7 +43,8 @@ def check_room_to_encode(settings: EncodeSettings, shards: int, made_as: str, gp
     """
     if cluster.may_grow():
         return
-    crew = crew_for(settings, 0 if was_begun_on_cpus(made_as) else gpus.now(), cluster.cpus())
+    wanted = gpus.wanted or 0  # with `auto` what is there
+    crew = crew_for(settings, 0 if was_begun_on_cpus(made_as) else wanted, cluster.cpus())
     if crew.is_for(shards):
         cluster.check_fits("encode", crew.cpus, crew.gpus, crew.actors)
     else:
@@ -66,9 +68,13 @@ def encode_texts(
     places = [
         Place(*(storage.join(folder, name) for folder in (job.texts, job.contents, job.output))) for name in names
     ]
-    fingerprint = read_description(job.encoder)["fingerprint"]
+    description = read_description(job.encoder)
+    fingerprint = description["fingerprint"]
     made_by = {"encoder": fingerprint, "algorithm": versions.DEDUP["encode"]}
     made_by |= {"torch": importlib.metadata.version("torch")}
+    if not storage.exists(job.made_as):
+        questions = sum(side_by_side(lambda place: storage.read_counts(place.texts)["rows_out"], places))
+        gpus = gpus_to_encode(description["settings"]["encoder"]["kind"], questions, gpus)
     taken = gpus_to_make(job.made_as, job.output, gpus, made_by)
     earlier = earlier_embeddings(since, storage.read_json(job.made_as), texts)
     work = Work(job.encoder, fingerprint, sites.names, job.representatives, settings.batch_size, bool(taken), earlier)
@@ -81,8 +87,12 @@ def encode_texts(
             if isinstance(error, ray.exceptions.RayTaskError):
                 raise
             _log.warning("encode: an actor or a task died; the rest is encoded by a task a shard")
-    calls = [(work, place) for place in places]
-    return run_tasks("encode", encode_shard, calls, gpus=taken, names=[place.texts for place in places])
+    if not taken:
+        calls = [(work, place) for place in places]
+        return run_tasks("encode", encode_shard, calls, names=[place.texts for place in places])
+    shares = [places[gpu::taken] for gpu in range(min(taken, len(places)))]
+    names = [f"{share[0].texts} and {len(share) - 1} more" for share in shares]
+    return run_tasks("encode", encode_shards, [(work, share) for share in shares], gpus=taken, names=names)
 
 
 def _by_pipeline(work: Work, places: list[Place], crew: Crew) -> Report:
@@ -91,6 +101,7 @@ def _by_pipeline(work: Work, places: list[Place], crew: Crew) -> Report:
     outcomes = [(counts, 0.0, files) for counts, files in filter(None, there)]
     left = [place for place, done in zip(places, there, strict=True) if done is None]
     if left:
+        WORKERS.end()  # the actors need their GPUs
         from dupq.stages.encoding.pipeline import encode_by_pipeline
 
         outcomes += encode_by_pipeline(work, left, crew)

@@ -1,5 +1,6 @@
 """The training loop, without Ray: one process, or one of several that share each batch."""
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -105,20 +106,22 @@ def train_epoch(
     examples: Pairs | Rankings | Distillation,
     settings: TrainingSettings,
     worker: tuple[int, int] = (0, 1),
-    watch: Callable[[Losses], None] = lambda losses: None,
+    watch: Callable[[int, Callable[[], Losses]], None] = lambda steps, losses: None,
     rates: tuple[float, float] = (1.0, 1.0),
 ) -> Losses:
     """One pass over `examples` in their order.
 
     `worker` is (rank, number of workers): a worker takes every n-th example of each batch, and gradients are summed
     over the workers. So n of them take the same steps as one, but for dropout, which each draws for itself. `watch`
-    is called after each step with this worker's own losses so far. `rates` are the shares of the optimizer's
+    is called after each step with their number, and what gives this worker's own losses so far: losses stay on the
+    device until somebody asks, as a GPU would be waited for. `rates` are the shares of the optimizer's
     learning rate at the epoch's first step and after its last one; between them it changes evenly.
     """
     network.train()
     learner = torch.nn.ModuleList([network, examples.loss]) if isinstance(examples, Distillation) else network
     starts = range(0, len(examples.left), settings.batch_size)
-    own = Losses(np.zeros(len(starts)), np.zeros(len(starts), np.int64))
+    device = network.words.weight.device
+    sums, examples_of = torch.zeros(len(starts), dtype=torch.float64, device=device), np.zeros(len(starts), np.int64)
     learning_rates = [group["lr"] for group in optimizer.param_groups]
     for step, start in enumerate(starts):
         network.begin_step()
@@ -132,13 +135,16 @@ def train_epoch(
         for group, rate in zip(optimizer.param_groups, learning_rates, strict=True):
             group["lr"] = rate * float(np.interp(step / len(starts), (0, 1), rates))
         optimizer.step()
-        own.sums[step], own.examples[step] = float(loss.detach()), len(share.places)
-        watch(Losses(own.sums[: step + 1], own.examples[: step + 1]))
+        sums[step], examples_of[step] = loss.detach(), len(share.places)
+        watch(step + 1, functools.partial(_so_far, sums[: step + 1], examples_of[: step + 1]))
     for group, rate in zip(optimizer.param_groups, learning_rates, strict=True):
         group["lr"] = rate
-    device = network.words.weight.device
-    together = collectives.sum_of_all(np.stack([own.sums, own.examples.astype(np.float64)]), device)
+    together = collectives.sum_of_all(np.stack([sums.cpu().numpy(), examples_of.astype(np.float64)]), device)
     return Losses(together[0], together[1].astype(np.int64))
+
+
+def _so_far(sums: torch.Tensor, examples: np.ndarray) -> Losses:
+    return Losses(sums.cpu().numpy(), examples)
 
 
 def _share(start: int, stop: int, worker: tuple[int, int]) -> Share:
@@ -250,13 +256,13 @@ def _hardest(network: Encoder, sequences: Sequences, rankings: Rankings, anchors
 def embed(network: Encoder, sequences: Sequences, keys: np.ndarray) -> Embedding:
     """The embeddings of questions, by key; differentiable. On a GPU products are of bfloat16, and scores of float32.
 
-    On a CPU some networks read texts without padding. Else texts of like length go through the network together: in one
-    batch all would be padded to the longest, which is most of the work where one of 20 is long (measured: 22 texts of
-    the CNN in 39 ms for 140).
+    Some networks read texts without padding. Else texts of like length go through the network together: in one batch
+    all would be padded to the longest, which is most of the work where one of 20 is long (measured: 22 texts of the CNN
+    in 39 ms for 140).
     """
     device = network.words.weight.device
     texts = TokenIds.of([sequences[int(key)] for key in keys])
-    flat = network.flat(texts) if device.type == "cpu" else None
+    flat = network.flat(texts)
     if flat is not None:
         return flat
     wanted = np.array([padded_length(length) for length in texts.lengths.tolist()])

@@ -17,7 +17,7 @@ import json, os, time
 import ray
 from dupq import devices
 from dupq.errors import DupqError
-from dupq.execution import gpus, tasks
+from dupq.execution import gpu_workers, gpus, tasks
 
 ray.init("local", num_cpus=4, num_gpus=2, include_dashboard=False, log_to_driver=False)
 
@@ -57,9 +57,20 @@ def dies_once(mark):
         os._exit(1)
     return {"rows_out": 1}
 
+def are_left(names):
+    gpu_workers.WORKERS.end()
+    wait = time.monotonic() + 30
+    while any(os.path.exists(f"/proc/{name}") for name in names) and time.monotonic() < wait:
+        time.sleep(0.05)
+    return any(os.path.exists(f"/proc/{name}") for name in names)
+
+def kept():
+    before, after = lines_of(2, where), lines_of(2, where)[5:]
+    return before, after, are_left([line.split()[0] for line in before])
+
 print(json.dumps({
-    "auto": gpus.gpus_for(None), "one": told(gpus.gpus_for, 1), "none": gpus.gpus_for(0),
-    "without": lines_of(0), "with": lines_of(2), "where": lines_of(2, where),
+    "auto": gpus.gpus_for(None).now(), "one": told(gpus.gpus_for, 1), "none": gpus.gpus_for(0).now(),
+    "without": lines_of(0), "with": lines_of(2), "kept": kept(),
     "tried": told(tasks.run_tasks, "try", asked, [()], 1, 1), "full": told(tasks.run_tasks, "fill", full, [()], 1, 1),
     "again": tasks.run_tasks("die", dies_once, [(os.path.abspath("mark"),)], gpus=1).rows_out,
 }))
@@ -81,17 +92,17 @@ def test_tasks_have_the_gpus_that_they_asked_for_and_see_no_others(tmp_path: obj
     told = json.loads(found)
     assert told["without"] == ["False 0 True"] * 5
     assert told["with"] == ["True 1 True"] * 5
-    assert (told["auto"], told["none"]) == ([0], [0])
+    assert (told["auto"], told["none"]) == (0, 0)
     trouble = "torch cannot use the GPUs of the node "
     assert lines[0].partition(trouble)[0].endswith("all is computed on CPUs: ")
     assert any(line.startswith("warning: die: piece 1 of 1: its worker died") for line in lines)
     assert told["one"].startswith(f"--gpus 1: {trouble}")
     assert told["one"].endswith("; mend its driver or torch, or run with --gpus none")
     assert told["tried"].startswith("torch cannot use the GPU of the node ")
-    processes = {tuple(line.split()) for line in told["where"]}
-    assert len(told["where"]) == 5
+    first, second, are_left = told["kept"]
+    processes = {tuple(line.split()) for line in [*first, *second]}  # the same ones for both steps, until the job ends
+    assert (len(first), len(second), are_left) == (5, 5, False)
     assert len(processes) == len({process for process, _ in processes}) == len({gpu for _, gpu in processes}) == 2
-    assert not any(os.path.exists(f"/proc/{process}") for process, _ in processes)
     assert "too little memory (CUDA out of memory. Tried to allocate 5 GiB.); use one" in told["full"]
     assert told["again"] == 1
 
@@ -103,6 +114,7 @@ def there(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
     monkeypatch.setattr(cluster, "gpus", lambda: 3)
     monkeypatch.setattr(cluster, "may_grow", lambda: False)
     monkeypatch.setattr(gpus, "_nodes_with_gpus", tuple)
+    gpus._begun.cache_clear()
     monkeypatch.setattr(gpus, "_trouble", lambda nodes: trouble[0])
     return trouble
 
@@ -131,7 +143,7 @@ def test_gpus_that_torch_cannot_use_are_told_and_auto_goes_on_without(
     there: list[str | None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     there[0] = "the driver is too old"
-    assert gpus_for(None) == NO_GPUS
+    assert gpus_for(None).now() == 0
     assert "all is computed on CPUs: the driver is too old" in capsys.readouterr().out
     with pytest.raises(ClusterError, match=r"^--gpus 2: the driver is too old; mend"):
         gpus_for(2)

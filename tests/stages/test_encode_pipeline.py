@@ -20,7 +20,7 @@ from dupq.errors import DupqError
 from dupq.execution.gpus import NO_GPUS
 from dupq.execution.tasks import Outcome
 from dupq.neighbours.embeddings import Embeddings
-from dupq.recording import Written
+from dupq.recording import Written, recording
 from dupq.runs.layout import Encoding
 from dupq.settings.dedup import EncodeSettings
 from dupq.stages import encode
@@ -89,6 +89,13 @@ def check(archive: Archive, places: list[Place], outcomes: list[Outcome]) -> Non
     assert all(peak > 0 for _, peak, _ in outcomes)
     for place, alone in zip(places, archive.places("alone"), strict=True):
         assert storage.read_bytes(place.output) == storage.read_bytes(alone.output)
+
+
+def test_threads_of_a_process_write_the_files_of_one(archive: Archive) -> None:
+    places = archive.places("by threads")
+    with recording() as written:
+        counts = encode_shards(archive.work, places)
+    check(archive, places, [(counts, 1.0, written)])
 
 
 @pytest.mark.ray
@@ -181,11 +188,11 @@ def test_a_row_gives_back_what_it_was_made_of(size: int, is_lexical: bool) -> No
     [
         (EncodeSettings(), 0, 2, 32, 2),  # a small run on CPUs: tasks
         (EncodeSettings(actors=2), 0, 8, 3, 2),
-        (EncodeSettings(), 4, 64, 5, 4),
-        (EncodeSettings(), 4, 4, 5, 4),
+        (EncodeSettings(), 4, 64, 64, 4),
+        (EncodeSettings(), 4, 4, 64, 4),
     ],
 )
-def test_the_pipeline_is_for_gpus_for_actors_that_are_asked_for_and_for_large_runs(
+def test_the_pipeline_is_for_actors_that_are_asked_for_and_for_large_runs(
     settings: EncodeSettings, gpus: int, cpus: int, least: int, actors: int
 ) -> None:
     crew = crew_for(settings, gpus, cpus)

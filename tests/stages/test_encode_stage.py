@@ -7,14 +7,17 @@ import ray
 
 from dupq import storage
 from dupq.errors import DupqError
-from dupq.execution import cluster
+from dupq.execution import cluster, gpus
 from dupq.execution.gpus import NO_GPUS, Gpus
 from dupq.execution.tasks import Report
 from dupq.runs.layout import Encoding
 from dupq.settings.dedup import EncodeSettings
 from dupq.stages import encode
-from dupq.stages.encoding.device import gpus_to_go_on, gpus_to_make, was_begun_on_cpus
+from dupq.stages.encoding.device import gpus_to_encode, gpus_to_go_on, gpus_to_make, was_begun_on_cpus
+from dupq.tables import TEXTS
 from dupq.text.keys import Sites
+
+SETTINGS = {"encoder": {"kind": "cnn"}}
 
 
 @pytest.fixture
@@ -40,6 +43,8 @@ def test_a_run_begun_on_cpus_stays_on_them(
 
 def test_a_run_begun_on_gpus_needs_them_to_its_end(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "gpus", lambda: 4)
+    monkeypatch.setattr(gpus, "_nodes_with_gpus", tuple)
+    monkeypatch.setattr(gpus, "_trouble", lambda nodes: None)
     assert gpus_of(place, None) == 4
     monkeypatch.setattr(cluster, "gpus", lambda: 0)
     assert gpus_of(place, 1) == gpus_to_go_on(place, Gpus(1)) == 1
@@ -64,7 +69,7 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         taken.append("a pipeline")
         raise ray.exceptions.ActorDiedError
 
-    monkeypatch.setattr(encode, "read_description", lambda encoder: {"fingerprint": ""})
+    monkeypatch.setattr(encode, "read_description", lambda encoder: {"fingerprint": "", "settings": SETTINGS})
     monkeypatch.setattr(encode.cluster, "check_fits", lambda *asked: taken.append(f"{asked[-1]} fit"))
     monkeypatch.setattr(encode, "_by_pipeline", pipeline)
     monkeypatch.setattr(encode, "run_tasks", lambda *_, **__: taken.append("tasks"))
@@ -76,9 +81,22 @@ def test_only_the_workers_of_a_pipeline_must_fit_side_by_side(
     shards: int, wanted: list[str], ways: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for number in range(shards):
-        storage.write_bytes(f"{tmp_path}/texts/{number}.parquet", b"")
+        storage.write_table(f"{tmp_path}/texts/{number}.parquet", TEXTS.empty_table(), TEXTS, {"rows_out": 0})
     folders = (f"{tmp_path}/{name}" for name in ("contents", "encoder"))
     job = Encoding(f"{tmp_path}/texts", *folders, None, f"{tmp_path}/as.json", f"{tmp_path}/embeddings")
     encode.encode_texts(job, Sites(["a"]), EncodeSettings(actors=2), NO_GPUS)
     assert ways == wanted
     assert ("an actor or a task died" in capsys.readouterr().out) == ("a pipeline" in wanted)
+
+
+@pytest.mark.parametrize(
+    ("kind", "texts", "taken"), [("word_bag", 1_000_000, 0), ("cnn", 50_000, 0), ("cnn", 10**6, 1)]
+)
+def test_auto_encodes_on_a_gpu_where_it_is_faster(
+    kind: str, texts: int, taken: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cluster, "gpus", lambda: 1)
+    monkeypatch.setattr(cluster, "cpus", lambda: 2)
+    asked = gpus_to_encode(kind, texts, Gpus(None)), gpus_to_encode(kind, texts, Gpus(1))
+    assert asked == (Gpus(None) if taken else NO_GPUS, Gpus(1))
+    assert ("encoded by CPUs, some" in capsys.readouterr().out) == (not taken)

@@ -108,7 +108,7 @@ class WordBag(Encoder):
         if self.training and self.dropout:
             words, counts = _kept(words, counts, torch.rand(len(words.ids)) >= self.dropout)
         weights = rows_of(self.log_weights.weight, words)[:, 0].exp()
-        weights = weights * torch.from_numpy(counts).to(weights).pow(self.power)
+        weights = weights * torch.from_numpy(counts).to(weights, non_blocking=True).pow(self.power)
         return Embedding(weighted_sums(self.words.weight, words, weights))
 
     def bag_weights(self, words: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from dupq.settings.dedup import EncodeSettings
 
-_SHARDS_AN_ACTOR = 16  # on CPUs, unless actors are asked for: then what starting them costs is little beside the work
+_SHARDS_AN_ACTOR = 16  # unless actors are asked for: then what starting them costs is little beside the work
 
 
 class Crew(NamedTuple):
@@ -16,7 +16,7 @@ class Crew(NamedTuple):
     least_shards: int  # from so many on the pipeline is worth its start
 
     def is_for(self, shards: int) -> bool:
-        """Whether so many shards are encoded by the pipeline, rather than by a task a shard."""
+        """Whether so many shards are encoded by the pipeline, rather than by tasks."""
         return shards >= self.least_shards
 
 
@@ -27,6 +27,5 @@ def crew_for(settings: EncodeSettings, gpus: int, cpus: int) -> Crew:
     which the actors would otherwise wait for without end.
     """
     actors = settings.actors or gpus or cpus
-    is_asked_for = bool(settings.actors or gpus)
-    least_shards = actors + 1 if is_asked_for else actors * _SHARDS_AN_ACTOR
+    least_shards = actors + 1 if settings.actors else actors * _SHARDS_AN_ACTOR
     return Crew(actors, 0.5 if gpus and cpus <= actors else 1.0, 1 if gpus else 0, least_shards)

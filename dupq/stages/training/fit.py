@@ -21,7 +21,8 @@ import numpy as np
 from dupq import devices, storage
 from dupq.errors import DupqError
 from dupq.execution import cluster, nodes
-from dupq.execution.gpus import Gpus
+from dupq.execution.gpu_workers import WORKERS
+from dupq.execution.gpus import Gpus, if_faster
 from dupq.execution.tasks import RETRIES, Report, enter, lost, run_tasks
 from dupq.execution.units import Counts
 from dupq.links.known import Known
@@ -53,11 +54,20 @@ if TYPE_CHECKING:
     from dupq.training.teacher_loss import TeacherLoss
 
 _log = logging.getLogger(__name__)
+_BAGS_A_SECOND, _OTHERS_A_SECOND = 7_000, 700  # pairs of questions that a core trains a word bag, another network, with
+_GPU_SECONDS, _GPU_SECONDS_A_STEP = 10.0, 0.02  # to begin, and of a step of a few hundred pairs
 DROPPED = "mined negatives that teachers find nearly as near as the positive"  # a count of `fit`
 
 
-def fit(files: TrainingFiles, sites: Sites, settings: Settings, workers: int, gpus: Gpus) -> Report:
-    """Train, on GPUs if there is one for each worker; the best weights and the learning curve are left as files."""
+def fit(
+    files: TrainingFiles, sites: Sites, settings: Settings, workers: int, gpus: Gpus, questions: int, pairs: int
+) -> Report:
+    """Train, on GPUs if there is one for each worker; the best weights and the learning curve are left as files.
+
+    `questions` of the archive and `pairs` of known duplicates tell how long it takes: with `auto` GPUs train only where
+    they are faster.
+    """
+    gpus = if_faster(gpus, "trained", *_seconds(settings, workers, questions, pairs))
     use_gpu = workers <= gpus.now()
     loop_config = {
         "files": asdict(files),
@@ -73,6 +83,7 @@ def fit(files: TrainingFiles, sites: Sites, settings: Settings, workers: int, gp
         if workers == 1:
             run_tasks("fit", _train_alone, [(loop_config,)], gpus=int(use_gpu))
         else:
+            WORKERS.end()  # Ray Train's own need their GPUs
             _train_together(loop_config, storage.join(files.work, "ray_train"), workers, use_gpu)
             # Ray Train's workers tell nobody what they write, as tasks do: so that it is missed if it is lost
             note({uri: storage.as_written(uri) for uri in (files.weights, files.curve, files.training)})
@@ -86,10 +97,20 @@ def fit(files: TrainingFiles, sites: Sites, settings: Settings, workers: int, gp
     )
 
 
+def _seconds(settings: Settings, workers: int, questions: int, pairs: int) -> tuple[float, float]:
+    """Return about how long `workers` train on CPUs, and on GPUs."""
+    titles = min(questions, settings.title_body.questions) * settings.title_body.epochs
+    taught = min(questions, settings.teacher.questions) * settings.teacher.epochs if settings.teacher.encoder else 0
+    examples = titles + taught + pairs * settings.training.epochs
+    rate = _BAGS_A_SECOND if settings.encoder.kind == "word_bag" else _OTHERS_A_SECOND
+    steps = examples / settings.training.batch_size
+    return examples / (rate * workers), _GPU_SECONDS + steps * _GPU_SECONDS_A_STEP / workers
+
+
 def check_room_to_fit(workers: int, gpus: Gpus) -> None:
     """Raise ClusterError, before any work, if a cluster that cannot grow has no room for what `fit` will ask for."""
     if not cluster.may_grow():
-        cluster.check_fits("fit", 1, int(workers <= gpus.now()), workers)
+        cluster.check_fits("fit", 1, int(workers <= (gpus.wanted or 0)), workers)
 
 
 def _train_together(loop_config: dict[str, Any], folder: str, workers: int, use_gpu: bool) -> None:
@@ -406,24 +427,24 @@ def _mined(task: _Task, network: "Encoder", progress: "Progress", epoch: int) ->
     return collectives.from_first(found, device)
 
 
-def _watch(task: _Task, epoch: int, steps: int, done: int) -> Callable[["Losses"], None]:
+def _watch(task: _Task, epoch: int, steps: int, done: int) -> Callable[[int, Callable[[], "Losses"]], None]:
     """What the first worker calls after each step: every now and then it tells how far it is, if anybody looks.
 
     `done` are the steps of the epoch's pieces before this one.
     """
     if not task.is_watched or task.worker[0]:
-        return lambda losses: None
+        return lambda step, losses: None
     epochs = _epochs_before(task.settings) + _known_epochs(task)
     start = told = time.monotonic()
 
-    def tell(losses: "Losses") -> None:
+    def tell(step: int, losses: Callable[[], "Losses"]) -> None:
         nonlocal told
-        now, step = time.monotonic(), len(losses.sums)
+        now = time.monotonic()
         if now - told < POLL_SECONDS:
             return
         told = now
         left = max(0, steps - done - step)
-        row = {"epoch": epoch, "epochs": epochs, "step": done + step, "steps": steps, "loss": losses.mean}
+        row = {"epoch": epoch, "epochs": epochs, "step": done + step, "steps": steps, "loss": losses().mean}
         storage.write_json(task.files.progress, {**row, "seconds_left": (now - start) / step * left})
 
     return tell

@@ -1,0 +1,99 @@
+"""Whole jobs with a GPU: what each stage takes, its processes and files included, and what two CPUs take beside it."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from on_gpu.parts import Figures, Scale
+
+_ROOT = Path(__file__).parents[2]
+_JOBS = _ROOT / "jobs"
+_NETWORKS = {  # of a made archive, with fewer epochs than the presets'
+    "othman-lstm": ("othman-lstm", "training.epochs=3"),
+    "bow-cnn": (
+        "bow-cnn-distilled", "word_vectors.algorithm=start", "teacher.epochs=0",
+        "title_body.epochs=1", "training.epochs=1",
+    ),
+}  # fmt: skip
+_MADE = 40_000
+
+
+def train(scale: Scale) -> Iterator[Figures]:
+    """A small site by `auto`, twice as the first compiles; an LSTM and a CNN by the GPU and by two workers on CPUs."""
+    with tempfile.TemporaryDirectory() as folder:
+        archive = f"{folder}/archive"
+        _run("ingest.py", "--dump", _dump(), "--output", archive)
+        for name in ("auto_first", "auto"):
+            yield {name: _trained(archive, f"{folder}/{name}")}
+        if scale.is_rehearsal:
+            return
+        _make(_MADE, folder)
+        for name, (preset, *changes) in _NETWORKS.items():
+            given = ["--preset", preset, *(part for change in changes for part in ("--set", change))]
+            found = _trained(f"{folder}/made", f"{folder}/{name}", *given, "--gpus", "1")
+            yield {f"{name}_gpu": found}
+            two = ("--gpus", "none", "--workers", "2")
+            by_cpus = _trained(f"{folder}/made", f"{folder}/{name}-cpus", *given, *two)
+            yield {f"{name}_two_cpus": by_cpus, f"{name}_fit_vs_two_cpus": by_cpus["fit"] / found["fit"]}
+
+
+def dedup(scale: Scale) -> Iterator[Figures]:
+    """A made archive of 200,000 questions with an encoder that is there, twice as the first compiles."""
+    questions = scale.size(200_000, 1_000)
+    with tempfile.TemporaryDirectory() as folder:
+        _make(questions, folder)
+        _run("ingest.py", "--dump", _dump(), "--output", f"{folder}/cs")
+        _trained(f"{folder}/cs", f"{folder}/encoder")
+        given = ("--questions", f"{folder}/made/questions", "--encoder", f"{folder}/encoder")
+        more = ("--links", f"{folder}/made/links", "--set", "calibration.unfit=continue")
+        for name in ("first", "again"):
+            output = f"{folder}/runs-{name}"
+            yield {name: _stages(output, _run("dedup.py", *given, *more, "--output", output))}
+
+
+def _make(questions: int, folder: str) -> None:
+    """Write a made archive to `folder`/made."""
+    command = [sys.executable, "-m", "benchmarks.big_archive", "--no-answers", "--output", f"{folder}/dump"]
+    subprocess.run([*command, "--questions", str(questions)], check=True, cwd=_ROOT, stdout=subprocess.DEVNULL)
+    _run("ingest.py", "--dump", f"{folder}/dump", "--output", f"{folder}/made")
+
+
+def _dump() -> str:
+    shared = Path(os.environ.get("DUPQ_SHARED_DATA", _ROOT.parent / "shared" / "data"))
+    return str(shared / "dumps" / "cs.stackexchange.com.7z")
+
+
+def _trained(archive: str, output: str, *given: str) -> dict[str, Any]:
+    told = ("--questions", f"{archive}/questions", "--links", f"{archive}/links", "--output", output)
+    return _stages(output, _run("train.py", *told, *given))
+
+
+def _run(job: str, *arguments: str) -> tuple[float, str]:
+    """Run a job; its seconds, and what it printed. Raises RuntimeError with its last line if it fails."""
+    start = time.perf_counter()
+    command = [sys.executable, str(_JOBS / job), *arguments]
+    ended = subprocess.run(command, cwd=_ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if ended.returncode:
+        raise RuntimeError(f"{job}: {' '.join(ended.stdout.strip().splitlines()[-3:])}")
+    return time.perf_counter() - start, ended.stdout
+
+
+def _stages(output: str, ended: tuple[float, str]) -> dict[str, Any]:
+    """The seconds of the job and of its stages, the memory of the largest task, and what was said of GPUs."""
+    seconds, printed = ended
+    found: dict[str, Any] = {"job": seconds}
+    largest = 0.0
+    for path in Path(output).rglob("manifest.json"):
+        stages = json.loads(path.read_text())["stages"]
+        found |= {stage["name"]: stage["seconds"] for stage in stages}
+        largest = max(largest, *(stage["peak_memory_mb"] for stage in stages))
+    found["largest_task_mb"] = largest
+    found["said"] = re.findall(r"[^\n]*GPU[^\n]*", printed)
+    return found
