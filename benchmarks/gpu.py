@@ -7,7 +7,7 @@
   those of the CPU;
 - `encoding`: questions a second by preset and batch; embeddings beside those of the CPU;
 - `encoding_stage`: the stage `encode` of 400,000 beside `encode` alone;
-- `job_train`: cs.stackexchange.com (DUPQ_SHARED_DATA) by `auto`, an LSTM and a CNN by the GPU and by two CPUs;
+- `job_train`: cs.stackexchange.com (DUPQ_SHARED_DATA) by `auto`; a CNN by the GPU and by two CPUs;
 - `job_dedup`: a whole run of 200,000 made questions, twice;
 - `search_dense`, `search_hybrid`, `search_distances`: the ten nearest of each of 200,000 to 2 million × 300, what took
   how long, the recall, and 24 million projected by N²;

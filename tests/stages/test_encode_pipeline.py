@@ -28,7 +28,7 @@ from dupq.stages.encoding import rows
 from dupq.stages.encoding.crew import Crew, crew_for
 from dupq.stages.encoding.device import gpus_to_make
 from dupq.stages.encoding.pipeline import encode_by_pipeline
-from dupq.stages.encoding.shard import Place, Tokens, Work, encode_shard
+from dupq.stages.encoding.shard import Place, Tokens, Work, encode_shard, encode_shards
 from dupq.tables import REPRESENTATIVES, TEXTS
 from dupq.text.keys import Sites
 from dupq.text.token_ids import TokenIds
