@@ -68,7 +68,7 @@ def _worker(scale: Scale, preset: str, variant: Variant, worker: tuple[int, int]
         backend = "gloo" if device == "cpu" else "nccl"
         distributed.init_process_group(backend, f"file://{folder}/meeting", rank=rank, world_size=workers)
     batch, compared = scale.size(variant.batch_size, 4), scale.size(_BATCH_COMPARED, 4)
-    pairs = scale.size(max(8_192, 4 * batch), 12)
+    pairs = scale.size(65_536, 12)
     made = sample(scale, preset, 2 * pairs, _LOSS)
     here = None if workers > 1 else _epoch(made, made.network, _STEPS_COMPARED * compared, compared, (0, 1))[1]
     network: Any = made.network.to(device)

@@ -2,8 +2,7 @@
 
 A shard is encoded as a whole, and so every bit of its file is the same by either way:
 
-- tasks that take all steps, so that nothing need be copied: on CPUs one per shard, on GPUs one per GPU, whose threads
-  read and write other shards while one is encoded;
+- on CPUs a task per shard, which takes all steps, so that nothing need be copied; on GPUs by_gpu.py;
 - a pipeline of Ray Data (`dupq/stages/encoding/pipeline.py`), which feeds actors that hold the encoder: where actors
   are asked for, and in large runs. Its own processes take longer to start than a small archive takes to encode.
 
@@ -28,9 +27,10 @@ from dupq.runs.layout import Encoding, RunLayout
 from dupq.settings.dedup import EncodeSettings
 from dupq.side_by_side import side_by_side
 from dupq.stages.earlier import Earlier, earlier_embeddings
+from dupq.stages.encoding.by_gpu import encode_by_gpus
 from dupq.stages.encoding.crew import Crew, crew_for
 from dupq.stages.encoding.device import gpus_to_encode, gpus_to_make, was_begun_on_cpus
-from dupq.stages.encoding.shard import Place, Work, encode_shard, encode_shards
+from dupq.stages.encoding.shard import Place, Work, encode_shard
 from dupq.text.keys import Sites
 
 _log = logging.getLogger(__name__)
@@ -87,12 +87,10 @@ def encode_texts(
             if isinstance(error, ray.exceptions.RayTaskError):
                 raise
             _log.warning("encode: an actor or a task died; the rest is encoded by a task a shard")
-    if not taken:
-        calls = [(work, place) for place in places]
-        return run_tasks("encode", encode_shard, calls, names=[place.texts for place in places])
-    shares = [places[gpu::taken] for gpu in range(min(taken, len(places)))]
-    names = [f"{share[0].texts} and {len(share) - 1} more" for share in shares]
-    return run_tasks("encode", encode_shards, [(work, share) for share in shares], gpus=taken, names=names)
+    if taken:
+        return encode_by_gpus(work, places, storage.join(storage.parent(job.made_as), "token_ids"), taken)
+    calls = [(work, place) for place in places]
+    return run_tasks("encode", encode_shard, calls, names=[place.texts for place in places])
 
 
 def _by_pipeline(work: Work, places: list[Place], crew: Crew) -> Report:

@@ -25,10 +25,11 @@ from dupq.runs.layout import Encoding
 from dupq.settings.dedup import EncodeSettings
 from dupq.stages import encode
 from dupq.stages.encoding import rows
+from dupq.stages.encoding.by_gpu import encode_shards, tokenise_shard
 from dupq.stages.encoding.crew import Crew, crew_for
 from dupq.stages.encoding.device import gpus_to_make
 from dupq.stages.encoding.pipeline import encode_by_pipeline
-from dupq.stages.encoding.shard import Place, Tokens, Work, encode_shard, encode_shards
+from dupq.stages.encoding.shard import Place, Tokens, Work, encode_shard
 from dupq.tables import REPRESENTATIVES, TEXTS
 from dupq.text.keys import Sites
 from dupq.text.token_ids import TokenIds
@@ -91,10 +92,16 @@ def check(archive: Archive, places: list[Place], outcomes: list[Outcome]) -> Non
         assert storage.read_bytes(place.output) == storage.read_bytes(alone.output)
 
 
-def test_threads_of_a_process_write_the_files_of_one(archive: Archive) -> None:
+def test_a_gpus_process_writes_the_files_of_one(archive: Archive) -> None:
+    """Some are there already; token ids of the others are in files."""
     places = archive.places("by threads")
+    encode_shard(archive.work, places[1])
+    shards = [(place, f"{archive.folder}/token_ids/{number}") for number, place in enumerate(places)]
+    for place, uri in shards:
+        tokenise_shard(archive.work, place, uri)
+    assert not storage.exists(shards[1][1])
     with recording() as written:
-        counts = encode_shards(archive.work, places)
+        counts = encode_shards(archive.work, shards)
     check(archive, places, [(counts, 1.0, written)])
 
 

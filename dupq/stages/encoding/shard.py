@@ -4,10 +4,8 @@ The first and the last need no torch. What is encoded together is one shard at m
 on the others.
 """
 
-import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache, lru_cache, partial
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -18,7 +16,6 @@ from dupq.encoders.vocabulary_files import read_vocabulary
 from dupq.execution.tasks import CAP
 from dupq.execution.units import Counts, skip_or
 from dupq.neighbours.embeddings import Embeddings
-from dupq.recording import Written, note, recording
 from dupq.runs.embeddings import embeddings_table
 from dupq.settings.config import Settings
 from dupq.stages.earlier import LEFT_OUT, Earlier, find_contents, find_embeddings, hashes_in, read_embeddings
@@ -31,8 +28,6 @@ from dupq.text.vocabulary import Vocabulary
 if TYPE_CHECKING:
     from dupq.encoders.saved import SavedEncoder
 
-_SHARDS_AT_ONCE = 4
-_ONE_AT_A_TIME = threading.Lock()  # of the threads of a process that encode
 _CUT, _TAKEN = f"{CAP}texts cut at encoder.maximum_tokens", "embeddings as in the earlier run"
 
 
@@ -71,30 +66,9 @@ def encode_shard(work: Work, place: Place, saved: "Callable[[], SavedEncoder] | 
     return skip_or(place.output, lambda: _encode(work, place, saved or partial(network_of, work)))
 
 
-def encode_shards(work: Work, places: Sequence[Place]) -> Counts:
-    """Encode shards in one process with a GPU: threads read, tokenise and write some while one is encoded.
-
-    Memory of the host: the texts, token ids and embeddings of four shards, and the encoder.
-    """
-    saved = cache(partial(network_of, work))
-
-    def encode_one(place: Place) -> tuple[Counts, dict[str, Written]]:
-        with recording() as written:  # by this thread
-            return encode_shard(work, place, saved), written
-
-    total: Counts = {}
-    with ThreadPoolExecutor(_SHARDS_AT_ONCE) as pool:
-        for counts, written in pool.map(encode_one, places):
-            note(written)
-            total = {name: total.get(name, 0) + counts.get(name, 0) for name in {**total, **counts}}
-    return total
-
-
 def _encode(work: Work, place: Place, saved: "Callable[[], SavedEncoder]") -> Counts:
     tokens = tokenise(work, place, read_texts(work, place))
-    with _ONE_AT_A_TIME:
-        encoded = embed(saved(), work, tokens)
-    return write_embeddings(work, place, tokens, encoded)
+    return write_embeddings(work, place, tokens, embed(saved(), work, tokens))
 
 
 def read_texts(work: Work, place: Place) -> pa.Table:
