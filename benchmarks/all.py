@@ -148,8 +148,6 @@ BENCHMARKS = (
         *of_run("--run", "OUT/runs"),
         {
             "hybrid_vs_dense": "ten nearest by vectors and words: … times as long as by vectors alone",
-            "ivf_vs_exact": "ten nearest by inverted lists: … times as long as exactly",
-            "ivf_recall": "of the ten nearest, found by inverted lists",
         },
     ),
     Benchmark(

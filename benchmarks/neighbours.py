@@ -56,9 +56,9 @@ from dupq.runs.layout import NeighbourFiles
 from dupq.settings.config import Settings
 from dupq.settings.dedup import NeighbourSettings
 from dupq.shards import Shard
+from dupq.stages.neighbours.exact import find_neighbours
 from dupq.stages.neighbours.increment import find_neighbours_since
 from dupq.stages.neighbours.plan import block_rows, bytes_a_question
-from dupq.stages.neighbours.search import find_neighbours
 from dupq.stages.neighbours.tables import SearchRequest, read_nearest
 from dupq.tables import embeddings
 from dupq.text.keys import Sites

@@ -1,11 +1,9 @@
-"""What the neighbours stage takes on a run's own embeddings: of vectors alone, with bags of words, and approximately.
+"""What the neighbours stage takes on a run's own embeddings: of vectors alone, and with bags of words.
 
     python benchmarks/searches.py --run RUN [--rounds 3] [--json FILE]
 
 - `hybrid_vs_dense`: seconds of the exact search by the encoder's measure, over those by the cosine of its vectors.
-- `ivf_vs_exact`: seconds of `neighbours.method=ivf`, over those of the exact search.
-- `ivf_recall`: of the ten nearest, found by it.
-- `recall_at_10`: of the exact search, against a float64 sort for 300 questions.
+- `recall_at_10`: against a float64 sort for 300 questions.
 
 Medians; the stage as a job runs it, with Ray, from tables to tables.
 """
@@ -24,6 +22,7 @@ import pyarrow.parquet as pq
 from dupq import storage
 from dupq.encoders.description import read_measure
 from dupq.execution import cluster
+from dupq.execution.tasks import Report
 from dupq.neighbours.embeddings import Embeddings, gathered
 from dupq.neighbours.measure import Measure
 from dupq.runs.embeddings import read_embeddings
@@ -31,8 +30,7 @@ from dupq.runs.layout import NeighbourFiles
 from dupq.runs.reader import open_run
 from dupq.settings.dedup import NeighbourSettings
 from dupq.shards import Shard
-from dupq.stages.neighbours.recall import EXACT, FOUND
-from dupq.stages.neighbours.search import find_neighbours
+from dupq.stages.neighbours.exact import find_neighbours
 from dupq.stages.neighbours.tables import SearchRequest, read_nearest
 from dupq.text.keys import Sites
 
@@ -50,40 +48,32 @@ def main() -> None:
     measure = read_measure(run.encoder_uri)
     with tempfile.TemporaryDirectory() as folder:
         stage = functools.partial(searched, run.uri, Path(folder))
-        exactly = NeighbourSettings(k=K)
-        by_lists = NeighbourSettings(k=K, method="ivf")
-        stage(measure, exactly)  # what is compiled is compiled now
-        exact = [stage(measure, exactly) for _ in range(options.rounds)]
-        dense = [stage(Measure(measure.kind), exactly) for _ in range(options.rounds)]
-        lists = [stage(measure, by_lists) for _ in range(options.rounds)]
+        stage(measure)  # what is compiled is compiled now
+        exact = [stage(measure) for _ in range(options.rounds)]
+        dense = [stage(Measure(measure.kind)) for _ in range(options.rounds)]
         recall = of_exact(run.uri, exact[-1][1], measure)
-    seconds, of_vectors, of_lists = (statistics.median(taken for taken, *_ in runs) for runs in (exact, dense, lists))
-    counts = lists[-1][2]
+    seconds, of_vectors = (statistics.median(taken for taken, *_ in runs) for runs in (exact, dense))
     figures = {
-        "questions": counts["rows_in"],
+        "questions": exact[-1][2].rows_in,
         "hybrid_vs_dense": round(seconds / of_vectors, 2),
-        "ivf_vs_exact": round(of_lists / seconds, 3),
-        "ivf_recall": round(counts[FOUND] / counts[EXACT], 4),
         "recall_at_10": recall,
-        "seconds": {"exact": round(seconds, 1), "vectors": round(of_vectors, 1), "ivf": round(of_lists, 1)},
-        "peak_memory_mb": {"exact": round(exact[-1][3]), "ivf": round(lists[-1][3])},
+        "seconds": {"exact": round(seconds, 1), "vectors": round(of_vectors, 1)},
+        "peak_memory_mb": round(exact[-1][2].peak_memory_mb),
     }
     print(json.dumps(figures, indent=1))
     if options.json:
         Path(options.json).write_text(json.dumps(figures, indent=1) + "\n")
 
 
-def searched(
-    run: str, folder: Path, measure: Measure, settings: NeighbourSettings
-) -> tuple[float, NeighbourFiles, dict, float]:
-    """Seconds, files, counts and memory (MB) of the stage in a new folder that has the run's embeddings."""
+def searched(run: str, folder: Path, measure: Measure) -> tuple[float, NeighbourFiles, Report]:
+    """Seconds, files and report of the stage in a new folder that has the run's embeddings."""
     work = Path(tempfile.mkdtemp(dir=folder))
     (work / "embeddings").symlink_to(Path(run).resolve() / "embeddings")
     files = NeighbourFiles(str(work))
     shards = [Shard(int(Path(uri).stem[-5:]), "", "") for uri in embedding_files(run)]
     start = time.perf_counter()
-    report = find_neighbours(files, shards, SearchRequest(sites_of(run), settings, measure, 2))
-    return time.perf_counter() - start, files, {**report.counts, "rows_in": report.rows_in}, report.peak_memory_mb
+    report = find_neighbours(files, shards, SearchRequest(sites_of(run), NeighbourSettings(k=K), measure, 2))
+    return time.perf_counter() - start, files, report
 
 
 def of_exact(run: str, files: NeighbourFiles, measure: Measure) -> float:

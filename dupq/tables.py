@@ -283,24 +283,6 @@ NEAREST = pa.schema(
 )
 
 
-def centroids(dimensions: int) -> pa.Schema:
-    """The centroid of each inverted list, its size, and the length that vectors are scaled by (neighbours/ivf.py)."""
-    centre = _required("centre", pa.list_(pa.float32(), dimensions))
-    return pa.schema([centre, _required("longest", pa.float64()), _required("size", pa.int64())])
-
-
-def listed(dimensions: int, has_words: bool, probes: int) -> pa.Schema:
-    """Embeddings, and the lists that each question probes, the nearest first."""
-    return embeddings(dimensions, has_words).append(_required("lists", pa.list_(pa.int32(), probes)))
-
-
-# How many lists are nearer to a question than that of a neighbour, or the other way round if that is fewer; and how
-# many questions have the rarest word that both have.
-RANKS = pa.schema([_required("rank", pa.int64()), _required("rarest", pa.int64())])
-
-# How many questions have each word, by its id.
-WORD_COUNTS = pa.schema([_required("questions", pa.int32())])
-
 # The questions of components, which group a component is solved in, and whether all its pairs are scored.
 NODES = pa.schema(
     [

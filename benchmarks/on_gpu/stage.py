@@ -16,7 +16,7 @@ from dupq.runs.embeddings import embeddings_table
 from dupq.runs.layout import NeighbourFiles
 from dupq.settings.dedup import NeighbourSettings
 from dupq.shards import Shard
-from dupq.stages.neighbours.search import find_neighbours
+from dupq.stages.neighbours.exact import find_neighbours
 from dupq.stages.neighbours.tables import SearchRequest
 from dupq.tables import embeddings
 from dupq.text.keys import Sites

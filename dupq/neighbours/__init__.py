@@ -1,1 +1,1 @@
-"""All-pairs search: the nearest neighbours of every question, and all pairs above a threshold; exactly or by IVF."""
+"""All-pairs search: the nearest neighbours of every question, and all pairs above a threshold, exactly."""

@@ -7,7 +7,7 @@ import numpy as np
 
 from dupq.extras import is_installed
 from dupq.neighbours.exact import COSINE, Rule, Side
-from dupq.neighbours.products import Distances, Part, Products, padded
+from dupq.neighbours.products import Distances, Products, padded
 from dupq.neighbours.scan import Places, bounds_of_columns, bounds_of_rows, complete, scan
 
 _ROWS, _COLUMNS = 1_024, 2_048
@@ -48,7 +48,7 @@ class Finder:
         return bounds_of_rows(scores, rank), bounds_of_columns(scores, rank)[:count]
 
     def places(
-        self, rows: Part, columns: Part, bounds: tuple[np.ndarray, np.ndarray], diagonal: int
+        self, rows: slice, columns: slice, bounds: tuple[np.ndarray, np.ndarray], diagonal: int
     ) -> Iterator[Places]:
         """The positions (relative to the piece) of scores that reach the bound of their row or of their column.
 

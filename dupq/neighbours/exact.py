@@ -89,15 +89,6 @@ def side_of(embeddings: Embeddings, rule: Rule) -> Side:
     return Side(vectors, squares, bags.indptr.astype(np.int64), bags.indices.astype(np.int32), weights, bag_squares)
 
 
-def taken(side: Side, rows: np.ndarray) -> Side:
-    """Some of a side's questions, by their row numbers."""
-    counts = np.diff(side.starts)[rows]
-    starts = np.concatenate([[0], np.cumsum(counts)])
-    words = np.repeat(side.starts[rows] - starts[:-1], counts) + np.arange(starts[-1])
-    bags = starts, side.words[words], side.weights[words], side.bag_squares[rows]
-    return Side(side.vectors[rows], side.squares[rows], *bags)
-
-
 def pair_scores(measure: Measure, left: Embeddings, right: Embeddings) -> np.ndarray:
     """The measure's scores (float64, shape (m,)) of pairs: row i of `left` with row i of `right`."""
     rule, rows = rule_of(measure), np.arange(len(left.keys), dtype=np.int32)

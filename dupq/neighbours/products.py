@@ -19,10 +19,7 @@ from dupq.neighbours.distances import columns_of, distance_margin, distances, lo
 from dupq.neighbours.exact import MANHATTAN, Rule, Side
 from dupq.neighbours.lexical import FREQUENT, Lexical, lexical_parts
 from dupq.neighbours.matrices import FLOAT32_ERROR, Matrix, float32_matrix, margin, signs
-from dupq.neighbours.postings import Bags, bags_of, rest_between
 from dupq.neighbours.scan import GROUP, NO_REST, Rest
-
-Part = slice | np.ndarray  # some of a side's questions: a range, or row numbers in ascending order
 
 
 class Quick(Protocol):
@@ -30,14 +27,14 @@ class Quick(Protocol):
 
     margin: float  # the largest difference of a quick score from the exact one
 
-    def scores(self, rows: Part, columns: Part, width: int) -> np.ndarray:
+    def scores(self, rows: slice, columns: slice, width: int) -> np.ndarray:
         """The scores of a block: uint16, the bits of bfloat16 numbers, or float32; (rows, width).
 
         Columns beyond those of `columns` pad the last group with -inf. The next call overwrites the result.
         """
         ...
 
-    def rest(self, rows: Part, columns: Part) -> Rest:
+    def rest(self, rows: slice, columns: slice) -> Rest:
         """What `scan` adds to them."""
         ...
 
@@ -62,7 +59,7 @@ class Products:
         """The rows of a side, with the frequent words of its bags."""
         return float32_matrix(side, None if bags is None else bags.frequent, rule)
 
-    def scores(self, rows: Part, columns: Part, width: int) -> np.ndarray:
+    def scores(self, rows: slice, columns: slice, width: int) -> np.ndarray:
         """See Quick."""
         left, right = self._left.rows[rows], self._right.rows[columns]
         if self._signs is not None:
@@ -72,7 +69,7 @@ class Products:
         scores[:, len(right) :] = -np.inf
         return scores
 
-    def rest(self, rows: Part, columns: Part) -> Rest:
+    def rest(self, rows: slice, columns: slice) -> Rest:
         """See Quick."""
         return self._lists.between(rows, columns)
 
@@ -98,7 +95,7 @@ class Distances:
         off = off if rule.is_distance else abs(rule.dense) * (off + 16 * FLOAT32_ERROR)
         self.margin = off + self._lists.margin
 
-    def scores(self, rows: Part, columns: Part, width: int) -> np.ndarray:
+    def scores(self, rows: slice, columns: slice, width: int) -> np.ndarray:
         """See Quick."""
         left, right = (np.ascontiguousarray(part) for part in (self._left[:, rows], self._right[:, columns]))
         scores = np.full((left.shape[1], width), np.inf, np.float32)
@@ -109,7 +106,7 @@ class Distances:
             inside[:] = np.float32(self._rule.dense) * np.exp(inside)
         return scores
 
-    def rest(self, rows: Part, columns: Part) -> Rest:
+    def rest(self, rows: slice, columns: slice) -> Rest:
         """See Quick."""
         return self._lists.between(rows, columns)
 
@@ -126,17 +123,13 @@ class Lists:
         self._left, self._right = sparse.csr_array(left.rest), sparse.csr_array(right.rest)
         self._sign = -1.0 if rule.lexical < 0 else 1.0
         self._postings: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
-        self._bags: tuple[Bags, Bags] | None = None
-        self._numbers = np.zeros(self._left.shape[1], np.int32)
         longest = int(np.diff(self._left.indptr).max(initial=0))
         self.margin = (longest + 8) * FLOAT32_ERROR * 2.0 * (abs(rule.lexical) + abs(rule.dense))
 
-    def between(self, rows: Part, columns: Part) -> Rest:
+    def between(self, rows: slice, columns: slice) -> Rest:
         """The lists of a block; those of a range of columns are kept, as every block of rows needs them."""
         if self._left is None or self._right is None:
             return NO_REST
-        if isinstance(rows, np.ndarray) or isinstance(columns, np.ndarray):
-            return self._between_some(np.r_[rows], np.r_[columns])
         if columns.start not in self._postings:
             right = self._right[columns].tocsc()
             self._postings[columns.start] = (
@@ -149,16 +142,6 @@ class Lists:
         words = self._left.indices[mine].astype(np.int32)
         weights = np.float32(self._sign) * self._left.data[mine]
         return Rest(starts - starts[0], words, weights, *self._postings[columns.start])
-
-    def _between_some(self, rows: np.ndarray, columns: np.ndarray) -> Rest:
-        if self._bags is None:
-            self._bags = bags_of(self._left, self._sign), bags_of(self._right)
-        return rest_between(*self._bags, rows, columns, self._numbers)
-
-
-def count_of(part: Part) -> int:
-    """How many questions they are."""
-    return part.stop - part.start if isinstance(part, slice) else len(part)
 
 
 def _lexical(left: Side, right: Side, rule: Rule, least_share: float) -> tuple[Lexical | None, Lexical | None]:

@@ -9,9 +9,7 @@ import torch
 from dupq.neighbours.exact import Rule, Side
 from dupq.neighbours.lexical import FREQUENT_FOR_BFLOAT16, FREQUENT_FOR_TILES, Lexical
 from dupq.neighbours.matrices import PIECE, Matrix, with_slack
-from dupq.neighbours.products import Part, Products, count_of
-
-_ROWS = 128  # row numbers are repeated up to a multiple: each new shape of a product has to be compiled
+from dupq.neighbours.products import Products
 
 
 class Words(NamedTuple):
@@ -62,21 +60,12 @@ class Bfloat16Products(Products):
             words = Words(frequent.shape[1], lambda rows: torch.from_numpy(frequent[rows].toarray()))
         return matrix(torch.from_numpy(side.vectors), torch.from_numpy(side.squares), rule, words)
 
-    def scores(self, rows: Part, columns: Part, width: int) -> np.ndarray:
+    def scores(self, rows: slice, columns: slice, width: int) -> np.ndarray:
         """See Quick: the bits of bfloat16 numbers, as uint16."""
-        count = count_of(rows)
-        left = _chosen(self._left.rows, rows, -(-count // _ROWS) * _ROWS)
-        right = _chosen(self._right.rows, columns, width)
+        left, right = self._left.rows[rows], self._right.rows[columns]
         if self._signs is not None:
             left = left * torch.from_numpy(self._signs).to(left.dtype)
         scores = torch.from_numpy(self._room((len(left), width), np.uint16)).view(torch.bfloat16)
         torch.mm(left, right.T, out=scores[:, : len(right)])  # much slower where these are not all columns
-        scores[:, count_of(columns) :] = -torch.inf
-        return scores[:count].view(torch.uint16).numpy()
-
-
-def _chosen(rows: torch.Tensor, part: Part, count: int) -> torch.Tensor:
-    """Some rows; of row numbers the last is repeated up to `count`."""
-    if isinstance(part, slice):
-        return rows[part]
-    return rows.index_select(0, torch.from_numpy(np.pad(part, (0, max(0, count - len(part))), mode="edge")))
+        scores[:, len(right) :] = -torch.inf
+        return scores.view(torch.uint16).numpy()

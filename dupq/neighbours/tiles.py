@@ -6,7 +6,7 @@ threshold, are scored again in float64 (exact.py), and that decides. So the answ
 on blocks, threads or order.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -14,10 +14,9 @@ import numpy as np
 from dupq.neighbours.bounds import Finder
 from dupq.neighbours.candidates import Candidates, finish, no_candidates, push
 from dupq.neighbours.embeddings import Embeddings
-from dupq.neighbours.exact import Rule, Scoring, Side, exact_scores, rule_of, scoring, side_of
+from dupq.neighbours.exact import Rule, Side, exact_scores, rule_of, scoring, side_of
 from dupq.neighbours.measure import Measure
 from dupq.neighbours.nearest import Nearest
-from dupq.neighbours.products import Part
 
 _TRIES = 2  # pieces from whose scores first bounds are taken
 _LOWEST = np.float32(-1e30)  # below every score of a pair
@@ -46,8 +45,6 @@ class Search(NamedTuple):
     pair_limit: int = 1 << 62
 
 
-# Which of some pairs of rows and columns are searched (a mask)
-Wanted = Callable[[np.ndarray, np.ndarray], np.ndarray]
 # For each side, the k-th best score of its questions as far as other tiles have found it (float64; -inf: not known)
 Known = tuple[np.ndarray | None, np.ndarray | None]
 
@@ -121,53 +118,28 @@ class Tile:
         self._margin, self._known = 0.0, known
         self._tries: dict[tuple[bool, int], int] = {}
 
-    def begin(self) -> Finder:
+    def _begin(self) -> Finder:
         """The finder for pieces of this tile; both sides have questions."""
         found = Finder(self._left.side, self._right.side, self._rule)
         self._margin = found.margin
-        self.begin_exactly()
-        return found
-
-    def begin_exactly(self) -> None:
-        """Begin with what is known, for pairs that are `take`n with exact scores."""
         for best, scores in zip((self._of_left, self._of_right), self._known, strict=True):
             if scores is not None and self._search.k:
                 best.bounds[:] = np.maximum(best.bounds, scores - self._margin)
-
-    @property
-    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """For the questions of both sides, the score (float64) below which a pair is not among their k best."""
-        return self._of_left.bounds, self._of_right.bounds
-
-    @property
-    def scoring(self) -> Scoring:
-        """What the left side's questions are scored from, with the right side's."""
-        return self._scorings[0]
+        return found
 
     def search_all(self) -> Iterator[None]:
         """Search all pieces of the tile; stops after each batch of candidates, of 2^20 at most."""
         if not (len(self._left.keys) and len(self._right.keys)):
             return
-        found = self.begin()
+        found = self._begin()
         for rows, columns in self._pieces(found):
             diagonal = rows.start - columns.start if self._is_diagonal else -found.rows - 1
             if self._search.k:
                 self._raise_bounds(found, rows, columns, diagonal)
             bounds = self._bounds(self._of_left, rows), self._bounds(self._of_right, columns)
             for places in found.places(rows, columns, bounds, diagonal):
-                self.take(places.rows + rows.start, places.columns + columns.start, places.values)
+                self._take(places.rows + rows.start, places.columns + columns.start, places.values)
                 yield
-
-    def search_some(self, found: Finder, rows: np.ndarray, columns: np.ndarray, is_wanted: Wanted) -> None:
-        """Search the pairs of some rows and columns, at most found.rows and found.columns: those that are wanted.
-
-        No pair may be searched twice, nor on the diagonal in both directions.
-        """
-        bounds = self._bounds(self._of_left, rows), self._bounds(self._of_right, columns)
-        for places in found.places(rows, columns, bounds, -found.rows - 1):
-            ours, theirs = rows[places.rows], columns[places.columns]
-            kept = is_wanted(ours, theirs)
-            self.take(ours[kept], theirs[kept], places.values[kept])
 
     def finish(self) -> tuple[Nearest, Nearest, Pairs]:
         """What was found."""
@@ -218,11 +190,11 @@ class Tile:
         self._tries[place] = self._tries.get(place, 0) + 1
         return self._tries[place] <= _TRIES
 
-    def _bounds(self, best: Candidates, part: Part) -> np.ndarray:
+    def _bounds(self, best: Candidates, part: slice) -> np.ndarray:
         """The bounds of candidates, rounded down to float32."""
         return _rounded_down(np.minimum(best.bounds[part], self._lowest - self._margin))
 
-    def take(self, rows: np.ndarray, columns: np.ndarray, values: np.ndarray) -> None:
+    def _take(self, rows: np.ndarray, columns: np.ndarray, values: np.ndarray) -> None:
         """Add pairs, each once: rows of the left and of the right side, and their scores, within the margin of the
         exact ones.
         """

@@ -66,8 +66,8 @@ from dupq.stages.inputs import Input, copy_inputs, encoder_content, input_files
 from dupq.stages.near_duplicates.signatures import make_signatures
 from dupq.stages.near_duplicates.verify import find_near_duplicates, verified_in
 from dupq.stages.neighbours.beyond_lists import find_beyond_lists
+from dupq.stages.neighbours.exact import find_neighbours
 from dupq.stages.neighbours.increment import find_neighbours_since
-from dupq.stages.neighbours.search import find_neighbours
 from dupq.stages.neighbours.tables import SearchRequest, directed_in
 from dupq.stages.report import write_report
 from dupq.stages.teacher import read_likely

@@ -37,7 +37,10 @@ _RETIRED = {
     "teacher": ("vector_weight", "batch_size", "temperature", "alike_batches"),
     "training": ("gpu", "set_pairs", "mined_epochs", "development_share", "test_share", "negative_pool"),
     "encode": ("gpus",),
-    "neighbours": ("pairs_per_question", "ivf_lists", "ivf_probes", "ivf_words", "ivf_sample"),
+    "neighbours": (
+        "pairs_per_question",
+        *("method", "ivf_lists", "ivf_probes", "ivf_words", "ivf_sample", "ivf_recall"),
+    ),
     "calibration": ("unknown_words", "bodies_found"),
     "clusters": ("scored_size",),
     "evaluation": ("bm25_limit", "k"),

@@ -24,19 +24,13 @@ class EncodeSettings(Section):
 
 
 class NeighbourSettings(Section):
-    """All pairs: exactly, or for archives beyond that only among questions in lists near each other."""
+    """All pairs."""
 
     k: Neighbours = Field(10, description="Neighbours kept of each question.")
     scope: Literal["all", "site"] = Field("all", description="site: only questions of one site are compared.")
     sites: Names = Field((), description="Only questions of these sites are searched; none named: of all.")
     block_rows: Annotated[int, Field(ge=0, le=1 << 20), ONLY_HOW] = Field(
         0, description="Questions of a block of a tile; 0: as memory allows."
-    )
-    method: Literal["exact", "ivf"] = Field(
-        "exact", description="ivf: loses some neighbours; how many is measured and counted."
-    )
-    ivf_recall: Annotated[float, Field(gt=0, le=1)] = Field(
-        0.95, description="Share of the k nearest to be found: on a sample, with as little work as that takes."
     )
 
 

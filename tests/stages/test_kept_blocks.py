@@ -5,16 +5,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 import ray
 from test_neighbour_stage import made_up, search_request
 
 from dupq.execution import cluster, tasks
-from dupq.neighbours.listed import Listed
 from dupq.neighbours.measure import Measure
 from dupq.neighbours.search import tile_places
-from dupq.neighbours.tiles import Block, block
+from dupq.neighbours.tiles import block
 from dupq.runs.layout import NeighbourFiles
 from dupq.stages.neighbours import blocks
 from dupq.stages.neighbours.blocks import forget_blocks, kept, ready_block
@@ -74,17 +72,15 @@ def test_small_blocks_are_read_once(read: list[tuple[str, int]], tmp_path: Path)
 
 
 def test_what_is_kept_is_counted_with_all_of_its_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Room for one span and no more: the third is one too many."""
     made = block(made_up([20, 0, 0]), Measure("cosine", 1.0, 0.5))
-    span = Listed(made, np.zeros((len(made.keys), 50), np.int32), 0, 9)
-    arrays = [made.keys, *made.side, span.lists]
+    arrays = [made.keys, *made.side]
     monkeypatch.setattr(blocks, "_KEPT_BYTES", sum(array.nbytes for array in arrays) * 3 - 1)
     files = NeighbourFiles(str(tmp_path))
     for name in "abc":
-        assert kept(files, name, lambda: span) is span
+        assert kept(files, name, lambda: made) is made
     assert [name for _, name in blocks._kept] == ["b", "c"]
     monkeypatch.setattr(blocks, "_KEPT_BYTES", blocks._KEPT_BYTES + 1)
-    assert isinstance(kept(files, "d", lambda: made), Block)
+    kept(files, "d", lambda: made)
     assert [name for _, name in blocks._kept] == ["b", "c", "d"]
 
 

@@ -37,13 +37,13 @@ from dupq.runs.layout import NeighbourFiles
 from dupq.settings.config import Settings
 from dupq.settings.dedup import NeighbourSettings
 from dupq.shards import Shard
-from dupq.stages.neighbours import approximate, beyond_lists, exact, increment, recall, waves
+from dupq.stages.neighbours import beyond_lists, exact, increment, waves
 from dupq.stages.neighbours.beyond_lists import ABOVE_FLOOR, FULL, LEFT_OUT, find_beyond_lists
 from dupq.stages.neighbours.changes import to_sites
+from dupq.stages.neighbours.exact import find_neighbours
 from dupq.stages.neighbours.increment import find_neighbours_since
 from dupq.stages.neighbours.on_gpus import gpus_of_search
 from dupq.stages.neighbours.plan import block_rows
-from dupq.stages.neighbours.search import find_neighbours
 from dupq.stages.neighbours.tables import SearchRequest, directed_in, read_nearest
 from dupq.tables import NEAREST, embeddings
 from dupq.text.keys import ID_BITS, Sites
@@ -565,12 +565,12 @@ def test_lists_that_are_full_are_looked_for_anew_where_an_attempt_went_another_w
     assert directed(files) == directed(full)
 
 
-@pytest.mark.parametrize("method", ["exact", "ivf", "since"])
+@pytest.mark.parametrize("is_increment", [False, True])
 def test_the_report_counts_the_tasks_of_every_step(
-    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    is_increment: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive = made_up([150, 40, 0], seed=7)
-    wanted = search_request(block_rows=40, method="exact" if method == "since" else method)
+    wanted = search_request(block_rows=40)
     before, _ = search(archive.take(np.arange(len(archive.keys)) % 40 != 0), tmp_path / "before", search_request())
     files, made = write(archive, tmp_path / "run", SITES)
     tasks = []
@@ -578,12 +578,14 @@ def test_the_report_counts_the_tasks_of_every_step(
     def counted(run_tasks: Callable[..., Report]) -> Callable[..., Report]:
         return lambda *arguments, **options: (tasks.append(len(arguments[2])), run_tasks(*arguments, **options))[1]
 
-    for module in (approximate, exact, increment, recall, waves):
+    for module in (exact, increment, waves):
         monkeypatch.setattr(module, "run_tasks", counted(module.run_tasks))
-    since = (lambda: find_neighbours_since(files, made, wanted, before)) if method == "since" else None
-    report = (since or (lambda: find_neighbours(files, made, wanted)))()
+    if is_increment:
+        report = find_neighbours_since(files, made, wanted, before)
+    else:
+        report = find_neighbours(files, made, wanted)
     assert report.tasks == sum(tasks) > 15
-    assert (method == "since") == ("questions searched" in report.counts)
+    assert is_increment == ("questions searched" in report.counts)
 
 
 def contents(files: NeighbourFiles) -> dict[str, bytes]:
@@ -594,7 +596,7 @@ def contents(files: NeighbourFiles) -> dict[str, bytes]:
 SCRIPT = """
 import pickle, sys
 from dupq.execution import cluster
-from dupq.stages.neighbours.search import find_neighbours
+from dupq.stages.neighbours.exact import find_neighbours
 cluster.connect("local")
 find_neighbours(*pickle.load(open(sys.argv[1], "rb")))
 """

@@ -11,7 +11,7 @@ from test_neighbour_stage import SITES, K, search_request, write
 from dupq import storage
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.measure import Measure
-from dupq.stages.neighbours.search import find_neighbours
+from dupq.stages.neighbours.exact import find_neighbours
 from dupq.stages.neighbours.waves import tiles_of, waves
 
 

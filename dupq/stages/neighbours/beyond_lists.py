@@ -7,9 +7,8 @@
 
 A task holds four million pairs at most, 0.6 GB: a tile with more is only counted, and searched again for its rows.
 
-No other question is in such a pair: what a list of k lacks scores no more than the k-th of it. So with exact lists no
-pair above the floor is missed, and as a rule very few questions are compared once more. After an approximate search a
-pair is missed if one of its questions has found fewer than k above the floor.
+No other question is in such a pair: what a list of k lacks scores no more than the k-th of it. As a rule very few
+questions are compared once more.
 """
 
 import math

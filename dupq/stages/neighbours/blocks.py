@@ -7,7 +7,7 @@ full-FIRST-LAST        those questions of some blocks whose lists are full of pa
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -23,13 +23,11 @@ from dupq.stages.neighbours.tables import SearchRequest, lists_after, read_neare
 from dupq.text.keys import Sites, are_among
 
 if TYPE_CHECKING:
-    from dupq.neighbours.listed import Listed
     from dupq.neighbours.tiles import Block
 
-Ready = TypeVar("Ready", "Block", "Listed")
 _AT_LEAST = 2  # sides of a tile
 _KEPT_BYTES = 1 << 28  # that more than these may take together
-_kept: dict[tuple[str, str], "Block | Listed"] = {}  # by run and name, the one used last at the end
+_kept: dict[tuple[str, str], "Block"] = {}  # by run and name, the one used last at the end
 
 
 def block_name(number: int) -> str:
@@ -49,8 +47,8 @@ def ready_block(files: NeighbourFiles, request: SearchRequest, plan: Plan, name:
     return kept(files, name, make)
 
 
-def kept(files: NeighbourFiles, name: str, make: Callable[[], Ready]) -> Ready:
-    """One side of a tile: what `make` gives, once for many tiles. A run's names are each of one kind.
+def kept(files: NeighbourFiles, name: str, make: Callable[[], "Block"]) -> "Block":
+    """One side of a tile: what `make` gives, once for many tiles.
 
     The two used last are kept, and more while all take no more than 256 MiB. While one is made there is at most one
     other, or as many as would still be kept beside one as large as the largest. So tiles in the order of their rows
@@ -63,7 +61,7 @@ def kept(files: NeighbourFiles, name: str, make: Callable[[], Ready]) -> Ready:
         _kept[place] = make()
         _let_go(_AT_LEAST, _KEPT_BYTES)
     found = _kept[place] = _kept.pop(place)
-    return cast(Ready, found)
+    return found
 
 
 def _let_go(count: int, most: int) -> None:

@@ -27,7 +27,7 @@ from dupq.stages.neighbours.tables import SearchRequest, write_tile
 from dupq.stages.neighbours.waves import Tiles, search_in_waves
 
 
-def find_exactly(files: NeighbourFiles, shards: Sequence[Shard], request: SearchRequest) -> Report:
+def find_neighbours(files: NeighbourFiles, shards: Sequence[Shard], request: SearchRequest) -> Report:
     """Write the neighbours of every embedded question."""
     plan = planned(files, shards, request)
     report, written = search_blocks(files, request, plan, range(len(plan.blocks)))
@@ -65,8 +65,6 @@ def planned(files: NeighbourFiles, shards: Sequence[Shard], request: SearchReque
         read = uris if request.measure.lexical else []
         words = max(side_by_side(lambda uri: storage.values_a_row(uri, "words"), read), default=0.0)
         each = bytes_a_question(dimensions, request.settings.k, words)
-        if request.settings.method == "ivf":
-            each += 2 * each // 5  # words' lists; and the spans that take the place of blocks are not all of one size
         return block_rows(questions, each, cluster.memory(), cluster.cpus())
 
     return plan_of(files, shards, request.settings, rows_of)

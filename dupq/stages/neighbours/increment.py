@@ -30,10 +30,9 @@ from dupq.stages.neighbours.beyond_lists import FULL_KEYS
 from dupq.stages.neighbours.blocks import block_name, rest_name, searched_again
 from dupq.stages.neighbours.changes import find_changes, keys_of, to_sites
 from dupq.stages.neighbours.chosen import compared, first_block, groups, write_chosen
-from dupq.stages.neighbours.exact import finish, planned, search_tiles
+from dupq.stages.neighbours.exact import find_neighbours, finish, planned, search_tiles
 from dupq.stages.neighbours.on_gpus import gpus_of_search, seconds
 from dupq.stages.neighbours.plan import Plan, read_plan
-from dupq.stages.neighbours.search import find_neighbours
 from dupq.stages.neighbours.tables import (
     SearchRequest,
     merge_found,
@@ -103,8 +102,6 @@ def _go(files: NeighbourFiles, since: str | None) -> None:
 
 def _unusable(previous: NeighbourFiles, request: SearchRequest) -> str | None:
     """Why an earlier run cannot be used; None if it can."""
-    if request.settings.method != "exact":
-        return f"neighbours.method={request.settings.method} builds on no earlier run"
     if not storage.exists(previous.request):
         return f"{previous.run} has no finished neighbours"
     try:

@@ -40,7 +40,7 @@ class SearchRequest:
         settings = self.settings
         return {
             "measure": self.measure.to_dict(),
-            "method": settings.method,
+            "method": "exact",  # an earlier run may have searched by lists, and missed some,
             "k": settings.k,
             "scope": settings.scope,
             "sites": list(settings.sites),
