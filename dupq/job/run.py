@@ -43,9 +43,19 @@ class Run:
         self.uri, self.folder = uri, storage.join(uri, "work", stage)
         self.report, self._is_done = Report(), is_done
 
-    def table(self, name: str, schema: pa.Schema, parts: int = 1, publish: bool = False) -> Table:
-        """Return the table of this name; `publish`: one that people read."""
-        return Table(storage.join(self.uri if publish else self.folder, name), schema, parts)
+    def table(
+        self, name: str, schema: pa.Schema, parts: int = 1, publish: bool = False, keep: bool = False
+    ) -> Table:
+        """Return the table of this name; `publish`: one that people read, `keep`: one that outlives the stage."""
+        folder = self.uri if publish else storage.parent(self.folder) if keep else self.folder
+        return Table(storage.join(folder, name), schema, parts)
+
+    def spread(
+        self, name: str, schema: pa.Schema | None, writers: int, parts: int, by: str | None = None, to: str | None = None
+    ) -> Spread:
+        """Return the table of this name that so many tasks spread over partitions."""
+        files = (storage.join(self.folder, name, f"part-{number:05d}.arrow") for number in range(writers))
+        return Spread(tuple(files), schema, parts, by=by, to=to)
 
     def map(
         self,
@@ -53,15 +63,16 @@ class Run:
         step: Step,
         *inputs: object,
         into: pa.Schema,
-        beside: Table | None = None,
+        beside: Table | Spread | None = None,
         publish: bool = False,
+        keep: bool = False,
     ) -> Table:
         """Apply `step` to each partition of the inputs; its second table goes to `beside`.
 
         Inputs that are no tables, and those in `Whole` and `Each`, are the same for every call; with no others there is
         one call.
         """
-        made = self.table(name, into, _parts(inputs), publish)
+        made = self.table(name, into, _parts(inputs), publish, keep)
         return replace(made, rows=self._do(name, _map, (step, inputs, beside, made), made.parts, inputs))
 
     def shuffle(
@@ -73,28 +84,34 @@ class Run:
         parts: int,
         by: str | None = None,
         to: str | None = None,
-        beside: Table | None = None,
+        beside: Table | Spread | None = None,
     ) -> Spread:
         """As `map`, with the rows in the partition of their key in the column `by`, or in the one that `to` numbers.
 
         Columns that `into` lacks are left out.
         """
-        made = self._spread(name, into, _parts(inputs), parts)
-        rows = self._do(name, _shuffle, (step, inputs, beside, by, to, made), len(made.files), inputs)
-        return replace(made, rows=rows)
+        made = self.spread(name, into, _parts(inputs), parts, by, to)
+        return replace(made, rows=self._do(name, _shuffle, (step, inputs, beside, made), len(made.files), inputs))
 
     def look_up(self, name: str, table: Table | Spread, wanted: Spread) -> Spread:
         """For each file of `wanted` the rows of `table` whose `key` its rows have; both are partitioned by `key`.
 
         So partition n of the answer is what the step of `wanted`'s n-th file asked for.
         """
-        made = self._spread(name, table.read_schema, table.parts, len(wanted.files))
-        self._do(name, _look_up, (table, wanted, made), table.parts)
-        return made
+        return self.answer(name, as_they_are, table, wanted=wanted, into=table.read_schema)
 
-    def _spread(self, name: str, schema: pa.Schema | None, writers: int, parts: int) -> Spread:
-        files = (storage.join(self.folder, name, f"part-{number:05d}.arrow") for number in range(writers))
-        return Spread(tuple(files), schema, parts)
+    def answer(
+        self,
+        name: str,
+        step: Step,
+        *inputs: object,
+        wanted: Spread,
+        into: pa.Schema,
+        beside: Table | Spread | None = None,
+    ) -> Spread:
+        """As `look_up`, of the rows that `step` makes of each partition, which are stored nowhere else."""
+        made = self.spread(name, into, wanted.parts, len(wanted.files))
+        return replace(made, rows=self._do(name, _answer, (step, inputs, beside, wanted, made), wanted.parts, inputs))
 
     def _do(
         self,
@@ -115,6 +132,11 @@ class Run:
         return report.rows_out
 
 
+def as_they_are(table: pa.Table) -> pa.Table:
+    """Return the table: where its rows go is all that is asked."""
+    return table
+
+
 def _parts(inputs: tuple[object, ...]) -> int:
     return next((one.parts for one in inputs if isinstance(one, Partitioned)), 1)
 
@@ -127,7 +149,9 @@ def _called(step: Step, inputs: tuple[object, ...], part: int) -> Counted:
     return found if isinstance(found, Counted) else Counted(found)
 
 
-def _map(part: int, step: Step, inputs: tuple[object, ...], beside: Table | None, made: Table, *_: Shard) -> Counts:
+def _map(
+    part: int, step: Step, inputs: tuple[object, ...], beside: Table | Spread | None, made: Table, *_: Shard
+) -> Counts:
     def make() -> Counts:
         found = _called(step, inputs, part)
         _write_beside(beside, part, found)
@@ -138,41 +162,43 @@ def _map(part: int, step: Step, inputs: tuple[object, ...], beside: Table | None
 
 
 def _shuffle(
-    part: int,
-    step: Step,
-    inputs: tuple[object, ...],
-    beside: Table | None,
-    by: str | None,
-    to: str | None,
-    made: Spread,
-    *_: Shard,
+    part: int, step: Step, inputs: tuple[object, ...], beside: Table | Spread | None, made: Spread, *_: Shard
 ) -> Counts:
     def make() -> Counts:
         found = _called(step, inputs, part)
         _write_beside(beside, part, found)
-        homes = partition_of(found.table[by].to_numpy(), made.parts) if by else found.table[to].to_numpy()
-        table = found.table if made.schema is None else found.table.select(made.schema.names)
-        _write(made, part, table, _rows_of(homes, made.parts))
+        _write_spread(made, part, found.table)
         return {_ROWS: len(found.table), **found.counts}
 
     return skip_or(made.files[part], make)
 
 
-def _write_beside(beside: Table | None, part: int, found: Counted) -> None:
-    if beside is not None:
+def _answer(
+    part: int, step: Step, inputs: tuple[object, ...], beside: Table | Spread | None, wanted: Spread, made: Spread
+) -> Counts:
+    def make() -> Counts:
+        found = _called(step, inputs, part)
+        _write_beside(beside, part, found)
+        keys = found.table["key"].to_numpy()
+        order = np.argsort(keys, kind="stable")
+        asked = (places_among(keys[order], batch["key"].to_numpy()) for batch in wanted.batches(part))
+        _write(made, part, found.table, (order[places[are_there]] for places, are_there in asked))
+        return {_ROWS: len(found.table), **found.counts}
+
+    return skip_or(made.files[part], make)
+
+
+def _write_beside(beside: Table | Spread | None, part: int, found: Counted) -> None:
+    if isinstance(beside, Spread):
+        _write_spread(beside, part, found.second)
+    elif beside is not None:
         storage.write_table(beside.file(part), found.second, beside.schema)
 
 
-def _look_up(part: int, table: Table | Spread, wanted: Spread, made: Spread) -> Counts:
-    def make() -> Counts:
-        rows = table.read(part)
-        keys = rows["key"].to_numpy()
-        order = np.argsort(keys, kind="stable")
-        asked = (places_among(keys[order], batch["key"].to_numpy()) for batch in wanted.batches(part))
-        _write(made, part, rows, (order[places[are_there]] for places, are_there in asked))
-        return {}
-
-    return skip_or(made.files[part], make)
+def _write_spread(made: Spread, part: int, table: pa.Table) -> None:
+    homes = partition_of(table[made.by].to_numpy(), made.parts) if made.by else table[made.to].to_numpy()
+    some = table if made.schema is None else table.select(made.schema.names)
+    _write(made, part, some, _rows_of(homes, made.parts))
 
 
 def _rows_of(homes: np.ndarray, parts: int) -> Iterator[np.ndarray]:
