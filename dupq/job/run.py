@@ -7,7 +7,7 @@ partition that an earlier attempt finished is skipped (dupq/execution/units.py).
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +17,11 @@ from dupq.execution import exchange
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
 from dupq.job.table import Each, Partitioned, Shards, Spread, Table, Whole
+from dupq.runs import writer
 from dupq.shards import Shard, partition_of
 from dupq.text.keys import places_among
 
+_Made = TypeVar("_Made")
 Step = Callable[..., "pa.Table | Counted"]
 _ROWS = "rows_out"
 
@@ -41,17 +43,21 @@ class Run:
     def __init__(self, uri: str, stage: str, is_done: bool = False) -> None:
         """`uri` is the run's folder. If the stage is done, its tables are named and no step is called."""
         self.uri, self.folder = uri, storage.join(uri, "work", stage)
-        self.report, self._is_done = Report(), is_done
+        self.report, self.is_done = Report(), is_done
 
-    def table(
-        self, name: str, schema: pa.Schema, parts: int = 1, publish: bool = False, keep: bool = False
-    ) -> Table:
+    def table(self, name: str, schema: pa.Schema, parts: int = 1, publish: bool = False, keep: bool = False) -> Table:
         """Return the table of this name; `publish`: one that people read, `keep`: one that outlives the stage."""
         folder = self.uri if publish else storage.parent(self.folder) if keep else self.folder
         return Table(storage.join(folder, name), schema, parts)
 
     def spread(
-        self, name: str, schema: pa.Schema | None, writers: int, parts: int, by: str | None = None, to: str | None = None
+        self,
+        name: str,
+        schema: pa.Schema | None,
+        writers: int,
+        parts: int,
+        by: str | None = None,
+        to: str | None = None,
     ) -> Spread:
         """Return the table of this name that so many tasks spread over partitions."""
         files = (storage.join(self.folder, name, f"part-{number:05d}.arrow") for number in range(writers))
@@ -122,7 +128,7 @@ class Run:
         inputs: tuple[object, ...] = (),
     ) -> int:
         """Run a task per partition, add what they count to the report, and return the number of rows made."""
-        if self._is_done:
+        if self.is_done:
             return 0
         shards = next((one.shards for one in inputs if isinstance(one, Shards)), ())
         calls = [(part, *arguments, *shards[part : part + 1]) for part in range(parts)]  # a shard gives errors its name
@@ -130,6 +136,24 @@ class Run:
         self.report.add(report)
         self.report.rows_in += report.rows_in  # which few steps count
         return report.rows_out
+
+
+def make_tables(
+    run: writer.Run, name: str, make: Callable[[Run], _Made], folder: str | None = None, is_last: bool = False
+) -> _Made:
+    """Return the tables of a stage, made unless an earlier attempt finished them.
+
+    `folder` names what several stages share instead of the stage; the last of them removes it.
+    """
+    made: list[_Made] = []
+    steps = Run(run.uri, folder or name)
+
+    def work() -> Report:
+        made.append(make(steps))
+        return steps.report
+
+    run.stage(name, work, dropped=steps.folder if is_last else None)
+    return made[0] if made else make(Run(run.uri, folder or name, is_done=True))
 
 
 def as_they_are(table: pa.Table) -> pa.Table:
@@ -197,7 +221,7 @@ def _write_beside(beside: Table | Spread | None, part: int, found: Counted) -> N
 
 def _write_spread(made: Spread, part: int, table: pa.Table) -> None:
     homes = partition_of(table[made.by].to_numpy(), made.parts) if made.by else table[made.to].to_numpy()
-    some = table if made.schema is None else table.select(made.schema.names)
+    some = table if made.schema is None else table.select(made.schema.names).cast(made.schema)
     _write(made, part, some, _rows_of(homes, made.parts))
 
 
