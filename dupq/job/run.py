@@ -22,6 +22,7 @@ from dupq.shards import Shard, partition_of
 from dupq.text.keys import places_among
 
 _Made = TypeVar("_Made")
+_Kind = TypeVar("_Kind", Table, Spread)
 Step = Callable[..., "pa.Table | Counted"]
 _ROWS = "rows_out"
 
@@ -58,10 +59,11 @@ class Run:
         parts: int,
         by: str | None = None,
         to: str | None = None,
+        wanted: Spread | None = None,
     ) -> Spread:
         """Return the table of this name that so many tasks spread over partitions."""
         files = (storage.join(self.folder, name, f"part-{number:05d}.arrow") for number in range(writers))
-        return Spread(tuple(files), schema, parts, by=by, to=to)
+        return Spread(tuple(files), schema, parts, 0, by, to, wanted)
 
     def map(
         self,
@@ -78,8 +80,7 @@ class Run:
         Inputs that are no tables, and those in `Whole` and `Each`, are the same for every call; with no others there is
         one call.
         """
-        made = self.table(name, into, _parts(inputs), publish, keep)
-        return replace(made, rows=self._do(name, _map, (step, inputs, beside, made), made.parts, inputs))
+        return self._make(name, step, inputs, beside, self.table(name, into, _parts(inputs), publish, keep))
 
     def shuffle(
         self,
@@ -96,8 +97,7 @@ class Run:
 
         Columns that `into` lacks are left out.
         """
-        made = self.spread(name, into, _parts(inputs), parts, by, to)
-        return replace(made, rows=self._do(name, _shuffle, (step, inputs, beside, made), len(made.files), inputs))
+        return self._make(name, step, inputs, beside, self.spread(name, into, _parts(inputs), parts, by, to))
 
     def look_up(self, name: str, table: Table | Spread, wanted: Spread) -> Spread:
         """For each file of `wanted` the rows of `table` whose `key` its rows have; both are partitioned by `key`.
@@ -116,8 +116,14 @@ class Run:
         beside: Table | Spread | None = None,
     ) -> Spread:
         """As `look_up`, of the rows that `step` makes of each partition, which are stored nowhere else."""
-        made = self.spread(name, into, wanted.parts, len(wanted.files))
-        return replace(made, rows=self._do(name, _answer, (step, inputs, beside, wanted, made), wanted.parts, inputs))
+        made = self.spread(name, into, wanted.parts, len(wanted.files), wanted=wanted)
+        return self._make(name, step, inputs, beside, made)
+
+    def _make(
+        self, name: str, step: Step, inputs: tuple[object, ...], beside: Table | Spread | None, made: _Kind
+    ) -> _Kind:
+        rows = self._do(name, _make, (step, inputs, beside, made), _parts(inputs), inputs)
+        return replace(made, rows=rows)
 
     def _do(
         self,
@@ -173,56 +179,39 @@ def _called(step: Step, inputs: tuple[object, ...], part: int) -> Counted:
     return found if isinstance(found, Counted) else Counted(found)
 
 
-def _map(
-    part: int, step: Step, inputs: tuple[object, ...], beside: Table | Spread | None, made: Table, *_: Shard
+def _make(
+    part: int, step: Step, inputs: tuple[object, ...], beside: Table | Spread | None, made: Table | Spread, *_: Shard
 ) -> Counts:
     def make() -> Counts:
         found = _called(step, inputs, part)
-        _write_beside(beside, part, found)
-        storage.write_table(made.file(part), found.table, made.schema, dict(found.counts))
+        if beside is not None:
+            _write(beside, part, found.second, {})
+        _write(made, part, found.table, found.counts)
         return {_ROWS: len(found.table), **found.counts}
 
     return skip_or(made.file(part), make)
 
 
-def _shuffle(
-    part: int, step: Step, inputs: tuple[object, ...], beside: Table | Spread | None, made: Spread, *_: Shard
-) -> Counts:
-    def make() -> Counts:
-        found = _called(step, inputs, part)
-        _write_beside(beside, part, found)
-        _write_spread(made, part, found.table)
-        return {_ROWS: len(found.table), **found.counts}
-
-    return skip_or(made.files[part], make)
-
-
-def _answer(
-    part: int, step: Step, inputs: tuple[object, ...], beside: Table | Spread | None, wanted: Spread, made: Spread
-) -> Counts:
-    def make() -> Counts:
-        found = _called(step, inputs, part)
-        _write_beside(beside, part, found)
-        keys = found.table["key"].to_numpy()
-        order = np.argsort(keys, kind="stable")
-        asked = (places_among(keys[order], batch["key"].to_numpy()) for batch in wanted.batches(part))
-        _write(made, part, found.table, (order[places[are_there]] for places, are_there in asked))
-        return {_ROWS: len(found.table), **found.counts}
-
-    return skip_or(made.files[part], make)
-
-
-def _write_beside(beside: Table | Spread | None, part: int, found: Counted) -> None:
-    if isinstance(beside, Spread):
-        _write_spread(beside, part, found.second)
-    elif beside is not None:
-        storage.write_table(beside.file(part), found.second, beside.schema)
-
-
-def _write_spread(made: Spread, part: int, table: pa.Table) -> None:
-    homes = partition_of(table[made.by].to_numpy(), made.parts) if made.by else table[made.to].to_numpy()
+def _write(made: Table | Spread, part: int, table: pa.Table, counts: Mapping[str, int]) -> None:
+    if isinstance(made, Table):
+        storage.write_table(made.file(part), table, made.schema, dict(counts))
+        return
+    rows = _rows_for(made, part, table)
     some = table if made.schema is None else table.select(made.schema.names).cast(made.schema)
-    _write(made, part, some, _rows_of(homes, made.parts))
+    some = some.replace_schema_metadata(None).combine_chunks()
+    batches = (exchange.one_batch(some.take(pa.array(indices))) for indices in rows)
+    exchange.write_parts(made.file(part), batches, some.schema)
+
+
+def _rows_for(made: Spread, part: int, table: pa.Table) -> Iterator[np.ndarray]:
+    """Yield the rows of each partition."""
+    if made.wanted is None:
+        homes = partition_of(table[made.by].to_numpy(), made.parts) if made.by else table[made.to].to_numpy()
+        return _rows_of(homes, made.parts)
+    keys = table["key"].to_numpy()
+    order = np.argsort(keys, kind="stable")
+    asked = (places_among(keys[order], batch["key"].to_numpy()) for batch in made.wanted.batches(part))
+    return (order[places[are_there]] for places, are_there in asked)
 
 
 def _rows_of(homes: np.ndarray, parts: int) -> Iterator[np.ndarray]:
@@ -230,9 +219,3 @@ def _rows_of(homes: np.ndarray, parts: int) -> Iterator[np.ndarray]:
     order = np.argsort(homes, kind="stable")
     bounds = np.searchsorted(homes[order], np.arange(parts + 1))
     return (order[bounds[part] : bounds[part + 1]] for part in range(parts))
-
-
-def _write(made: Spread, part: int, table: pa.Table, rows: Iterator[np.ndarray]) -> None:
-    table = table.replace_schema_metadata(None).combine_chunks()
-    batches = (exchange.one_batch(table.take(pa.array(some))) for some in rows)
-    exchange.write_parts(made.files[part], batches, table.schema if made.schema is None else made.schema)

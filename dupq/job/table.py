@@ -57,7 +57,8 @@ class Table:
 class Spread:
     """Rows that each of the `files` holds in a record batch per partition.
 
-    A row is in the partition of its key in the column `by`, or in the one that the column `to` numbers.
+    A row is in the partition of its key in the column `by`, or in the one that the column `to` numbers, or in that of
+    each file of `wanted` that has its `key`.
     """
 
     files: tuple[str, ...]
@@ -66,6 +67,11 @@ class Spread:
     rows: int = field(default=0, compare=False)
     by: str | None = field(default=None, compare=False)
     to: str | None = field(default=None, compare=False)
+    wanted: "Spread | None" = field(default=None, compare=False)
+
+    def file(self, writer: int) -> str:
+        """Return the URI of what a task wrote."""
+        return self.files[writer]
 
     def read(self, part: int) -> pa.Table:
         """Return the rows of a partition, in the order of the files."""

@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 
 from dupq.clusters.components import components, forest, represented
 from dupq.clusters.constraints import joinable
+from dupq.execution import exchange
 from dupq.execution.tasks import CAP
 from dupq.job.run import Counted, Run
 from dupq.job.table import Batches, Each, Grouped, Spread, Table, Whole
@@ -70,6 +71,7 @@ _PAIRS_AT_ONCE = 100_000  # with the shingle sets of their texts in memory
 _OVERSIZED = f"{CAP}buckets over {CHAIN.limit} questions"
 _NO_PAIRS = np.zeros((0, 2), np.int64)
 _INT32 = pa.int32()
+_COMPARED = pa.schema([*TEXTS, SHINGLE_SETS.field("signs")])
 _CANDIDATES = pa.schema([*KEY_PAIRS, ("bundle_left", _INT32), ("bundle_right", _INT32)])  # whose texts are where
 
 
@@ -131,33 +133,33 @@ def make_signatures(
     Raises DupqError for a question that appears twice.
     """
     find_repeated(run, bundles.tables.texts, sites)
-    texts, said = bundles.texts("key", "text"), bundles.contents("high", "low")
-    several = max(1, -(-bundles.questions // _ROWS_PER_PARTITION))
-    hashes = run.shuffle("hashes", hashes_of, texts, said, into=TEXT_HASHES, by="high", parts=several)
-    copied = run.table("copies", KEYS, several)
+    texts, contents = bundles.texts("key", "text"), bundles.contents("high", "low")
+    millions = max(1, -(-bundles.questions // _ROWS_PER_PARTITION))
+    hashes = run.shuffle("hashes", hashes_of, texts, contents, into=TEXT_HASHES, by="high", parts=millions)
+    copied = run.table("copies", KEYS, millions)
     exact = run.shuffle("exact", copies_of, hashes, into=KEY_PAIRS, by="left", parts=partitions, beside=copied)
     signed = run.table("signatures", signatures(settings.permutations), len(bundles.groups), keep=True)
-    inputs, number = (bundles.texts(), Whole(copied), settings, sites.names, several), bands_of(settings)[0]
-    bands = run.shuffle("bands", sign, *inputs, into=BAND_KEYS, to="partition", parts=number * several, beside=signed)
+    inputs, parts = (bundles.texts(), Whole(copied), settings, sites.names, millions), bands_of(settings)[0] * millions
+    bands = run.shuffle("bands", sign, *inputs, into=BAND_KEYS, to="partition", parts=parts, beside=signed)
     run.report.rows_in = run.report.rows_out = bundles.questions
     return Signed(exact, bands)
 
 
 def hashes_of(texts: Iterator[pa.Table], contents: Iterator[pa.Table]) -> pa.Table:
     """Return TEXT_HASHES of the texts that are not empty; `contents` are of the same questions."""
-    found = [TEXT_HASHES.empty_table()]
-    for table, said in zip(texts, contents, strict=True):
-        columns = [*(pa.array(said[half].to_numpy().view(np.uint64)) for half in ("high", "low")), table["key"]]
-        found.append(pa.table(columns, schema=TEXT_HASHES).filter(pc.not_equal(table["text"], "")))
-    return pa.concat_tables(found)
+    hashes = [TEXT_HASHES.empty_table()]
+    for table, content in zip(texts, contents, strict=True):
+        columns = [*(content[half].to_numpy().view(np.uint64) for half in ("high", "low")), table["key"]]
+        hashes.append(pa.table(columns, schema=TEXT_HASHES).filter(pc.not_equal(table["text"], "")))
+    return pa.concat_tables(hashes)
 
 
 def copies_of(hashes: pa.Table) -> Counted:
     """Return KEY_PAIRS of the questions that say the same; the second table are those that are not the first (KEYS)."""
-    said = Hashed(*(column.to_numpy() for column in hashes.columns))
-    rows, firsts = copies(said)
-    pairs = pa.table([said.keys[firsts], said.keys[rows]], schema=KEY_PAIRS)
-    return Counted(pairs, {"exact copies": len(rows)}, pa.table([said.keys[rows]], schema=KEYS))
+    rows, firsts = copies(Hashed(*(column.to_numpy() for column in hashes.columns)))
+    keys = hashes["key"].to_numpy()
+    pairs = pa.table([keys[firsts], keys[rows]], schema=KEY_PAIRS)
+    return Counted(pairs, {"exact copies": len(rows)}, pairs.select(["right"]).rename_columns(KEYS.names))
 
 
 def sign(
@@ -209,12 +211,12 @@ def find_near_duplicates(
     titled = run.spread("titled", TITLED_SHINGLES, sources, partitions, by="shingle")
     inputs = bundles.texts(), bundles.contents("signs"), wanted, settings.shingle_size
     sets = run.answer("sets", sets_of, *inputs, wanted=wanted, into=SHINGLE_SETS, beside=titled)
-    found = run.map("boilerplate_of", boilerplate_of, titled, most_titles(sets.rows), into=SHINGLES)
-    common = run.map("boilerplate", in_order, Whole(found), into=SHINGLES)
+    frequent = run.map("frequent", boilerplate_of, titled, most_titles(sets.rows), into=SHINGLES)
+    common = run.map("boilerplate", in_order, Whole(frequent), into=SHINGLES)
     forests = run.table("forests", KEY_PAIRS, partitions)
-    pairs = candidates, signed.exact, Batches(sets), Whole(common), Whole(rarities)
-    told = bundles.questions, language, settings
-    verified = run.map("verified", verify, *pairs, *told, into=VERIFIED, beside=forests, keep=True)
+    tables = candidates, signed.exact, Batches(sets), Whole(common), Whole(rarities)
+    rest = bundles.questions, language, settings
+    verified = run.map("verified", verify, *tables, *rest, into=VERIFIED, beside=forests, keep=True)
     joined = Each(forests), Each(verified), apart
     representatives = run.map("representatives", representatives_of, *joined, into=REPRESENTATIVES, keep=True)
     run.report.rows_in, run.report.rows_out = bundles.questions, verified.rows
@@ -233,18 +235,18 @@ def candidates_of(partitions: Iterator[Iterable[pa.RecordBatch]]) -> Counted:
 
     Each pair is there once.
     """
-    pairs, places, oversized = [_NO_PAIRS], [_NO_PAIRS], 0
+    every, homes, oversized = [_NO_PAIRS], [_NO_PAIRS], 0
     for batches in partitions:
         tables = [pa.Table.from_batches([batch], BAND_KEYS) for batch in batches]
         bundles = np.repeat(np.arange(len(tables)), [len(table) for table in tables])
         keys = Bucketed(*(column.to_numpy() for column in pa.concat_tables(tables).columns))
         rows, large = bucket_pairs(keys, CHAIN)
-        pairs.append(keys.members[rows])
-        places.append(np.stack([pairs[-1].ravel(), bundles[rows].ravel()], axis=1))
+        every.append(keys.members[rows])
+        homes.append(np.stack([keys.members[rows].ravel(), bundles[rows].ravel()], axis=1))
         oversized += large
-    found, (members, bundles) = distinct_pairs(np.concatenate(pairs)), distinct_pairs(np.concatenate(places)).T
-    ends = bundles[np.searchsorted(members, found)].astype(np.int32)
-    return Counted(pa.table([*found.T, *ends.T], schema=_CANDIDATES), {_OVERSIZED: oversized})
+    pairs, (members, bundles) = distinct_pairs(np.concatenate(every)), distinct_pairs(np.concatenate(homes)).T
+    ends = bundles[np.searchsorted(members, pairs)].astype(np.int32)
+    return Counted(pa.table([*pairs.T, *ends.T], schema=_CANDIDATES), {_OVERSIZED: oversized})
 
 
 def questions_of(candidates: pa.Table) -> pa.Table:
@@ -259,30 +261,22 @@ def sets_of(texts: Iterator[pa.Table], contents: Iterator[pa.Table], wanted: pa.
 
     `contents` are of the same questions as `texts`.
     """
-    keys, found = distinct(wanted["key"].to_numpy()), [pa.table([[]] * 4, schema=_COMPARED)]
-    for table, said in zip(texts, contents, strict=True):
+    keys, tables = distinct(wanted["key"].to_numpy()), [_COMPARED.empty_table()]
+    for table, content in zip(texts, contents, strict=True):
         rows = pa.array(are_among(keys, table["key"].to_numpy()))
-        found.append(pa.table([*table.columns, said["signs"]], schema=_COMPARED).filter(rows))
-    asked = pa.concat_tables(found).combine_chunks()
-    titles, texts_of = (_flat(asked[name]) for name in ("title", "text"))
-    sets = shingle_sets(compared(titles, texts_of), size)
+        tables.append(pa.table([*table.columns, content["signs"]], schema=_COMPARED).filter(rows))
+    batch = exchange.one_batch(pa.concat_tables(tables))
+    sets = shingle_sets(compared(batch["title"], batch["text"]), size)
     lists = pa.LargeListArray.from_arrays(sets.offsets, sets.hashes)
-    table = pa.table([asked["key"], lists, titles, asked["signs"]], schema=SHINGLE_SETS)
-    titled = pa.table([*titled_shingles(sets, titles, texts_of).T], schema=TITLED_SHINGLES)
+    table = pa.table([batch["key"], lists, batch["title"], batch["signs"]], schema=SHINGLE_SETS)
+    titled = pa.table([*titled_shingles(sets, batch["title"], batch["text"]).T], schema=TITLED_SHINGLES)
     return Counted(table, {"texts compared": len(table)}, titled)
-
-
-_COMPARED = pa.schema([*TEXTS, SHINGLE_SETS.field("signs")])
-
-
-def _flat(column: pa.ChunkedArray) -> pa.Array:
-    return pa.concat_arrays([pa.array([], column.type), *column.chunks])
 
 
 def boilerplate_of(titled: pa.Table, most: int) -> Counted:
     """Return the shingles that stand over more than `most` titles (SHINGLES); `titled` has all titles of each."""
-    found = boilerplate(np.stack([column.to_numpy() for column in titled.columns], axis=1), most)
-    return Counted(pa.table([found], schema=SHINGLES), {"shingles of boilerplate": len(found)})
+    shingles = boilerplate(np.stack([column.to_numpy() for column in titled.columns], axis=1), most)
+    return Counted(pa.table([shingles], schema=SHINGLES), {"shingles of boilerplate": len(shingles)})
 
 
 def in_order(shingles: pa.Table) -> pa.Table:
@@ -316,8 +310,8 @@ def verify(
         "near duplicates whose titles ask something else": int((alike & ~asks_same).sum()),
     }
     edges = forest(np.concatenate([copied, pairs[kept]]))
-    found = both.sort_by([("left", "ascending"), ("right", "ascending")])
-    return Counted(found, counts, pa.table([*edges.T], schema=KEY_PAIRS))
+    verified = both.sort_by([("left", "ascending"), ("right", "ascending")])
+    return Counted(verified, counts, pa.table([*edges.T], schema=KEY_PAIRS))
 
 
 def compare(
@@ -330,9 +324,9 @@ def compare(
     coefficients, asks_same = np.zeros(len(pairs)), np.zeros(len(pairs), bool)
     for start in range(0, len(pairs), _PAIRS_AT_ONCE):
         rows = slice(start, start + _PAIRS_AT_ONCE)
-        found = _sets_among(sets, distinct(pairs[rows]))
-        left, right = np.searchsorted(found["key"].to_numpy(), pairs[rows]).T
-        lists, titles, signs = (found[name].combine_chunks() for name in ("shingles", "title", "signs"))
+        batch = _sets_among(sets, distinct(pairs[rows]))
+        left, right = np.searchsorted(batch["key"].to_numpy(), pairs[rows]).T
+        lists, titles, signs = (batch[name].combine_chunks() for name in ("shingles", "title", "signs"))
         shingles = Shingles(lists.values.to_numpy(), lists.offsets.to_numpy())
         coefficients[rows] = jaccard(without_boilerplate(shingles, common), left, right)
         alike = np.flatnonzero(coefficients[rows] >= threshold)
@@ -342,12 +336,12 @@ def compare(
 
 def _sets_among(sets: Iterable[pa.RecordBatch], keys: np.ndarray) -> pa.Table:
     """Return the rows of SHINGLE_SETS of `keys` (sorted), by their keys."""
-    found = [SHINGLE_SETS.empty_table()]
+    tables = [SHINGLE_SETS.empty_table()]
     for batch in sets:
         inside = are_among(keys, batch["key"].to_numpy())
         some = batch if inside.all() else batch.filter(pa.array(inside))
-        found.append(pa.Table.from_batches([some.replace_schema_metadata(None)]))
-    table = pa.concat_tables(found)
+        tables.append(pa.Table.from_batches([some.replace_schema_metadata(None)]))
+    table = pa.concat_tables(tables)
     return table.take(pa.array(np.argsort(table["key"].to_numpy()))).combine_chunks()
 
 

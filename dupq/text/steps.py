@@ -43,30 +43,31 @@ class Then(NamedTuple):
 
 
 def make_texts(run: Run, questions: Shards, then: Read, settings: TextSettings) -> TextTables:
-    """Make the texts of questions. Texts of those that say what they said `then` are taken from there.
+    """Make the texts of questions. Those of questions that say what they said `then`, which reads `Then`, are taken over.
 
     A task holds a shard's tokens and some of its HTML.
     """
     contents = run.table("contents", CONTENTS, questions.parts, keep=True)
-    asked = replace(questions, columns=TEXT_COLUMNS)
-    texts = run.map("texts", texts_since, asked, then, settings, into=TEXTS, beside=contents, keep=True)
+    inputs = replace(questions, columns=TEXT_COLUMNS), then
+    texts = run.map("texts", texts_since, *inputs, settings, into=TEXTS, beside=contents, keep=True)
     run.report.rows_out = texts.rows
     return TextTables(texts, contents)
 
 
 def texts_since(questions: Iterator[pa.RecordBatch], then: Then, settings: TextSettings) -> Counted:
     """Return TEXTS of questions; the second table is CONTENTS."""
-    made, said, same = [TEXTS.empty_table()], [CONTENTS.empty_table()], [np.zeros(0, np.int64)]
+    texts, contents, same = [TEXTS.empty_table()], [CONTENTS.empty_table()], [np.zeros(0, np.int64)]
     for batch in questions:
         hashes = content_hashes(batch["title"], batch["body_html"])
-        said.append(pa.table([batch["key"], *map(pa.array, hashes.T), signs_of(batch["title"])], schema=CONTENTS))
+        contents.append(pa.table([batch["key"], *hashes.T, signs_of(batch["title"])], schema=CONTENTS))
         is_same = then.contents.are_same(batch["question_id"].to_numpy(), hashes)
         same.append(batch["key"].to_numpy()[is_same])
-        made.append(_tokenised(batch.filter(pa.array(~is_same)), settings))
-    contents, taken = pa.concat_tables(said), np.sort(np.concatenate(same))
-    made += [table.filter(pa.array(are_among(taken, table["key"].to_numpy()))) for table in then.texts]
-    texts = _in_order(pa.concat_tables(made), contents["key"].to_numpy())
-    return Counted(texts, {**_counts(texts), "texts as in the earlier run": len(taken), **then.counts}, contents)
+        texts.append(_tokenised(batch.filter(pa.array(~is_same)), settings))
+    taken = np.sort(np.concatenate(same))
+    texts += [table.filter(pa.array(are_among(taken, table["key"].to_numpy()))) for table in then.texts]
+    second = pa.concat_tables(contents)
+    table = _in_order(pa.concat_tables(texts), second["key"].to_numpy())
+    return Counted(table, {**_counts(table), "texts as in the earlier run": len(taken), **then.counts}, second)
 
 
 def _tokenised(questions: pa.RecordBatch, settings: TextSettings) -> pa.Table:
@@ -79,10 +80,9 @@ def _counts(texts: pa.Table) -> dict[str, int]:
 
 def _in_order(texts: pa.Table, keys: np.ndarray) -> pa.Table:
     """Return the rows of `texts` of these `keys`, in their order: one that appears twice twice."""
-    found = texts["key"].to_numpy()
-    if len(found) == len(keys) and (found == keys).all():
-        return texts
-    return texts.take(pa.array(RowsByKey(found).of(keys)))
+    own = texts["key"].to_numpy()
+    is_in_order = len(own) == len(keys) and (own == keys).all()
+    return texts if is_in_order else texts.take(pa.array(RowsByKey(own).of(keys)))
 
 
 def make_distinct_texts(run: Run, shards: Sequence[Shard], sites: Sites, settings: TextSettings) -> Table:
@@ -149,5 +149,5 @@ def language_of_shards(shards: Sequence[Shard]) -> tuple[str, str]:
     language = (
         next((name for name, share in shares.items() if share >= _MOST), "other") if titles.total() else "english"
     )
-    said = ", ".join(f"{share:.0%} {name}" for name, share in shares.items())
-    return language, f"{language}, found out: titles are {said}"
+    by_share = ", ".join(f"{share:.0%} {name}" for name, share in shares.items())
+    return language, f"{language}, found out: titles are {by_share}"
