@@ -10,8 +10,8 @@ its start to its end; both hold about 260 MB of libraries before any question. A
 short questions beside 100,000 others, and one 200,000 near copies of one another.
 
 For 24 million questions the seconds grow by what each question between the two largest archives took. Memory does
-not grow: the cuts in dupq/stages/near_duplicates/bundles.py bound what a task holds. What does grow is the last task,
-which joins the pairs of the whole archive: its bytes are given.
+not grow: bundles and partitions (dupq/near_duplicates/steps.py) bound what a task holds. What does grow is the task
+that looks for repeated questions, and the last one, which joins the pairs of the whole archive: its bytes are given.
 """
 
 import argparse
@@ -118,11 +118,11 @@ def arithmetic(runs: dict[int, dict], sizes: tuple[int, ...]) -> dict:
 
 def make_texts(folder: Path, size: int) -> dict:
     """A dump of `size` questions, its tables and its texts, made once."""
-    texts, note = folder / f"texts-{size}", folder / f"texts-{size}.json"
+    note = folder / f"made-{size}.json"
     if not note.exists():
         say(f"making {size:,} questions")
         dump, archive = folder / f"dump-{size}", folder / f"archive-{size}"
-        for old in (dump, archive, texts, folder / f"contents-{size}", folder / f"terms-{size}"):
+        for old in (dump, archive, work_of(folder, str(size)).parent):
             shutil.rmtree(old, ignore_errors=True)
         write_archive(dump, questions=size, seed=1, site=SITE, with_answers=False)
         note.write_text(json.dumps(run_child("texts", folder, str(size))))
@@ -141,16 +141,22 @@ def add_bucket(folder: Path, size: int, name: str, added: list[str]) -> None:
         "texts": [keys, nothing, texts],
         "contents": [keys, *map(pa.array, content_hashes(nothing, texts).T), nothing],
     }
+    source, made = work_of(folder, str(size)), work_of(folder, name)
     for kind, extra in columns.items():
-        output = folder / f"{kind}-{name}"
+        output = made / kind
         shutil.rmtree(output, ignore_errors=True)
-        output.mkdir()
-        table = pq.read_table(folder / f"{kind}-{size}")
+        output.mkdir(parents=True)
+        table = pq.read_table(source / kind)
         both = pa.concat_tables([table, pa.table(extra, schema=table.schema)])
         both = both.take(pa.array(np.random.default_rng(1).permutation(len(both))))
         for start in range(0, len(both), 50_000):
             pq.write_table(both.slice(start, 50_000), output / f"part-{start // 50_000:05d}.parquet")
-    shutil.copytree(folder / f"terms-{size}", folder / f"terms-{name}", dirs_exist_ok=True)
+    shutil.copytree(source / "terms", made / "terms", dirs_exist_ok=True)
+
+
+def work_of(folder: Path, name: str) -> Path:
+    """Where the texts of an archive are, what they say, and their terms."""
+    return folder / f"made-{name}" / "work"
 
 
 def run_child(task: str, folder: Path, name: str) -> dict:
@@ -172,63 +178,64 @@ def child(task: str, folder: str, name: str) -> None:
 
 def tokenised(folder: Path, name: str) -> dict:
     from dupq.job.run import Run
-    from dupq.job.table import Shards, Table
+    from dupq.job.table import Read, Shards
     from dupq.pipelines.ingest import IngestJob, ingest
     from dupq.settings.text import TextSettings
     from dupq.shards import question_shards
+    from dupq.stages.earlier import texts_then
     from dupq.stages.terms import AT_ONCE, COLUMNS, make_terms
-    from dupq.stages.texts import make_texts as tokenise
-    from dupq.tables import TEXTS
+    from dupq.text.steps import make_texts as tokenise
 
-    archive = folder / f"archive-{name}"
+    archive, made = folder / f"archive-{name}", str(work_of(folder, name).parent)
     ingest(IngestJob((str(folder / f"dump-{name}"),), str(archive)))
     shards, sites = question_shards(str(archive / "questions"))
-    texts, contents, terms = (str(folder / f"{kind}-{name}") for kind in ("texts", "contents", "terms"))
+    questions, steps = Shards(tuple(shards), tuple(sites.names), COLUMNS, AT_ONCE), Run(made, "texts")
     start = time.monotonic()
-    report = tokenise(shards, sites, TextSettings(), texts, contents)
+    texts = tokenise(steps, questions, Read(texts_then, (None, questions), len(shards)), TextSettings()).texts
     seconds = round(time.monotonic() - start, 2)
-    questions = Shards(tuple(shards), tuple(sites.names), COLUMNS, AT_ONCE)
-    make_terms(Run(terms, "terms"), Table(texts, TEXTS, len(shards)), questions, "english", 1)
-    return {"texts_s": seconds, "texts_task_peak_mb": round(report.peak_memory_mb)}
+    make_terms(Run(made, "terms"), texts, questions, "english", 1)
+    return {"texts_s": seconds, "texts_task_peak_mb": round(steps.report.peak_memory_mb)}
 
 
 def staged(folder: Path, name: str) -> dict:
     with tempfile.TemporaryDirectory(dir=folder) as output:
-        find(folder, str(SIZES[1]), Path(output) / "warm")  # two shards, for two workers
+        find(folder, str(SIZES[1]), f"{output}/warm")  # two shards, for two workers
         start = time.monotonic()
-        figures = find(folder, name, Path(output) / "run")
+        figures = find(folder, name, f"{output}/run")
         figures["seconds"] = round(time.monotonic() - start, 2)
-        exchanged = sum(file.stat().st_size for file in Path(output, "run", "exchange").rglob("*.arrow"))
-        joined = pq.read_metadata(Path(output, "run", "representatives.parquet")).num_rows
+        exchanged = sum(file.stat().st_size for file in Path(output, "run").rglob("*.arrow"))
     own = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:"))
     driver = {"driver_peak_mb": round(int(own.split()[1]) / 1024)}
-    return {**figures, **driver, "exchange_mb": round(exchanged / 1e6, 1), "joined": joined}
+    return {**figures, **driver, "exchange_mb": round(exchanged / 1e6, 1)}
 
 
-def find(folder: Path, name: str, output: Path) -> dict:
+def find(folder: Path, name: str, output: str) -> dict:
     """The stage, from texts to representatives."""
-    from dupq.runs.layout import NearFiles
+    from dupq.job.run import Run
+    from dupq.job.table import Table
+    from dupq.near_duplicates.steps import bundles_of, find_near_duplicates, make_signatures
     from dupq.settings.near_duplicates import NearDuplicateSettings
     from dupq.shards import partitions
-    from dupq.stages.near_duplicates.signatures import make_signatures
-    from dupq.stages.near_duplicates.verify import find_near_duplicates
+    from dupq.tables import CONTENTS, RARITIES, TEXTS
     from dupq.text.keys import Sites
+    from dupq.text.steps import TextTables
 
-    texts = folder / f"texts-{name}"
-    rarities = folder / f"terms-{name}" / "work" / "terms" / "rarities" / "part-00000.parquet"
-    read = (str(place) for place in (texts, folder / f"contents-{name}", rarities))
-    places = (str(output / place) for place in ("exchange", "signatures", "verified", "representatives.parquet"))
-    files, settings = NearFiles(*read, *places), NearDuplicateSettings()
-    parts = partitions(pq.read_table(texts, columns=[]).num_rows)
-    report = make_signatures(files, Sites([SITE]), settings, parts)
-    found = find_near_duplicates(files, settings, parts, "english")
+    work, settings = work_of(folder, name), NearDuplicateSettings()
+    shards = len(list((work / "texts").glob("*.parquet")))
+    said = Table(str(work / "contents"), CONTENTS, shards)
+    bundles = bundles_of(TextTables(Table(str(work / "texts"), TEXTS, shards), said))
+    first, second = (Run(output, "near_duplicates") for _ in range(2))
+    signed = make_signatures(first, bundles, settings, Sites([SITE]), partitions(bundles.questions))
+    rarities = Table(str(work / "terms" / "rarities"), RARITIES, 1)
+    near = find_near_duplicates(second, bundles, signed, rarities, settings, "english")
     return {
-        "task_peak_mb": round(max(report.peak_memory_mb, found.peak_memory_mb)),
-        "tasks": report.tasks + found.tasks,
-        "exact_copies": report.counts["exact copies"],
-        "verified_pairs": found.rows_out,
-        "under_the_threshold": found.counts["candidates under the threshold"],
-        "oversized_buckets": sum(found.caps.values()),
+        "task_peak_mb": round(max(first.report.peak_memory_mb, second.report.peak_memory_mb)),
+        "tasks": first.report.tasks + second.report.tasks,
+        "exact_copies": first.report.counts["exact copies"],
+        "verified_pairs": near.verified.rows,
+        "under_the_threshold": second.report.counts["candidates under the threshold"],
+        "oversized_buckets": sum(second.report.caps.values()),
+        "joined": near.representatives.rows,
     }
 
 

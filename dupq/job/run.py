@@ -7,7 +7,7 @@ partition that an earlier attempt finished is skipped (dupq/execution/units.py).
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +17,12 @@ from dupq.execution import exchange
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
 from dupq.job.table import Each, Partitioned, Shards, Spread, Table, Whole
+from dupq.runs import writer
 from dupq.shards import Shard, partition_of
 from dupq.text.keys import places_among
 
+_Made = TypeVar("_Made")
+_Kind = TypeVar("_Kind", Table, Spread)
 Step = Callable[..., "pa.Table | Counted"]
 _ROWS = "rows_out"
 
@@ -41,11 +44,26 @@ class Run:
     def __init__(self, uri: str, stage: str, is_done: bool = False) -> None:
         """`uri` is the run's folder. If the stage is done, its tables are named and no step is called."""
         self.uri, self.folder = uri, storage.join(uri, "work", stage)
-        self.report, self._is_done = Report(), is_done
+        self.report, self.is_done = Report(), is_done
 
-    def table(self, name: str, schema: pa.Schema, parts: int = 1, publish: bool = False) -> Table:
-        """Return the table of this name; `publish`: one that people read."""
-        return Table(storage.join(self.uri if publish else self.folder, name), schema, parts)
+    def table(self, name: str, schema: pa.Schema, parts: int = 1, publish: bool = False, keep: bool = False) -> Table:
+        """Return the table of this name; `publish`: one that people read, `keep`: one that outlives the stage."""
+        folder = self.uri if publish else storage.parent(self.folder) if keep else self.folder
+        return Table(storage.join(folder, name), schema, parts)
+
+    def spread(
+        self,
+        name: str,
+        schema: pa.Schema | None,
+        writers: int,
+        parts: int,
+        by: str | None = None,
+        to: str | None = None,
+        wanted: Spread | None = None,
+    ) -> Spread:
+        """Return the table of this name that so many tasks spread over partitions."""
+        files = (storage.join(self.folder, name, f"part-{number:05d}.arrow") for number in range(writers))
+        return Spread(tuple(files), schema, parts, 0, by, to, wanted)
 
     def map(
         self,
@@ -53,16 +71,16 @@ class Run:
         step: Step,
         *inputs: object,
         into: pa.Schema,
-        beside: Table | None = None,
+        beside: Table | Spread | None = None,
         publish: bool = False,
+        keep: bool = False,
     ) -> Table:
         """Apply `step` to each partition of the inputs; its second table goes to `beside`.
 
         Inputs that are no tables, and those in `Whole` and `Each`, are the same for every call; with no others there is
         one call.
         """
-        made = self.table(name, into, _parts(inputs), publish)
-        return replace(made, rows=self._do(name, _map, (step, inputs, beside, made), made.parts, inputs))
+        return self._make(name, step, inputs, beside, self.table(name, into, _parts(inputs), publish, keep))
 
     def shuffle(
         self,
@@ -73,28 +91,39 @@ class Run:
         parts: int,
         by: str | None = None,
         to: str | None = None,
-        beside: Table | None = None,
+        beside: Table | Spread | None = None,
     ) -> Spread:
         """As `map`, with the rows in the partition of their key in the column `by`, or in the one that `to` numbers.
 
         Columns that `into` lacks are left out.
         """
-        made = self._spread(name, into, _parts(inputs), parts)
-        rows = self._do(name, _shuffle, (step, inputs, beside, by, to, made), len(made.files), inputs)
-        return replace(made, rows=rows)
+        return self._make(name, step, inputs, beside, self.spread(name, into, _parts(inputs), parts, by, to))
 
     def look_up(self, name: str, table: Table | Spread, wanted: Spread) -> Spread:
         """For each file of `wanted` the rows of `table` whose `key` its rows have; both are partitioned by `key`.
 
         So partition n of the answer is what the step of `wanted`'s n-th file asked for.
         """
-        made = self._spread(name, table.read_schema, table.parts, len(wanted.files))
-        self._do(name, _look_up, (table, wanted, made), table.parts)
-        return made
+        return self.answer(name, as_they_are, table, wanted=wanted, into=table.read_schema)
 
-    def _spread(self, name: str, schema: pa.Schema | None, writers: int, parts: int) -> Spread:
-        files = (storage.join(self.folder, name, f"part-{number:05d}.arrow") for number in range(writers))
-        return Spread(tuple(files), schema, parts)
+    def answer(
+        self,
+        name: str,
+        step: Step,
+        *inputs: object,
+        wanted: Spread,
+        into: pa.Schema,
+        beside: Table | Spread | None = None,
+    ) -> Spread:
+        """As `look_up`, of the rows that `step` makes of each partition, which are stored nowhere else."""
+        made = self.spread(name, into, wanted.parts, len(wanted.files), wanted=wanted)
+        return self._make(name, step, inputs, beside, made)
+
+    def _make(
+        self, name: str, step: Step, inputs: tuple[object, ...], beside: Table | Spread | None, made: _Kind
+    ) -> _Kind:
+        rows = self._do(name, _make, (step, inputs, beside, made), _parts(inputs), inputs)
+        return replace(made, rows=rows)
 
     def _do(
         self,
@@ -105,7 +134,7 @@ class Run:
         inputs: tuple[object, ...] = (),
     ) -> int:
         """Run a task per partition, add what they count to the report, and return the number of rows made."""
-        if self._is_done:
+        if self.is_done:
             return 0
         shards = next((one.shards for one in inputs if isinstance(one, Shards)), ())
         calls = [(part, *arguments, *shards[part : part + 1]) for part in range(parts)]  # a shard gives errors its name
@@ -113,6 +142,29 @@ class Run:
         self.report.add(report)
         self.report.rows_in += report.rows_in  # which few steps count
         return report.rows_out
+
+
+def make_tables(
+    run: writer.Run, name: str, make: Callable[[Run], _Made], folder: str | None = None, is_last: bool = False
+) -> _Made:
+    """Return the tables of a stage, made unless an earlier attempt finished them.
+
+    `folder` names what several stages share instead of the stage; the last of them removes it.
+    """
+    made: list[_Made] = []
+    steps = Run(run.uri, folder or name)
+
+    def work() -> Report:
+        made.append(make(steps))
+        return steps.report
+
+    run.stage(name, work, dropped=steps.folder if is_last else None)
+    return made[0] if made else make(Run(run.uri, folder or name, is_done=True))
+
+
+def as_they_are(table: pa.Table) -> pa.Table:
+    """Return the table: where its rows go is all that is asked."""
+    return table
 
 
 def _parts(inputs: tuple[object, ...]) -> int:
@@ -127,52 +179,39 @@ def _called(step: Step, inputs: tuple[object, ...], part: int) -> Counted:
     return found if isinstance(found, Counted) else Counted(found)
 
 
-def _map(part: int, step: Step, inputs: tuple[object, ...], beside: Table | None, made: Table, *_: Shard) -> Counts:
+def _make(
+    part: int, step: Step, inputs: tuple[object, ...], beside: Table | Spread | None, made: Table | Spread, *_: Shard
+) -> Counts:
     def make() -> Counts:
         found = _called(step, inputs, part)
-        _write_beside(beside, part, found)
-        storage.write_table(made.file(part), found.table, made.schema, dict(found.counts))
+        if beside is not None:
+            _write(beside, part, found.second, {})
+        _write(made, part, found.table, found.counts)
         return {_ROWS: len(found.table), **found.counts}
 
     return skip_or(made.file(part), make)
 
 
-def _shuffle(
-    part: int,
-    step: Step,
-    inputs: tuple[object, ...],
-    beside: Table | None,
-    by: str | None,
-    to: str | None,
-    made: Spread,
-    *_: Shard,
-) -> Counts:
-    def make() -> Counts:
-        found = _called(step, inputs, part)
-        _write_beside(beside, part, found)
-        homes = partition_of(found.table[by].to_numpy(), made.parts) if by else found.table[to].to_numpy()
-        table = found.table if made.schema is None else found.table.select(made.schema.names)
-        _write(made, part, table, _rows_of(homes, made.parts))
-        return {_ROWS: len(found.table), **found.counts}
-
-    return skip_or(made.files[part], make)
+def _write(made: Table | Spread, part: int, table: pa.Table, counts: Mapping[str, int]) -> None:
+    if isinstance(made, Table):
+        storage.write_table(made.file(part), table, made.schema, dict(counts))
+        return
+    rows = _rows_for(made, part, table)
+    some = table if made.schema is None else table.select(made.schema.names).cast(made.schema)
+    some = some.replace_schema_metadata(None).combine_chunks()
+    batches = (exchange.one_batch(some.take(pa.array(indices))) for indices in rows)
+    exchange.write_parts(made.file(part), batches, some.schema)
 
 
-def _write_beside(beside: Table | None, part: int, found: Counted) -> None:
-    if beside is not None:
-        storage.write_table(beside.file(part), found.second, beside.schema)
-
-
-def _look_up(part: int, table: Table | Spread, wanted: Spread, made: Spread) -> Counts:
-    def make() -> Counts:
-        rows = table.read(part)
-        keys = rows["key"].to_numpy()
-        order = np.argsort(keys, kind="stable")
-        asked = (places_among(keys[order], batch["key"].to_numpy()) for batch in wanted.batches(part))
-        _write(made, part, rows, (order[places[are_there]] for places, are_there in asked))
-        return {}
-
-    return skip_or(made.files[part], make)
+def _rows_for(made: Spread, part: int, table: pa.Table) -> Iterator[np.ndarray]:
+    """Yield the rows of each partition."""
+    if made.wanted is None:
+        homes = partition_of(table[made.by].to_numpy(), made.parts) if made.by else table[made.to].to_numpy()
+        return _rows_of(homes, made.parts)
+    keys = table["key"].to_numpy()
+    order = np.argsort(keys, kind="stable")
+    asked = (places_among(keys[order], batch["key"].to_numpy()) for batch in made.wanted.batches(part))
+    return (order[places[are_there]] for places, are_there in asked)
 
 
 def _rows_of(homes: np.ndarray, parts: int) -> Iterator[np.ndarray]:
@@ -180,9 +219,3 @@ def _rows_of(homes: np.ndarray, parts: int) -> Iterator[np.ndarray]:
     order = np.argsort(homes, kind="stable")
     bounds = np.searchsorted(homes[order], np.arange(parts + 1))
     return (order[bounds[part] : bounds[part + 1]] for part in range(parts))
-
-
-def _write(made: Spread, part: int, table: pa.Table, rows: Iterator[np.ndarray]) -> None:
-    table = table.replace_schema_metadata(None).combine_chunks()
-    batches = (exchange.one_batch(table.take(pa.array(some))) for some in rows)
-    exchange.write_parts(made.files[part], batches, table.schema if made.schema is None else made.schema)

@@ -17,6 +17,8 @@ from dupq.shards import Shard, read_shard_pieces
 from dupq.tables import QUESTIONS
 from dupq.text.keys import Sites
 
+_FILES_AT_ONCE = 16  # of writers that are read side by side
+
 
 @dataclass(frozen=True)
 class Table:
@@ -36,6 +38,10 @@ class Table:
         """Return the rows of a partition."""
         return storage.read_table(self.file(part), self.schema, [*self.columns] if self.columns else None)
 
+    def counts(self, part: int) -> dict[str, int]:
+        """Return what the step counted that made a partition."""
+        return storage.read_counts(self.file(part))
+
     def only(self, *columns: str) -> "Table":
         """Return the same table, of which these columns are read."""
         return Table(self.folder, self.schema, self.parts, columns)
@@ -49,12 +55,23 @@ class Table:
 
 @dataclass(frozen=True)
 class Spread:
-    """Rows that each of the `files` holds in a record batch per partition."""
+    """Rows that each of the `files` holds in a record batch per partition.
+
+    A row is in the partition of its key in the column `by`, or in the one that the column `to` numbers, or in that of
+    each file of `wanted` that has its `key`.
+    """
 
     files: tuple[str, ...]
     schema: pa.Schema | None
     parts: int
     rows: int = field(default=0, compare=False)
+    by: str | None = field(default=None, compare=False)
+    to: str | None = field(default=None, compare=False)
+    wanted: "Spread | None" = field(default=None, compare=False)
+
+    def file(self, writer: int) -> str:
+        """Return the URI of what a task wrote."""
+        return self.files[writer]
 
     def read(self, part: int) -> pa.Table:
         """Return the rows of a partition, in the order of the files."""
@@ -81,8 +98,10 @@ class Shards:
 
     shards: tuple[Shard, ...]
     sites: tuple[str, ...]  # of the run, in the order of keys
-    columns: tuple[str, ...]  # `question_id` is among them
+    columns: tuple[str, ...]  # `question_id`, or what `id` names, is among them
     at_once: int = 65_536
+    schema: pa.Schema = QUESTIONS
+    id: str = "question_id"
 
     @property
     def parts(self) -> int:
@@ -92,8 +111,8 @@ class Shards:
     def read(self, part: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a shard."""
         shard, sites = self.shards[part], Sites([*self.sites])
-        for batch in read_shard_pieces(shard, QUESTIONS, [*self.columns], self.at_once):
-            keys = sites.pack(shard.site, batch["question_id"].to_numpy(), shard.uri)
+        for batch in read_shard_pieces(shard, self.schema, [*self.columns], self.at_once):
+            keys = sites.pack(shard.site, batch[self.id].to_numpy(), shard.uri)
             site = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(batch), np.int32)), pa.array([shard.site]))
             yield batch.append_column("key", pa.array(keys)).append_column("site", site)
 
@@ -131,7 +150,54 @@ class Around:
         return read_around(self.table.file(0), self.table.schema, self.keys.only("key").read(part)["key"].to_numpy())
 
 
-Partitioned = Table | Spread | Shards | Read | Around
+@dataclass(frozen=True)
+class Grouped:
+    """A table of which a task reads a group of partitions, one after the other."""
+
+    table: "Table | Spread | Batches"
+    groups: tuple[range, ...]
+
+    @property
+    def parts(self) -> int:
+        """The number of groups."""
+        return len(self.groups)
+
+    def read(self, part: int) -> "Iterator[pa.Table | BatchesOf]":
+        """Yield the rows of each partition of a group."""
+        return (self.table.read(number) for number in self.groups[part])
+
+
+@dataclass(frozen=True)
+class Batches:
+    """Rows that tasks wrote, read a batch per writer, some writers at a time, as often as a step goes through them."""
+
+    table: Spread
+
+    @property
+    def parts(self) -> int:
+        """The number of partitions."""
+        return self.table.parts
+
+    def read(self, part: int) -> "BatchesOf":
+        """Return the rows of a partition; nothing is read before one goes through them."""
+        return BatchesOf(self.table, part)
+
+
+@dataclass(frozen=True)
+class BatchesOf:
+    """The batches of a partition, in the order of their writers."""
+
+    table: Spread
+    part: int
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        """Yield a batch per writer."""
+        files = self.table.files
+        for start in range(0, len(files), _FILES_AT_ONCE):
+            yield from exchange.read_part([*files[start : start + _FILES_AT_ONCE]], self.part)
+
+
+Partitioned = Table | Spread | Shards | Read | Around | Grouped | Batches
 
 
 @dataclass(frozen=True)

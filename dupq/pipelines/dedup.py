@@ -26,9 +26,6 @@ import functools
 import logging
 import math
 from collections.abc import Callable
-from typing import TypeVar
-
-import pyarrow as pa
 
 from dupq import storage
 from dupq.clusters.scoring import read_scale
@@ -41,8 +38,9 @@ from dupq.evaluation.verdicts import DIFFERENT, VERDICTS_FILE, Verdict, format_v
 from dupq.execution.gpu_workers import until_the_end
 from dupq.execution.gpus import Gpus, gpus_for
 from dupq.execution.tasks import Report
-from dupq.job.run import Run
+from dupq.job.run import Run, make_tables
 from dupq.job.table import Read, Shards, Table, Whole
+from dupq.near_duplicates.steps import bundles_of, find_near_duplicates, make_signatures
 from dupq.pipelines.arguments import DedupJob
 from dupq.pipelines.gates import check_gates, check_rows
 from dupq.runs import progress, tidying, versions, writer
@@ -50,6 +48,7 @@ from dupq.runs.layout import NeighbourFiles, RunLayout
 from dupq.runs.reader import read_metrics
 from dupq.settings.config import Settings
 from dupq.settings.dedup import CalibrationSettings
+from dupq.settings.text import TextSettings
 from dupq.shards import Shard, partitions, pinned, question_shards
 from dupq.stages import terms as terms_stage
 from dupq.stages.calibration.calibrate import calibrate
@@ -58,13 +57,11 @@ from dupq.stages.clusters.clusters import CRITERIA, Decided, make_clusters
 from dupq.stages.clusters.pairs import choose_threshold, score_pairs
 from dupq.stages.clusters.partition import Candidates, Cut, Held, hold, partition_pairs
 from dupq.stages.clusters.worklist import Work, make_worklist
-from dupq.stages.earlier import Earlier, earlier_texts, texts_made_as
+from dupq.stages.earlier import Earlier, earlier_texts, texts_made_as, texts_then
 from dupq.stages.encode import check_room_to_encode, encode_texts
 from dupq.stages.evaluation.evaluate import evaluate_run
 from dupq.stages.evaluation.review import make_review
 from dupq.stages.inputs import Input, copy_inputs, encoder_content, input_files
-from dupq.stages.near_duplicates.signatures import make_signatures
-from dupq.stages.near_duplicates.verify import find_near_duplicates, verified_in
 from dupq.stages.neighbours.beyond_lists import find_beyond_lists
 from dupq.stages.neighbours.exact import find_neighbours
 from dupq.stages.neighbours.increment import find_neighbours_since
@@ -72,12 +69,10 @@ from dupq.stages.neighbours.tables import SearchRequest, directed_in
 from dupq.stages.report import write_report
 from dupq.stages.teacher import read_likely
 from dupq.stages.terms import TermTables, make_terms
-from dupq.stages.texts import make_texts
-from dupq.tables import REPRESENTATIVES, TEXTS
 from dupq.text.keys import Sites
+from dupq.text.steps import TextTables, make_texts
 
 _log = logging.getLogger(__name__)
-_Made = TypeVar("_Made")
 
 
 def dedup(job: DedupJob, checked: Settings | None = None) -> writer.Run:
@@ -165,7 +160,7 @@ def _make(
     files = RunLayout(run.uri, tuple(shards), encoder, known, copied.get("truth"), copied.get("verdicts"), since)
     if told:
         files = dataclasses.replace(files, judged=run.path(VERDICTS_FILE))
-    near, judged = files.near, judged_keys(told, sites, VERDICTS_FILE)
+    judged = judged_keys(told, sites, VERDICTS_FILE)
 
     run.stage("inputs", lambda: _inputs_of(files, [file for of in inputs.values() for file in of], copies, told))
     if read_description(encoder)["fingerprint"] != fingerprint or job.settings(encoder) != settings:
@@ -174,20 +169,23 @@ def _make(
     calibration = settings.calibration.changed(prior=copied.get("prior", ""))
     before = None if since is None else RunLayout(since, (), "", None, None, None, None)
     earlier = functools.cache(lambda: earlier_texts(before, texts_made_as(settings.text)))
-    texts = run.stage("texts", lambda: _texts(files, sites, settings, len(job.skipped), earlier()))
-    check_rows(job.gates, texts["rows_out"], since, run.uri)
-    files = dataclasses.replace(files, parts=partitions(texts["rows_out"]))
-    names, parts = tuple(sites.names), files.parts
-    tokens = Table(near.texts, TEXTS, len(shards))
-    questions = Shards(tuple(shards), names, terms_stage.COLUMNS, terms_stage.AT_ONCE)
-    terms = _tables(run, "terms", lambda steps: make_terms(steps, tokens, questions, settings.text.language, parts))
-    run.stage("signatures", lambda: make_signatures(near, sites, settings.near_duplicates, files.parts))
-    run.stage(
+    questions = Shards(tuple(shards), tuple(sites.names), terms_stage.COLUMNS, terms_stage.AT_ONCE)
+    asked, language = (files, questions, settings.text, len(job.skipped), earlier), settings.text.language
+    texts = make_tables(run, "texts", lambda steps: _texts(steps, *asked))
+    rows = run.records[-1]["rows_out"]
+    check_rows(job.gates, rows, since, run.uri)
+    files = dataclasses.replace(files, parts=partitions(rows))
+    tokens, parts, by = texts.texts, files.parts, settings.near_duplicates
+    terms = make_tables(run, "terms", lambda steps: make_terms(steps, tokens, questions, language, parts))
+    bundles, apart = bundles_of(texts), judged.pairs(DIFFERENT)
+    signed = make_tables(
+        run, "signatures", lambda steps: make_signatures(steps, bundles, by, sites, parts), folder="near_duplicates"
+    )
+    near = make_tables(
+        run,
         "near_duplicates",
-        lambda: find_near_duplicates(
-            near, settings.near_duplicates, files.parts, settings.text.language, judged.pairs(DIFFERENT)
-        ),
-        dropped=near.exchange,
+        lambda steps: find_near_duplicates(steps, bundles, signed, terms.rarities, by, language, apart),
+        is_last=True,
     )
     run.stage("fitness", lambda: measure_fitness(files.calibration, calibration))
     run.stage(
@@ -205,7 +203,7 @@ def _make(
         dropped=near_by.tiles,
     )
     directed, scale = directed_in(near_by.directed, parts), read_scale(files.calibration.output, k)
-    scored, around = _tables(run, "pairs", lambda steps: score_pairs(steps, directed, terms, scale))
+    scored, around = make_tables(run, "pairs", lambda steps: score_pairs(steps, directed, terms, scale))
     if teacher is not None:
         prior = calibration.prior
         run.stage(
@@ -214,7 +212,7 @@ def _make(
         )
         scored = dataclasses.replace(scored, folder=storage.join(files.teacher.folder, "scored"))
     used = files.links if settings.clusters.known_links == "use" else None
-    represented = Whole(Read(_file, (near.representatives, REPRESENTATIVES)))
+    represented = Whole(near.representatives)
     candidates = Candidates(scored, around, terms, Table(run.path("embeddings"), None, len(shards)))
 
     def partitioned(steps: Run) -> tuple[float, Table, Held]:
@@ -223,14 +221,13 @@ def _make(
         held = hold(steps, tokens, used, represented, sites, judged)
         return threshold, partition_pairs(steps, candidates, held, sites, Cut(threshold, measure, scale)), held
 
-    threshold, labels, held = _tables(run, "partition", partitioned)
+    threshold, labels, held = make_tables(run, "partition", partitioned)
     fitted = storage.read_json(files.calibration.output)
     share = fitted["model"]["linked_share"] if fitted["development_links"] else 0.0  # else nothing tells it
-    worklist = settings.clusters.worklist, texts["rows_out"], k, settings.text.language, share
+    worklist = settings.clusters.worklist, rows, k, language, share
     work = Work(sites.names, judged, *worklist)
     previous = storage.join(since, "clusters") if since else None
-    verified = Read(verified_in, (near.verified,), parts)
-    decided = Decided(labels, scored, held.joined, represented, verified, files.links, previous)
+    decided = Decided(labels, scored, held.joined, represented, near.verified, files.links, previous)
 
     def clustered(steps: Run) -> None:
         ids = dataclasses.replace(questions, columns=CRITERIA)
@@ -238,7 +235,7 @@ def _make(
         titled = dataclasses.replace(questions, columns=("question_id", "title", "tags"))
         make_worklist(steps, pairs, members, titled, terms.rarities, files.links, work)
 
-    _tables(run, "clusters", clustered)
+    make_tables(run, "clusters", clustered)
     run.stage(
         "evaluate",
         lambda: evaluate_run(files.evaluation, sites, contradicted),
@@ -272,29 +269,21 @@ def _calibrated(files: RunLayout, terms: TermTables, request: SearchRequest, set
     return steps.report
 
 
-def _file(uri: str, schema: pa.Schema, _: int) -> pa.Table:
-    return storage.read_table(uri, schema)
-
-
-def _tables(run: writer.Run, name: str, make: Callable[[Run], _Made]) -> _Made:
-    """The tables of a stage, made unless an earlier attempt finished them."""
-    made: list[_Made] = []
-
-    def work() -> Report:
-        steps = Run(run.uri, name)
-        made.append(make(steps))
-        return steps.report
-
-    run.stage(name, work)
-    return made[0] if made else make(Run(run.uri, name, is_done=True))
-
-
-def _texts(files: RunLayout, sites: Sites, settings: Settings, skipped: int, earlier: Earlier | None) -> Report:
-    storage.write_json(files.texts_made_as, {**texts_made_as(settings.text), "sites": sites.names})
-    report = make_texts(list(files.shards), sites, settings.text, files.near.texts, files.contents, earlier)
-    if skipped:
-        report.caps["shards of questions left out by --skip-shard"] = skipped
-    return report
+def _texts(
+    steps: Run,
+    files: RunLayout,
+    questions: Shards,
+    settings: TextSettings,
+    skipped: int,
+    earlier: Callable[[], Earlier | None],
+) -> TextTables:
+    then = None
+    if not steps.is_done:
+        storage.write_json(files.texts_made_as, {**texts_made_as(settings), "sites": questions.sites})
+        if skipped:
+            steps.report.caps["shards of questions left out by --skip-shard"] = skipped
+        then = earlier()
+    return make_texts(steps, questions, Read(texts_then, (then, questions), questions.parts), settings)
 
 
 def _inputs(job: DedupJob) -> dict[str, str | None]:

@@ -9,6 +9,7 @@ from dupq.evaluation.tables import TABLES, left_out
 from dupq.execution.gpu_workers import until_the_end
 from dupq.execution.gpus import gpus_for
 from dupq.execution.tasks import run_tasks
+from dupq.job.run import make_tables
 from dupq.pipelines.arguments import EvaluationJob, is_pair_file
 from dupq.runs import progress, versions, writer
 from dupq.runs.layout import Encoding
@@ -18,7 +19,7 @@ from dupq.shards import pinned, question_shards
 from dupq.stages.encode import check_room_to_encode, encode_texts
 from dupq.stages.evaluation.known import Archive, measure_archive
 from dupq.stages.inputs import copy_inputs, encoder_content, input_files
-from dupq.stages.texts import language_of_shards, make_distinct_texts
+from dupq.text.steps import language_of_shards, make_distinct_texts
 
 
 def evaluate(job: EvaluationJob, checked: Settings | None = None) -> str:
@@ -52,7 +53,7 @@ def evaluate(job: EvaluationJob, checked: Settings | None = None) -> str:
             run.stage("inputs", lambda: copy_inputs(copied, run.path("inputs")))
             if _fingerprint(job, encoder, settings) != fingerprint:
                 raise DupqError(f"{job.encoder}: {storage.CHANGED}")
-        run.stage("texts", lambda: make_distinct_texts(shards, sites, settings.text, texts))
+        make_tables(run, "texts", lambda steps: make_distinct_texts(steps, shards, sites, settings.text))
         if encoder is not None:
             job_of = Encoding(texts, "", encoder, None, run.path("encoded_as.json"), embeddings)
             run.stage("encode", lambda: encode_texts(job_of, sites, settings.encode, gpus))

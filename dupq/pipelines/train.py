@@ -19,6 +19,7 @@ from dupq.errors import DupqError
 from dupq.execution.gpu_workers import until_the_end
 from dupq.execution.gpus import gpus_for
 from dupq.execution.tasks import Report
+from dupq.job.run import make_tables
 from dupq.links.split import FEWEST_SETS
 from dupq.pipelines.arguments import TrainingJob
 from dupq.runs import progress, versions, writer
@@ -27,12 +28,12 @@ from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.shards import Shard, answer_shards, pinned, question_shards
 from dupq.stages.inputs import copy_inputs, input_files
-from dupq.stages.texts import language_of_shards, make_answer_texts, make_distinct_texts
 from dupq.stages.training.fit import check_room_to_fit, fit
 from dupq.stages.training.known_pairs import gather_pairs
 from dupq.stages.training.prepare import PAIRS_TO_TRAIN_ON, SETS, prepare
 from dupq.stages.training.save_encoder import publish, save_encoder
 from dupq.stages.training.teacher import fingerprint, teach
+from dupq.text.steps import language_of_shards, make_answer_texts, make_distinct_texts
 
 _log = logging.getLogger(__name__)
 
@@ -133,10 +134,12 @@ def train(job: TrainingJob, checked: Settings | None = None) -> writer.Run:
         copied = None if links is None else run.path("inputs", "links")
         files = TrainingFiles(texts=run.path("texts"), links=copied, work=run.uri)
         run.stage("inputs", lambda: copy_inputs([*(links or []), *pairs], run.path("inputs")))
-        run.stage("texts", lambda: make_distinct_texts(shards, sites, settings.text, files.texts))
+        make_tables(run, "texts", lambda steps: make_distinct_texts(steps, shards, sites, settings.text))
         if answers:
-            files = dataclasses.replace(files, answers=run.path("answer_texts"))
-            run.stage("answer_texts", lambda: make_answer_texts(answers, sites, settings.text, str(files.answers)))
+            texts = make_tables(
+                run, "answer_texts", lambda steps: make_answer_texts(steps, answers, sites, settings.text)
+            )
+            files = dataclasses.replace(files, answers=texts.folder)
         if job.pairs:
             files = dataclasses.replace(files, pairs=run.path("pairs.parquet"))
             pair_files = tuple(run.path("inputs", file.path) for file in pairs)

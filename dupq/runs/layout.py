@@ -12,27 +12,6 @@ _ONE = "part-00000.parquet"  # of a table in one partition
 
 
 @dataclass(frozen=True)
-class NearFiles:
-    """Where the steps find the texts, exchange what they make, and leave their tables."""
-
-    texts: str
-    contents: str  # a folder
-    rarities: str  # one file
-    exchange: str  # a folder
-    signatures: str  # a folder
-    verified: str
-    representatives: str  # one file
-
-    def step(self, name: str, number: int) -> str:
-        """What task `number` of a step hands on."""
-        return storage.join(self.exchange, name, f"{number:05d}.arrow")
-
-    def steps(self, name: str, count: int) -> list[str]:
-        """What all tasks of a step hand on."""
-        return [self.step(name, number) for number in range(count)]
-
-
-@dataclass(frozen=True)
 class NeighbourFiles:
     """Where a run's embeddings are, and where its neighbours go."""
 
@@ -322,17 +301,19 @@ class RunLayout:
         return storage.join(self.uri, *names)
 
     @property
-    def near(self) -> NearFiles:
-        """Of the lexical filter."""
-        return NearFiles(
-            texts=self.path("work", "texts"),
-            contents=self.contents,
-            rarities=self.rarities,
-            exchange=self.path("work", "near_duplicates"),
-            signatures=self.path("work", "signatures"),
-            verified=self.path("work", "verified"),
-            representatives=self.path("work", "representatives.parquet"),
-        )
+    def texts(self) -> str:
+        """The tokens of the questions; a file a shard."""
+        return self.path("work", "texts")
+
+    @property
+    def signatures(self) -> str:
+        """The MinHash signatures of the texts that copy none."""
+        return self.path("work", "signatures")
+
+    @property
+    def representatives(self) -> str:
+        """The questions that are in verified pairs, and which represents them."""
+        return self.path("work", "representatives", _ONE)
 
     @property
     def contents(self) -> str:
@@ -347,9 +328,8 @@ class RunLayout:
     @property
     def encoding(self) -> Encoding:
         """Of the embeddings."""
-        near, made_as = self.near, self.path("work", "encoded_as.json")
-        folders = near.texts, self.contents
-        return Encoding(*folders, self.encoder, near.representatives, made_as, self.path("embeddings"))
+        made_as, folders = self.path("work", "encoded_as.json"), (self.texts, self.contents)
+        return Encoding(*folders, self.encoder, self.representatives, made_as, self.path("embeddings"))
 
     @property
     def neighbours(self) -> NeighbourFiles:
@@ -377,8 +357,8 @@ class RunLayout:
         return CalibrationFiles(
             folder=self.path("work", "calibration"),
             neighbours=self.neighbours,
-            texts=self.near.texts,
-            representatives=self.near.representatives,
+            texts=self.texts,
+            representatives=self.representatives,
             encoder=self.encoder,
             links=self.links,
             verdicts=self.judged,
@@ -406,8 +386,8 @@ class RunLayout:
     def evaluation(self) -> EvaluationFiles:
         """Of metrics.json."""
         return EvaluationFiles(
-            texts=self.near.texts,
-            representatives=self.near.representatives,
+            texts=self.texts,
+            representatives=self.representatives,
             embeddings=self.path("embeddings"),
             encoder=self.encoder,
             links=self.links,

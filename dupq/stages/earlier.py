@@ -8,7 +8,7 @@ last bits depend on the others of a batch: made anew, all questions would count 
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,15 +18,19 @@ from typing_extensions import TypedDict
 
 from dupq import storage
 from dupq.execution.tasks import CAP
+from dupq.job.table import Shards
 from dupq.json_files import read_whole
 from dupq.runs import versions
 from dupq.runs.keys import key_span
 from dupq.runs.layout import RunLayout
 from dupq.runs.stage_records import is_intact
 from dupq.settings.text import TextSettings
+from dupq.shards import read_shard
 from dupq.side_by_side import side_by_side
-from dupq.tables import CONTENT_HASHES, TEXTS
-from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites, places_among
+from dupq.tables import CONTENT_HASHES, QUESTIONS, TEXTS
+from dupq.text.contents import NO_CONTENTS, Contents
+from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites
+from dupq.text.steps import Then
 
 _log = logging.getLogger(__name__)
 _FILES = 8  # of the earlier run that are read for a shard
@@ -67,20 +71,6 @@ class Earlier(NamedTuple):
         return [span.name for span in self.spans if span.site == site and span.low <= high and low <= span.high]
 
 
-class Contents(NamedTuple):
-    """The hashes of what questions of one site say, by their sorted ids."""
-
-    ids: np.ndarray  # int64, (n,)
-    hashes: np.ndarray  # int64, (n, 2)
-
-    def are_same(self, ids: np.ndarray, hashes: np.ndarray) -> np.ndarray:
-        """Whether each of the questions `ids` is here with the same hash (bool)."""
-        if not len(self.ids):
-            return np.zeros(len(ids), bool)
-        places, are_here = places_among(self.ids, ids)
-        return are_here & (self.hashes[places] == hashes).all(axis=1)
-
-
 def texts_made_as(settings: TextSettings) -> dict[str, object]:
     """What texts are made by."""
     return {"settings": settings.model_dump(mode="json"), "algorithm": versions.DEDUP["texts"]}
@@ -91,11 +81,11 @@ def earlier_texts(since: RunLayout | None, made_as: Mapping[str, object]) -> Ear
     if since is None:
         return None
     then = read_whole(since.texts_made_as, _TextsMadeAs)
-    why_not = _why_not(since, "texts", then, made_as, (since.near.texts, since.contents, since.texts_made_as))
+    why_not = _why_not(since, "texts", then, made_as, (since.texts, since.contents, since.texts_made_as))
     if then is None or why_not:
         _log.info(f"all texts are made anew: {why_not}")
         return None
-    return Earlier(since.near.texts, since.contents, since.path("embeddings"), _spans(since.contents, then["sites"]))
+    return Earlier(since.texts, since.contents, since.path("embeddings"), _spans(since.contents, then["sites"]))
 
 
 def earlier_embeddings(since: RunLayout | None, made_as: Mapping[str, object], texts: Earlier | None) -> Earlier | None:
@@ -177,7 +167,7 @@ def find_contents(earlier: Earlier | None, site: str, ids: np.ndarray) -> Found:
 
 def hashes_in(uris: Sequence[str]) -> Contents:
     """What files of contents hold; all are of one site."""
-    found = [(np.zeros(0, np.int64), np.zeros((0, 2), np.int64))]
+    found = [tuple(NO_CONTENTS)]
     for uri in uris:
         table = storage.read_table(uri, CONTENT_HASHES, CONTENT_HASHES.names)
         hashes = np.stack([table[half].to_numpy() for half in ("high", "low")], axis=1)
@@ -187,17 +177,22 @@ def hashes_in(uris: Sequence[str]) -> Contents:
     return Contents(ids[order], hashes[order])
 
 
-def read_texts(earlier: Earlier, names: Sequence[str], site: str, ids: np.ndarray, sites: Sites) -> pa.Table:
-    """The texts of the questions `ids` of `site` that are in these files (rows of TEXTS), by the keys of `sites`."""
-    found = [TEXTS.empty_table()]
-    for name in names:
-        uri = storage.join(earlier.texts, name)
-        for batch in storage.read_pieces(uri, TEXTS, TEXTS.names, _ROWS_AT_ONCE):
-            own = batch["key"].to_numpy() & MAXIMUM_ID
-            rows = np.isin(own, ids)
-            kept = pa.Table.from_batches([batch]).filter(pa.array(rows))
-            found.append(kept.set_column(0, TEXTS.field("key"), pa.array(sites.pack(site, own[rows], uri))))
-    return pa.concat_tables(found)
+def texts_then(earlier: Earlier | None, questions: Shards, part: int) -> Then:
+    """Return what there is of the questions of a shard; of the texts, some are in memory at a time."""
+    shard, sites = questions.shards[part], Sites([*questions.sites])
+    if earlier is None:
+        return Then(counts={LEFT_OUT: 0})
+    ids = read_shard(shard, QUESTIONS, ["question_id"])["question_id"].to_numpy()
+    names, contents, left_out = find_contents(earlier, shard.site, ids)
+    uris = [storage.join(earlier.texts, name) for name in names]
+    return Then(contents, (table for uri in uris for table in _texts_in(uri, shard.site, sites)), {LEFT_OUT: left_out})
+
+
+def _texts_in(uri: str, site: str, sites: Sites) -> Iterator[pa.Table]:
+    """Yield the rows of a file of texts of a site, by the keys of `sites`."""
+    for batch in storage.read_pieces(uri, TEXTS, TEXTS.names, _ROWS_AT_ONCE):
+        keys = sites.pack(site, batch["key"].to_numpy() & MAXIMUM_ID, uri)
+        yield pa.Table.from_batches([batch]).set_column(0, TEXTS.field("key"), pa.array(keys))
 
 
 def read_embeddings(earlier: Earlier, names: Sequence[str], ids: np.ndarray) -> pa.Table:

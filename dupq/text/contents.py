@@ -1,11 +1,31 @@
 """A hash of what a question says: by it copies are found, and what is as it was in an earlier run."""
 
 import hashlib
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from dupq.text.keys import places_among
+
 _BYTES = 16  # two different contents of one question have the same hash with probability 3e-39
+
+
+class Contents(NamedTuple):
+    """The hashes of what questions of one site say, by their sorted ids."""
+
+    ids: np.ndarray  # int64, (n,)
+    hashes: np.ndarray  # int64, (n, 2)
+
+    def are_same(self, ids: np.ndarray, hashes: np.ndarray) -> np.ndarray:
+        """Return whether each of the questions `ids` is here with the same hash (bool)."""
+        if not len(self.ids):
+            return np.zeros(len(ids), bool)
+        places, are_here = places_among(self.ids, ids)
+        return are_here & (self.hashes[places] == hashes).all(axis=1)
+
+
+NO_CONTENTS = Contents(np.zeros(0, np.int64), np.zeros((0, 2), np.int64))
 
 
 def content_hashes(titles: pa.Array, bodies: pa.Array) -> np.ndarray:

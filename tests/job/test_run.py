@@ -1,6 +1,6 @@
 """The runner: tables from tables, each verb against the same in memory, and attempts that end anywhere."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,7 @@ from run_tables import by_home, contents, cut_off, home_of, question_row, table,
 
 from dupq.errors import DupqError
 from dupq.job.run import Counted, Run
-from dupq.job.table import Around, Each, Read, Shards, Spread, Table, Whole
+from dupq.job.table import Around, Batches, Each, Grouped, Read, Shards, Spread, Table, Whole
 from dupq.shards import Shard, pinned
 from dupq.tables import KEYS, QUESTIONS
 
@@ -88,12 +88,64 @@ def test_who_asks_for_keys_gets_the_rows_that_are_there(tmp_path: Path) -> None:
         assert found.read(part).sort_by("key").to_pylist() == expected
 
 
+def test_rows_that_a_step_makes_are_handed_to_those_that_ask_and_a_second_table_is_spread_too(tmp_path: Path) -> None:
+    run, given = Run(str(tmp_path), "answered"), numbers(tmp_path)
+    wants = [[3, 1, 99], [], [3, 39]]
+    asked = table(f"{tmp_path}/asked", KEYS, *([{"key": number * 7919} for number in some] for some in wants))
+    wanted = run.shuffle("wanted", keys_of, asked, into=KEYS, by="key", parts=PARTS)
+    second = run.spread("second", KEYS, PARTS, 2, by="key")
+    found = run.answer("found", twice, given, 1, wanted=wanted, into=NUMBERS, beside=second)
+    for part, some in enumerate(wants):
+        expected = [{**ROWS[number], "number": 2 * number + 1} for number in sorted(some) if number < len(ROWS)]
+        assert found.read(part).sort_by("key").to_pylist() == expected
+    for part in range(2):
+        keys = [row["key"] for row in ROWS if home_of(row["key"], 2) == part]
+        assert sorted(second.read(part)["key"].to_pylist()) == sorted(keys)
+    assert (found.rows, run.report.counts["even"]) == (len(ROWS), len(ROWS))
+
+
+def rows_at_once(groups: Iterator[Iterable[pa.RecordBatch]]) -> pa.Table:
+    """The rows of partitions, each of which is gone through twice."""
+    rows = [sum(len(batch) for batch in batches) for batches in groups for _ in range(2)]
+    return pa.table([pa.array(rows), pa.array([len(rows)] * len(rows))], schema=NUMBERS)
+
+
+def test_a_task_reads_a_group_of_partitions_and_batches_as_often_as_it_likes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dupq.job.table._FILES_AT_ONCE", 2)
+    run, given = Run(str(tmp_path), "grouped"), numbers(tmp_path)
+    assert [len(some) for some in Grouped(given, (range(1, 3),)).read(0)] == [len(given.read(part)) for part in (1, 2)]
+    spread = run.shuffle("spread", third, given, into=NUMBERS, to="partition", parts=PARTS)
+    made = run.map("rows", rows_at_once, Grouped(Batches(spread), (range(2), range(2, PARTS))), into=NUMBERS)
+    sizes = [len(spread.read(part)) for part in range(PARTS)]
+    assert [made.read(part)["key"].to_pylist() for part in range(2)] == [
+        [size for size in sizes[:2] for _ in range(2)],
+        [sizes[2]] * 2,
+    ]
+    assert (made.parts, made.counts(0)["rows_out"]) == (2, 4)
+
+
+def test_a_table_that_is_kept_outlives_the_stage(tmp_path: Path) -> None:
+    made = Run(str(tmp_path), "some").map("kept", twice, numbers(tmp_path), 1, into=NUMBERS, keep=True)
+    assert made.file(0) == f"{tmp_path}/work/kept/part-00000.parquet"
+
+
+def test_what_is_no_batch_of_a_task_is_named(tmp_path: Path) -> None:
+    spread = Run(str(tmp_path), "some").shuffle("spread", third, numbers(tmp_path), into=NUMBERS, by="key", parts=2)
+    Path(spread.files[1]).write_bytes(b"no Arrow")
+    with pytest.raises(DupqError, match=r"spread/part-00001\.arrow: not a readable Arrow file"):
+        spread.read(0)
+
+
 def test_an_attempt_that_ends_anywhere_is_finished_to_the_same_bytes(tmp_path: Path) -> None:
     given = numbers(tmp_path)
 
     def work(run: Run) -> None:
         doubled = run.map("doubled", twice, given, 5, into=NUMBERS, beside=run.table("second", KEYS, PARTS))
         wanted = run.shuffle("wanted", keys_of, doubled, into=KEYS, by="key", parts=PARTS)
+        spread = run.spread("third", KEYS, PARTS, 2, by="key")
+        run.answer("answered", twice, doubled, 1, wanted=wanted, into=NUMBERS, beside=spread)
         run.map(
             "looked",
             third,

@@ -16,8 +16,8 @@ from dupq.pipelines.train import TrainingJob, train
 from dupq.report.summary import summary
 from dupq.runs.reader import Run
 from dupq.shards import Shard
-from dupq.stages.texts import language_of_shards
 from dupq.tables import QUESTIONS
+from dupq.text.steps import language_of_shards
 
 
 @pytest.fixture(scope="module")

@@ -2,19 +2,21 @@
 
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from run_tables import write_rows
 
 from dupq import storage
+from dupq.job.run import Run
+from dupq.job.table import Read, Shards
 from dupq.runs.layout import RunLayout
 from dupq.settings.text import TextSettings
-from dupq.shards import Shard
+from dupq.shards import TEXT_COLUMNS, Shard
 from dupq.stages import earlier
-from dupq.stages.texts import make_texts
-from dupq.tables import QUESTIONS, TEXTS
-from dupq.text.keys import Sites
+from dupq.tables import CONTENTS, QUESTIONS, TEXTS
+from dupq.text.steps import TextTables, make_texts
 
-SITES = Sites(["a"])
 SHARDS = 10  # each of whose ids span those of all others
 
 
@@ -48,13 +50,31 @@ def test_earlier_embeddings_are_taken_only_if_they_are_of_the_same_kind_of_devic
 
 
 def test_files_beyond_those_that_are_read_for_a_shard_are_counted_and_their_questions_made_anew(tmp_path: Path) -> None:
-    made, then, now = shards(tmp_path / "questions"), f"{tmp_path}/then", f"{tmp_path}/now"
-    make_texts(made, SITES, TextSettings(), f"{then}/texts", f"{then}/contents")
-    spans = earlier._spans(f"{then}/contents", SITES.names)
-    before = earlier.Earlier(f"{then}/texts", f"{then}/contents", "", spans)
-    report = make_texts(made, SITES, TextSettings(), f"{now}/texts", f"{now}/contents", before)
-    assert report.caps == {earlier.LEFT_OUT.removeprefix("cap: "): SHARDS * 2}
-    assert report.counts["texts as in the earlier run"] == 240
-    for shard in made:
-        tables = [storage.read_table(f"{folder}/texts/{shard.file}", TEXTS) for folder in (then, now)]
-        assert tables[0].equals(tables[1])
+    given = Shards(tuple(shards(tmp_path / "questions")), ("a",), TEXT_COLUMNS)
+
+    def texts_in(folder: str, before: earlier.Earlier | None) -> tuple[Run, TextTables]:
+        run = Run(f"{tmp_path}/{folder}", "texts")
+        return run, make_texts(run, given, Read(earlier.texts_then, (before, given), SHARDS), TextSettings())
+
+    run, then = texts_in("then", None)
+    limit = earlier.LEFT_OUT.removeprefix("cap: ")
+    assert (run.report.caps, run.report.counts["texts as in the earlier run"]) == ({limit: 0}, 0)
+    spans = earlier._spans(then.contents.folder, ["a"])
+    run, now = texts_in("now", earlier.Earlier(then.texts.folder, then.contents.folder, "", spans))
+    assert run.report.caps == {limit: SHARDS * 2}
+    assert run.report.counts["texts as in the earlier run"] == 240
+    assert all(then.texts.read(part) == now.texts.read(part) for part in range(SHARDS))
+
+
+def test_what_there_was_has_the_keys_of_this_runs_sites(tmp_path: Path) -> None:
+    [shard, *_] = shards(tmp_path / "questions")
+    folders = f"{tmp_path}/texts", f"{tmp_path}/contents"
+    texts = [{"key": number, "title": "why", "text": "why"} for number in (10, 20, 299)]
+    hashes = [{"key": number, "high": number, "low": 1, "signs": ""} for number in (20, 10, 299)]
+    for folder, rows, schema in zip(folders, (texts, hashes), (TEXTS, CONTENTS), strict=True):
+        write_rows(f"{folder}/{shard.file}", rows, schema)
+    before = earlier.Earlier(*folders, "", earlier._spans(folders[1], ["a"]))
+    then = earlier.texts_then(before, Shards((shard,), ("A", "a"), TEXT_COLUMNS), 0)
+    assert pa.concat_tables(then.texts)["key"].to_pylist() == [1 << 48 | number for number in (10, 20, 299)]
+    assert then.contents.ids.tolist() == [10, 20, 299]
+    assert then.contents.are_same(np.array([20, 11, 299]), np.array([[20, 1], [11, 1], [299, 2]])).tolist() == [1, 0, 0]

@@ -18,8 +18,8 @@ from dupq.execution.units import Counts, skip_or
 from dupq.runs.keys import all_keys, read_keys, write_keys
 from dupq.runs.layout import CalibrationFiles
 from dupq.settings.dedup import CalibrationSettings
-from dupq.stages.texts import texts_among
 from dupq.tables import TEXTS
+from dupq.text.keys import are_among
 
 _log = logging.getLogger(__name__)
 
@@ -48,7 +48,8 @@ def _fitness_texts(files: CalibrationFiles, file: str) -> Counts:
     output = files.fitness_texts(file)
 
     def make() -> Counts:
-        table = texts_among(storage.join(files.texts, file), read_keys(files.fitness_keys))
+        table = storage.read_table(storage.join(files.texts, file), TEXTS)
+        table = table.filter(pa.array(are_among(read_keys(files.fitness_keys), table["key"].to_numpy())))
         storage.write_table(output, table, TEXTS)
         return {}
 

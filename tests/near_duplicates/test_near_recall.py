@@ -6,16 +6,15 @@ from pathlib import Path
 import networkx as nx
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from real_texts import real_texts
-from test_near_stage import files_in, find, verified, write
+from test_near_steps import find
 
 from benchmarks.all_pairs import all_pairs, edited
 from dupq.tables import TEXTS
 from dupq.text.token_columns import token_texts
 
-pytestmark = pytest.mark.realdata
+pytestmark = [pytest.mark.realdata, pytest.mark.usefixtures("quick")]
 
 COUNT = 20_000
 SHARES = (0.003, 0.01, 0.02, 0.03, 0.035, 0.04, 0.05, 0.08)  # of a text's words that an edit changes
@@ -42,20 +41,17 @@ def test_real_near_duplicates_are_found_verified_and_joined(texts: list[str], tm
     true = all_pairs(column.to_pylist(), 3, 0.8)
     untitled = pa.array([""] * COUNT)
     table = pa.table([pa.array(np.arange(COUNT)), untitled, column], schema=TEXTS)
-    files = files_in(tmp_path, write(table, tmp_path, 2))
-    find(files)
-    rows = verified(files)
-    found = {(row["left"], row["right"]): row["jaccard"] for row in rows}
+    near = find(table, tmp_path)
+    found = {(row["left"], row["right"]): row["jaccard"] for row in near.verified}
     assert {pair: np.float32(true[pair]) for pair in found} == found  # so none is under the threshold
 
     # A pair of copies represents those of all their copies: count a text once.
-    copies = {row["right"] for row in rows if row["source"] == "exact"}
+    copies = {row["right"] for row in near.verified if row["source"] == "exact"}
     wanted = {pair for pair in true if not copies & set(pair)}
     assert len(wanted) > 3000
     assert len(wanted & set(found)) >= 0.995 * len(wanted)
 
     groups = {min(group): group for group in nx.connected_components(nx.Graph(list(found)))}
-    table = pq.read_table(files.representatives)
-    joined = dict(zip(table["key"].to_pylist(), table["representative"].to_pylist(), strict=True))
+    joined = near.representatives
     assert joined == {key: smallest for smallest, group in groups.items() for key in group}
     assert sum(joined.get(i, i) == joined.get(j, j) for i, j in true) >= 0.995 * len(true)

@@ -1,0 +1,369 @@
+"""Steps: texts → exact copies, verified near duplicates, and the questions that represent others.
+
+    hashes           of what questions say as it is stored
+    exact            of the same hash: the copies, a star of pairs per content
+    bands            keys of the MinHash signatures of all texts that copy none
+    candidates       pairs in one bucket of a band
+    sets             the shingles of candidates' texts, for the partitions of pairs that compare them
+    boilerplate      shingles that are under many titles
+    verified         copies, and candidates that are alike and whose titles ask the same
+    representatives  components of the verified pairs; where verdicts forbid one, it is joined anew, pair by pair
+
+Copies are found first, so that a text with a thousand of them makes no bucket of a thousand. A pair that is not
+verified is dropped before questions are joined, so that no chain of candidates makes a cluster: both go on to the
+encoder, like any others.
+
+A task takes a bundle of shards of texts, a partition of hashes or bands, or a partition of pairs by their left key.
+Each reads a batch of every task of the step before, so that requests are the product of both numbers: bundles grow with
+the archive. What is found does not depend on how many there are.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dupq.clusters.components import components, forest, represented
+from dupq.clusters.constraints import joinable
+from dupq.execution import exchange
+from dupq.execution.tasks import CAP
+from dupq.job.run import Counted, Run
+from dupq.job.table import Batches, Each, Grouped, Spread, Table, Whole
+from dupq.near_duplicates.asking import Asking
+from dupq.near_duplicates.band_choice import bands_of
+from dupq.near_duplicates.bands import band_keys
+from dupq.near_duplicates.boilerplate import boilerplate, most_titles, titled_shingles, without_boilerplate
+from dupq.near_duplicates.exact import Hashed, copies
+from dupq.near_duplicates.pairing import CHAIN, Bucketed, bucket_pairs, distinct_pairs, next_band
+from dupq.near_duplicates.shingles import Shingles, compared, shingle_sets
+from dupq.near_duplicates.signatures import text_signatures
+from dupq.near_duplicates.verification import jaccard
+from dupq.runs.keys import pairs_in
+from dupq.settings.near_duplicates import NearDuplicateSettings
+from dupq.shards import partition_of
+from dupq.side_by_side import side_by_side
+from dupq.tables import (
+    BAND_KEYS,
+    KEY_PAIRS,
+    KEYS,
+    REPRESENTATIVES,
+    SHINGLE_SETS,
+    SHINGLES,
+    TEXT_HASHES,
+    TEXTS,
+    TITLED_SHINGLES,
+    VERIFIED,
+    signatures,
+)
+from dupq.text.keys import Sites, are_among, distinct
+from dupq.text.steps import TextTables, find_repeated
+from dupq.text.terms import rare_words
+
+_QUESTIONS_PER_BUNDLE = 50_000
+_MOST_BUNDLES = 240  # wanted at most: 12 million questions in bundles as above
+_GROWTH = 4  # of a bundle at most, as a task holds it
+_ROWS_PER_PARTITION = 1_000_000  # hashes, or keys of a band: 24 bytes each
+_BAND_KEYS_PER_TASK = 2_000_000
+_TEXTS_AT_ONCE = 8_192
+_PAIRS_AT_ONCE = 100_000  # with the shingle sets of their texts in memory
+_OVERSIZED = f"{CAP}buckets over {CHAIN.limit} questions"
+_NO_PAIRS = np.zeros((0, 2), np.int64)
+_INT32 = pa.int32()
+_COMPARED = pa.schema([*TEXTS, SHINGLE_SETS.field("signs")])
+_CANDIDATES = pa.schema([*KEY_PAIRS, ("bundle_left", _INT32), ("bundle_right", _INT32)])  # whose texts are where
+
+
+class Bundles(NamedTuple):
+    """Texts, of which a task takes a large shard or some small ones."""
+
+    tables: TextTables
+    groups: tuple[range, ...]  # of shards
+    questions: int
+
+    def texts(self, *columns: str) -> Grouped:
+        """Return columns of TEXTS."""
+        return Grouped(self.tables.texts.only(*columns), self.groups)
+
+    def contents(self, *columns: str) -> Grouped:
+        """Return columns of CONTENTS."""
+        return Grouped(self.tables.contents.only(*columns), self.groups)
+
+
+class Signed(NamedTuple):
+    """What near duplicates are looked for by."""
+
+    exact: Spread  # KEY_PAIRS: the first of the questions that say the same, and another one
+    bands: Spread  # BAND_KEYS, in so many partitions for each band
+
+
+class Near(NamedTuple):
+    """Near duplicates."""
+
+    verified: Table  # VERIFIED, by the left key
+    representatives: Table  # REPRESENTATIVES, in one partition
+
+
+def bundles_of(tables: TextTables) -> Bundles:
+    """Return the texts of a run in bundles, which depend only on the shards and their sizes."""
+    texts = tables.texts
+    sizes = [counts["rows_out"] for counts in side_by_side(texts.counts, range(texts.parts))]
+    return Bundles(tables, bundled(sizes), sum(sizes))
+
+
+def bundled(sizes: Sequence[int]) -> tuple[range, ...]:
+    """Return the shards of each bundle, of shards of so many questions."""
+    most = _GROWTH * _QUESTIONS_PER_BUNDLE
+    enough = min(most, max(_QUESTIONS_PER_BUNDLE, -(-sum(sizes) // _MOST_BUNDLES)))
+    bundles, start, questions = [], 0, 0
+    for shard, size in enumerate(sizes, 1):
+        questions += size
+        if questions >= enough or shard == len(sizes):
+            bundles.append(range(start, shard))
+            start, questions = shard, 0
+    return tuple(bundles)
+
+
+def make_signatures(
+    run: Run, bundles: Bundles, settings: NearDuplicateSettings, sites: Sites, partitions: int
+) -> Signed:
+    """Find exact copies, as pairs in so many partitions, and sign all other texts.
+
+    Raises DupqError for a question that appears twice.
+    """
+    find_repeated(run, bundles.tables.texts, sites)
+    texts, contents = bundles.texts("key", "text"), bundles.contents("high", "low")
+    millions = max(1, -(-bundles.questions // _ROWS_PER_PARTITION))
+    hashes = run.shuffle("hashes", hashes_of, texts, contents, into=TEXT_HASHES, by="high", parts=millions)
+    copied = run.table("copies", KEYS, millions)
+    exact = run.shuffle("exact", copies_of, hashes, into=KEY_PAIRS, by="left", parts=partitions, beside=copied)
+    signed = run.table("signatures", signatures(settings.permutations), len(bundles.groups), keep=True)
+    inputs, parts = (bundles.texts(), Whole(copied), settings, sites.names, millions), bands_of(settings)[0] * millions
+    bands = run.shuffle("bands", sign, *inputs, into=BAND_KEYS, to="partition", parts=parts, beside=signed)
+    run.report.rows_in = run.report.rows_out = bundles.questions
+    return Signed(exact, bands)
+
+
+def hashes_of(texts: Iterator[pa.Table], contents: Iterator[pa.Table]) -> pa.Table:
+    """Return TEXT_HASHES of the texts that are not empty; `contents` are of the same questions."""
+    hashes = [TEXT_HASHES.empty_table()]
+    for table, content in zip(texts, contents, strict=True):
+        columns = [*(content[half].to_numpy().view(np.uint64) for half in ("high", "low")), table["key"]]
+        hashes.append(pa.table(columns, schema=TEXT_HASHES).filter(pc.not_equal(table["text"], "")))
+    return pa.concat_tables(hashes)
+
+
+def copies_of(hashes: pa.Table) -> Counted:
+    """Return KEY_PAIRS of the questions that say the same; the second table are those that are not the first (KEYS)."""
+    rows, firsts = copies(Hashed(*(column.to_numpy() for column in hashes.columns)))
+    keys = hashes["key"].to_numpy()
+    pairs = pa.table([keys[firsts], keys[rows]], schema=KEY_PAIRS)
+    return Counted(pairs, {"exact copies": len(rows)}, pairs.select(["right"]).rename_columns(KEYS.names))
+
+
+def sign(
+    texts: Iterator[pa.Table], copied: pa.Table, settings: NearDuplicateSettings, sites: list[str], partitions: int
+) -> Counted:
+    """Return BAND_KEYS of the texts that are neither empty nor copies, with the partition: so many for each band.
+
+    The second table are their signatures.
+    """
+    others, keys, values = np.sort(copied["key"].to_numpy()), [np.zeros(0, np.int64)], []
+    for batch in _batches(texts):
+        is_copied = are_among(others, batch["key"].to_numpy())
+        some = batch.filter(pc.and_(pa.array(~is_copied), pc.not_equal(batch["text"], "")))
+        keys.append(some["key"].to_numpy())
+        values.append(text_signatures(compared(some["title"], some["text"]), settings))
+    members = np.concatenate(keys)
+    signed = np.concatenate([np.zeros((0, settings.permutations), np.uint32), *values])
+    buckets = np.ascontiguousarray(band_keys(signed, *bands_of(settings)).T)
+    homes = np.arange(len(buckets))[:, None] * partitions + partition_of(buckets, partitions)
+    orders = buckets[[next_band(band, len(buckets)) for band in range(len(buckets))]]
+    columns = [*map(np.ravel, (buckets, orders)), np.tile(members, len(buckets)), homes.ravel().astype(np.int32)]
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(signed.ravel()), settings.permutations)
+    table = pa.table([*Sites(sites).columns(members), lists], schema=signatures(settings.permutations))
+    return Counted(pa.table(columns, names=[*BAND_KEYS.names, "partition"]), second=table)
+
+
+def _batches(texts: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
+    return (batch for table in texts for batch in table.to_batches(_TEXTS_AT_ONCE))
+
+
+def find_near_duplicates(
+    run: Run,
+    bundles: Bundles,
+    signed: Signed,
+    rarities: Table,
+    settings: NearDuplicateSettings,
+    language: str,
+    apart: np.ndarray = _NO_PAIRS,
+) -> Near:
+    """Find the verified pairs and the representatives; `language` is the texts'.
+
+    Every pair has Jaccard ≥ the threshold, and titles that ask the same. No question represents both of a pair that is
+    to be kept `apart` (int64 keys, shape (m, 2)).
+    """
+    partitions, sources = signed.exact.parts, len(bundles.groups)
+    tasks = Grouped(Batches(signed.bands), band_tasks(signed.bands.parts, bands_of(settings)[0], bundles.questions))
+    candidates = run.shuffle("candidates", candidates_of, tasks, into=_CANDIDATES, by="left", parts=partitions)
+    wanted = run.shuffle("wanted", questions_of, candidates, into=KEYS, to="bundle", parts=sources)
+    titled = run.spread("titled", TITLED_SHINGLES, sources, partitions, by="shingle")
+    inputs = bundles.texts(), bundles.contents("signs"), wanted, settings.shingle_size
+    sets = run.answer("sets", sets_of, *inputs, wanted=wanted, into=SHINGLE_SETS, beside=titled)
+    frequent = run.map("frequent", boilerplate_of, titled, most_titles(sets.rows), into=SHINGLES)
+    common = run.map("boilerplate", in_order, Whole(frequent), into=SHINGLES)
+    forests = run.table("forests", KEY_PAIRS, partitions)
+    tables = candidates, signed.exact, Batches(sets), Whole(common), Whole(rarities)
+    rest = bundles.questions, language, settings
+    verified = run.map("verified", verify, *tables, *rest, into=VERIFIED, beside=forests, keep=True)
+    joined = Each(forests), Each(verified), apart
+    representatives = run.map("representatives", representatives_of, *joined, into=REPRESENTATIVES, keep=True)
+    run.report.rows_in, run.report.rows_out = bundles.questions, verified.rows
+    return Near(verified, representatives)
+
+
+def band_tasks(partitions: int, bands: int, questions: int) -> tuple[range, ...]:
+    """Return which partitions of band keys a task takes: several bands of a small archive, one of a large one."""
+    keys = max(1, questions * bands // partitions)  # of a partition
+    size = max(1, _BAND_KEYS_PER_TASK // keys)
+    return tuple(range(start, min(start + size, partitions)) for start in range(0, partitions, size))
+
+
+def candidates_of(partitions: Iterator[Iterable[pa.RecordBatch]]) -> Counted:
+    """Return the candidate pairs of partitions of BAND_KEYS, of each a batch per bundle, and the bundles of their ends.
+
+    Each pair is there once.
+    """
+    every, homes, oversized = [_NO_PAIRS], [_NO_PAIRS], 0
+    for batches in partitions:
+        tables = [pa.Table.from_batches([batch], BAND_KEYS) for batch in batches]
+        bundles = np.repeat(np.arange(len(tables)), [len(table) for table in tables])
+        keys = Bucketed(*(column.to_numpy() for column in pa.concat_tables(tables).columns))
+        rows, large = bucket_pairs(keys, CHAIN)
+        every.append(keys.members[rows])
+        homes.append(np.stack([keys.members[rows].ravel(), bundles[rows].ravel()], axis=1))
+        oversized += large
+    pairs, (members, bundles) = distinct_pairs(np.concatenate(every)), distinct_pairs(np.concatenate(homes)).T
+    ends = bundles[np.searchsorted(members, pairs)].astype(np.int32)
+    return Counted(pa.table([*pairs.T, *ends.T], schema=_CANDIDATES), {_OVERSIZED: oversized})
+
+
+def questions_of(candidates: pa.Table) -> pa.Table:
+    """Return the questions of candidate pairs, each once (KEYS), and the bundle that it is in."""
+    ends = (np.concatenate([candidates[f"{name}{side}"] for side in ("left", "right")]) for name in ("", "bundle_"))
+    keys, bundles = distinct_pairs(np.stack([*ends], axis=1)).T
+    return pa.table([keys, bundles], names=[*KEYS.names, "bundle"])
+
+
+def sets_of(texts: Iterator[pa.Table], contents: Iterator[pa.Table], wanted: pa.Table, size: int) -> Counted:
+    """Return SHINGLE_SETS of the texts that are `wanted` (KEYS); the second table are TITLED_SHINGLES.
+
+    `contents` are of the same questions as `texts`.
+    """
+    keys, tables = distinct(wanted["key"].to_numpy()), [_COMPARED.empty_table()]
+    for table, content in zip(texts, contents, strict=True):
+        rows = pa.array(are_among(keys, table["key"].to_numpy()))
+        tables.append(pa.table([*table.columns, content["signs"]], schema=_COMPARED).filter(rows))
+    batch = exchange.one_batch(pa.concat_tables(tables))
+    sets = shingle_sets(compared(batch["title"], batch["text"]), size)
+    lists = pa.LargeListArray.from_arrays(sets.offsets, sets.hashes)
+    table = pa.table([batch["key"], lists, batch["title"], batch["signs"]], schema=SHINGLE_SETS)
+    titled = pa.table([*titled_shingles(sets, batch["title"], batch["text"]).T], schema=TITLED_SHINGLES)
+    return Counted(table, {"texts compared": len(table)}, titled)
+
+
+def boilerplate_of(titled: pa.Table, most: int) -> Counted:
+    """Return the shingles that stand over more than `most` titles (SHINGLES); `titled` has all titles of each."""
+    shingles = boilerplate(np.stack([column.to_numpy() for column in titled.columns], axis=1), most)
+    return Counted(pa.table([shingles], schema=SHINGLES), {"shingles of boilerplate": len(shingles)})
+
+
+def in_order(shingles: pa.Table) -> pa.Table:
+    """Return SHINGLES, sorted."""
+    return shingles.sort_by("shingle")
+
+
+def verify(
+    candidates: pa.Table,
+    exact: pa.Table,
+    sets: Iterable[pa.RecordBatch],
+    common: pa.Table,
+    rarities: pa.Table,
+    questions: int,
+    language: str,
+    settings: NearDuplicateSettings,
+) -> Counted:
+    """Return VERIFIED: exact copies, and the candidates that are alike and ask the same; the second table is a forest.
+
+    `sets` are SHINGLE_SETS of their questions, `common` sorted SHINGLES, `rarities` those of so many questions.
+    """
+    pairs, copied = distinct_pairs(pairs_in(candidates)), pairs_in(exact)
+    asking = Asking(language, rare_words(rarities["rarity"].to_numpy(), questions, language))
+    coefficients, asks_same = compare(pairs, sets, common["shingle"].to_numpy(), asking, settings.threshold)
+    alike = coefficients >= settings.threshold
+    kept = alike & asks_same
+    near = _verified(pairs[kept], "near_duplicate", coefficients[kept])
+    both = pa.concat_tables([_verified(copied, "exact", np.ones(len(copied))), near])
+    counts = {
+        "candidates under the threshold": int((~alike).sum()),
+        "near duplicates whose titles ask something else": int((alike & ~asks_same).sum()),
+    }
+    edges = forest(np.concatenate([copied, pairs[kept]]))
+    verified = both.sort_by([("left", "ascending"), ("right", "ascending")])
+    return Counted(verified, counts, pa.table([*edges.T], schema=KEY_PAIRS))
+
+
+def compare(
+    pairs: np.ndarray, sets: Iterable[pa.RecordBatch], common: np.ndarray, asking: Asking, threshold: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the Jaccard coefficient of each pair (sorted), and whether both ask the same if it reaches the threshold.
+
+    Some pairs at a time: `sets` are gone through for them, and only those of their questions are held.
+    """
+    coefficients, asks_same = np.zeros(len(pairs)), np.zeros(len(pairs), bool)
+    for start in range(0, len(pairs), _PAIRS_AT_ONCE):
+        rows = slice(start, start + _PAIRS_AT_ONCE)
+        batch = _sets_among(sets, distinct(pairs[rows]))
+        left, right = np.searchsorted(batch["key"].to_numpy(), pairs[rows]).T
+        lists, titles, signs = (batch[name].combine_chunks() for name in ("shingles", "title", "signs"))
+        shingles = Shingles(lists.values.to_numpy(), lists.offsets.to_numpy())
+        coefficients[rows] = jaccard(without_boilerplate(shingles, common), left, right)
+        alike = np.flatnonzero(coefficients[rows] >= threshold)
+        asks_same[alike + start] = asking.all_same(titles, signs, left[alike], right[alike])
+    return coefficients, asks_same
+
+
+def _sets_among(sets: Iterable[pa.RecordBatch], keys: np.ndarray) -> pa.Table:
+    """Return the rows of SHINGLE_SETS of `keys` (sorted), by their keys."""
+    tables = [SHINGLE_SETS.empty_table()]
+    for batch in sets:
+        inside = are_among(keys, batch["key"].to_numpy())
+        some = batch if inside.all() else batch.filter(pa.array(inside))
+        tables.append(pa.Table.from_batches([some.replace_schema_metadata(None)]))
+    table = pa.concat_tables(tables)
+    return table.take(pa.array(np.argsort(table["key"].to_numpy()))).combine_chunks()
+
+
+def _verified(pairs: np.ndarray, source: str, coefficients: np.ndarray) -> pa.Table:
+    sources = pa.array([source] * len(pairs), pa.string())
+    return pa.table([*pairs.T, sources, pa.array(coefficients.astype(np.float32))], schema=VERIFIED)
+
+
+def representatives_of(forests: Iterator[pa.Table], verified: Iterator[pa.Table], apart: np.ndarray) -> pa.Table:
+    """Return REPRESENTATIVES: of each component of verified pairs, whose `forests` are given, the smallest key.
+
+    No component holds both of a pair `apart` (int64 keys, shape (m, 2)): it is joined anew by the verified pairs, those
+    that are most alike first.
+    """
+    edges = np.concatenate([_NO_PAIRS, *map(pairs_in, forests)])
+    members, smallest = components(edges)
+    owners = represented(apart, members, smallest)
+    torn = members[np.isin(smallest, owners[owners[:, 0] == owners[:, 1], 0])]
+    if len(torn):
+        rest = edges[~are_among(torn, edges[:, 0])]
+        inside = (table.filter(pa.array(are_among(torn, table["left"].to_numpy()))) for table in verified)
+        order = [("jaccard", "descending"), ("left", "ascending"), ("right", "ascending")]
+        pairs = pairs_in(pa.concat_tables(inside).sort_by(order))
+        members, smallest = components(np.concatenate([rest, pairs[joinable(pairs, apart)]]))
+    return pa.table([members, smallest], schema=REPRESENTATIVES)

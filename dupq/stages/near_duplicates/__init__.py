@@ -1,1 +1,0 @@
-"""The near-duplicate stages: texts → exact copies, verified pairs, representatives."""

@@ -1,0 +1,153 @@
+"""Steps: questions → texts, every question tokenised once for all later stages; answers likewise."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dupq.errors import DupqError
+from dupq.job.run import Counted, Run
+from dupq.job.table import Each, Read, Shards, Table
+from dupq.near_duplicates.asking import signs_of
+from dupq.settings.text import TextSettings
+from dupq.shards import TEXT_COLUMNS, Shard, read_shard_pieces
+from dupq.tables import ANSWERS, CONTENTS, KEYS, QUESTIONS, TEXTS
+from dupq.text.contents import NO_CONTENTS, Contents, content_hashes
+from dupq.text.keys import RowsByKey, Sites, are_among
+from dupq.text.languages import language_of
+from dupq.text.questions import answer_texts_table, texts_table
+
+_AT_ONCE = 1_024  # questions, whose HTML is in memory
+_SHARDS = 32  # in whose titles an archive's language is looked for
+_MOST = 0.8  # of the titles that are in one language, else an archive is of several
+
+
+class TextTables(NamedTuple):
+    """What questions say: a partition per shard, in both the same questions in the same order."""
+
+    texts: Table  # TEXTS
+    contents: Table  # CONTENTS
+
+
+class Then(NamedTuple):
+    """What an earlier run has of the questions of a shard, and of others of its site."""
+
+    contents: Contents = NO_CONTENTS
+    texts: Iterable[pa.Table] = ()  # TEXTS, some at a time, by the keys of this run
+    counts: Mapping[str, int] = MappingProxyType({})
+
+
+def make_texts(run: Run, questions: Shards, then: Read, settings: TextSettings) -> TextTables:
+    """Make the texts of questions. Those of questions that say what they said `then`, which reads `Then`, are taken over.
+
+    A task holds a shard's tokens and some of its HTML.
+    """
+    contents = run.table("contents", CONTENTS, questions.parts, keep=True)
+    inputs = replace(questions, columns=TEXT_COLUMNS), then
+    texts = run.map("texts", texts_since, *inputs, settings, into=TEXTS, beside=contents, keep=True)
+    run.report.rows_out = texts.rows
+    return TextTables(texts, contents)
+
+
+def texts_since(questions: Iterator[pa.RecordBatch], then: Then, settings: TextSettings) -> Counted:
+    """Return TEXTS of questions; the second table is CONTENTS."""
+    texts, contents, same = [TEXTS.empty_table()], [CONTENTS.empty_table()], [np.zeros(0, np.int64)]
+    for batch in questions:
+        hashes = content_hashes(batch["title"], batch["body_html"])
+        contents.append(pa.table([batch["key"], *hashes.T, signs_of(batch["title"])], schema=CONTENTS))
+        is_same = then.contents.are_same(batch["question_id"].to_numpy(), hashes)
+        same.append(batch["key"].to_numpy()[is_same])
+        texts.append(_tokenised(batch.filter(pa.array(~is_same)), settings))
+    taken = np.sort(np.concatenate(same))
+    texts += [table.filter(pa.array(are_among(taken, table["key"].to_numpy()))) for table in then.texts]
+    second = pa.concat_tables(contents)
+    table = _in_order(pa.concat_tables(texts), second["key"].to_numpy())
+    return Counted(table, {**_counts(table), "texts as in the earlier run": len(taken), **then.counts}, second)
+
+
+def _tokenised(questions: pa.RecordBatch, settings: TextSettings) -> pa.Table:
+    return texts_table(questions["key"], questions["title"], questions["body_html"], settings)
+
+
+def _counts(texts: pa.Table) -> dict[str, int]:
+    return {"rows_in": len(texts), "empty texts": pc.sum(pc.equal(texts["text"], "")).as_py() or 0}
+
+
+def _in_order(texts: pa.Table, keys: np.ndarray) -> pa.Table:
+    """Return the rows of `texts` of these `keys`, in their order: one that appears twice twice."""
+    own = texts["key"].to_numpy()
+    is_in_order = len(own) == len(keys) and (own == keys).all()
+    return texts if is_in_order else texts.take(pa.array(RowsByKey(own).of(keys)))
+
+
+def make_distinct_texts(run: Run, shards: Sequence[Shard], sites: Sites, settings: TextSettings) -> Table:
+    """Make the texts of the questions of some shards. Raises DupqError if one appears twice.
+
+    For jobs that take nothing from an earlier run; a night looks for repeated questions in its next stage.
+    """
+    questions = Shards(tuple(shards), tuple(sites.names), TEXT_COLUMNS, _AT_ONCE)
+    texts = run.map("texts", texts_of, questions, settings, into=TEXTS, publish=True)
+    find_repeated(run, texts, sites)
+    run.report.rows_out = texts.rows
+    return texts
+
+
+def texts_of(questions: Iterator[pa.RecordBatch], settings: TextSettings) -> Counted:
+    """Return TEXTS of questions."""
+    texts = pa.concat_tables([TEXTS.empty_table(), *(_tokenised(batch, settings) for batch in questions)])
+    return Counted(texts, _counts(texts))
+
+
+def find_repeated(run: Run, texts: Table, sites: Sites) -> None:
+    """Raise DupqError if a question appears twice. The task holds all keys, 8 bytes each, and as many again."""
+    run.map("distinct", no_repeated, Each(texts.only("key")), sites.names, into=KEYS)
+
+
+def no_repeated(texts: Iterator[pa.Table], sites: list[str]) -> Counted:
+    """Return no row. Raises DupqError if a key appears twice."""
+    keys = np.sort(np.concatenate([np.zeros(0, np.int64), *(table["key"].to_numpy() for table in texts)]))
+    repeated = keys[1:][keys[1:] == keys[:-1]]
+    if len(repeated):
+        raise DupqError(
+            f"questions: {Sites(sites).label(int(repeated[0]))} appears more than once ({len(repeated)} or more rows "
+            "too many in all); ingest the dump anew into an empty folder"
+        )
+    return Counted(KEYS.empty_table())
+
+
+def make_answer_texts(run: Run, shards: Sequence[Shard], sites: Sites, settings: TextSettings) -> Table:
+    """Make the texts of answers, by the keys of the answers."""
+    columns, names = ("answer_id", "body_html"), tuple(sites.names)
+    answers = Shards(tuple(shards), names, columns, _AT_ONCE, schema=ANSWERS, id="answer_id")
+    texts = run.map("answer_texts", texts_of_answers, answers, settings, into=TEXTS, publish=True)
+    run.report.rows_in = run.report.rows_out = texts.rows
+    return texts
+
+
+def texts_of_answers(answers: Iterator[pa.RecordBatch], settings: TextSettings) -> pa.Table:
+    """Return TEXTS of answers."""
+    tables = (answer_texts_table(batch["key"], batch["body_html"], settings) for batch in answers)
+    return pa.concat_tables([TEXTS.empty_table(), *tables])
+
+
+def language_of_shards(shards: Sequence[Shard]) -> tuple[str, str]:
+    """Return the language of the first titles of some of the shards, spread over all, and how it is known, in words.
+
+    It is "other" where shards are in several languages: the stems of one would be wrong for too many words.
+    """
+    titles: Counter[str] = Counter()
+    for shard in shards[:: -(-len(shards) // _SHARDS) or 1]:
+        batches = read_shard_pieces(shard, QUESTIONS, ["title"], _AT_ONCE)
+        some = next((batch["title"] for batch in batches), pa.array([], pa.string()))
+        titles[language_of(some)] += len(some)
+    shares = {name: count / max(1, titles.total()) for name, count in titles.most_common()}
+    language = (
+        next((name for name, share in shares.items() if share >= _MOST), "other") if titles.total() else "english"
+    )
+    by_share = ", ".join(f"{share:.0%} {name}" for name, share in shares.items())
+    return language, f"{language}, found out: titles are {by_share}"

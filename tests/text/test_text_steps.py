@@ -1,0 +1,72 @@
+"""The steps from questions to texts, and what they take from an earlier run."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dupq.errors import DupqError
+from dupq.settings.text import TextSettings
+from dupq.tables import KEYS, TEXTS
+from dupq.text.contents import Contents, content_hashes
+from dupq.text.steps import Then, no_repeated, texts_of, texts_of_answers, texts_since
+
+SITE = 1 << 48
+ROWS = [(1, "Why?", "<p>So.</p>"), (2, "How?", "<p>Thus.</p>"), (3, "When?", ""), (4, "", ""), (5, "Who?", "<p>I.</p>")]
+
+
+def questions(rows: list[tuple[int, str, str]]) -> Iterator[pa.RecordBatch]:
+    """Batches of two, as shards give them."""
+    for start in range(0, len(rows), 2):
+        ids, titles, bodies = zip(*rows[start : start + 2], strict=True)
+        columns = [pa.array(ids), pa.array(titles), pa.array(bodies), pa.array([SITE | number for number in ids])]
+        yield pa.record_batch(columns, ["question_id", "title", "body_html", "key"])
+
+
+def then(rows: list[tuple[int, str, str]], text: str) -> Then:
+    """What an earlier run had: the texts say from where they are."""
+    ids, titles, bodies = zip(*rows, strict=True)
+    texts = [{"key": SITE | number, "title": "then", "text": text} for number in ids]
+    tables = [pa.Table.from_pylist([row], TEXTS) for row in texts]
+    return Then(Contents(np.array(ids), content_hashes(pa.array(titles), pa.array(bodies))), tables, {"counted": 7})
+
+
+def test_texts_are_made_and_contents_beside_them_in_the_same_order() -> None:
+    found = texts_since(questions(ROWS), Then(), TextSettings())
+    assert found.table["key"].to_pylist() == found.second["key"].to_pylist() == [SITE | row[0] for row in ROWS]
+    assert found.table["text"].to_pylist() == ["why so", "how thus", "when", "", "who i"]
+    hashes = np.stack([found.second[half].to_numpy() for half in ("high", "low")], axis=1)
+    assert (hashes == content_hashes(*(pa.array([row[n] for row in ROWS]) for n in (1, 2)))).all()
+    assert found.table == texts_of(questions(ROWS), TextSettings()).table
+    assert found.counts == {"rows_in": 5, "empty texts": 1, "texts as in the earlier run": 0}
+
+
+def test_what_says_the_same_is_taken_from_the_earlier_run_and_nothing_else() -> None:
+    changed = [(1, "Why?", "<p>No.</p>"), (5, " Who?", "<p>I.</p>\n"), (3, "When?", ""), (9, "Gone", "")]
+    now = [(5, "Who?", "<p>I.</p>"), *ROWS[:4]]
+    found = texts_since(questions(now), then(sorted(changed), "as then"), TextSettings())
+    assert found.table["key"].to_pylist() == [SITE | row[0] for row in now]
+    assert found.table["text"].to_pylist() == ["as then", "why so", "how thus", "as then", ""]
+    assert (found.counts["texts as in the earlier run"], found.counts["counted"]) == (2, 7)
+
+
+def test_a_question_that_appears_twice_stays_there_twice_until_it_is_found() -> None:
+    found = texts_since(questions([ROWS[0], ROWS[1], ROWS[0]]), then(ROWS[:1], "as then"), TextSettings())
+    assert found.table["key"].to_pylist() == [SITE | 1, SITE | 2, SITE | 1]
+    with pytest.raises(DupqError, match=r"b/1 appears more than once \(1 or more rows too many"):
+        no_repeated(iter([found.table]), ["a", "b"])
+    assert no_repeated(iter([found.table.slice(0, 2), found.table.slice(0, 0)]), ["a", "b"]).table.schema == KEYS
+
+
+def test_no_questions_give_no_texts() -> None:
+    found = texts_since(iter([]), Then(), TextSettings())
+    assert (len(found.table), len(found.second)) == (0, 0)
+    assert no_repeated(iter([]), ["a"]).table.num_rows == 0
+
+
+def test_answers_have_no_titles() -> None:
+    batch = pa.record_batch([pa.array([SITE | 8]), pa.array(["<p>Do so.</p>"])], ["key", "body_html"])
+    assert texts_of_answers(iter([batch]), TextSettings()).to_pylist() == [
+        {"key": SITE | 8, "title": "", "text": "do so"}
+    ]
