@@ -27,7 +27,7 @@ from dupq.text.vocabulary import FIRST_WORD, Vocabulary
 from on_gpu.made_up import sample
 from on_gpu.parts import Figures, Scale, gemm_peak, seconds
 
-STAGE_PRESETS, QUESTIONS, SHARDS = ("bogdanova-max", "othman-lstm"), 400_000, 16
+STAGE_PRESETS, QUESTIONS, SHARDS = ("bogdanova-max", "othman-lstm"), 200_000, 16
 PRESETS = ("dupq", "bogdanova-max", "bow-cnn-distilled", "othman-lstm")
 BATCHES = (0, 64, 512, 4_096)  # 0: as a run has it
 _LEAST_COSINE = 0.999  # of an embedding and the CPU's: products of bfloat16 numbers
@@ -42,7 +42,7 @@ def figures(scale: Scale) -> Iterator[Figures]:
 
 
 def stage(scale: Scale) -> Iterator[Figures]:
-    """The stage `encode` from texts on the disk to embeddings there, once its process has begun, beside `encode`."""
+    """The stage `encode` from texts on the disk to embeddings there, once its processes have begun, beside `encode`."""
     cluster.connect("local")
     gpus = Gpus(0 if scale.is_rehearsal else 1)
     for preset in STAGE_PRESETS:
@@ -53,9 +53,8 @@ def stage(scale: Scale) -> Iterator[Figures]:
             fitness = Fitness(0, 0.0, None)
             saved = SavedEncoder(made.network, vocabulary, made.settings, None, fitness, {})
             save(f"{folder}/encoder", saved, "benchmark")
-            for name, questions in (("start", made.texts[:8]), ("all", made.texts)):
-                _write_texts(f"{folder}/{name}/texts", questions, pa.array(written_words))
-            spent = {name: _stage_seconds(f"{folder}/{name}", f"{folder}/encoder", gpus) for name in ("start", "all")}
+            _write_texts(f"{folder}/texts", made.texts, pa.array(written_words))
+            spent = {name: _stage_seconds(folder, name, gpus) for name in ("start", "all")}
         made.network.to(scale.device)
         texts = TokenIds.of(made.texts)
         bare = len(texts) / seconds(functools.partial(encode, made.network, texts), 1)
@@ -80,8 +79,9 @@ def _write_texts(folder: str, questions: list[np.ndarray], words: pa.Array) -> N
         storage.write_table(f"{folder}/{number:05}.parquet", table, TEXTS, {"rows_out": len(table)})
 
 
-def _stage_seconds(folder: str, encoder: str, gpus: Gpus) -> float:
-    job = Encoding(f"{folder}/texts", "", encoder, None, f"{folder}/encoded_as.json", f"{folder}/embeddings")
+def _stage_seconds(folder: str, name: str, gpus: Gpus) -> float:
+    where = f"{folder}/{name}"
+    job = Encoding(f"{folder}/texts", "", f"{folder}/encoder", None, f"{where}/as.json", f"{where}/embeddings")
     begun = time.perf_counter()
     encode_texts(job, Sites(["a.example.com"]), EncodeSettings(), gpus)
     return time.perf_counter() - begun

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _BAGS_A_SECOND, _OTHERS_A_SECOND = 7_000, 700  # pairs of questions that a core trains a word bag, another network, with
-_GPU_SECONDS, _GPU_SECONDS_A_STEP = 10.0, 0.02  # to begin, and of a step of a few hundred pairs
+_GPU_SECONDS, _GPU_SECONDS_A_STEP = 10.0, 0.03  # to begin, and of a step of a few hundred pairs
 DROPPED = "mined negatives that teachers find nearly as near as the positive"  # a count of `fit`
 
 
