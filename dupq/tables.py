@@ -397,9 +397,6 @@ TEXT_HASHES = pa.schema([_required("high", pa.uint64()), _required("low", pa.uin
 # The key of one band of a text that copies none, and that of the next band, which orders the texts of a bucket.
 BAND_KEYS = pa.schema([_required("bucket", pa.uint64()), _required("order", pa.uint64()), *KEYS])
 
-# A question whose shingle set a slice of the candidate pairs needs.
-WANTED = pa.schema([_required("slice", pa.int64()), *KEYS])
-
 SHINGLE_SETS = pa.schema(
     [
         *KEYS,

@@ -107,8 +107,7 @@ class Near(NamedTuple):
 
 def bundles_of(tables: TextTables) -> Bundles:
     """Return the texts of a run in bundles, which depend only on the shards and their sizes."""
-    texts = tables.texts
-    sizes = [counts["rows_out"] for counts in side_by_side(texts.counts, range(texts.parts))]
+    sizes = [counts["rows_out"] for counts in side_by_side(tables.texts.counts, range(tables.texts.parts))]
     return Bundles(tables, bundled(sizes), sum(sizes))
 
 
@@ -170,7 +169,7 @@ def sign(
     The second table are their signatures.
     """
     others, keys, values = np.sort(copied["key"].to_numpy()), [np.zeros(0, np.int64)], []
-    for batch in _batches(texts):
+    for batch in (batch for table in texts for batch in table.to_batches(_TEXTS_AT_ONCE)):
         is_copied = are_among(others, batch["key"].to_numpy())
         some = batch.filter(pc.and_(pa.array(~is_copied), pc.not_equal(batch["text"], "")))
         keys.append(some["key"].to_numpy())
@@ -184,10 +183,6 @@ def sign(
     lists = pa.FixedSizeListArray.from_arrays(pa.array(signed.ravel()), settings.permutations)
     table = pa.table([*Sites(sites).columns(members), lists], schema=signatures(settings.permutations))
     return Counted(pa.table(columns, names=[*BAND_KEYS.names, "partition"]), second=table)
-
-
-def _batches(texts: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
-    return (batch for table in texts for batch in table.to_batches(_TEXTS_AT_ONCE))
 
 
 def find_near_duplicates(
@@ -242,7 +237,9 @@ def candidates_of(partitions: Iterator[Iterable[pa.RecordBatch]]) -> Counted:
         keys = Bucketed(*(column.to_numpy() for column in pa.concat_tables(tables).columns))
         rows, large = bucket_pairs(keys, CHAIN)
         every.append(keys.members[rows])
-        homes.append(np.stack([keys.members[rows].ravel(), bundles[rows].ravel()], axis=1))
+        is_paired = np.zeros(len(bundles), bool)
+        is_paired[rows] = True
+        homes.append(np.stack([keys.members[is_paired], bundles[is_paired]], axis=1))
         oversized += large
     pairs, (members, bundles) = distinct_pairs(np.concatenate(every)), distinct_pairs(np.concatenate(homes)).T
     ends = bundles[np.searchsorted(members, pairs)].astype(np.int32)

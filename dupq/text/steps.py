@@ -43,7 +43,7 @@ class Then(NamedTuple):
 
 
 def make_texts(run: Run, questions: Shards, then: Read, settings: TextSettings) -> TextTables:
-    """Make the texts of questions. Those that say what they said `then`, which reads `Then`, are taken over.
+    """Make the texts of questions. What an earlier run has of them, which `then` reads (`Then`), is taken from there.
 
     A task holds a shard's tokens and some of its HTML.
     """
