@@ -144,7 +144,7 @@ def _begin(piece: _Piece, work: Callable[..., Counts], workers: GpuWorkers | Non
 
 def recorded(work: Callable[..., Counts], *arguments: object) -> Outcome:
     """The counts of `work(*arguments)`, its peak memory in MB, and what it wrote."""
-    steps.begin(work)
+    steps.begin(work, *arguments)
     before = compile_seconds()
     with recording() as written:
         counts, peak = measured(work, *arguments)

@@ -16,7 +16,7 @@ from dupq import storage
 from dupq.execution import exchange
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
-from dupq.job.table import Each, Partitioned, Shards, Spread, Table, Whole
+from dupq.job.table import Partitioned, PerTask, Readable, Shards, Spread, Table
 from dupq.shards import Shard, partition_of
 from dupq.text.keys import places_among
 
@@ -59,7 +59,7 @@ class Run:
         """Apply `step` to each partition of the inputs; its second table goes to `beside`.
 
         Inputs that are no tables, and those in `Whole` and `Each`, are the same for every call; with no others there is
-        one call.
+        one call. Of `PerTask` each call has its own.
         """
         made = self.table(name, into, _parts(inputs), publish)
         return replace(made, rows=self._do(name, _map, (step, inputs, beside, made), made.parts, inputs))
@@ -79,7 +79,7 @@ class Run:
 
         Columns that `into` lacks are left out.
         """
-        made = self._spread(name, into, _parts(inputs), parts)
+        made = self.spread(name, into, _parts(inputs), parts)
         rows = self._do(name, _shuffle, (step, inputs, beside, by, to, made), len(made.files), inputs)
         return replace(made, rows=rows)
 
@@ -88,11 +88,20 @@ class Run:
 
         So partition n of the answer is what the step of `wanted`'s n-th file asked for.
         """
-        made = self._spread(name, table.read_schema, table.parts, len(wanted.files))
+        made = self.spread(name, table.read_schema, table.parts, len(wanted.files))
         self._do(name, _look_up, (table, wanted, made), table.parts)
         return made
 
-    def _spread(self, name: str, schema: pa.Schema | None, writers: int, parts: int) -> Spread:
+    def begin(self, made_by: Mapping[str, object], *names: str) -> None:
+        """Remove the tables `names` where an earlier attempt made them by anything else than `made_by` (JSON)."""
+        uri = storage.join(self.folder, "made_by.json")
+        if not storage.exists(uri) or storage.read_json(uri) != made_by:
+            for name in names:
+                storage.delete_folder(storage.join(self.folder, name))
+            storage.write_json(uri, dict(made_by))
+
+    def spread(self, name: str, schema: pa.Schema | None, writers: int, parts: int) -> Spread:
+        """Return the table of this name that so many tasks write."""
         files = (storage.join(self.folder, name, f"part-{number:05d}.arrow") for number in range(writers))
         return Spread(tuple(files), schema, parts)
 
@@ -108,7 +117,10 @@ class Run:
         if self._is_done:
             return 0
         shards = next((one.shards for one in inputs if isinstance(one, Shards)), ())
-        calls = [(part, *arguments, *shards[part : part + 1]) for part in range(parts)]  # a shard gives errors its name
+        calls = [
+            (part, *(_own(one, part) if one is inputs else one for one in arguments), *shards[part : part + 1])
+            for part in range(parts)
+        ]  # a shard gives errors its name
         report = run_tasks(name, work, calls)
         self.report.add(report)
         self.report.rows_in += report.rows_in  # which few steps count
@@ -116,12 +128,17 @@ class Run:
 
 
 def _parts(inputs: tuple[object, ...]) -> int:
-    return next((one.parts for one in inputs if isinstance(one, Partitioned)), 1)
+    return next((one.parts for one in inputs if isinstance(one, Partitioned | PerTask)), 1)
+
+
+def _own(inputs: tuple[object, ...], part: int) -> tuple[object, ...]:
+    """Return the inputs of a task: all of `PerTask` would make calls that grow with the square of their number."""
+    return tuple(one.inputs[part] if isinstance(one, PerTask) else one for one in inputs)
 
 
 def _called(step: Step, inputs: tuple[object, ...], part: int) -> Counted:
     def read(one: object) -> object:
-        return one.read(part) if isinstance(one, Partitioned) else one.read() if isinstance(one, Whole | Each) else one
+        return one.read(part) if isinstance(one, Partitioned) else one.read() if isinstance(one, Readable) else one
 
     found = step(*map(read, inputs))
     return found if isinstance(found, Counted) else Counted(found)
@@ -150,12 +167,17 @@ def _shuffle(
     def make() -> Counts:
         found = _called(step, inputs, part)
         _write_beside(beside, part, found)
-        homes = partition_of(found.table[by].to_numpy(), made.parts) if by else found.table[to].to_numpy()
-        table = found.table if made.schema is None else found.table.select(made.schema.names)
-        _write(made, part, table, _rows_of(homes, made.parts))
+        write_spread(made, part, found.table, by, to)
         return {_ROWS: len(found.table), **found.counts}
 
     return skip_or(made.files[part], make)
+
+
+def write_spread(made: Spread, part: int, table: pa.Table, by: str | None = None, to: str | None = None) -> None:
+    """Write a file of a table: see `Run.shuffle`."""
+    homes = partition_of(table[by].to_numpy(), made.parts) if by else table[to].to_numpy()
+    table = table if made.schema is None else table.select(made.schema.names)
+    _write(made, part, table, _rows_of(homes, made.parts))
 
 
 def _write_beside(beside: Table | None, part: int, found: Counted) -> None:
