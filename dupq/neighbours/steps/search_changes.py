@@ -8,9 +8,8 @@
     directed       a task per block   the earlier lists, with new neighbours merged in; and the lists of the queries
 
 A question is searched again if it is new, its embedding changed, or one of its stored neighbours is gone or changed:
-who comes next in its list is not known. All others keep their lists, which only queries
-can enter. That is enough: a pair of which neither question is searched
-again was compared by the earlier run, with the same embeddings.
+who comes next in its list is not known. All others keep their lists, which only queries can enter. That is enough: a
+pair of which neither question is searched again was compared by the earlier run, with the same embeddings.
 """
 
 import logging
@@ -64,13 +63,13 @@ class Answered(TypedDict):
 class SiteLists(NamedTuple):
     """The sites of the keys of two runs, sorted; and those that are searched, in both: none named are all."""
 
-    then: list[str]
+    earlier: list[str]
     now: list[str]
     searched: tuple[str, ...]
 
     def to_now(self, keys: np.ndarray) -> np.ndarray:
         """Return keys of the earlier run as keys of this one; see `to_sites`."""
-        return to_sites(keys, self.then, self.now)
+        return to_sites(keys, self.earlier, self.now)
 
 
 def find_neighbours_since(run: Run, shards: Sequence[Shard], request: SearchRequest, previous: NeighbourFiles) -> None:
@@ -78,13 +77,12 @@ def find_neighbours_since(run: Run, shards: Sequence[Shard], request: SearchRequ
     why_not = _unusable(previous, request)
     if why_not is None:
         plan = planned(run, shards, request)
-        sites = SiteLists(
-            read_as(previous.request, Answered, "its run is damaged")["sites_of_keys"],
-            request.sites,
-            request.settings.sites,
-        )
-        lists = lists_made(previous)
-        changes = _changes(run, shards, request, previous, lists, sites)
+        answered = read_as(previous.request, Answered, "its run is damaged")
+        sites = SiteLists(answered["sites_of_keys"], request.sites, request.settings.sites)
+        now = tuple(storage.join(run.uri, "embeddings", shard.file) for shard in in_scope(shards, request.settings))
+        earlier = tuple(file.uri for file in storage.list_files(previous.embeddings, ".parquet"))
+        marks, lists = (Each(Files(uris, None, MARKS)) for uris in (now, earlier)), lists_made(previous)
+        changes = run.map("changes", changes_since, *marks, Each(lists), sites, request.settings.k, into=KEYS)
         if changes.rows > _LARGEST_SHARE * plan.questions or _gpus_are_faster(run, request, plan, changes.rows):
             why_not = f"{changes.rows:,} questions changed"
     if why_not is not None:
@@ -92,14 +90,17 @@ def find_neighbours_since(run: Run, shards: Sequence[Shard], request: SearchRequ
         find_neighbours(run, shards, request)
         return
     run.begin({"blocks": plan.sizes, "since": previous.run}, *OF_A_PLAN)
+    _search_changes(run, plan, request, changes, EarlierLists(lists, tuple(side_by_side(key_span, lists.uris)), sites))
+    finish(run, request)
+
+
+def _search_changes(run: Run, plan: Plan, request: SearchRequest, changes: Table, earlier: "EarlierLists") -> None:
     blocks = blocks_of(run, plan, request)
     groups = chosen(run, "tiles/queries", plan, blocks, changes)
-    earlier = EarlierLists(lists.uris, tuple(side_by_side(key_span, lists.uris)), sites)
     marked = PerTask(tuple(Marked(block) for block in blocks))
     kept = run.map("tiles/earlier", earlier_lists, marked, Whole(changes), earlier, request.settings.k, into=NEAREST)
     queries = searched_alone(run, [group.questions for group in groups], request)
-    rest = [Side(replace(block, without=changes), One(kept, number)) for number, block in enumerate(blocks)]
-    sides = [*queries, *rest]
+    sides = [*queries, *(Side(replace(some, without=changes), One(kept, part)) for part, some in enumerate(blocks))]
     numbers = [*(group.block for group in groups), *range(len(blocks))]
     tiles = [
         (left, right)
@@ -108,7 +109,6 @@ def find_neighbours_since(run: Run, shards: Sequence[Shard], request: SearchRequ
         if plan.compares(numbers[left], numbers[right])
     ]
     write_lists(run, sides, search_tiles(run, "tiles/new", sides, tiles, request), request)
-    finish(run, request)
 
 
 def _unusable(previous: NeighbourFiles, request: SearchRequest) -> str | None:
@@ -116,12 +116,12 @@ def _unusable(previous: NeighbourFiles, request: SearchRequest) -> str | None:
     if not storage.exists(previous.request):
         return f"{previous.run} has no finished neighbours"
     try:
-        then = read_as(previous.request, Answered, "its run is damaged")
+        answered = read_as(previous.request, Answered, "its run is damaged")
     except StorageError:
         raise  # it may be there next time
     except DupqError as error:
         return str(error)
-    different = [name for name, value in request.lasting().items() if dict(then).get(name) != value]
+    different = [name for name, value in request.lasting().items() if dict(answered).get(name) != value]
     if different:
         return f"{previous.run} was made with another {', '.join(different)}"
     if is_intact(previous.run, "neighbours", (previous.nearest, previous.request)):
@@ -138,58 +138,16 @@ def _gpus_are_faster(run: Run, request: SearchRequest, plan: Plan, searched: int
     return seconds(run, plan, pairs)[1] < on_cpus
 
 
-def _changes(
-    run: Run,
-    shards: Sequence[Shard],
-    request: SearchRequest,
-    previous: NeighbourFiles,
-    lists: Files,
-    sites: SiteLists,
-) -> Table:
-    """Make the table of the questions that are searched again (KEYS, ascending)."""
-    folder = storage.join(run.uri, "embeddings")
-    now = tuple(storage.join(folder, shard.file) for shard in in_scope(shards, request.settings))
-    then = tuple(file.uri for file in storage.list_files(previous.embeddings, ".parquet"))
-    marks = (Each(Files(uris, None, MARKS)) for uris in (now, then))
-    return run.map("changes", changes_since, *marks, Each(lists), sites, request.settings.k, into=KEYS)
-
-
 def changes_since(
-    now: Iterator[pa.Table],
-    then: Iterator[pa.Table],
-    lists: Iterator[pa.Table],
-    sites: SiteLists,
-    k: int,
+    now: Iterator[pa.Table], earlier: Iterator[pa.Table], lists: Iterator[pa.Table], sites: SiteLists, k: int
 ) -> Counted:
     """Return the questions that are searched again (KEYS, ascending); see this module.
 
-    `now` and `then` are keys and fingerprints of both runs' embeddings, `lists` the earlier ones.
-    Memory: 18 bytes a question of the earlier run, twice that while its keys are read; 40 for each that is new,
-    changed, gone or searched again; the keys and the lists of one file.
+    `now` and `earlier` are keys and fingerprints of both runs' embeddings, `lists` those of the earlier run. Memory: 18
+    bytes a question of the earlier run, twice that while its keys are read; 40 for each that is new, changed, gone or
+    searched again; the keys and the lists of one file.
     """
-    keys, is_same, changed = _compared(now, then, sites)
-    gone = keys[~is_same]
-    lost = [_that_lost(gone, table, sites, k) for table in lists] if len(gone) else []
-    affected = distinct(np.concatenate([np.zeros(0, np.int64), *lost]))
-    indices, are_same = places_among(keys, affected)
-    are_same[are_same] = is_same[indices[are_same]]
-    searched = distinct(np.concatenate([changed, affected[are_same]]))
-    counts = {
-        "questions new or changed": len(changed),
-        "questions gone or changed": len(gone),
-        "questions searched": len(searched),
-    }
-    return Counted(pa.table([searched], schema=KEYS), counts)
-
-
-def _compared(
-    now: Iterator[pa.Table], then: Iterator[pa.Table], sites: SiteLists
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the earlier run's questions as keys of this one, ascending, and which are as they were.
-
-    And the keys of new and changed questions, ascending.
-    """
-    keys, marks = _searched_then(then, sites)
+    keys, marks = _searched_earlier(earlier, sites)
     is_same, changed = np.zeros(len(keys), bool), [np.zeros(0, np.int64)]
     for table in now:
         keys_now, marks_now = marks_in(table, sites.now)
@@ -197,15 +155,26 @@ def _compared(
         are_same[are_same] = marks[indices[are_same]] == marks_now[are_same]
         is_same[indices[are_same]] = True
         changed.append(keys_now[~are_same])
-    return keys, is_same, np.sort(np.concatenate(changed))
+    new, gone = np.concatenate(changed), keys[~is_same]
+    lost = [_that_lost(gone, table, sites, k) for table in lists] if len(gone) else [gone]
+    affected = distinct(np.concatenate(lost))
+    indices, are_same = places_among(keys, affected)
+    are_same[are_same] = is_same[indices[are_same]]
+    searched = distinct(np.concatenate([new, affected[are_same]]))
+    counts = {
+        "questions new or changed": len(new),
+        "questions gone or changed": len(gone),
+        "questions searched": len(searched),
+    }
+    return Counted(pa.table([searched], schema=KEYS), counts)
 
 
-def _searched_then(then: Iterator[pa.Table], sites: SiteLists) -> tuple[np.ndarray, np.ndarray]:
+def _searched_earlier(earlier: Iterator[pa.Table], sites: SiteLists) -> tuple[np.ndarray, np.ndarray]:
     """Return the questions that the earlier run searched, as keys of this run, ascending, and their fingerprints."""
     columns = [[np.zeros(0, np.int64)], [np.zeros(0, np.int64)]]
-    for table in then:
+    for table in earlier:
         if not sites.searched or (len(table) and table["site"][0].as_py() in sites.searched):  # a file has one site
-            for column, values in zip(columns, marks_in(table, sites.then), strict=True):
+            for column, values in zip(columns, marks_in(table, sites.earlier), strict=True):
                 column.append(values)
     keys, marks = (np.concatenate(column) for column in columns)
     del columns
@@ -227,17 +196,17 @@ def _that_lost(gone: np.ndarray, lists: pa.Table, sites: SiteLists, k: int) -> n
 
 @dataclass(frozen=True)
 class EarlierLists:
-    """The files of an earlier run's lists, and the smallest and the largest key of each (None: it has no rows)."""
+    """An earlier run's lists, and the smallest and the largest key of each file (None: it has no rows)."""
 
-    uris: tuple[str, ...]
+    lists: Files
     spans: tuple[tuple[int, int] | None, ...]
     sites: SiteLists
 
-    def around(self, low: int, high: int) -> Iterator[pa.Table]:
-        """Yield the tables (NEAREST) that may have keys from `low` to `high`, all of the earlier run."""
-        for uri, span in zip(self.uris, self.spans, strict=True):
-            if span and span[0] <= high and low <= span[1]:
-                yield storage.read_table(uri, NEAREST)
+    def around(self, keys: np.ndarray) -> Iterator[pa.Table]:
+        """Yield the tables (NEAREST) that may have some of `keys` (of the earlier run, ascending)."""
+        for part, span in enumerate(self.spans):
+            if len(keys) and span and span[0] <= keys[-1] and keys[0] <= span[1]:
+                yield self.lists.read(part)
 
 
 def earlier_lists(marked: tuple[np.ndarray, np.ndarray], searched: pa.Table, earlier: EarlierLists, k: int) -> pa.Table:
@@ -248,8 +217,7 @@ def earlier_lists(marked: tuple[np.ndarray, np.ndarray], searched: pa.Table, ear
     keys, sites = marked[0], earlier.sites
     keys = keys[~are_among(searched["key"].to_numpy(), keys)]
     result, is_found = empty_nearest(len(keys), k), np.zeros(len(keys), bool)
-    then = to_sites(keys, sites.now, sites.then)
-    for table in earlier.around(int(then[0]), int(then[-1])) if len(then) else ():
+    for table in earlier.around(to_sites(keys, sites.now, sites.earlier)):
         own = sites.to_now(table["key"].to_numpy())
         rows = np.flatnonzero(are_among(keys, own))
         lists = nearest_in(table.take(pa.array(rows)), k)[1]
@@ -259,19 +227,19 @@ def earlier_lists(marked: tuple[np.ndarray, np.ndarray], searched: pa.Table, ear
     if not is_found.all():
         raise DupqError(
             f"{np.count_nonzero(~is_found):,} of the earlier run's lists of neighbours are gone since this run looked "
-            "for them; run the job again, which then searches what it cannot take over"
+            "for them; run the job again, which then searches everything"
         )
     return nearest_table(keys, result)
 
 
-def to_sites(keys: np.ndarray, then: Sequence[str], now: Sequence[str]) -> np.ndarray:
-    """Return keys of a run with the sorted sites `then` as keys of one with `now`.
+def to_sites(keys: np.ndarray, earlier: Sequence[str], now: Sequence[str]) -> np.ndarray:
+    """Return keys of a run with the sorted sites `earlier` as keys of one with `now`.
 
     They are negative for -1 and where a site is gone. Different keys stay different: questions of sites that are gone
     get negative keys of their own.
     """
-    if list(then) == list(now):
+    if list(earlier) == list(now):
         return keys
-    numbers = np.array([now.index(site) if site in now else -1 - place for place, site in enumerate(then)], np.int64)
-    moved = (numbers[np.maximum(keys, 0) >> ID_BITS] << ID_BITS) | (keys & MAXIMUM_ID)
+    numbers = [now.index(site) if site in now else -1 - index for index, site in enumerate(earlier)]
+    moved = (np.array(numbers, np.int64)[np.maximum(keys, 0) >> ID_BITS] << ID_BITS) | (keys & MAXIMUM_ID)
     return np.where(keys < 0, keys, moved)

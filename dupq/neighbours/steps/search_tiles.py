@@ -63,11 +63,12 @@ def find_neighbours(run: Run, shards: Sequence[Shard], request: SearchRequest) -
 
 def _search_in_waves(run: Run, plan: Plan, request: SearchRequest) -> None:
     sides = searched_alone(run, blocks_of(run, plan, request), request)
-    *others, last = [*enumerate(waves(plan.groups), 1)] or [(0, [])]
-    for wave, tiles in others:
+    found = [Several(())] * len(sides)
+    for wave, tiles in enumerate(waves(plan.groups), 1):
+        if wave > 1:
+            sides = _merge(run, f"tiles/lists-{wave - 1}", sides, found, request.settings.k)
         found = search_tiles(run, f"tiles/wave-{wave}", sides, tiles, request)
-        sides = _merge(run, f"tiles/lists-{wave}", sides, found, request.settings.k)
-    write_lists(run, sides, search_tiles(run, f"tiles/wave-{last[0]}", sides, last[1], request), request)
+    write_lists(run, sides, found, request)
 
 
 def planned(run: Run, shards: Sequence[Shard], request: SearchRequest) -> Plan:

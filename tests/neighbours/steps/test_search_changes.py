@@ -1,6 +1,7 @@
 """What is new since an earlier run, searched; the answer is that of a whole search."""
 
 import functools
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from searched import (
 
 from dupq import storage
 from dupq.errors import DupqError
+from dupq.job.table import Files
 from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.lists import nearest_table
 from dupq.neighbours.measure import Measure
@@ -90,30 +92,30 @@ def test_a_new_site_moves_the_keys_of_the_others(tmp_path: Path) -> None:
     assert lists(files) == lists(after)
 
 
-def written(folder: Path, *tables: dict[int, list[int]]) -> tuple[str, ...]:
-    """Files of lists, by question; the score of a neighbour is minus its key."""
+def written(folder: Path, *tables: dict[int, list[int]]) -> Files:
+    """Lists by question; the score of a neighbour is minus its key."""
     uris = []
     for number, table in enumerate(tables):
         keys, others = np.array(list(table)), np.array([[*some, *[-1] * (2 - len(some))] for some in table.values()])
         scores = np.where(others < 0, -np.inf, -others.astype(float))
         uris.append(str(folder / f"{number}.parquet"))
         storage.write_table(uris[-1], nearest_table(keys, Nearest(others, scores, np.zeros(len(keys), int))), NEAREST)
-    return tuple(uris)
+    return Files(tuple(uris), NEAREST)
 
 
 def test_of_the_earlier_lists_a_block_reads_only_files_that_may_have_some_of_its_own(tmp_path: Path) -> None:
     """Also where keys have moved: the earlier run had a site in front."""
     b = 1 << ID_BITS
-    uris = written(tmp_path, {5: [7], 7: [5]}, {b | 1: [b | 4, b | 2], b | 2: [b | 1]}, {b | 4: [b | 1], b | 9: []})
-    lost = (*uris[1:2], *uris[2:], str(tmp_path / "gone.parquet"))
-    earlier = EarlierLists(lost, ((b | 1, b | 2), (b | 4, b | 9), (b | 10, b | 12)), SiteLists(["a", "b"], ["b"], ()))
-    marked = np.array([1, 2, 4]), np.array([11, 12, 14])
-    found = earlier_lists(marked, pa.table([[2]], schema=KEYS), earlier, 2)
-    assert found.to_pydict() == {
-        "key": [1, 4],
-        "neighbours": [[4, 2], [1]],
-        "scores": [[-4.0 - b, -2.0 - b], [-1.0 - b]],
-    }
+    lists = written(tmp_path, {5: [7], 7: [5]}, {b | 1: [b | 4, b | 2], b | 2: [b | 1]}, {b | 4: [b | 1], b | 9: []})
+    for number in (0, 3):
+        Path(tmp_path / f"{number}.parquet").write_bytes(b"not to be read")
+    lists, spans = replace(lists, uris=(*lists.uris, str(tmp_path / "3.parquet"))), [(5, 7), (1, 2), (4, 9), (10, 12)]
+    spans = (spans[0], *((b | low, b | high) for low, high in spans[1:]))
+    earlier = EarlierLists(lists, spans, SiteLists(["a", "b"], ["b"], ()))
+    found = earlier_lists((np.array([1, 2, 4]), np.array([11, 12, 14])), pa.table([[2]], schema=KEYS), earlier, 2)
+    assert found["key"].to_pylist() == [1, 4]
+    assert found["neighbours"].to_pylist() == [[4, 2], [1]]
+    assert found["scores"].to_pylist() == [[-4.0 - b, -2.0 - b], [-1.0 - b]]
     with pytest.raises(DupqError, match="1 of the earlier run's lists of neighbours are gone since"):
         earlier_lists((np.array([3]), np.array([13])), pa.table([[2]], schema=KEYS), earlier, 2)
 
