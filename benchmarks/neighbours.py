@@ -24,7 +24,6 @@ dupq[bench]`.
 """
 
 import argparse
-import functools
 import json
 import os
 import platform
@@ -44,11 +43,18 @@ from dupq import storage
 from dupq.execution import cluster
 from dupq.execution.memory import peak_mb, reset_peak
 from dupq.execution.tasks import Report
+from dupq.job.run import Run
+from dupq.job.table import Each
 from dupq.neighbours.embeddings import Embeddings, blocks
+from dupq.neighbours.lists import nearest_in
 from dupq.neighbours.measure import Measure
 from dupq.neighbours.nearest import Nearest, merge
+from dupq.neighbours.plan import block_rows, bytes_a_question
 from dupq.neighbours.rounded import is_fast
 from dupq.neighbours.search import all_pairs
+from dupq.neighbours.steps.blocks import SearchRequest
+from dupq.neighbours.steps.search_changes import find_neighbours_since
+from dupq.neighbours.steps.search_tiles import find_neighbours, lists_made
 from dupq.neighbours.tiles import Pairs, Search, block, search_tile
 from dupq.runs import writer
 from dupq.runs.embeddings import embeddings_table
@@ -56,10 +62,6 @@ from dupq.runs.layout import NeighbourFiles
 from dupq.settings.config import Settings
 from dupq.settings.dedup import NeighbourSettings
 from dupq.shards import Shard
-from dupq.stages.neighbours.exact import find_neighbours
-from dupq.stages.neighbours.increment import find_neighbours_since
-from dupq.stages.neighbours.plan import block_rows, bytes_a_question
-from dupq.stages.neighbours.tables import SearchRequest, read_nearest
 from dupq.tables import embeddings
 from dupq.text.keys import Sites
 
@@ -252,18 +254,22 @@ def stage_share(archive: Embeddings, old: Embeddings) -> float:
         taken = []
         for place, (files, shards) in enumerate(runs):
             start = time.perf_counter()
-            search = functools.partial(find_neighbours, files, shards, asked)
-            if place == len(runs) - 1:
-                search = functools.partial(find_neighbours_since, files, shards, asked, runs[1][0])
-            recorded(files, search)
+            since = (runs[1][0],) if place == len(runs) - 1 else ()
+            recorded(files, find_neighbours_since if since else find_neighbours, shards, asked, *since)
             taken.append(time.perf_counter() - start)
         assert lists_of(runs[2][0]) == lists_of(runs[3][0])
     print(f"stage: {taken[2]:.1f} s for all, {taken[3]:.1f} s for what is new", flush=True)
     return taken[3] / taken[2]
 
 
-def recorded(files: NeighbourFiles, search: Callable[[], Report]) -> None:
+def recorded(files: NeighbourFiles, find: Callable[..., None], *arguments: Any) -> None:
     """Search as a job does, with the record by which a later run believes what was written."""
+
+    def search() -> Report:
+        run = Run(files.run, "neighbours")
+        find(run, *arguments)
+        return run.report
+
     writer.Run(files.run, {}, Settings(), {}).stage("neighbours", search)
 
 
@@ -280,8 +286,8 @@ def written(archive: Embeddings, files: NeighbourFiles) -> tuple[NeighbourFiles,
 
 def lists_of(files: NeighbourFiles) -> dict[int, bytes]:
     found: dict[int, bytes] = {}
-    for file in storage.list_files(files.nearest, ".parquet"):
-        keys, nearest = read_nearest(file.uri, K)
+    for table in Each(lists_made(files)).read():
+        keys, nearest = nearest_in(table, K)
         found.update({key: others.tobytes() for key, others in zip(keys.tolist(), nearest.others, strict=True)})
     return found
 

@@ -23,15 +23,18 @@ from dupq import storage
 from dupq.encoders.description import read_measure
 from dupq.execution import cluster
 from dupq.execution.tasks import Report
+from dupq.job.run import Run
+from dupq.job.table import Each
 from dupq.neighbours.embeddings import Embeddings, gathered
+from dupq.neighbours.lists import nearest_in
 from dupq.neighbours.measure import Measure
+from dupq.neighbours.steps.blocks import SearchRequest
+from dupq.neighbours.steps.search_tiles import find_neighbours, lists_made
 from dupq.runs.embeddings import read_embeddings
 from dupq.runs.layout import NeighbourFiles
 from dupq.runs.reader import open_run
 from dupq.settings.dedup import NeighbourSettings
 from dupq.shards import Shard
-from dupq.stages.neighbours.exact import find_neighbours
-from dupq.stages.neighbours.tables import SearchRequest, read_nearest
 from dupq.text.keys import Sites
 
 K, CHECKED = 10, 300
@@ -72,8 +75,9 @@ def searched(run: str, folder: Path, measure: Measure) -> tuple[float, Neighbour
     files = NeighbourFiles(str(work))
     shards = [Shard(int(Path(uri).stem[-5:]), "", "") for uri in embedding_files(run)]
     start = time.perf_counter()
-    report = find_neighbours(files, shards, SearchRequest(sites_of(run), NeighbourSettings(k=K), measure, 2))
-    return time.perf_counter() - start, files, report
+    steps = Run(files.run, "neighbours")
+    find_neighbours(steps, shards, SearchRequest(sites_of(run), NeighbourSettings(k=K), measure, 2))
+    return time.perf_counter() - start, files, steps.report
 
 
 def of_exact(run: str, files: NeighbourFiles, measure: Measure) -> float:
@@ -89,8 +93,8 @@ def of_exact(run: str, files: NeighbourFiles, measure: Measure) -> float:
     scores[np.arange(len(chosen)), chosen] = -np.inf
     best = -np.sort(-scores, axis=1)[:, :K]
     found: dict[int, np.ndarray] = {}
-    for file in storage.list_files(files.nearest, ".parquet"):
-        keys, nearest = read_nearest(file.uri, K)
+    for table in Each(lists_made(files)).read():
+        keys, nearest = nearest_in(table, K)
         found.update(zip(keys.tolist(), nearest.scores, strict=True))
     pairs = [(found[int(archive.keys[row])], wanted) for row, wanted in zip(chosen, best, strict=True)]
     return round(float(np.mean([np.abs(ours - wanted) < 1e-9 for ours, wanted in pairs])), 4)

@@ -283,6 +283,20 @@ NEAREST = pa.schema(
 )
 
 
+# The blocks of the all-pairs search: the rows of files of embeddings that each has, in order.
+BLOCKS = pa.schema(
+    [
+        _required("block", pa.int32()),
+        _required("site", pa.string()),  # of the rows
+        _required("file", pa.string()),
+        _required("start", pa.int64()),
+        _required("stop", pa.int64()),
+    ]
+)
+
+# Rows of a tile's left block, and how many pairs above the floor they have, of a block with itself twice.
+PIECES = pa.schema([_required("start", pa.int64()), _required("stop", pa.int64()), _required("pairs", pa.int64())])
+
 # The questions of components, which group a component is solved in, and whether all its pairs are scored.
 NODES = pa.schema(
     [

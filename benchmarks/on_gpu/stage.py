@@ -11,13 +11,14 @@ import torch
 from dupq import storage
 from dupq.execution import cluster
 from dupq.execution.gpus import NO_GPUS, Gpus
+from dupq.job.run import Run
 from dupq.neighbours.measure import Measure
+from dupq.neighbours.steps.blocks import SearchRequest
+from dupq.neighbours.steps.search_tiles import find_neighbours
 from dupq.runs.embeddings import embeddings_table
 from dupq.runs.layout import NeighbourFiles
 from dupq.settings.dedup import NeighbourSettings
 from dupq.shards import Shard
-from dupq.stages.neighbours.exact import find_neighbours
-from dupq.stages.neighbours.tables import SearchRequest
 from dupq.tables import embeddings
 from dupq.text.keys import Sites
 from on_gpu.made_up import archive
@@ -45,7 +46,8 @@ def figures(scale: Scale) -> Iterator[Figures]:
                 schema = embeddings(made.vectors.shape[1], True)
                 storage.write_table(storage.join(files.embeddings, uri), table, schema, {"rows_out": len(rows)})
             start = time.perf_counter()
-            find_neighbours(files, shards, SearchRequest(_SITES, NeighbourSettings(), _MEASURE, 4, gpus))
+            request = SearchRequest(_SITES, NeighbourSettings(), _MEASURE, 4, gpus)
+            find_neighbours(Run(files.run, "neighbours"), shards, request)
             yield {f"{name}_seconds": time.perf_counter() - start}
             written.append([path.read_bytes() for path in sorted(Path(files.nearest).glob("*.parquet"))])
         yield {"lists_wrong": sum(one != written[0] for one in written)}

@@ -1,5 +1,6 @@
 """What a worker keeps from task to task of a step, and frees before it works on another step."""
 
+import inspect
 from collections.abc import Callable
 
 _registered: list[Callable[[], None]] = []
@@ -12,10 +13,15 @@ def free_with_the_step(free: Callable[[], None]) -> Callable[[], None]:
     return free
 
 
-def begin(work: Callable[..., object]) -> None:
-    """Begin a task that calls `work`, whose name is the step's: Ray may make the function itself anew for each task."""
+def begin(work: Callable[..., object], *arguments: object) -> None:
+    """Begin a task that calls `work(*arguments)`.
+
+    The step's name is that of `work`, and of the functions that it is given: Ray may make a function itself anew for
+    each task.
+    """
     global _step
-    before, _step = _step, f"{work.__module__}.{work.__qualname__}"
+    given = (f"{one.__module__}.{one.__qualname__}" for one in arguments if inspect.isfunction(one))
+    before, _step = _step, " ".join([f"{work.__module__}.{work.__qualname__}", *given])
     if _step != before:
         for free in _registered:
             free()

@@ -148,7 +148,7 @@ def _begin(piece: _Piece, work: Callable[..., Counts], has_gpu: bool) -> "ray.Ob
 
 def recorded(work: Callable[..., Counts], *arguments: object) -> Outcome:
     """The counts of `work(*arguments)`, its peak memory in MB, and what it wrote."""
-    steps.begin(work)
+    steps.begin(work, *arguments)
     before = compile_seconds()
     with recording() as written:
         counts, peak = measured(work, *arguments)

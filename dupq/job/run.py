@@ -16,7 +16,7 @@ from dupq import storage
 from dupq.execution import exchange
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
-from dupq.job.table import Each, Partitioned, Shards, Spread, Table, Whole
+from dupq.job.table import Partitioned, PerTask, Readable, Shards, Spread, Table
 from dupq.runs import writer
 from dupq.shards import Shard, partition_of
 from dupq.text.keys import places_among
@@ -78,7 +78,7 @@ class Run:
         """Apply `step` to each partition of the inputs; its second table goes to `beside`.
 
         Inputs that are no tables, and those in `Whole` and `Each`, are the same for every call; with no others there is
-        one call.
+        one call. Of `PerTask` each call has its own.
         """
         return self._make(name, step, inputs, beside, self.table(name, into, _parts(inputs), publish, keep))
 
@@ -125,6 +125,14 @@ class Run:
         rows = self._do(name, _make, (step, inputs, beside, made), _parts(inputs), inputs)
         return replace(made, rows=rows)
 
+    def begin(self, made_by: Mapping[str, object], *names: str) -> None:
+        """Remove the tables `names` where an earlier attempt made them by anything else than `made_by` (JSON)."""
+        uri = storage.join(self.folder, "made_by.json")
+        if not storage.exists(uri) or storage.read_json(uri) != made_by:
+            for name in names:
+                storage.delete_folder(storage.join(self.folder, name))
+            storage.write_json(uri, dict(made_by))
+
     def _do(
         self,
         name: str,
@@ -137,7 +145,10 @@ class Run:
         if self.is_done:
             return 0
         shards = next((one.shards for one in inputs if isinstance(one, Shards)), ())
-        calls = [(part, *arguments, *shards[part : part + 1]) for part in range(parts)]  # a shard gives errors its name
+        calls = [
+            (part, *(_own(one, part) if one is inputs else one for one in arguments), *shards[part : part + 1])
+            for part in range(parts)
+        ]  # a shard gives errors its name
         report = run_tasks(name, work, calls)
         self.report.add(report)
         self.report.rows_in += report.rows_in  # which few steps count
@@ -168,12 +179,17 @@ def as_they_are(table: pa.Table) -> pa.Table:
 
 
 def _parts(inputs: tuple[object, ...]) -> int:
-    return next((one.parts for one in inputs if isinstance(one, Partitioned)), 1)
+    return next((one.parts for one in inputs if isinstance(one, Partitioned | PerTask)), 1)
+
+
+def _own(inputs: tuple[object, ...], part: int) -> tuple[object, ...]:
+    """Return the inputs of a task: all of `PerTask` would make calls that grow with the square of their number."""
+    return tuple(one.inputs[part] if isinstance(one, PerTask) else one for one in inputs)
 
 
 def _called(step: Step, inputs: tuple[object, ...], part: int) -> Counted:
     def read(one: object) -> object:
-        return one.read(part) if isinstance(one, Partitioned) else one.read() if isinstance(one, Whole | Each) else one
+        return one.read(part) if isinstance(one, Partitioned) else one.read() if isinstance(one, Readable) else one
 
     found = step(*map(read, inputs))
     return found if isinstance(found, Counted) else Counted(found)
@@ -212,6 +228,11 @@ def _rows_for(made: Spread, part: int, table: pa.Table) -> Iterator[np.ndarray]:
     order = np.argsort(keys, kind="stable")
     asked = (places_among(keys[order], batch["key"].to_numpy()) for batch in made.wanted.batches(part))
     return (order[places[are_there]] for places, are_there in asked)
+
+
+def write_spread(made: Spread, part: int, table: pa.Table) -> None:
+    """Write a file of a table: see `Run.shuffle`."""
+    _write(made, part, table, {})
 
 
 def _rows_of(homes: np.ndarray, parts: int) -> Iterator[np.ndarray]:

@@ -4,6 +4,7 @@ Nothing else builds a path of a table that a stage hands to another. A partition
 `Spread` was written by tasks for tasks: an Arrow file per writer, in it a record batch per reader.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -14,10 +15,19 @@ from dupq import storage
 from dupq.execution import exchange
 from dupq.runs.keys import read_around
 from dupq.shards import Shard, read_shard_pieces
+from dupq.side_by_side import side_by_side
 from dupq.tables import QUESTIONS
 from dupq.text.keys import Sites
 
 _FILES_AT_ONCE = 16  # of writers that are read side by side
+
+
+class Readable(ABC):
+    """What a task reads before it calls its step, other than its partition of a table."""
+
+    @abstractmethod
+    def read(self) -> object:
+        """Return what the step gets."""
 
 
 @dataclass(frozen=True)
@@ -197,11 +207,64 @@ class BatchesOf:
             yield from exchange.read_part([*files[start : start + _FILES_AT_ONCE]], self.part)
 
 
-Partitioned = Table | Spread | Shards | Read | Around | Grouped | Batches
+@dataclass(frozen=True)
+class Files:
+    """A table of files that no step of this run made, one per partition."""
+
+    uris: tuple[str, ...]
+    schema: pa.Schema | None  # None: that of its files
+    columns: tuple[str, ...] | None = None  # None: all
+
+    @property
+    def parts(self) -> int:
+        """The number of files."""
+        return len(self.uris)
+
+    def read(self, part: int) -> pa.Table:
+        """Return the rows of a file."""
+        return storage.read_table(self.uris[part], self.schema, [*self.columns] if self.columns else None)
 
 
 @dataclass(frozen=True)
-class Whole:
+class One(Readable):
+    """A partition of a table."""
+
+    table: "Partitioned"
+    part: int
+
+    def read(self) -> pa.Table | Iterator[pa.RecordBatch]:
+        """Return its rows."""
+        return self.table.read(self.part)
+
+
+@dataclass(frozen=True)
+class Several(Readable):
+    """Partitions of tables, all of which a task holds."""
+
+    ones: tuple[One, ...]
+
+    def read(self) -> list[pa.Table]:
+        """Return the rows of each."""
+        return side_by_side(lambda one: one.read(), self.ones)
+
+
+@dataclass(frozen=True)
+class PerTask:
+    """An input of its own for each task, whose partitions are not those of any table: `inputs[n]` for partition n."""
+
+    inputs: tuple[object, ...]
+
+    @property
+    def parts(self) -> int:
+        """The number of tasks."""
+        return len(self.inputs)
+
+
+Partitioned = Table | Spread | Shards | Read | Around | Grouped | Batches | Files
+
+
+@dataclass(frozen=True)
+class Whole(Readable):
     """A table that each task reads from end to end."""
 
     table: Table | Spread | Read
@@ -213,7 +276,7 @@ class Whole:
 
 
 @dataclass(frozen=True)
-class Each:
+class Each(Readable):
     """A table that a task reads partition after partition, so that one is in memory at a time."""
 
     table: Partitioned

@@ -31,6 +31,15 @@ class Block(NamedTuple):
     keys: np.ndarray
     side: Side
 
+    def part(self, start: int, stop: int) -> "Block":
+        """Return the questions in rows from `start` to `stop` - 1."""
+        side = self.side
+        starts = side.starts[start : stop + 1]
+        words = slice(starts[0], starts[-1])
+        of_rows = slice(start, stop)
+        bags = starts - starts[0], side.words[words], side.weights[words], side.bag_squares[of_rows]
+        return Block(self.keys[of_rows], Side(side.vectors[of_rows], side.squares[of_rows], *bags))
+
 
 class Search(NamedTuple):
     """What to search for: the k best of each question (0: none), and all pairs with at least this similarity.
@@ -78,21 +87,8 @@ def search_tile(
     dimension), 12 bytes for each of 4 k + 24 candidates a question, and 40 bytes for each pair that is kept.
     """
     tile = Tile(left, right, search, both, known)
-    for _ in tile.search_all():
-        pass
+    tile.search_all()
     return tile.finish()
-
-
-def pairs_of_tile(left: Block, right: Block, search: Search, at_once: int) -> Iterator[Pairs]:
-    """The pairs of a tile above the threshold, `at_once` or a few more at a time; each once, in any order.
-
-    Memory: as of `search_tile` without k, and 40 bytes for each pair of `at_once` and of one batch (2^20 at most).
-    """
-    tile = Tile(left, right, search._replace(k=0))
-    for _ in tile.search_all():
-        if tile.kept >= at_once:
-            yield tile.taken_pairs()
-    yield tile.taken_pairs()
 
 
 class Tile:
@@ -113,7 +109,7 @@ class Tile:
             self._of_right = no_candidates(len(right.keys), search.k if both else 0)
         self._above = np.zeros(len(left.keys), np.int64), np.zeros(len(right.keys), np.int64)
         self._pairs: list[Pairs] = []
-        self.kept = 0  # pairs that are held now
+        self._kept = 0  # pairs
         self._serves_right = both or self._is_diagonal
         self._margin, self._known = 0.0, known
         self._tries: dict[tuple[bool, int], int] = {}
@@ -127,8 +123,8 @@ class Tile:
                 best.bounds[:] = np.maximum(best.bounds, scores - self._margin)
         return found
 
-    def search_all(self) -> Iterator[None]:
-        """Search all pieces of the tile; stops after each batch of candidates, of 2^20 at most."""
+    def search_all(self) -> None:
+        """Search all pieces of the tile."""
         if not (len(self._left.keys) and len(self._right.keys)):
             return
         found = self._begin()
@@ -139,7 +135,6 @@ class Tile:
             bounds = self._bounds(self._of_left, rows), self._bounds(self._of_right, columns)
             for places in found.places(rows, columns, bounds, diagonal):
                 self._take(places.rows + rows.start, places.columns + columns.start, places.values)
-                yield
 
     def finish(self) -> tuple[Nearest, Nearest, Pairs]:
         """What was found."""
@@ -152,14 +147,8 @@ class Tile:
         return (
             _nearest(self._of_left, k, right.keys, above[0]),
             _nearest(self._of_right, k, left.keys, above[1]),
-            self.taken_pairs(),
+            Pairs(*(np.concatenate(column) for column in zip(NO_PAIRS, *self._pairs, strict=True))),
         )
-
-    def taken_pairs(self) -> Pairs:
-        """The pairs that are held, which are let go."""
-        pairs = Pairs(*(np.concatenate(column) for column in zip(NO_PAIRS, *self._pairs, strict=True)))
-        self._pairs, self.kept = [], 0
-        return pairs
 
     def _pieces(self, found: Finder) -> Iterator[tuple[slice, slice]]:
         for row in range(0, len(self._left.keys), found.rows):
@@ -219,11 +208,11 @@ class Tile:
         rows, columns, similarities = rows[above], columns[above], similarities[above]
         self._above[0][:] += np.bincount(rows, minlength=len(self._above[0]))
         self._above[1][:] += np.bincount(columns, minlength=len(self._above[1]))
-        room = self._search.pair_limit - self.kept
+        room = self._search.pair_limit - self._kept
         if room:  # without room a slice of nothing would hold on to all of the batch
             one, other = self._left.keys[rows[:room]], self._right.keys[columns[:room]]
             self._pairs.append(Pairs(np.minimum(one, other), np.maximum(one, other), similarities[:room]))
-            self.kept += len(one)
+            self._kept += len(one)
 
 
 def _rounded_down(bounds: np.ndarray) -> np.ndarray:

@@ -13,6 +13,7 @@ from dupq.evaluation.tables import TABLES
 from dupq.evaluation.truth_files import check_truth, planted_keys
 from dupq.evaluation.verdicts import VERDICTS_FILE, last_verdicts
 from dupq.links.pair_files import check_pairs
+from dupq.neighbours.plan import in_scope
 from dupq.pipelines.gates import NO_GATES, Gates
 from dupq.runs import writer
 from dupq.runs.reader import check_earlier
@@ -20,7 +21,6 @@ from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.settings.training import TrainingSettings
 from dupq.shards import TEXT_COLUMNS, check_links, check_questions, question_shards
-from dupq.stages.neighbours.plan import in_scope
 from dupq.text.keys import Sites
 
 if TYPE_CHECKING:

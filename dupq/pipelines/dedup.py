@@ -41,6 +41,10 @@ from dupq.execution.tasks import Report
 from dupq.job.run import Run, make_tables
 from dupq.job.table import Read, Shards, Table, Whole
 from dupq.near_duplicates.steps import bundles_of, find_near_duplicates, make_signatures
+from dupq.neighbours.steps.blocks import SearchRequest
+from dupq.neighbours.steps.search_beyond_lists import find_beyond_lists
+from dupq.neighbours.steps.search_changes import find_neighbours_since
+from dupq.neighbours.steps.search_tiles import directed_in, find_neighbours, lists_made
 from dupq.pipelines.arguments import DedupJob
 from dupq.pipelines.gates import check_gates, check_rows
 from dupq.runs import progress, tidying, versions, writer
@@ -62,10 +66,6 @@ from dupq.stages.encode import check_room_to_encode, encode_texts
 from dupq.stages.evaluation.evaluate import evaluate_run
 from dupq.stages.evaluation.review import make_review
 from dupq.stages.inputs import Input, copy_inputs, encoder_content, input_files
-from dupq.stages.neighbours.beyond_lists import find_beyond_lists
-from dupq.stages.neighbours.exact import find_neighbours
-from dupq.stages.neighbours.increment import find_neighbours_since
-from dupq.stages.neighbours.tables import SearchRequest, directed_in
 from dupq.stages.report import write_report
 from dupq.stages.teacher import read_likely
 from dupq.stages.terms import TermTables, make_terms
@@ -194,12 +194,12 @@ def _make(
     )
     request = SearchRequest(sites.names, settings.neighbours, measure, files.parts, gpus)
     near_by = files.neighbours
-    run.stage("neighbours", lambda: _search(near_by, shards, request, since))
+    run.stage("neighbours", lambda: _search(run.uri, shards, request, since))
     run.stage("calibrate", lambda: _calibrated(files, terms, request, calibration))
     floor = storage.read_json(files.calibration.output)["floor"]
     run.stage(
         "beyond_lists",
-        lambda: find_beyond_lists(near_by, request, math.inf if floor is None else floor),
+        lambda: _beyond_lists(near_by, request, math.inf if floor is None else floor),
         dropped=near_by.tiles,
     )
     directed, scale = directed_in(near_by.directed, parts), read_scale(files.calibration.output, k)
@@ -257,10 +257,19 @@ def _inputs_of(files: RunLayout, inputs: list[Input], folder: str, told: list[Ve
     return copy_inputs(inputs, folder)
 
 
-def _search(files: NeighbourFiles, shards: list[Shard], request: SearchRequest, since: str | None) -> Report:
+def _search(uri: str, shards: list[Shard], request: SearchRequest, since: str | None) -> Report:
+    steps = Run(uri, "neighbours")
     if since is None:
-        return find_neighbours(files, shards, request)
-    return find_neighbours_since(files, shards, request, NeighbourFiles(since))
+        find_neighbours(steps, shards, request)
+    else:
+        find_neighbours_since(steps, shards, request, NeighbourFiles(since))
+    return steps.report
+
+
+def _beyond_lists(files: NeighbourFiles, request: SearchRequest, floor: float) -> Report:
+    steps = Run(files.run, "neighbours")
+    find_beyond_lists(steps, lists_made(files), request, floor)
+    return steps.report
 
 
 def _calibrated(files: RunLayout, terms: TermTables, request: SearchRequest, settings: CalibrationSettings) -> Report:

@@ -23,54 +23,29 @@ class NeighbourFiles:
         return storage.join(self.run, "embeddings")
 
     @property
-    def plan(self) -> str:
-        """The file that tells how the search is cut."""
-        return self._place("plan.json")
-
-    @property
     def folder(self) -> str:
-        """The parent of all but the embeddings; its files mean nothing under another plan."""
-        return storage.parent(self.plan)
-
-    @property
-    def way(self) -> str:
-        """The file that tells whether everything is searched, or what is new since an earlier run (JSON)."""
-        return self._place("way.json")
-
-    @property
-    def request(self) -> str:
-        """The search request that was answered (JSON); written last."""
-        return self._place("asked.json")
+        """The parent of all but the embeddings."""
+        return storage.join(self.run, "work", "neighbours")
 
     @property
     def tiles(self) -> str:
         """What each tile finds; not needed once the lists and what is beyond them are written."""
-        return self._place("tiles")
+        return storage.join(self.folder, "tiles")
 
     @property
     def nearest(self) -> str:
         """Each question's list."""
-        return self._place("nearest")
+        return storage.join(self.folder, "nearest")
 
     @property
     def directed(self) -> str:
-        """The rows for the pairs stage."""
-        return self._place("directed")
+        """The rows for `pairs`."""
+        return storage.join(self.folder, "directed")
 
-    def tile(self, left: str, right: str, name: str) -> str:
-        """One of the files of a tile of two blocks, which are called by their names."""
-        return storage.join(self.tiles, f"{left}-{right}", f"{name}.parquet")
-
-    def list_of(self, name: str) -> str:
-        """The file of lists of a block's questions."""
-        return storage.join(self.nearest, f"{name}.parquet")
-
-    def step(self, kind: str, name: str) -> str:
-        """A file that only these stages read."""
-        return storage.join(self.tiles, kind, f"{name}.parquet")
-
-    def _place(self, name: str) -> str:
-        return storage.join(self.run, "work", "neighbours", name)
+    @property
+    def request(self) -> str:
+        """The search request that was answered (JSON); written last."""
+        return storage.join(self.folder, "asked.json")
 
 
 @dataclass(frozen=True)

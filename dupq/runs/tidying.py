@@ -20,7 +20,7 @@ def needed_later(run: str) -> frozenset[str]:
     files = RunLayout(run, (), "", None, None, None, None)
     neighbours = files.neighbours
     texts = (files.texts, files.contents, files.texts_made_as, files.encoding.made_as)
-    lists = (neighbours.plan, neighbours.request, neighbours.nearest)
+    lists = (neighbours.request, neighbours.nearest)
     taught = (files.teacher.made_as, files.teacher.contents, files.teacher.vectors)
     others = (files.calibration.output, files.rarities, files.signatures)
     return frozenset((*texts, *lists, *taught, *others))

@@ -11,7 +11,21 @@ from run_tables import by_home, contents, cut_off, home_of, question_row, table,
 
 from dupq.errors import DupqError
 from dupq.job.run import Counted, Run
-from dupq.job.table import Around, Batches, Each, Grouped, Read, Shards, Spread, Table, Whole
+from dupq.job.table import (
+    Around,
+    Batches,
+    Each,
+    Files,
+    Grouped,
+    One,
+    PerTask,
+    Read,
+    Several,
+    Shards,
+    Spread,
+    Table,
+    Whole,
+)
 from dupq.shards import Shard, pinned
 from dupq.tables import KEYS, QUESTIONS
 
@@ -210,3 +224,29 @@ def test_what_a_function_reads_is_a_table_too(tmp_path: Path) -> None:
     given = numbers(tmp_path)
     made = Run(str(tmp_path), "read").map("keys", keys_of, Read(given.only("key").read, (), PARTS), into=KEYS)
     assert Whole(made).read() == Whole(given.only("key")).read()
+
+
+def sums(one: pa.Table, several: list[pa.Table], own: int, same: int) -> pa.Table:
+    rows = pa.concat_tables([one, *several])
+    return pa.table([[own], [sum(rows["number"].to_pylist()) + same]], schema=NUMBERS)
+
+
+def test_each_task_may_have_inputs_of_its_own(tmp_path: Path) -> None:
+    """Whatever partitions of tables they are."""
+    rows = [[{"key": n, "number": n}] for n in (1, 2, 4)]
+    first, second = (table(f"{tmp_path}/{name}", NUMBERS, *rows) for name in "ab")
+    files = Files((second.file(2), second.file(0)), NUMBERS, ("number",))
+    assert [some.to_pydict() for some in Each(files).read()] == [{"number": [4]}, {"number": [1]}]
+    ones = PerTask((One(first, 2), One(first, 0)))
+    several = PerTask((Several(()), Several((One(first, 1), One(second, 1)))))
+    made = Run(str(tmp_path), "sums").map("sums", sums, ones, several, PerTask((7, 8)), 100, into=NUMBERS)
+    assert Whole(made).read().to_pylist() == [{"key": 7, "number": 104}, {"key": 8, "number": 105}]
+    assert Run(str(tmp_path), "none").map("sums", sums, PerTask(()), into=NUMBERS).parts == 0
+
+
+def test_what_was_made_by_something_else_is_made_again(tmp_path: Path) -> None:
+    run = Run(str(tmp_path), "doubles")
+    for made_by, more in (({"more": 1}, 1), ({"more": 1}, 2), ({"more": 3}, 3)):
+        run.begin(made_by, "doubled")
+        made = run.map("doubled", twice, numbers(tmp_path), more, into=NUMBERS)
+        assert sum(Whole(made).read()["number"].to_pylist()) == sum(2 * key + made_by["more"] for key in range(40))

@@ -286,7 +286,7 @@ def test_a_finished_run_is_rid_of_the_work_that_nothing_needs(
         "texts_made_as.json",
     }
     kept = {path.name for path in (tmp_path / run.run_id / "work" / "neighbours").iterdir()}
-    assert kept == {"asked.json", "nearest", "plan.json"}
+    assert kept == {"asked.json", "nearest"}
     assert contents(again) == contents(run)
 
 
@@ -350,7 +350,7 @@ def test_a_run_that_was_cut_off_is_finished_to_the_same_bytes_with_other_actors_
         (copy / "stages" / f"{gone}.json").unlink()
     lost = ("_SUCCESS", "metrics.json", "clusters/part-00001.parquet", "pairs", "work/clusters/members")
     lost += (
-        "work/neighbours/plan.json",
+        "work/neighbours/plan",
         "work/neighbours/nearest",
         "work/neighbours/directed",
         "work/calibration/calibration.json",

@@ -15,7 +15,7 @@ from dupq.neighbours.products import Products, padded
 from dupq.neighbours.rounded import Bfloat16Products
 from dupq.neighbours.scan import complete
 from dupq.neighbours.search import all_pairs, top_k
-from dupq.neighbours.tiles import Block, Pairs, Search, block, pairs_of_tile, search_tile
+from dupq.neighbours.tiles import Block, Pairs, Search, block, search_tile
 
 COSINE = Measure()
 MEASURES = [
@@ -185,19 +185,6 @@ def test_pairs_are_kept_up_to_the_limit_and_all_are_counted(is_diagonal: bool) -
         assert set(rows_of(pairs)) <= set(rows_of(whole[2]))
         assert (of_left.above == whole[0].above).all()
         assert (of_right.above == whole[1].above).all()
-
-
-@pytest.mark.parametrize("is_diagonal", [True, False])
-def test_pairs_of_a_tile_come_piece_by_piece_and_each_once(is_diagonal: bool) -> None:
-    left, right = two_blocks(is_diagonal, 2_100)
-    whole = sorted(rows_of(search_tile(left, right, Search(COSINE, 0, 0.2))[2]))
-    for at_once in (1, 20_000, 1 << 30):
-        pieces = list(pairs_of_tile(left, right, Search(COSINE, 3, 0.2), at_once))
-        assert all(len(piece.left) >= at_once for piece in pieces[:-1])
-        assert (len(pieces) == 1) == (at_once > len(whole))
-        assert sorted(row for piece in pieces for row in rows_of(piece)) == whole
-    nothing = block(Embeddings(np.zeros(0, np.int64), np.zeros((0, 6), np.float16)), COSINE)
-    assert [len(piece.left) for piece in pairs_of_tile(left, nothing, Search(COSINE, 0, 0.2), 1)] == [0]
 
 
 def two_blocks(is_same: bool, count: int = 300) -> tuple[Block, Block]:

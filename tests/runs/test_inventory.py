@@ -20,9 +20,8 @@ from dupq.runs.tidying import tidy
 NOW = datetime.now(UTC)
 DAY = timedelta(days=1)
 KEPT_WORK = {
-    "work/neighbours/plan.json",
     "work/neighbours/asked.json",
-    "work/neighbours/nearest/block-00000.parquet",
+    "work/neighbours/nearest/part-00000.parquet",
     "work/texts/part-00000.parquet",
     "work/texts_made_as.json",
     "work/contents/part-00000.parquet",

@@ -9,13 +9,14 @@ from run_tables import write_rows
 
 from dupq import storage
 from dupq.evaluation.verdicts import Verdict, format_verdicts
+from dupq.neighbours.lists import nearest_table
 from dupq.neighbours.measure import Measure
 from dupq.neighbours.nearest import empty_nearest
+from dupq.neighbours.steps.blocks import SearchRequest
 from dupq.runs.layout import CalibrationFiles, NeighbourFiles
 from dupq.settings.dedup import NeighbourSettings
 from dupq.stages.calibration.calibrate import _are_titles
 from dupq.stages.calibration.sampled_pairs import SampledPairs, _weight, read_lists, sampled_pairs
-from dupq.stages.neighbours.tables import SearchRequest, nearest_table
 from dupq.tables import KNOWN_SETS, NEAREST, SAMPLE
 
 SITE = "a.example.com"

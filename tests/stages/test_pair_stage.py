@@ -23,8 +23,8 @@ from dupq.execution import exchange
 from dupq.execution.tasks import Report
 from dupq.job.run import Run
 from dupq.job.table import Each, Spread, Table, Whole
+from dupq.neighbours.steps.search_tiles import directed_in
 from dupq.stages.clusters.pairs import choose_threshold, score_pairs
-from dupq.stages.neighbours.tables import directed_in
 from dupq.stages.terms import TermTables
 from dupq.tables import CANDIDATES, KEY_PAIRS, NEIGHBOURS, SCORED
 from dupq.text.keys import ID_BITS

@@ -24,16 +24,17 @@ from dupq.execution.tasks import run_tasks
 from dupq.execution.units import Counts, skip_or
 from dupq.job.run import Run
 from dupq.job.table import Read, Table, Whole
+from dupq.neighbours.lists import nearest_in, nearest_table
 from dupq.neighbours.nearest import Nearest
+from dupq.neighbours.plan import Plan, plan_in
+from dupq.neighbours.steps.blocks import SearchRequest
 from dupq.runs.keys import read_keys, write_keys
 from dupq.runs.layout import CalibrationFiles, NeighbourFiles
 from dupq.settings.dedup import CalibrationSettings
 from dupq.stages.calibration.sampled_pairs import SampledPairs, read_lists, sampled_pairs
-from dupq.stages.neighbours.plan import Plan, read_plan
-from dupq.stages.neighbours.tables import SearchRequest, nearest_table, read_nearest
 from dupq.stages.represented_links import known_sets, write_known_sets
 from dupq.stages.terms import TermTables, titles_only, words_of
-from dupq.tables import CALIBRATION_PAIRS, NEAREST, SAMPLE, TERMS
+from dupq.tables import BLOCKS, CALIBRATION_PAIRS, NEAREST, SAMPLE, TERMS
 from dupq.text.keys import Sites, are_among, distinct, places_among, without
 
 _log = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ def calibrate(
     run: Run, files: CalibrationFiles, terms: TermTables, request: SearchRequest, settings: CalibrationSettings
 ) -> None:
     """Write the model for this archive."""
-    plan = read_plan(files.neighbours.plan, request.settings)
+    plan = plan_in(Run(run.uri, "neighbours").table("plan", BLOCKS).read(0), request.settings.scope)
     report = run_tasks("sample", _sample, [(files, request, plan, settings)])
     names = [file.relative for file in storage.list_files(files.neighbours.nearest, ".parquet")]
     for step in (1, 2):
@@ -103,7 +104,9 @@ def _lists_of_file(files: CalibrationFiles, request: SearchRequest, step: int, n
 
     def make() -> Counts:
         wanted = read_keys(files.wanted(step))
-        keys, lists = read_nearest(storage.join(files.neighbours.nearest, name), request.settings.k)
+        keys, lists = nearest_in(
+            storage.read_table(storage.join(files.neighbours.nearest, name), NEAREST), request.settings.k
+        )
         mine = are_among(wanted, keys)
         storage.write_table(output, nearest_table(keys[mine], Nearest(*(column[mine] for column in lists))), NEAREST)
         return {}
@@ -118,7 +121,7 @@ def _gather_lists(files: CalibrationFiles, request: SearchRequest, step: int, na
         table = pa.concat_tables([storage.read_table(files.lists_in(step, name), NEAREST) for name in names])
         storage.write_table(output, table.sort_by("key"), NEAREST)
         if step == 1:
-            keys, lists = read_nearest(output, request.settings.k)
+            keys, lists = nearest_in(table, request.settings.k)
             write_keys(files.wanted(2), np.setdiff1d(lists.others[lists.others >= 0], keys))
         return {}
 

@@ -8,10 +8,11 @@ from dupq import storage
 from dupq.clusters.evidence import UNLISTED, Listing, listing_of
 from dupq.evaluation.verdict_files import Judged, read_verdicts
 from dupq.links.split import Split
+from dupq.neighbours.lists import nearest_in
+from dupq.neighbours.steps.blocks import SearchRequest
 from dupq.runs.layout import CalibrationFiles
-from dupq.stages.neighbours.tables import SearchRequest, read_nearest
 from dupq.stages.represented_links import read_known_sets
-from dupq.tables import SAMPLE
+from dupq.tables import NEAREST, SAMPLE
 from dupq.text.keys import Sites, are_pairs_among
 
 _REFERENCE = 1_000
@@ -139,7 +140,7 @@ def read_lists(files: CalibrationFiles, request: SearchRequest) -> Lists:
     """The lists of the sampled questions (step 1) and of their neighbours (2)."""
     from dupq.neighbours.exact import rule_of
 
-    found = [read_nearest(files.lists(step), request.settings.k) for step in (1, 2)]
+    found = [nearest_in(storage.read_table(files.lists(step), NEAREST), request.settings.k) for step in (1, 2)]
     keys = np.concatenate([some for some, _ in found])
     order = np.argsort(keys, kind="stable")
     others = np.concatenate([nearest.others for _, nearest in found])[order]

@@ -3,20 +3,21 @@
 import os
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import ray
-from test_neighbour_stage import made_up, search_request
+from searched import MIX, made_up
 
-from dupq.execution import cluster, tasks
-from dupq.neighbours.measure import Measure
+from dupq import storage
+from dupq.execution import cluster, steps, tasks
+from dupq.neighbours.plan import Span
 from dupq.neighbours.search import tile_places
+from dupq.neighbours.steps import blocks
+from dupq.neighbours.steps.blocks import Questions, forget_blocks, kept
 from dupq.neighbours.tiles import block
-from dupq.runs.layout import NeighbourFiles
-from dupq.stages.neighbours import blocks
-from dupq.stages.neighbours.blocks import forget_blocks, kept, ready_block
-from dupq.stages.neighbours.plan import Plan
+from dupq.runs.embeddings import embeddings_table
+from dupq.text.keys import Sites
 
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a module of tests
 BLOCKS, TASKS = 5, 4
@@ -31,29 +32,29 @@ def _nothing_kept() -> Iterator[None]:
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
-    """The names of the blocks that are read, and how many others are kept meanwhile."""
+    """The names of the files that are read, and how many blocks are kept meanwhile."""
     found = []
 
-    def read_block(_files: object, _request: object, _plan: object, name: str) -> object:
-        found.append((name, len(blocks._kept)))
-        return made_up([20, 0, 0], seed=int(name))
+    def read_table(uri: str, **_: object) -> pa.Table:
+        found.append((uri[-1], len(blocks._kept)))
+        return embeddings_table(made_up([20], seed=int(uri[-1])), Sites(["a"]))
 
-    monkeypatch.setattr(blocks, "read_block", read_block)
+    monkeypatch.setattr(storage, "read_table", read_table)
     return found
 
 
-def tiles_in_order(run: Path) -> None:
+def tiles_in_order(run: str) -> None:
     for some in tile_places(BLOCKS):
         for tile in some:
             for number in tile:
-                ready_block(NeighbourFiles(str(run)), search_request(), Plan([], [], "all"), str(number))
+                Questions((Span(f"{run}/{number}", 0, 20),), ("a",), MIX).read()
 
 
 def test_large_blocks_are_kept_for_one_tile_and_each_tile_reads_one(
-    read: list[tuple[str, int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    read: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(blocks, "_KEPT_BYTES", 0)
-    tiles_in_order(tmp_path)
+    tiles_in_order("run")
     assert max(others for _, others in read) == 1
     assert len(blocks._kept) == 2
     diagonal, pairs = BLOCKS, BLOCKS * (BLOCKS - 1) // 2
@@ -61,49 +62,57 @@ def test_large_blocks_are_kept_for_one_tile_and_each_tile_reads_one(
     assert len(read) <= diagonal + pairs + rows
 
 
-def test_small_blocks_are_read_once(read: list[tuple[str, int]], tmp_path: Path) -> None:
-    tiles_in_order(tmp_path)
+def test_small_blocks_are_read_once(read: list[tuple[str, int]]) -> None:
+    tiles_in_order("run")
     assert [name for name, _ in read] == [str(number) for number in range(BLOCKS)]
-    tiles_in_order(tmp_path / "another run")
+    tiles_in_order("another run")
     assert len(read) == 2 * BLOCKS
     forget_blocks()
-    tiles_in_order(tmp_path)
+    tiles_in_order("run")
     assert len(read) == 3 * BLOCKS
 
 
-def test_what_is_kept_is_counted_with_all_of_its_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = block(made_up([20, 0, 0]), Measure("cosine", 1.0, 0.5))
+def test_what_is_kept_is_counted_with_all_of_its_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = block(made_up([20, 0, 0]), MIX)
     arrays = [made.keys, *made.side]
     monkeypatch.setattr(blocks, "_KEPT_BYTES", sum(array.nbytes for array in arrays) * 3 - 1)
-    files = NeighbourFiles(str(tmp_path))
     for name in "abc":
-        assert kept(files, name, lambda: made) is made
-    assert [name for _, name in blocks._kept] == ["b", "c"]
+        assert kept(name, lambda: made) is made
+    assert [*blocks._kept] == ["b", "c"]
     monkeypatch.setattr(blocks, "_KEPT_BYTES", blocks._KEPT_BYTES + 1)
-    kept(files, "d", lambda: made)
-    assert [name for _, name in blocks._kept] == ["b", "c", "d"]
+    kept("d", lambda: made)
+    assert [*blocks._kept] == ["b", "c", "d"]
 
 
-def keeping(run: str) -> dict[str, int]:
+def keeping(name: str) -> dict[str, int]:
     """Counts the tasks of this process, and how often it made what it keeps."""
     made = []
-    kept(NeighbourFiles(run), "block", lambda: made.append("block"))
+    kept(name, lambda: made.append("block"))
     return {f"tasks of {os.getpid()}": 1, f"made by {os.getpid()}": len(made)}
 
 
-def looking(_run: str) -> dict[str, int]:
+def looking(_name: str) -> dict[str, int]:
     """Counts what this process has kept."""
     return {f"kept by {os.getpid()}": len(blocks._kept)}
 
 
 @pytest.mark.parametrize("where", ["here", pytest.param("in a worker", marks=pytest.mark.ray)])
-def test_what_is_kept_is_freed_with_the_step(where: str, tmp_path: Path) -> None:
-    calls = [(str(tmp_path),)] * TASKS
-    steps = [
+def test_what_is_kept_is_freed_with_the_step(where: str) -> None:
+    calls = [("block",)] * TASKS
+    found = [
         tasks.run_tasks("step", work, calls, cpus=cluster.cpus()).counts  # one at a time, and so in one process
         for work in (keeping, looking, keeping)
     ]
-    [process] = {int(name.split()[-1]) for counts in steps for name in counts}
+    [process] = {int(name.split()[-1]) for counts in found for name in counts}
     assert (process == os.getpid()) == (where == "here")
     once = {f"tasks of {process}": TASKS, f"made by {process}": 1}
-    assert steps == [once, {f"kept by {process}": 0}, once]
+    assert found == [once, {f"kept by {process}": 0}, once]
+
+
+def test_steps_that_the_runner_calls_are_told_apart() -> None:
+    were_kept = []
+    for step in (keeping, keeping, looking):
+        steps.begin(tasks.run_tasks, 3, step)
+        were_kept.append("block" in blocks._kept)
+        keeping("block")
+    assert were_kept == [False, True, False]

@@ -1,0 +1,1 @@
+"""The steps that search for neighbours."""

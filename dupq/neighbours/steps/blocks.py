@@ -1,0 +1,213 @@
+"""Embedded questions as tasks of the search read them, and what each worker keeps of them for its next tile."""
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from dupq import storage
+from dupq.clusters.scoring import ranked
+from dupq.execution.gpus import NO_GPUS, Gpus
+from dupq.execution.steps import free_with_the_step
+from dupq.job.run import Counted, Run
+from dupq.job.table import PerTask, Readable, Table
+from dupq.neighbours.fingerprints import EMPTY
+from dupq.neighbours.lists import nearest_table
+from dupq.neighbours.measure import Measure
+from dupq.neighbours.plan import Plan, Span
+from dupq.runs import versions
+from dupq.runs.embeddings import embeddings_of
+from dupq.settings.dedup import NeighbourSettings
+from dupq.side_by_side import side_by_side
+from dupq.text.keys import Sites, are_among
+
+if TYPE_CHECKING:
+    from dupq.neighbours.nearest import Nearest
+    from dupq.neighbours.tiles import Block
+
+MARKS = ("site", "question_id", "fingerprint")
+_AT_LEAST = 2  # sides of a tile
+_KEPT_BYTES = 1 << 28  # that more than these may take together
+_kept: dict[Hashable, "Block"] = {}  # the one used last at the end
+
+
+@dataclass(frozen=True)
+class SearchRequest:
+    """What to search for: by which measure, and into how many partitions the rows for `pairs` are spread."""
+
+    sites: list[str]
+    settings: NeighbourSettings
+    measure: Measure
+    parts: int
+    gpus: Gpus = NO_GPUS  # that may be taken
+
+    def lasting(self) -> dict[str, object]:
+        """Return what must be equal in an earlier run for its neighbours to be valid."""
+        return {
+            "measure": self.measure.to_dict(),
+            "method": "exact",  # an earlier run may have searched by lists, and missed some
+            "k": self.settings.k,
+            "scope": self.settings.scope,
+            "sites": list(self.settings.sites),
+            "algorithm": versions.DEDUP["neighbours"],
+        }
+
+
+@dataclass(frozen=True)
+class Questions(Readable):
+    """Embedded questions that are searched together; a step gets them as a Block, ready to be searched."""
+
+    spans: tuple[Span, ...]  # of files by their URIs
+    sites: tuple[str, ...]
+    measure: Measure
+    without: Table | None = None  # KEYS of those that are left out
+
+    def read(self) -> "Block":
+        """Return the block; see `kept`."""
+        return kept(self, self._block)
+
+    def _block(self) -> "Block":
+        from dupq.neighbours.tiles import block
+
+        made = embeddings_of(self.rows(), Sites([*self.sites]), "embeddings")
+        if self.without is not None:
+            made = made.take(~are_among(self.without.read(0)["key"].to_numpy(), made.keys))
+        pa.default_memory_pool().release_unused()  # what Arrow would keep of the tables, 300 MB of a block of 89,000
+        return block(made, self.measure)
+
+    def rows(self, *columns: str) -> pa.Table:
+        """Return the rows of the questions; without names all columns."""
+        tables = (storage.read_table(span.file, columns=[*columns] or None) for span in self.spans)
+        return pa.concat_tables(
+            [some.slice(span.start, span.rows) for some, span in zip(tables, self.spans, strict=True)]
+        )
+
+
+@dataclass(frozen=True)
+class Marked(Readable):
+    """Keys (ascending) and fingerprints, both int64, of the questions whose embeddings are not empty."""
+
+    questions: Questions
+
+    def read(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return keys and fingerprints."""
+        keys, marks = marks_in(self.questions.rows(*MARKS), self.questions.sites)
+        order = np.argsort(keys, kind="stable")
+        return keys[order], marks[order]
+
+
+@dataclass(frozen=True)
+class Among(Readable):
+    """Rows of the questions that are among `keys`. Where none is, only keys are read."""
+
+    questions: Questions
+    keys: Table
+
+    def read(self) -> pa.Table:
+        """Return the rows."""
+        wanted = np.sort(self.keys.read(0)["key"].to_numpy())
+        are_wanted = are_among(wanted, keys_in(self.questions.rows(*MARKS[:2]), self.questions.sites))
+        if are_wanted.any():
+            return self.questions.rows().filter(pa.array(are_wanted))
+        return storage.read_schema(self.questions.spans[0].file).empty_table()
+
+
+def keys_in(table: pa.Table, sites: Sequence[str]) -> np.ndarray:
+    """Return the keys in a table of embeddings."""
+    return Sites([*sites]).pack_columns(table["site"], table["question_id"], "embeddings")
+
+
+def marks_in(table: pa.Table, sites: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the keys and fingerprints in a table of embeddings, without empty ones."""
+    marks = table["fingerprint"].to_numpy()
+    return keys_in(table, sites)[marks != EMPTY], marks[marks != EMPTY]
+
+
+def blocks_of(run: Run, plan: Plan, request: SearchRequest) -> list[Questions]:
+    """Return the questions of each block."""
+    folder, common = storage.join(run.uri, "embeddings"), (tuple(request.sites), request.measure)
+    return [
+        Questions(tuple(span._replace(file=storage.join(folder, span.file)) for span in spans), *common)
+        for spans in plan.blocks
+    ]
+
+
+class Group(NamedTuple):
+    """Some questions of consecutive blocks that are searched together, and the number of the first block."""
+
+    questions: Questions
+    block: int
+
+
+def chosen(run: Run, name: str, plan: Plan, blocks: Sequence[Questions], keys: Table) -> list[Group]:
+    """Return the questions of the archive that are among `keys` (KEYS), as many in a group as a block has."""
+    if not blocks:
+        return []
+    schema = storage.read_schema(blocks[0].spans[0].file).remove_metadata()
+    made = run.map(name, as_read, PerTask(tuple(Among(block, keys) for block in blocks)), into=schema)
+    rows = side_by_side(lambda part: storage.read_counts(made.file(part))["rows_out"], range(made.parts))
+    common = blocks[0].sites, blocks[0].measure
+    return [
+        Group(Questions(tuple(Span(made.file(number), 0, rows[number]) for number in group), *common), group[0])
+        for group in plan.filled(rows)
+    ]
+
+
+def as_read(rows: pa.Table) -> pa.Table:
+    """Return the rows."""
+    return rows
+
+
+def kept(key: Hashable, make: Callable[[], "Block"]) -> "Block":
+    """Return one side of a tile: what `make` gives, once for many tiles.
+
+    The two used last are kept, and more while all take no more than 256 MiB. While one is made there is at most one
+    other, or as many as would still be kept beside one as large as the largest. So tiles in the order of their rows
+    cost one reading each, and memory is the tile's own.
+    """
+    if key not in _kept:
+        largest = max(map(_bytes, _kept.values()), default=0)
+        _let_go(_AT_LEAST - 1, _KEPT_BYTES - largest)
+        _kept[key] = make()
+        _let_go(_AT_LEAST, _KEPT_BYTES)
+    found = _kept[key] = _kept.pop(key)
+    return found
+
+
+def _let_go(count: int, most: int) -> None:
+    """Free those used longest ago, until `count` are left or all take at most `most` bytes."""
+    while len(_kept) > count and sum(map(_bytes, _kept.values())) > most:
+        _kept.pop(next(iter(_kept)))
+
+
+def _bytes(made: object) -> int:
+    """Return the memory of the arrays in a tuple, and in tuples within it."""
+    if isinstance(made, np.ndarray):
+        return made.nbytes
+    return sum(map(_bytes, made)) if isinstance(made, tuple) else 0
+
+
+def one_thread() -> None:
+    """Let torch compute on one thread: there is a task for each core."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
+@free_with_the_step
+def forget_blocks() -> None:
+    """Free what this worker has kept for tiles, before other work."""
+    _kept.clear()
+
+
+def listed(keys: np.ndarray, nearest: "Nearest", measure: Measure) -> Counted:
+    """Return lists as rows for `pairs`; the second table are the lists as they are."""
+    counts = {"rows_in": len(keys), "rows_out": len(keys)}
+    return Counted(with_left(ranked(keys, nearest, measure)), counts, nearest_table(keys, nearest))
+
+
+def with_left(directed: pa.Table) -> pa.Table:
+    """Return rows of NEIGHBOURS with the smaller key of each pair besides."""
+    return directed.append_column("left", pa.array(np.minimum(directed["query"], directed["neighbour"])))

@@ -1,0 +1,245 @@
+"""The neighbours of a run from those of an earlier one: only what is new is searched, and the answer is the same.
+
+    changes        one task           which questions are searched again, by fingerprints
+    tiles/queries  a task per block   the embeddings of the questions that are searched again
+    tiles/earlier  a task per block   the lists that its other questions had
+    tiles/own      a task per group   the queries of some blocks against each other
+    tiles/new      a task per tile    the queries against the others, and against all other questions
+    directed       a task per block   the earlier lists, with new neighbours merged in; and the lists of the queries
+
+A question is searched again if it is new, its embedding changed, or one of its stored neighbours is gone or changed:
+who comes next in its list is not known. All others keep their lists, which only queries can enter. That is enough: a
+pair of which neither question is searched again was compared by the earlier run, with the same embeddings.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from typing_extensions import TypedDict
+
+from dupq import storage
+from dupq.errors import DupqError, StorageError
+from dupq.job.run import Counted, Run
+from dupq.job.table import Each, Files, One, PerTask, Table, Whole
+from dupq.json_files import read_as
+from dupq.neighbours.lists import nearest_in, nearest_table
+from dupq.neighbours.nearest import empty_nearest
+from dupq.neighbours.plan import Plan, in_scope
+from dupq.neighbours.steps.blocks import MARKS, Marked, SearchRequest, blocks_of, chosen, marks_in
+from dupq.neighbours.steps.search_on_gpus import compared_pairs, gpus_of_search, seconds
+from dupq.neighbours.steps.search_tiles import (
+    OF_A_PLAN,
+    Side,
+    find_neighbours,
+    finish,
+    lists_made,
+    planned,
+    search_tiles,
+    searched_alone,
+    write_lists,
+)
+from dupq.runs.keys import key_span
+from dupq.runs.layout import NeighbourFiles
+from dupq.runs.stage_records import is_intact
+from dupq.shards import Shard
+from dupq.side_by_side import side_by_side
+from dupq.tables import KEYS, NEAREST
+from dupq.text.keys import ID_BITS, MAXIMUM_ID, are_among, distinct, places_among
+
+_log = logging.getLogger(__name__)
+_LARGEST_SHARE = 0.3  # of the questions: if more are searched again, searching everything is as fast
+
+
+class Answered(TypedDict):
+    """The search request that a run has answered: `SearchRequest.lasting`, and what a later run needs to know."""
+
+    sites_of_keys: list[str]
+
+
+class SiteLists(NamedTuple):
+    """The sites of the keys of two runs, sorted; and those that are searched, in both: none named are all."""
+
+    earlier: list[str]
+    now: list[str]
+    searched: tuple[str, ...]
+
+    def to_now(self, keys: np.ndarray) -> np.ndarray:
+        """Return keys of the earlier run as keys of this one; see `to_sites`."""
+        return to_sites(keys, self.earlier, self.now)
+
+
+def find_neighbours_since(run: Run, shards: Sequence[Shard], request: SearchRequest, previous: NeighbourFiles) -> None:
+    """Make the same as `find_neighbours`; only what differs from an earlier run is searched, if that run is of use."""
+    why_not = _unusable(previous, request)
+    if why_not is None:
+        plan = planned(run, shards, request)
+        answered = read_as(previous.request, Answered, "its run is damaged")
+        sites = SiteLists(answered["sites_of_keys"], request.sites, request.settings.sites)
+        now = tuple(storage.join(run.uri, "embeddings", shard.file) for shard in in_scope(shards, request.settings))
+        earlier = tuple(file.uri for file in storage.list_files(previous.embeddings, ".parquet"))
+        marks, lists = (Each(Files(uris, None, MARKS)) for uris in (now, earlier)), lists_made(previous)
+        changes = run.map("changes", changes_since, *marks, Each(lists), sites, request.settings.k, into=KEYS)
+        if changes.rows > _LARGEST_SHARE * plan.questions or _gpus_are_faster(run, request, plan, changes.rows):
+            why_not = f"{changes.rows:,} questions changed"
+    if why_not is not None:
+        _log.info(f"everything is searched: {why_not}")
+        find_neighbours(run, shards, request)
+        return
+    run.begin({"blocks": plan.sizes, "since": previous.run}, *OF_A_PLAN)
+    _search_changes(run, plan, request, changes, EarlierLists(lists, tuple(side_by_side(key_span, lists.uris)), sites))
+    finish(run, request)
+
+
+def _search_changes(run: Run, plan: Plan, request: SearchRequest, changes: Table, earlier: "EarlierLists") -> None:
+    blocks = blocks_of(run, plan, request)
+    groups = chosen(run, "tiles/queries", plan, blocks, changes)
+    marked = PerTask(tuple(Marked(block) for block in blocks))
+    kept = run.map("tiles/earlier", earlier_lists, marked, Whole(changes), earlier, request.settings.k, into=NEAREST)
+    queries = searched_alone(run, [group.questions for group in groups], request)
+    sides = [*queries, *(Side(replace(some, without=changes), One(kept, part)) for part, some in enumerate(blocks))]
+    numbers = [*(group.block for group in groups), *range(len(blocks))]
+    tiles = [
+        (left, right)
+        for left in range(len(queries))
+        for right in range(left + 1, len(sides))
+        if plan.compares(numbers[left], numbers[right])
+    ]
+    write_lists(run, sides, search_tiles(run, "tiles/new", sides, tiles, request), request)
+
+
+def _unusable(previous: NeighbourFiles, request: SearchRequest) -> str | None:
+    """Return why an earlier run cannot be used; None if it can."""
+    if not storage.exists(previous.request):
+        return f"{previous.run} has no finished neighbours"
+    try:
+        answered = read_as(previous.request, Answered, "its run is damaged")
+    except StorageError:
+        raise  # it may be there next time
+    except DupqError as error:
+        return str(error)
+    different = [name for name, value in request.lasting().items() if dict(answered).get(name) != value]
+    if different:
+        return f"{previous.run} was made with another {', '.join(different)}"
+    if is_intact(previous.run, "neighbours", (previous.nearest, previous.request)):
+        return None
+    return f"{previous.run} has lost some of its neighbours"
+
+
+def _gpus_are_faster(run: Run, request: SearchRequest, plan: Plan, searched: int) -> bool:
+    """Return whether a GPU searches everything before the CPUs have compared what changed with everything."""
+    if not gpus_of_search(run, request, plan):
+        return False
+    pairs = compared_pairs(plan)
+    on_cpus, _ = seconds(run, plan, 2.0 * pairs * searched / max(1, plan.questions))
+    return seconds(run, plan, pairs)[1] < on_cpus
+
+
+def changes_since(
+    now: Iterator[pa.Table], earlier: Iterator[pa.Table], lists: Iterator[pa.Table], sites: SiteLists, k: int
+) -> Counted:
+    """Return the questions that are searched again (KEYS, ascending); see this module.
+
+    `now` and `earlier` are keys and fingerprints of both runs' embeddings, `lists` those of the earlier run. Memory: 18
+    bytes a question of the earlier run, twice that while its keys are read; 40 for each that is new, changed, gone or
+    searched again; the keys and the lists of one file.
+    """
+    keys, marks = _searched_earlier(earlier, sites)
+    is_same, changed = np.zeros(len(keys), bool), [np.zeros(0, np.int64)]
+    for table in now:
+        keys_now, marks_now = marks_in(table, sites.now)
+        indices, are_same = places_among(keys, keys_now)
+        are_same[are_same] = marks[indices[are_same]] == marks_now[are_same]
+        is_same[indices[are_same]] = True
+        changed.append(keys_now[~are_same])
+    new, gone = np.concatenate(changed), keys[~is_same]
+    lost = [_that_lost(gone, table, sites, k) for table in lists] if len(gone) else [gone]
+    affected = distinct(np.concatenate(lost))
+    indices, are_same = places_among(keys, affected)
+    are_same[are_same] = is_same[indices[are_same]]
+    searched = distinct(np.concatenate([new, affected[are_same]]))
+    counts = {
+        "questions new or changed": len(new),
+        "questions gone or changed": len(gone),
+        "questions searched": len(searched),
+    }
+    return Counted(pa.table([searched], schema=KEYS), counts)
+
+
+def _searched_earlier(earlier: Iterator[pa.Table], sites: SiteLists) -> tuple[np.ndarray, np.ndarray]:
+    """Return the questions that the earlier run searched, as keys of this run, ascending, and their fingerprints."""
+    columns = [[np.zeros(0, np.int64)], [np.zeros(0, np.int64)]]
+    for table in earlier:
+        if not sites.searched or (len(table) and table["site"][0].as_py() in sites.searched):  # a file has one site
+            for column, values in zip(columns, marks_in(table, sites.earlier), strict=True):
+                column.append(values)
+    keys, marks = (np.concatenate(column) for column in columns)
+    del columns
+    keys = sites.to_now(keys)
+    if (keys[1:] >= keys[:-1]).all():  # as a rule
+        return keys, marks
+    order = np.argsort(keys, kind="stable")
+    return keys[order], marks[order]
+
+
+def _that_lost(gone: np.ndarray, lists: pa.Table, sites: SiteLists, k: int) -> np.ndarray:
+    """Return the questions of a table of lists that had one of `gone` (ascending) among their neighbours."""
+    keys, nearest = nearest_in(lists, k)
+    others = sites.to_now(nearest.others)
+    is_lost = (nearest.others >= 0) & ((others < 0) | are_among(gone, others))
+    found = sites.to_now(keys)[is_lost.any(axis=1)]
+    return found[found >= 0]
+
+
+@dataclass(frozen=True)
+class EarlierLists:
+    """An earlier run's lists, and the smallest and the largest key of each file (None: it has no rows)."""
+
+    lists: Files
+    spans: tuple[tuple[int, int] | None, ...]
+    sites: SiteLists
+
+    def around(self, keys: np.ndarray) -> Iterator[pa.Table]:
+        """Yield the tables (NEAREST) that may have some of `keys` (of the earlier run, ascending)."""
+        for part, span in enumerate(self.spans):
+            if len(keys) and span and span[0] <= keys[-1] and keys[0] <= span[1]:
+                yield self.lists.read(part)
+
+
+def earlier_lists(marked: tuple[np.ndarray, np.ndarray], searched: pa.Table, earlier: EarlierLists, k: int) -> pa.Table:
+    """Return the earlier lists of a block's questions that are not searched again, as lists of this run (NEAREST).
+
+    Raises DupqError for one that is gone.
+    """
+    keys, sites = marked[0], earlier.sites
+    keys = keys[~are_among(searched["key"].to_numpy(), keys)]
+    result, is_found = empty_nearest(len(keys), k), np.zeros(len(keys), bool)
+    for table in earlier.around(to_sites(keys, sites.now, sites.earlier)):
+        own = sites.to_now(table["key"].to_numpy())
+        rows = np.flatnonzero(are_among(keys, own))
+        lists = nearest_in(table.take(pa.array(rows)), k)[1]
+        indices = np.searchsorted(keys, own[rows])
+        result.others[indices], result.scores[indices] = sites.to_now(lists.others), lists.scores
+        is_found[indices] = True
+    if not is_found.all():
+        raise DupqError(
+            f"{np.count_nonzero(~is_found):,} of the earlier run's lists of neighbours are gone since this run looked "
+            "for them; run the job again, which then searches everything"
+        )
+    return nearest_table(keys, result)
+
+
+def to_sites(keys: np.ndarray, earlier: Sequence[str], now: Sequence[str]) -> np.ndarray:
+    """Return keys of a run with the sorted sites `earlier` as keys of one with `now`.
+
+    They are negative for -1 and where a site is gone. Different keys stay different: questions of sites that are gone
+    get negative keys of their own.
+    """
+    if list(earlier) == list(now):
+        return keys
+    numbers = [now.index(site) if site in now else -1 - index for index, site in enumerate(earlier)]
+    moved = (np.array(numbers, np.int64)[np.maximum(keys, 0) >> ID_BITS] << ID_BITS) | (keys & MAXIMUM_ID)
+    return np.where(keys < 0, keys, moved)

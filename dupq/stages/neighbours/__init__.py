@@ -1,1 +1,0 @@
-"""The neighbours stage: embeddings → the neighbours of each question, and pairs above the floor."""

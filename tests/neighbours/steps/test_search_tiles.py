@@ -1,0 +1,178 @@
+"""The all-pairs search: tiles and lists."""
+
+import functools
+import os
+import pickle
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import ray
+from inline import without_ray
+from searched import (
+    FLOOR,
+    MIX,
+    SITES,
+    K,
+    beyond,
+    contents,
+    directed,
+    listings,
+    lists,
+    made_up,
+    planned_for,
+    search,
+    search_request,
+    searched,
+    slow_listings,
+    slowly,
+    write,
+)
+
+from dupq import storage
+from dupq.errors import SettingError
+from dupq.execution.tasks import run_tasks
+from dupq.execution.units import mark_of
+from dupq.neighbours.embeddings import Embeddings
+from dupq.neighbours.measure import Measure
+from dupq.neighbours.plan import waves
+from dupq.neighbours.steps import search_tiles
+from dupq.neighbours.steps.search_beyond_lists import ABOVE_FLOOR, FULL, LEFT_OUT
+from dupq.text.keys import ID_BITS
+
+
+@pytest.mark.parametrize("measure", [Measure(), MIX, Measure("manhattan")])
+@pytest.mark.parametrize("scope", ["all", "site"])
+def test_lists_and_pairs_are_those_of_a_full_sort(measure: Measure, scope: str, tmp_path: Path) -> None:
+    archive = made_up([120, 0, 90])
+    wanted = search_request(measure, scope=scope, block_rows=37)
+    files, made = write(archive, tmp_path, SITES)
+    report = searched(files, made, wanted)
+    floor = 0.05 if measure.kind == "manhattan" else 0.6
+    found_beyond = beyond(files, wanted, floor)
+    near, over = slowly(archive, wanted, floor)
+    assert {key: row[0] for key, row in lists(files).items()} == near
+    assert report.rows_out == len(near)
+    ranked = {(min(a, b), max(a, b)) for a, others in near.items() for b in others}
+    assert len(set(over) - ranked) > 50
+    found = directed(files)
+    assert set(found) == ranked | set(over)
+    assert {pair for pair, (_, rank) in found.items() if rank is None} == set(over) - ranked
+    assert {pair: found[pair][0] for pair in over} == pytest.approx(over)
+    full = {key for key, others in near.items() if sum((min(key, b), max(key, b)) in over for b in others) == K}
+    among = [pair for pair in over if set(pair) <= full]
+    assert (found_beyond.counts[FULL], found_beyond.counts[ABOVE_FLOOR]) == (len(full), len(among))
+    assert (found_beyond.rows_in, found_beyond.rows_out, found_beyond.caps[LEFT_OUT]) == (210, len(among), 0)
+    told, expected = listings(files), slow_listings(files, measure)
+    assert told.keys() == expected.keys()
+    for pair, listing in told.items():
+        assert listing == pytest.approx(expected[pair], rel=1e-3, abs=1e-4)
+
+
+def test_only_chosen_sites_are_searched(tmp_path: Path) -> None:
+    archive = made_up([50, 60, 40])
+    files, _ = search(archive, tmp_path, search_request(only=("a.example.com", "c.example.com"), block_rows=30))
+    chosen = archive.take(archive.keys >> ID_BITS != 1)
+    assert {key: row[0] for key, row in lists(files).items()} == slowly(chosen, search_request())[0]
+    with pytest.raises(SettingError, match=r"no questions of d\.example\.com"):
+        search(archive, tmp_path / "other", search_request(only=("d.example.com",)))
+
+
+def test_a_plan_is_for_the_chosen_sites_alone_and_stays_as_the_first_attempt_made_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, shards = write(made_up([50, 60, 40]), tmp_path, SITES)
+    wanted, questions, rows = search_request(only=("a.example.com", "c.example.com")), [], iter((30, 45))
+
+    def block_rows(*arguments: int) -> int:
+        questions.append(arguments[0])
+        return next(rows)
+
+    monkeypatch.setattr(search_tiles, "block_rows", block_rows)
+    plan = planned_for(files, shards, wanted)
+    chosen = [shard.file for shard in shards if shard.site != SITES[1]]
+    assert sorted({span.file for spans in plan.blocks for span in spans}) == chosen
+    assert plan.sizes == [30, 30, 30]
+    assert planned_for(files, shards, wanted) == plan
+    assert questions == [90, 90]
+
+
+@pytest.mark.parametrize(("rows", "shards"), [(25, 1), (64, 3), (1000, 2)])
+def test_the_answer_does_not_depend_on_blocks_or_shards(rows: int, shards: int, tmp_path: Path) -> None:
+    archive = made_up([150, 80, 20], seed=3)
+    expected, _ = search(archive, tmp_path / "one", search_request(block_rows=71))
+    found, _ = search(archive, tmp_path / "two", search_request(block_rows=rows), shards)
+    assert lists(found) == lists(expected)
+    assert directed(found) == directed(expected)
+    assert listings(found) == listings(expected)
+
+
+@pytest.mark.ray
+def test_the_bytes_do_not_depend_on_the_number_of_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And are those of a search without Ray."""
+    archive = made_up([200, 60, 0], seed=4)
+    with without_ray():
+        expected, _ = search(archive, tmp_path / "one", search_request(block_rows=40))
+    for workers in (1, 3):
+        at_once = functools.partial(run_tasks, cpus=ray.cluster_resources()["CPU"] / (workers + 0.01))  # Ray rounds it
+        monkeypatch.setattr("dupq.job.run.run_tasks", at_once)
+        found, _ = search(archive, tmp_path / str(workers), search_request(block_rows=40))
+        assert contents(found) == contents(expected)
+
+
+def test_an_archive_without_questions_has_no_neighbours(tmp_path: Path) -> None:
+    files, report = search(made_up([0, 0, 0]), tmp_path, search_request())
+    assert lists(files) == directed(files) == {}
+    assert report.rows_out == 0
+
+
+def test_a_wave_writes_about_k_neighbours_a_question(tmp_path: Path) -> None:
+    questions, blocks = 1_200, 24
+    vectors = np.random.default_rng(3).normal(size=(questions, 16)).astype(np.float16)
+    files, shards = write(Embeddings(np.arange(questions), vectors), tmp_path / "run", SITES)
+    searched(files, shards, search_request(Measure("cosine"), block_rows=questions // blocks))
+    written = [
+        len(storage.read_table(file.uri)["neighbours"].combine_chunks().flatten())
+        for file in storage.list_files(files.tiles, ".parquet")
+        if not file.relative.startswith("lists-")
+    ]
+    assert len(written) == blocks + blocks * (blocks - 1)
+    a_wave = 1.5 * K * questions  # of random vectors twice as many in the first wave, and then ever nearer to one
+    assert sum(written) < a_wave * (2 + len(waves([range(blocks)])))
+
+
+SCRIPT = """
+import pickle, sys
+from dupq.execution import cluster
+from dupq.job.run import Run
+from dupq.neighbours.steps.search_tiles import find_neighbours
+cluster.connect("local")
+uri, *rest = pickle.load(open(sys.argv[1], "rb"))
+find_neighbours(Run(uri, "neighbours"), *rest)
+"""
+
+
+def test_a_search_that_is_killed_is_finished_to_the_same_bytes(dice: random.Random, tmp_path: Path) -> None:
+    archive, wanted = made_up([2000, 0, 0], seed=9), search_request(block_rows=150)
+    undisturbed, _ = search(archive, tmp_path / "one", wanted)
+    files, made = write(archive, tmp_path / "two", SITES)
+    (tmp_path / "call").write_bytes(pickle.dumps((files.run, made, wanted)))
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path / "call")]
+    job = subprocess.Popen(command, start_new_session=True)
+    while job.poll() is None and len(list(Path(files.tiles).glob("*/part-*.parquet"))) < 5:
+        time.sleep(0.02)
+    time.sleep(dice.random() * 0.3)
+    os.killpg(job.pid, signal.SIGKILL)
+    job.wait()
+    written = [path for path in Path(files.tiles).glob("*/part-*.parquet") if Path(mark_of(str(path))).exists()]
+    tiles = {path: path.stat().st_mtime_ns for path in written}  # the last may be cut off before its mark
+    assert tiles
+    searched(files, made, wanted)
+    assert all(path.stat().st_mtime_ns == made_at for path, made_at in tiles.items())
+    beyond(files, wanted, FLOOR)
+    assert contents(files) == contents(undisturbed)

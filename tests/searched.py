@@ -1,0 +1,194 @@
+"""A made archive, searched: its lists and pairs as Python has them, and by sorting all scores."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from dupq import storage
+from dupq.execution.tasks import Report
+from dupq.job.run import Run
+from dupq.neighbours.embeddings import Embeddings
+from dupq.neighbours.exact import exact_scores, rule_of, side_of
+from dupq.neighbours.lists import nearest_in
+from dupq.neighbours.measure import Measure
+from dupq.neighbours.plan import Plan
+from dupq.neighbours.steps.blocks import SearchRequest
+from dupq.neighbours.steps.search_beyond_lists import find_beyond_lists
+from dupq.neighbours.steps.search_changes import find_neighbours_since
+from dupq.neighbours.steps.search_tiles import directed_in, find_neighbours, lists_made, planned
+from dupq.runs import writer
+from dupq.runs.embeddings import embeddings_table
+from dupq.runs.layout import NeighbourFiles
+from dupq.settings.config import Settings
+from dupq.settings.dedup import NeighbourSettings
+from dupq.shards import Shard
+from dupq.tables import NEAREST, embeddings
+from dupq.text.keys import ID_BITS, Sites
+
+SITES = ["a.example.com", "b.example.com", "c.example.com"]
+MIX = Measure("cosine", 1.0, 0.5)
+K, FLOOR, PARTS = 5, 0.5, 2
+
+
+def made_up(counts: list[int], seed: int = 0) -> Embeddings:
+    """Questions of the sites in clusters, some copies, a few without an embedding; bags of words too."""
+    generator = np.random.default_rng(seed)
+    keys = [np.sort(generator.choice(10**6, count, replace=False)) | (s << ID_BITS) for s, count in enumerate(counts)]
+    total = sum(counts)
+    centres = generator.normal(size=(total // 6 + 1, 12))
+    vectors = centres[generator.integers(0, len(centres), total)] + generator.normal(size=(total, 12)) * 0.4
+    vectors[generator.random(total) < 0.1] = vectors[:1].sum(axis=0)
+    words = (generator.random((total, 30)) < 0.15) * generator.random((total, 30))
+    empty = generator.random(total) < 0.03
+    vectors[empty], words[empty] = 0, 0
+    bags = sparse.csr_array(words.astype(np.float16).astype(np.float32))
+    return Embeddings(np.concatenate(keys), vectors.astype(np.float16), bags)
+
+
+def write(archive: Embeddings, run: Path, sites: list[str], shards: int = 2) -> tuple[NeighbourFiles, list[Shard]]:
+    """The embeddings of a run, each site in `shards` files."""
+    files, made = NeighbourFiles(str(run)), []
+    for number, site in enumerate(sites):
+        of_site = np.flatnonzero(archive.keys >> ID_BITS == number)
+        for rows in np.array_split(of_site, shards):
+            shard = Shard(len(made), "", site)
+            piece = archive.take(rows)
+            schema = embeddings(piece.vectors.shape[1], piece.words is not None)
+            storage.write_table(
+                storage.join(files.embeddings, shard.file), embeddings_table(piece, Sites(sites)), schema
+            )
+            made.append(shard)
+    return files, made
+
+
+def search_request(
+    measure: Measure = MIX,
+    sites: Sequence[str] = SITES,
+    only: tuple[str, ...] = (),
+    **settings: Any,
+) -> SearchRequest:
+    return SearchRequest(list(sites), NeighbourSettings(k=K, sites=only, **settings), measure, PARTS)
+
+
+def search(archive: Embeddings, run: Path, wanted: SearchRequest, shards: int = 2) -> tuple[NeighbourFiles, Report]:
+    """The lists, and then the pairs above FLOOR that are in none of them."""
+    files, made = write(archive, run, wanted.sites, shards)
+    report = recorded(files, lambda: searched(files, made, wanted))
+    beyond(files, wanted, FLOOR)
+    return files, report
+
+
+def searched(
+    files: NeighbourFiles, shards: list[Shard], wanted: SearchRequest, since: NeighbourFiles | None = None
+) -> Report:
+    """What the stage reports that makes the lists, since an earlier run or all of them."""
+    run = Run(files.run, "neighbours")
+    if since is None:
+        find_neighbours(run, shards, wanted)
+    else:
+        find_neighbours_since(run, shards, wanted, since)
+    return run.report
+
+
+def beyond(files: NeighbourFiles, wanted: SearchRequest, floor: float) -> Report:
+    """What the stage reports that makes the pairs above a floor that are in no list."""
+    run = Run(files.run, "neighbours")
+    find_beyond_lists(run, lists_made(files), wanted, floor)
+    return run.report
+
+
+def recorded(files: NeighbourFiles, search: Callable[[], Report]) -> Report:
+    """What `search` reports, with the record by which a later run believes what it wrote."""
+    reports = []
+
+    def find() -> Report:
+        reports.append(search())
+        return reports[0]
+
+    writer.Run(files.run, {}, Settings(), {}).stage("neighbours", find)
+    return reports[0]
+
+
+def planned_for(files: NeighbourFiles, shards: list[Shard], wanted: SearchRequest) -> Plan:
+    return planned(Run(files.run, "neighbours"), shards, wanted)
+
+
+def lists(files: NeighbourFiles) -> dict[int, tuple]:
+    found = {}
+    for file in storage.list_files(files.nearest, ".parquet"):
+        keys, nearest = nearest_in(storage.read_table(file.uri, NEAREST), K)
+        rows = zip(keys.tolist(), nearest.others, nearest.scores, strict=True)
+        assert not set(keys.tolist()) & found.keys()
+        found.update({key: (o[o >= 0].tolist(), s[o >= 0].tolist()) for key, o, s in rows})
+    return found
+
+
+def lists_in(uri: str) -> list[int]:
+    """The questions whose lists are in a file."""
+    keys: list[int] = storage.read_table(uri, NEAREST)["key"].to_pylist()
+    return keys
+
+
+def directed(files: NeighbourFiles) -> dict[tuple[int, int], tuple[float, int | None]]:
+    """Each undirected pair with its similarity and better rank, as the pairs stage reads them."""
+    found: dict[tuple[int, int], tuple[float, int | None]] = {}
+    for part in range(PARTS):
+        for row in directed_in(files.directed, PARTS).read(part).to_pylist():
+            pair = min(row["query"], row["neighbour"]), max(row["query"], row["neighbour"])
+            ranks = [rank for rank in (row["rank"], found.get(pair, (0, None))[1]) if rank]
+            found[pair] = row["similarity"], min(ranks, default=None)
+    return found
+
+
+def listings(files: NeighbourFiles) -> dict[tuple[int, int], tuple[int, float]]:
+    """How each query lists each neighbour: rank and lift; pairs that neither lists have none of these."""
+    found = {}
+    for part in range(PARTS):
+        for row in directed_in(files.directed, PARTS).read(part).to_pylist():
+            if row["rank"] is None:
+                assert row["lift"] == 0
+            else:
+                found[row["query"], row["neighbour"]] = row["rank"], row["lift"]
+    return found
+
+
+def slow_listings(files: NeighbourFiles, measure: Measure) -> dict[tuple[int, int], tuple[int, float]]:
+    """From the lists, neighbour by neighbour."""
+    found = {}
+    for key, (others, scores) in lists(files).items():
+        similarities = rule_of(measure).similarities(np.array(scores)).tolist()
+        for place, (other, score) in enumerate(zip(others, similarities, strict=True)):
+            rest = similarities[:place] + similarities[place + 1 :]
+            mean = sum(rest) / len(rest) if rest else 0.0
+            found[key, other] = place + 1, (score - mean) / max(measure.highest - mean, 1e-6)
+    return found
+
+
+def slowly(
+    archive: Embeddings, wanted: SearchRequest, floor: float = FLOOR
+) -> tuple[dict[int, list[int]], dict[tuple[int, int], float]]:
+    """Lists, and pairs above a floor, by sorting all float64 scores."""
+    rule, there = rule_of(wanted.measure), np.flatnonzero(~archive.is_empty)
+    rows, columns = (there[places.ravel()].astype(np.int32) for places in np.indices((len(there), len(there))))
+    side = side_of(archive, rule)
+    scores = exact_scores(rows, columns, side, side, rule)
+    similarities = rule.similarities(scores)
+    near: dict[int, list] = {int(key): [] for key in archive.keys[there]}
+    over = {}
+    for a, b, score, similarity in zip(
+        archive.keys[rows].tolist(), archive.keys[columns].tolist(), scores, similarities, strict=True
+    ):
+        if a == b or (wanted.settings.scope == "site" and a >> ID_BITS != b >> ID_BITS):
+            continue
+        near[a].append((-score, b))
+        if a < b and similarity >= np.float32(floor):
+            over[a, b] = float(similarity)
+    return {key: [other for _, other in sorted(found)[:K]] for key, found in near.items()}, over
+
+
+def contents(files: NeighbourFiles) -> dict[str, bytes]:
+    found = [file.uri for folder in (files.nearest, files.directed) for file in storage.list_files(folder)]
+    return {uri.removeprefix(files.run): Path(uri).read_bytes() for uri in found}
