@@ -30,6 +30,7 @@ import functools
 import importlib
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -56,6 +57,7 @@ TRIAL_SECONDS = 60
 def main() -> None:
     """Run the parts, print what they found, write the JSON; exits with 1 if anything failed."""
     options = arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a part's processes end with this one
     if options.cpu_rehearsal:
         os.environ["TRITON_INTERPRET"] = "1"  # which Triton sees when it is imported
     from on_gpu.parts import in_process

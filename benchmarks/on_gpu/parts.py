@@ -42,21 +42,23 @@ def in_process(
     process.start()
     writer.close()
     found, end = {}, time.monotonic() + limit
-    while True:
-        if not reader.poll(max(0.0, end - time.monotonic())):
-            found["error"] = f"ended after {limit:g} s"
-            break
-        try:
-            found |= reader.recv()
-            tell(found)
-        except EOFError:
-            process.join(10)
-            if process.exitcode and "error" not in found:
-                found["error"] = f"its process ended with {process.exitcode}"
-            break
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid or 0, signal.SIGKILL)  # and the processes that it has forked
-    process.join()
+    try:
+        while True:
+            if not reader.poll(max(0.0, end - time.monotonic())):
+                found["error"] = f"ended after {limit:g} s"
+                break
+            try:
+                found |= reader.recv()
+                tell(found)
+            except EOFError:
+                process.join(10)
+                if process.exitcode and "error" not in found:
+                    found["error"] = f"its process ended with {process.exitcode}"
+                break
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid or 0, signal.SIGKILL)  # and the processes that it has forked
+        process.join()
     return found
 
 
