@@ -171,12 +171,12 @@ def child(task: str, folder: str, name: str) -> None:
 
 
 def tokenised(folder: Path, name: str) -> dict:
+    from dupq.clusters.steps.make_terms import AT_ONCE, COLUMNS, make_terms
     from dupq.job.run import Run
     from dupq.job.table import Shards, Table
     from dupq.pipelines.ingest import IngestJob, ingest
     from dupq.settings.text import TextSettings
     from dupq.shards import question_shards
-    from dupq.stages.terms import AT_ONCE, COLUMNS, make_terms
     from dupq.stages.texts import make_texts as tokenise
     from dupq.tables import TEXTS
 

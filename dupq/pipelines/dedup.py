@@ -32,6 +32,12 @@ import pyarrow as pa
 
 from dupq import storage
 from dupq.clusters.scoring import read_scale
+from dupq.clusters.steps import make_terms as terms_stage
+from dupq.clusters.steps.make_clusters import CRITERIA, Decided, make_clusters
+from dupq.clusters.steps.make_terms import TermTables, make_terms
+from dupq.clusters.steps.make_worklist import Work, make_worklist
+from dupq.clusters.steps.partition_pairs import Candidates, Cut, Held, hold, partition_pairs
+from dupq.clusters.steps.score_pairs import choose_threshold, score_pairs
 from dupq.encoders import description
 from dupq.encoders.description import encoder_at, read_description, read_measure
 from dupq.encoders.sentence_models import Teacher, teacher_at
@@ -50,13 +56,8 @@ from dupq.runs.reader import read_metrics
 from dupq.settings.config import Settings
 from dupq.settings.dedup import CalibrationSettings
 from dupq.shards import Shard, partitions, pinned, question_shards
-from dupq.stages import terms as terms_stage
 from dupq.stages.calibration.calibrate import calibrate
 from dupq.stages.calibration.fitness import measure_fitness
-from dupq.stages.clusters.clusters import CRITERIA, Decided, make_clusters
-from dupq.stages.clusters.pairs import choose_threshold, score_pairs
-from dupq.stages.clusters.partition import Candidates, Cut, Held, hold, partition_pairs
-from dupq.stages.clusters.worklist import Work, make_worklist
 from dupq.stages.earlier import Earlier, earlier_texts, texts_made_as
 from dupq.stages.encode import check_room_to_encode, encode_texts
 from dupq.stages.evaluation.evaluate import evaluate_run
@@ -70,7 +71,6 @@ from dupq.stages.neighbours.search import find_neighbours
 from dupq.stages.neighbours.tables import SearchRequest, directed_in
 from dupq.stages.report import write_report
 from dupq.stages.teacher import read_likely
-from dupq.stages.terms import TermTables, make_terms
 from dupq.stages.texts import make_texts
 from dupq.tables import REPRESENTATIVES, TEXTS
 from dupq.text.keys import Sites

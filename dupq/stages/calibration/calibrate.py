@@ -18,6 +18,7 @@ from dupq import storage
 from dupq.clusters.calibration import Evidence, Labelled, features_of, fit, own_share, places_of
 from dupq.clusters.evidence import Around, Words, around, shared, title_cosines, title_leads
 from dupq.clusters.prior import OF_TITLES, read_prior
+from dupq.clusters.steps.make_terms import TermTables, titles_only, words_of
 from dupq.evaluation.known_duplicates import chosen
 from dupq.evaluation.verdict_files import read_verdicts
 from dupq.execution.tasks import run_tasks
@@ -32,7 +33,6 @@ from dupq.stages.calibration.sampled_pairs import SampledPairs, read_lists, samp
 from dupq.stages.neighbours.plan import Plan, read_plan
 from dupq.stages.neighbours.tables import SearchRequest, nearest_table, read_nearest
 from dupq.stages.represented_links import known_sets, write_known_sets
-from dupq.stages.terms import TermTables, titles_only, words_of
 from dupq.tables import CALIBRATION_PAIRS, NEAREST, SAMPLE, TERMS
 from dupq.text.keys import Sites, are_among, distinct, places_among, without
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dupq import storage
+from dupq.clusters.steps.make_clusters import previous_clusters
 from dupq.evaluation.not_measured import not_measured
 from dupq.evaluation.truth_files import planted_keys
 from dupq.evaluation.verdict_files import read_verdicts
@@ -25,7 +26,6 @@ from dupq.execution.units import Counts
 from dupq.runs.layout import EvaluationFiles
 from dupq.runs.reader import read_metrics
 from dupq.runs.sample import estimated
-from dupq.stages.clusters.clusters import previous_clusters
 from dupq.stages.evaluation.quality import Decided, link_quality, partners_changed, read_linked
 from dupq.tables import CLUSTER_STATS, CLUSTERS, MEMBERS, PAIRS, WORKLIST
 from dupq.text.keys import Sites, are_among, distinct

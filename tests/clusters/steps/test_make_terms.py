@@ -11,11 +11,11 @@ from run_tables import key_of, question_row, table, write_rows
 
 from dupq import tables
 from dupq.clusters.marks import CITED, SELF
+from dupq.clusters.steps import make_terms as stage
+from dupq.clusters.steps.make_terms import make_terms, terms_table, titles_only
 from dupq.job.run import Run
 from dupq.job.table import Shards
 from dupq.shards import Shard
-from dupq.stages import terms as stage
-from dupq.stages.terms import make_terms, terms_table, titles_only
 from dupq.text.keys import Sites
 from dupq.text.terms import BUCKETS, Terms
 

@@ -16,11 +16,11 @@ import pyarrow as pa
 from dupq import storage
 from dupq.clusters.evidence import around, shared
 from dupq.clusters.scoring import Scale, arounds, scored_table, undirected
+from dupq.clusters.steps.make_terms import TermTables, words_of
 from dupq.clusters.thresholds import Spread as Histogram
 from dupq.clusters.thresholds import spread_of
 from dupq.job.run import Counted, Run
 from dupq.job.table import Spread, Table, Whole
-from dupq.stages.terms import TermTables, words_of
 from dupq.tables import AROUND, CANDIDATES, COMPARED, HISTOGRAM, KEYS, SCORED
 from dupq.text.keys import distinct
 

@@ -22,16 +22,16 @@ from dupq.clusters.constraints import constraints
 from dupq.clusters.decision import SCORED_SIZE, among, best_partition, linked_sets, missing_pairs
 from dupq.clusters.evidence import shared
 from dupq.clusters.scoring import Scale, arounds, scored_table, unlisted
+from dupq.clusters.steps.make_terms import TermTables, words_of
 from dupq.evaluation.verdict_files import Judged
 from dupq.evaluation.verdicts import DIFFERENT, SAME
 from dupq.job.run import Counted, Run
 from dupq.job.table import Each, Table, Whole
+from dupq.links.parts import represented_by
 from dupq.links.tables import known_duplicates
 from dupq.neighbours.measure import Measure
 from dupq.runs.embeddings import embeddings_of
 from dupq.runs.keys import pairs_in
-from dupq.stages.represented_links import represented_by
-from dupq.stages.terms import TermTables, words_of
 from dupq.tables import JOINED_PAIRS, KEY_PAIRS, LABELS, NODES, SCORED
 from dupq.text.keys import Sites, are_among, places_among
 

@@ -19,13 +19,13 @@ from dupq.clusters.calibration import FEATURES, Model
 from dupq.clusters.evidence import UNLISTED
 from dupq.clusters.marks import CITED, SELF
 from dupq.clusters.scoring import Scale, arounds, undirected
+from dupq.clusters.steps.make_terms import TermTables
+from dupq.clusters.steps.score_pairs import choose_threshold, score_pairs
 from dupq.execution import exchange
 from dupq.execution.tasks import Report
 from dupq.job.run import Run
 from dupq.job.table import Each, Spread, Table, Whole
-from dupq.stages.clusters.pairs import choose_threshold, score_pairs
 from dupq.stages.neighbours.tables import directed_in
-from dupq.stages.terms import TermTables
 from dupq.tables import CANDIDATES, KEY_PAIRS, NEIGHBOURS, SCORED
 from dupq.text.keys import ID_BITS
 
