@@ -31,7 +31,14 @@ def pytest_report_header() -> str:
     return f"seed: {SEED} (DUPQ_TEST_SEED)"
 
 
-_LONGEST = ("cluster", "jobs", "chaos", "stages", "steps", "api")  # folders, whose files are the last to end if begun late
+_LONGEST = (
+    "cluster",
+    "jobs",
+    "chaos",
+    "stages",
+    "steps",
+    "api",
+)  # folders, whose files end last if begun late
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,4 +1,4 @@
-"""Tables made from others by `map`, `shuffle` and `look_up`.
+"""Tables made from others by `map`, `gather`, `shuffle` and `look_up`, and JSON made from tables by `record`.
 
 A step is a plain function: tables in, a table out, or `Counted`. It is called once per partition, and opens nothing. A
 partition that an earlier attempt finished is skipped (dupq/execution/units.py).
@@ -7,7 +7,7 @@ partition that an earlier attempt finished is skipped (dupq/execution/units.py).
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,7 @@ from dupq.job.table import Each, Partitioned, Shards, Spread, Table, Whole
 from dupq.shards import Shard, partition_of
 from dupq.text.keys import places_among
 
-Step = Callable[..., "pa.Table | Counted"]
+Step = Callable[..., "pa.Table | dict[str, object] | Counted"]
 _ROWS = "rows_out"
 
 
@@ -30,7 +30,7 @@ class Counted(NamedTuple):
     `CAP` (tasks.py) begins the name of a limit that left something out.
     """
 
-    table: pa.Table
+    table: pa.Table  # a dict, if `record` calls the step
     counts: Mapping[str, int] = MappingProxyType({})
     second: pa.Table | None = None
 
@@ -64,6 +64,16 @@ class Run:
         made = self.table(name, into, _parts(inputs), publish)
         return replace(made, rows=self._do(name, _map, (step, inputs, beside, made), made.parts, inputs))
 
+    def gather(self, name: str, step: Step, *inputs: object, into: pa.Schema) -> Table:
+        """As `map`, with all rows in one partition, so that many tasks can read them whole."""
+        return self.map(name, as_they_are, Whole(self.map(f"{name}_by_partition", step, *inputs, into=into)), into=into)
+
+    def record(self, name: str, step: Step, *inputs: object, beside: Table | None = None) -> Any:
+        """Return the dict that `step` makes of the inputs in one call, kept as JSON; `rows_out` is of the stage."""
+        uri = storage.join(self.folder, f"{name}.json")
+        self.report.rows_out += self._do(name, _record, (step, inputs, beside, uri), 1)
+        return storage.read_json(uri)
+
     def shuffle(
         self,
         name: str,
@@ -74,13 +84,14 @@ class Run:
         by: str | None = None,
         to: str | None = None,
         beside: Table | None = None,
+        gpus: int = 0,
     ) -> Spread:
         """As `map`, with the rows in the partition of their key in the column `by`, or in the one that `to` numbers.
 
-        Columns that `into` lacks are left out.
+        Columns that `into` lacks are left out. With `gpus` each call has one, and so many run at a time.
         """
         made = self._spread(name, into, _parts(inputs), parts)
-        rows = self._do(name, _shuffle, (step, inputs, beside, by, to, made), len(made.files), inputs)
+        rows = self._do(name, _shuffle, (step, inputs, beside, by, to, made), len(made.files), inputs, gpus)
         return replace(made, rows=rows)
 
     def look_up(self, name: str, table: Table | Spread, wanted: Spread) -> Spread:
@@ -103,16 +114,22 @@ class Run:
         arguments: tuple[object, ...],
         parts: int,
         inputs: tuple[object, ...] = (),
+        gpus: int = 0,
     ) -> int:
         """Run a task per partition, add what they count to the report, and return the number of rows made."""
         if self._is_done:
             return 0
         shards = next((one.shards for one in inputs if isinstance(one, Shards)), ())
         calls = [(part, *arguments, *shards[part : part + 1]) for part in range(parts)]  # a shard gives errors its name
-        report = run_tasks(name, work, calls)
+        report = run_tasks(name, work, calls, gpus=gpus)
         self.report.add(report)
         self.report.rows_in += report.rows_in  # which few steps count
         return report.rows_out
+
+
+def as_they_are(table: pa.Table) -> pa.Table:
+    """Return the table: where its rows go is all that is asked."""
+    return table
 
 
 def _parts(inputs: tuple[object, ...]) -> int:
@@ -135,6 +152,16 @@ def _map(part: int, step: Step, inputs: tuple[object, ...], beside: Table | None
         return {_ROWS: len(found.table), **found.counts}
 
     return skip_or(made.file(part), make)
+
+
+def _record(part: int, step: Step, inputs: tuple[object, ...], beside: Table | None, uri: str) -> Counts:
+    def make() -> Counts:
+        found = _called(step, inputs, part)
+        _write_beside(beside, part, found)
+        storage.write_json(uri, found.table)
+        return dict(found.counts)
+
+    return skip_or(uri, make)
 
 
 def _shuffle(

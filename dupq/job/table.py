@@ -36,6 +36,10 @@ class Table:
         """Return the rows of a partition."""
         return storage.read_table(self.file(part), self.schema, [*self.columns] if self.columns else None)
 
+    def counts(self, part: int) -> dict[str, int]:
+        """Return what the step counted that made a partition."""
+        return storage.read_counts(self.file(part))
+
     def only(self, *columns: str) -> "Table":
         """Return the same table, of which these columns are read."""
         return Table(self.folder, self.schema, self.parts, columns)
@@ -131,7 +135,26 @@ class Around:
         return read_around(self.table.file(0), self.table.schema, self.keys.only("key").read(part)["key"].to_numpy())
 
 
-Partitioned = Table | Spread | Shards | Read | Around
+@dataclass(frozen=True)
+class Slices:
+    """Each partition of a table in `count` slices, which are partitions here: for steps that take long for a row."""
+
+    table: Table
+    count: int
+
+    @property
+    def parts(self) -> int:
+        """The number of slices of all partitions."""
+        return self.table.parts * self.count
+
+    def read(self, part: int) -> pa.Table:
+        """Return the rows of a slice."""
+        rows, number = self.table.read(part // self.count), part % self.count
+        begin, end = (len(rows) * bound // self.count for bound in (number, number + 1))
+        return rows.slice(begin, end - begin)
+
+
+Partitioned = Table | Spread | Shards | Read | Around | Slices
 
 
 @dataclass(frozen=True)

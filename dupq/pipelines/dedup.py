@@ -26,53 +26,54 @@ import functools
 import logging
 import math
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from dupq import storage
-from dupq.clusters.scoring import read_scale
+from dupq.clusters.scoring import scale_of
+from dupq.clusters.steps import ask_teacher
 from dupq.clusters.steps import make_terms as terms_stage
-from dupq.clusters.steps.make_clusters import CRITERIA, Decided, make_clusters
-from dupq.clusters.steps.make_terms import TermTables, make_terms
+from dupq.clusters.steps.calibrate import Asked, Known, calibrate
+from dupq.clusters.steps.make_clusters import CRITERIA, Clustered, Decided, make_clusters
+from dupq.clusters.steps.make_terms import make_terms
 from dupq.clusters.steps.make_worklist import Work, make_worklist
 from dupq.clusters.steps.partition_pairs import Candidates, Cut, Held, hold, partition_pairs
 from dupq.clusters.steps.score_pairs import choose_threshold, score_pairs
 from dupq.encoders import description
-from dupq.encoders.description import encoder_at, read_description, read_measure
+from dupq.encoders.description import encoder_at, read_description, read_measure, read_split
 from dupq.encoders.sentence_models import Teacher, teacher_at
+from dupq.encoders.steps.check_fitness import check_fitness
 from dupq.errors import DupqError, LeaseError
+from dupq.evaluation.steps.draw_review import draw_review
+from dupq.evaluation.steps.measure_links import SAID_COLUMNS, measure_links
+from dupq.evaluation.steps.measure_run import Facts, measure_run
 from dupq.evaluation.verdict_files import judged as judged_keys
 from dupq.evaluation.verdicts import DIFFERENT, VERDICTS_FILE, Verdict, format_verdicts, last_verdicts
 from dupq.execution.gpus import Gpus, gpus_for
 from dupq.execution.tasks import Report
 from dupq.job.run import Run
-from dupq.job.table import Read, Shards, Table, Whole
+from dupq.job.table import Each, Read, Shards, Table, Whole
+from dupq.links.tables import links_table
 from dupq.pipelines.arguments import DedupJob
 from dupq.pipelines.gates import check_gates, check_rows
 from dupq.runs import progress, tidying, versions, writer
 from dupq.runs.layout import NeighbourFiles, RunLayout
 from dupq.runs.reader import read_metrics
 from dupq.settings.config import Settings
-from dupq.settings.dedup import CalibrationSettings
 from dupq.shards import Shard, partitions, pinned, question_shards
-from dupq.stages.calibration.calibrate import calibrate
-from dupq.stages.calibration.fitness import measure_fitness
 from dupq.stages.earlier import Earlier, earlier_texts, texts_made_as
 from dupq.stages.encode import check_room_to_encode, encode_texts
-from dupq.stages.evaluation.evaluate import evaluate_run
-from dupq.stages.evaluation.review import make_review
 from dupq.stages.inputs import Input, copy_inputs, encoder_content, input_files
 from dupq.stages.near_duplicates.signatures import make_signatures
 from dupq.stages.near_duplicates.verify import find_near_duplicates, verified_in
 from dupq.stages.neighbours.beyond_lists import find_beyond_lists
 from dupq.stages.neighbours.increment import find_neighbours_since
 from dupq.stages.neighbours.search import find_neighbours
-from dupq.stages.neighbours.tables import SearchRequest, directed_in
+from dupq.stages.neighbours.tables import SearchRequest, directed_in, lists_in
 from dupq.stages.report import write_report
-from dupq.stages.teacher import read_likely
 from dupq.stages.texts import make_texts
-from dupq.tables import REPRESENTATIVES, TEXTS
+from dupq.tables import CONTENT_HASHES, CONTENTS, REPRESENTATIVES, TEXTS
 from dupq.text.keys import Sites
 
 _log = logging.getLogger(__name__)
@@ -103,7 +104,7 @@ def dedup(job: DedupJob, checked: Settings | None = None) -> writer.Run:
         return run
     gpus = gpus_for(job.gpus)
     if not run.has_record("encode"):
-        made_as = RunLayout(run.uri, (), "", None, None, None, None).encoding.made_as
+        made_as = RunLayout(run.uri).encoding.made_as
         check_room_to_encode(settings.encode, len(shards), made_as, gpus)
     with run.held():
         _make(run, job, settings, (shards, sites), inputs, fingerprint, (verdicts, contradicted), teacher, gpus)
@@ -159,91 +160,116 @@ def _make(
     (shards, sites), since, (told, contradicted) = archive, job.previous, verdicts
     copies = run.path("work", "inputs")
     copied = {name: storage.join(copies, name) for name in inputs}
-    encoder, links = copied["encoder"], copied.get("links")
-    known = None if settings.clusters.known_links == "ignore" else links
-    files = RunLayout(run.uri, tuple(shards), encoder, known, copied.get("truth"), copied.get("verdicts"), since)
-    if told:
-        files = dataclasses.replace(files, judged=run.path(VERDICTS_FILE))
+    encoder, names = copied["encoder"], tuple(sites.names)
+    links = None if settings.clusters.known_links == "ignore" else copied.get("links")
+    files = RunLayout(run.uri, encoder)
     near, judged = files.near, judged_keys(told, sites, VERDICTS_FILE)
 
-    run.stage("inputs", lambda: _inputs_of(files, [file for of in inputs.values() for file in of], copies, told))
+    run.stage("inputs", lambda: _inputs_of(run, [file for of in inputs.values() for file in of], copies, told))
     if read_description(encoder)["fingerprint"] != fingerprint or job.settings(encoder) != settings:
         raise DupqError(f"{job.encoder}: {storage.CHANGED}")
     measure, k = read_measure(encoder), settings.neighbours.k
     calibration = settings.calibration.changed(prior=copied.get("prior", ""))
-    before = None if since is None else RunLayout(since, (), "", None, None, None, None)
+    before = None if since is None else RunLayout(since)
     earlier = functools.cache(lambda: earlier_texts(before, texts_made_as(settings.text)))
-    texts = run.stage("texts", lambda: _texts(files, sites, settings, len(job.skipped), earlier()))
-    check_rows(job.gates, texts["rows_out"], since, run.uri)
-    files = dataclasses.replace(files, parts=partitions(texts["rows_out"]))
-    names, parts = tuple(sites.names), files.parts
-    tokens = Table(near.texts, TEXTS, len(shards))
+    made = run.stage("texts", lambda: _texts(files, shards, sites, settings, len(job.skipped), earlier()))
+    check_rows(job.gates, made["rows_out"], since, run.uri)
+    parts = partitions(made["rows_out"])
+    texts, language = Table(near.texts, TEXTS, len(shards)), settings.text.language
     questions = Shards(tuple(shards), names, terms_stage.COLUMNS, terms_stage.AT_ONCE)
-    terms = _tables(run, "terms", lambda steps: make_terms(steps, tokens, questions, settings.text.language, parts))
-    run.stage("signatures", lambda: make_signatures(near, sites, settings.near_duplicates, files.parts))
+    terms = _tables(run, "terms", lambda steps: make_terms(steps, texts, questions, language, parts))
+    run.stage("signatures", lambda: make_signatures(near, sites, settings.near_duplicates, parts))
     run.stage(
         "near_duplicates",
-        lambda: find_near_duplicates(
-            near, settings.near_duplicates, files.parts, settings.text.language, judged.pairs(DIFFERENT)
-        ),
+        lambda: find_near_duplicates(near, settings.near_duplicates, parts, language, judged.pairs(DIFFERENT)),
         dropped=near.exchange,
     )
-    run.stage("fitness", lambda: measure_fitness(files.calibration, calibration))
-    run.stage(
+    fitness = _tables(run, "fitness", lambda steps: check_fitness(steps, texts, encoder, calibration))
+    encoded = run.stage(
         "encode",
         lambda: encode_texts(files.encoding, sites, settings.encode, gpus, before, earlier()),
     )
-    request = SearchRequest(sites.names, settings.neighbours, measure, files.parts, gpus)
+    request = SearchRequest(sites.names, settings.neighbours, measure, parts, gpus)
     near_by = files.neighbours
     run.stage("neighbours", lambda: _search(near_by, shards, request, since))
-    run.stage("calibrate", lambda: _calibrated(files, terms, request, calibration))
-    floor = storage.read_json(files.calibration.output)["floor"]
-    run.stage(
-        "beyond_lists",
-        lambda: find_beyond_lists(near_by, request, math.inf if floor is None else floor),
-        dropped=near_by.tiles,
+    represented = Whole(Read(_file, (near.representatives, REPRESENTATIVES)))
+    known = Known(Whole(Read(links_table, (links, sites.names))), represented, read_split(encoder, sites))
+    asked = Asked(sites.names, measure, k, judged, calibration)
+
+    nearest, keys = lists_in(near_by.nearest), Each(lists_in(near_by.nearest, "key"))
+    sampled, model = _tables(
+        run,
+        "calibrate",
+        lambda steps: calibrate(steps, nearest, keys, terms, known, fitness, asked),
+        folder="calibration",
     )
-    directed, scale = directed_in(near_by.directed, parts), read_scale(files.calibration.output, k)
+    floor = math.inf if model["floor"] is None else model["floor"]
+    run.stage("beyond_lists", lambda: find_beyond_lists(near_by, request, floor), dropped=near_by.tiles)
+    directed, scale = directed_in(near_by.directed, parts), scale_of(model, k)
     scored, around = _tables(run, "pairs", lambda steps: score_pairs(steps, directed, terms, scale))
     if teacher is not None:
-        prior = calibration.prior
+        candidates, said = (scored, sampled), Table(files.contents, CONTENTS, len(shards)).only(*CONTENT_HASHES.names)
+        shown = dataclasses.replace(questions, columns=ask_teacher.COLUMNS)
+        reading, prior = ask_teacher.Reading(teacher, settings.text.code, sites.names), calibration.prior
         run.stage(
             "teacher",
-            lambda: read_likely(files.teacher, sites, teacher, settings.text.code, gpus, prior, before),
+            lambda: _report(
+                run,
+                "teacher",
+                lambda steps: ask_teacher.ask_teacher(steps, candidates, shown, said, reading, gpus, prior, before),
+            ),
         )
-        scored = dataclasses.replace(scored, folder=storage.join(files.teacher.folder, "scored"))
-    used = files.links if settings.clusters.known_links == "use" else None
-    represented = Whole(Read(_file, (near.representatives, REPRESENTATIVES)))
-    candidates = Candidates(scored, around, terms, Table(run.path("embeddings"), None, len(shards)))
+        scored = dataclasses.replace(scored, folder=run.path("work", "teacher", "scored"))
+    used = links if settings.clusters.known_links == "use" else None
+    candidates_of = Candidates(scored, around, terms, Table(run.path("embeddings"), None, len(shards)))
 
-    def partitioned(steps: Run) -> tuple[float, Table, Held]:
-        wanted = settings.calibration.precision, settings.clusters.threshold
-        threshold = choose_threshold(steps, files.threshold, scored, *wanted)
-        held = hold(steps, tokens, used, represented, sites, judged)
-        return threshold, partition_pairs(steps, candidates, held, sites, Cut(threshold, measure, scale)), held
+    def partitioned(steps: Run) -> tuple[dict[str, Any], Table, Held]:
+        thresholds = choose_threshold(steps, scored, settings.calibration.precision, settings.clusters.threshold)
+        held, cut = hold(steps, texts, used, represented, sites, judged), thresholds["chosen"]["threshold"]
+        return thresholds, partition_pairs(steps, candidates_of, held, sites, Cut(cut, measure, scale)), held
 
-    threshold, labels, held = _tables(run, "partition", partitioned)
-    fitted = storage.read_json(files.calibration.output)
-    share = fitted["model"]["linked_share"] if fitted["development_links"] else 0.0  # else nothing tells it
-    worklist = settings.clusters.worklist, texts["rows_out"], k, settings.text.language, share
-    work = Work(sites.names, judged, *worklist)
+    thresholds, labels, held = _tables(run, "partition", partitioned)
+    share = model["model"]["linked_share"] if model["development_links"] else 0.0  # else nothing tells it
+    work = Work(sites.names, judged, settings.clusters.worklist, made["rows_out"], k, language, share)
     previous = storage.join(since, "clusters") if since else None
     verified = Read(verified_in, (near.verified,), parts)
-    decided = Decided(labels, scored, held.joined, represented, verified, files.links, previous)
+    decided = Decided(labels, scored, held.joined, represented, verified, links, previous)
+    titled = dataclasses.replace(questions, columns=("question_id", "title", "tags"))
 
-    def clustered(steps: Run) -> None:
-        ids = dataclasses.replace(questions, columns=CRITERIA)
-        members, pairs = make_clusters(steps, decided, tokens, ids, sites, threshold)
-        titled = dataclasses.replace(questions, columns=("question_id", "title", "tags"))
-        make_worklist(steps, pairs, members, titled, terms.rarities, files.links, work)
+    def clustered(steps: Run) -> tuple[Clustered, Table]:
+        ids, threshold = dataclasses.replace(questions, columns=CRITERIA), thresholds["chosen"]["threshold"]
+        tables = make_clusters(steps, decided, texts, ids, sites, threshold)
+        return tables, make_worklist(steps, tables.pairs, tables.members, titled, terms.rarities, links, work)
 
-    _tables(run, "clusters", clustered)
-    run.stage(
-        "evaluate",
-        lambda: evaluate_run(files.evaluation, sites, contradicted),
-        dropped=files.evaluation.work,
+    tables, worklist = _tables(run, "clusters", clustered)
+    facts = Facts(
+        sites=sites.names,
+        thresholds=thresholds,
+        calibration=model,
+        representatives=encoded["rows_out"],
+        judged=judged if told else None,
+        contradictions=(contradicted, held.joined.counts(0)["verdicts that others contradict"]),
+        verdicts=copied.get("verdicts"),
+        truth=copied.get("truth"),
+        previous=since,
     )
-    run.stage("review", lambda: make_review(files.review, shards, sites, settings.calibration.review, run.run_id))
+
+    def measured(steps: Run) -> None:
+        dated = dataclasses.replace(questions, columns=SAID_COLUMNS)
+        found = None
+        if links:
+            found = measure_links(steps, known, texts, dated, tables, facts)
+        measure_run(steps, tables, worklist, found, bool(links), facts)
+
+    run.stage("evaluate", lambda: _report(run, "evaluate", measured), dropped=run.path("work", "evaluate"))
+    run.stage(
+        "review",
+        lambda: _report(
+            run,
+            "review",
+            lambda steps: draw_review(steps, tables.pairs, titled, sites, settings.calibration.review, run.run_id),
+        ),
+    )
     run.describe()
     write_report(run.uri)
     check_gates(job.gates, read_metrics(run.uri), run.uri)
@@ -253,9 +279,9 @@ def _make(
     progress.end(run.uri, "finished")
 
 
-def _inputs_of(files: RunLayout, inputs: list[Input], folder: str, told: list[Verdict]) -> Report:
-    if files.judged:
-        storage.write_bytes(files.judged, format_verdicts(told).encode())
+def _inputs_of(run: writer.Run, inputs: list[Input], folder: str, told: list[Verdict]) -> Report:
+    if told:
+        storage.write_bytes(run.path(VERDICTS_FILE), format_verdicts(told).encode())
     return copy_inputs(inputs, folder)
 
 
@@ -265,32 +291,29 @@ def _search(files: NeighbourFiles, shards: list[Shard], request: SearchRequest, 
     return find_neighbours_since(files, shards, request, NeighbourFiles(since))
 
 
-def _calibrated(files: RunLayout, terms: TermTables, request: SearchRequest, settings: CalibrationSettings) -> Report:
-    steps = Run(files.uri, "calibration")
-    calibrate(steps, files.calibration, terms, request, settings)
-    return steps.report
-
-
 def _file(uri: str, schema: pa.Schema, _: int) -> pa.Table:
     return storage.read_table(uri, schema)
 
 
-def _tables(run: writer.Run, name: str, make: Callable[[Run], _Made]) -> _Made:
-    """The tables of a stage, made unless an earlier attempt finished them."""
+def _tables(run: writer.Run, name: str, make: Callable[[Run], _Made], folder: str = "") -> _Made:
+    """The tables of a stage, made unless an earlier attempt finished them; `folder` has another name than the stage."""
     made: list[_Made] = []
-
-    def work() -> Report:
-        steps = Run(run.uri, name)
-        made.append(make(steps))
-        return steps.report
-
-    run.stage(name, work)
-    return made[0] if made else make(Run(run.uri, name, is_done=True))
+    run.stage(name, lambda: _report(run, folder or name, lambda steps: made.append(make(steps))))
+    return made[0] if made else make(Run(run.uri, folder or name, is_done=True))
 
 
-def _texts(files: RunLayout, sites: Sites, settings: Settings, skipped: int, earlier: Earlier | None) -> Report:
+def _report(run: writer.Run, folder: str, make: Callable[[Run], object]) -> Report:
+    """What the steps of a stage counted."""
+    steps = Run(run.uri, folder)
+    make(steps)
+    return steps.report
+
+
+def _texts(
+    files: RunLayout, shards: list[Shard], sites: Sites, settings: Settings, skipped: int, earlier: Earlier | None
+) -> Report:
     storage.write_json(files.texts_made_as, {**texts_made_as(settings.text), "sites": sites.names})
-    report = make_texts(list(files.shards), sites, settings.text, files.near.texts, files.contents, earlier)
+    report = make_texts(shards, sites, settings.text, files.near.texts, files.contents, earlier)
     if skipped:
         report.caps["shards of questions left out by --skip-shard"] = skipped
     return report

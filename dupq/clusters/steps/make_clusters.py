@@ -13,6 +13,7 @@ Near duplicates are joined through the question that represents them. Memory: th
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,9 +24,9 @@ from dupq.clusters import identity
 from dupq.clusters.canonical import REASONS, CanonicalCriteria, canonical_questions
 from dupq.clusters.components import represented, with_represented
 from dupq.clusters.statistics import cluster_statistics
-from dupq.job.run import Counted, Run
+from dupq.job.run import Counted, Run, as_they_are
 from dupq.job.table import Around, Each, Read, Shards, Spread, Table, Whole
-from dupq.links.tables import known_duplicates, link_targets
+from dupq.links.tables import link_targets, links_table
 from dupq.runs.keys import pairs_in
 from dupq.shards import partitions
 from dupq.tables import (
@@ -58,13 +59,19 @@ class Decided:
     previous: str | None  # the clusters table of an earlier run
 
 
+class Clustered(NamedTuple):
+    """The tables of clusters."""
+
+    pairs: Table  # PAIRS
+    members: Table  # MEMBERS
+    clusters: Table  # CLUSTERS
+    stats: Table  # CLUSTER_STATS
+
+
 def make_clusters(
     run: Run, decided: Decided, texts: Table, questions: Shards, sites: Sites, threshold: float
-) -> tuple[Table, Table]:
-    """Make the pairs, clusters, cluster_stats and changes tables; return MEMBERS and PAIRS.
-
-    `threshold` is a probability.
-    """
+) -> Clustered:
+    """Make the pairs, clusters, cluster_stats and changes tables; `threshold` is a probability."""
     parts, names, alone = decided.scored.parts, sites.names, run.table("alone", KEYS)
     inputs = Whole(decided.labels), decided.representatives, Each(questions), decided.links, decided.previous, names
     members = run.map("members", members_of, *inputs, into=MEMBERS, beside=alone)
@@ -73,17 +80,19 @@ def make_clusters(
         run.map("changes", changes_since, now, decided.previous, names, into=CHANGED_CLUSTERS, publish=True)
     known = None
     if decided.links is not None:
-        known = run.shuffle("known", known_pairs, decided.links, names, into=KEY_PAIRS, by="left", parts=parts)
+        known = run.shuffle("known", links_table, decided.links, names, into=KEY_PAIRS, by="left", parts=parts)
     joined = run.shuffle("joined", as_they_are, decided.joined, into=JOINED_PAIRS, by="left", parts=parts)
     owners = Whole(members.only("key", "cluster"))
     near = decided.verified, decided.scored
     pairs = run.map("pairs", pairs_table, *near, joined, known, owners, names, into=PAIRS, publish=True)
     slices, all_owners = partitions(members.rows), Whole(members.only("key", "cluster", "id"))
-    _make_statistics(run, (joined, decided.verified, decided.scored), owners, all_owners, sites, threshold, slices)
+    stats = _make_statistics(
+        run, (joined, decided.verified, decided.scored), owners, all_owners, sites, threshold, slices
+    )
     keys, around = texts.only("key"), Around(members, texts)
     made = run.map("clusters", clusters_of, keys, around, Whole(alone), names, threshold, into=CLUSTERS, publish=True)
     run.report.rows_in, run.report.rows_out = pairs.rows, made.rows
-    return members, pairs
+    return Clustered(pairs, members, made, stats)
 
 
 def members_of(
@@ -160,16 +169,6 @@ def changes_since(members: pa.Table, previous: str, site_names: list[str]) -> pa
     ]
     rest = [pa.array(column) for column in (found.sizes_now, found.sizes_then, found.shared)]
     return pa.table([pa.array(found.kinds.tolist(), pa.string()), *ids, *rest], schema=CHANGED_CLUSTERS)
-
-
-def known_pairs(links: str, site_names: list[str]) -> pa.Table:
-    """Return the known duplicates (KEY_PAIRS). Memory: some 60 bytes each."""
-    return pa.table([*known_duplicates(links, Sites(site_names)).T], schema=KEY_PAIRS)
-
-
-def as_they_are(table: pa.Table) -> pa.Table:
-    """Return the table: each row goes to its partition."""
-    return table
 
 
 def clusters_of(
@@ -258,15 +257,15 @@ def _make_statistics(
     sites: Sites,
     threshold: float,
     slices: int,
-) -> None:
-    """Make the statistics of clusters. `pairs` are those that join at any probability, verified and scored ones."""
+) -> Table:
+    """Make CLUSTER_STATS. `pairs` are those that join at any probability, verified and scored ones."""
     joined, verified, scored = pairs
     likely = scored.only("left", "right", "probability")
     edges = run.shuffle(
         "edges", edges_of, joined, verified, likely, owners, threshold, into=_EDGES, by="cluster", parts=slices
     )
     figures = run.map("statistics", figures_of, edges, members, sites.names, into=_FIGURES)
-    run.map("cluster_stats", by_cluster, Whole(figures), into=CLUSTER_STATS, publish=True)
+    return run.map("cluster_stats", by_cluster, Whole(figures), into=CLUSTER_STATS, publish=True)
 
 
 def edges_of(joined: pa.Table, verified: pa.Table, scored: pa.Table, members: pa.Table, threshold: float) -> pa.Table:

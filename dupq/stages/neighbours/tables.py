@@ -13,7 +13,7 @@ from dupq.clusters.scoring import ranked
 from dupq.execution import exchange
 from dupq.execution.gpus import NO_GPUS, Gpus
 from dupq.execution.units import Counts
-from dupq.job.table import Spread
+from dupq.job.table import Read, Spread
 from dupq.json_files import read_as
 from dupq.neighbours.measure import Measure
 from dupq.neighbours.nearest import Nearest, empty_nearest, merge_rows
@@ -106,7 +106,12 @@ def merge_found(nearest: Nearest, keys: np.ndarray, uris: Iterable[str]) -> None
 
 def read_nearest(uri: str, k: int) -> tuple[np.ndarray, Nearest]:
     """The keys and lists of a file."""
-    table = storage.read_table(uri, NEAREST).combine_chunks()
+    return nearest_in(storage.read_table(uri, NEAREST), k)
+
+
+def nearest_in(table: pa.Table, k: int) -> tuple[np.ndarray, Nearest]:
+    """Return the keys and lists in rows of NEAREST."""
+    table = table.combine_chunks()
     nearest = empty_nearest(len(table), k)
     lists = table["neighbours"].combine_chunks() if len(table) else None
     if lists is not None:
@@ -142,3 +147,13 @@ def unranked(similar: pa.Table) -> pa.Table:
 def directed_in(folder: str, parts: int) -> Spread:
     """Return the rows of every block (NEIGHBOURS), in so many partitions of the pair's left key."""
     return Spread(tuple(file.uri for file in storage.list_files(folder, ".arrow")), NEIGHBOURS, parts)
+
+
+def lists_in(folder: str, *columns: str) -> Read:
+    """Return the lists of all questions (NEAREST), a file per partition; of these `columns`, or of all."""
+    files = tuple(file.uri for file in storage.list_files(folder, ".parquet"))
+    return Read(_lists_of, (files, [*columns] or None), len(files))
+
+
+def _lists_of(files: tuple[str, ...], columns: list[str] | None, part: int) -> pa.Table:
+    return storage.read_table(files[part], NEAREST, columns)
