@@ -6,13 +6,12 @@ CANDIDATES           ──shared──▶        rows of COMPARED (evidence.py)
 COMPARED             ──scored_table──▶  rows of SCORED
 """
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from dupq.clusters.calibration import Evidence, Model, features_of, places_of
+from dupq.clusters.calibration import Calibrated, Evidence, Model, features_of, places_of
 from dupq.clusters.evidence import UNLISTED, Around, Listing, Shared, Words, listing_of, title_leads
 from dupq.neighbours.exact import rule_of
 from dupq.neighbours.measure import Measure
@@ -83,7 +82,7 @@ def arounds(columns: list[np.ndarray], pairs: pa.Table) -> tuple[Around, Around]
     return left, right
 
 
-def scale_of(calibration: Mapping[str, Any], k: int) -> Scale:
+def scale_of(calibration: Calibrated, k: int) -> Scale:
     """Return the model of a run, whose record is calibration.json."""
     return Scale(Model.from_dict(calibration["model"]), np.array(calibration["reference"]), k)
 

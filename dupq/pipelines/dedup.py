@@ -26,20 +26,22 @@ import functools
 import logging
 import math
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 
 from dupq import storage
 from dupq.clusters.scoring import scale_of
-from dupq.clusters.steps import ask_teacher
 from dupq.clusters.steps import make_terms as terms_stage
+from dupq.clusters.steps.ask_teacher import COLUMNS as READ
+from dupq.clusters.steps.ask_teacher import Reading, ask_teacher
 from dupq.clusters.steps.calibrate import Asked, Known, calibrate
 from dupq.clusters.steps.make_clusters import CRITERIA, Clustered, Decided, make_clusters
 from dupq.clusters.steps.make_terms import make_terms
 from dupq.clusters.steps.make_worklist import Work, make_worklist
 from dupq.clusters.steps.partition_pairs import Candidates, Cut, Held, hold, partition_pairs
 from dupq.clusters.steps.score_pairs import choose_threshold, score_pairs
+from dupq.clusters.thresholds import Thresholds
 from dupq.encoders import description
 from dupq.encoders.description import encoder_at, read_description, read_measure, read_split
 from dupq.encoders.sentence_models import Teacher, teacher_at
@@ -53,7 +55,7 @@ from dupq.evaluation.verdicts import DIFFERENT, VERDICTS_FILE, Verdict, format_v
 from dupq.execution.gpus import Gpus, gpus_for
 from dupq.execution.tasks import Report
 from dupq.job.run import Run
-from dupq.job.table import Each, Read, Shards, Table, Whole
+from dupq.job.table import Read, Shards, Table, Whole
 from dupq.links.tables import links_table
 from dupq.pipelines.arguments import DedupJob
 from dupq.pipelines.gates import check_gates, check_rows
@@ -185,51 +187,37 @@ def _make(
         dropped=near.exchange,
     )
     fitness = _tables(run, "fitness", lambda steps: check_fitness(steps, texts, encoder, calibration))
-    encoded = run.stage(
-        "encode",
-        lambda: encode_texts(files.encoding, sites, settings.encode, gpus, before, earlier()),
-    )
+    encoded = run.stage("encode", lambda: encode_texts(files.encoding, sites, settings.encode, gpus, before, earlier()))
     request = SearchRequest(sites.names, settings.neighbours, measure, parts, gpus)
     near_by = files.neighbours
     run.stage("neighbours", lambda: _search(near_by, shards, request, since))
     represented = Whole(Read(_file, (near.representatives, REPRESENTATIVES)))
     known = Known(Whole(Read(links_table, (links, sites.names))), represented, read_split(encoder, sites))
     asked = Asked(sites.names, measure, k, judged, calibration)
-
-    nearest, keys = lists_in(near_by.nearest), Each(lists_in(near_by.nearest, "key"))
+    lists = lists_in(near_by.nearest)
     sampled, model = _tables(
-        run,
-        "calibrate",
-        lambda steps: calibrate(steps, nearest, keys, terms, known, fitness, asked),
-        folder="calibration",
+        run, "calibrate", lambda steps: calibrate(steps, *lists, terms, known, fitness, asked), folder="calibration"
     )
     floor = math.inf if model["floor"] is None else model["floor"]
     run.stage("beyond_lists", lambda: find_beyond_lists(near_by, request, floor), dropped=near_by.tiles)
     directed, scale = directed_in(near_by.directed, parts), scale_of(model, k)
     scored, around = _tables(run, "pairs", lambda steps: score_pairs(steps, directed, terms, scale))
     if teacher is not None:
-        candidates, said = (scored, sampled), Table(files.contents, CONTENTS, len(shards)).only(*CONTENT_HASHES.names)
-        shown = dataclasses.replace(questions, columns=ask_teacher.COLUMNS)
-        reading, prior = ask_teacher.Reading(teacher, settings.text.code, sites.names), calibration.prior
-        run.stage(
-            "teacher",
-            lambda: _report(
-                run,
-                "teacher",
-                lambda steps: ask_teacher.ask_teacher(steps, candidates, shown, said, reading, gpus, prior, before),
-            ),
-        )
+        reading = Reading(teacher, settings.text.code, sites.names)
+        shown, said = dataclasses.replace(questions, columns=READ), Table(files.contents, CONTENTS, len(shards))
+        given = (scored, sampled), shown, said.only(*CONTENT_HASHES.names), reading, gpus, calibration.prior, before
+        run.stage("teacher", lambda: _report(run, "teacher", lambda steps: ask_teacher(steps, *given)))
         scored = dataclasses.replace(scored, folder=run.path("work", "teacher", "scored"))
     used = links if settings.clusters.known_links == "use" else None
-    candidates_of = Candidates(scored, around, terms, Table(run.path("embeddings"), None, len(shards)))
+    candidates = Candidates(scored, around, terms, Table(run.path("embeddings"), None, len(shards)))
 
-    def partitioned(steps: Run) -> tuple[dict[str, Any], Table, Held]:
+    def partitioned(steps: Run) -> tuple[Thresholds, Table, Held]:
         thresholds = choose_threshold(steps, scored, settings.calibration.precision, settings.clusters.threshold)
         held, cut = hold(steps, texts, used, represented, sites, judged), thresholds["chosen"]["threshold"]
-        return thresholds, partition_pairs(steps, candidates_of, held, sites, Cut(cut, measure, scale)), held
+        return thresholds, partition_pairs(steps, candidates, held, sites, Cut(cut, measure, scale)), held
 
     thresholds, labels, held = _tables(run, "partition", partitioned)
-    share = model["model"]["linked_share"] if model["development_links"] else 0.0  # else nothing tells it
+    share = scale.model.linked_share if model["development_links"] else 0.0  # else nothing tells it
     work = Work(sites.names, judged, settings.clusters.worklist, made["rows_out"], k, language, share)
     previous = storage.join(since, "clusters") if since else None
     verified = Read(verified_in, (near.verified,), parts)
@@ -242,34 +230,26 @@ def _make(
         return tables, make_worklist(steps, tables.pairs, tables.members, titled, terms.rarities, links, work)
 
     tables, worklist = _tables(run, "clusters", clustered)
-    facts = Facts(
-        sites=sites.names,
-        thresholds=thresholds,
-        calibration=model,
-        representatives=encoded["rows_out"],
-        judged=judged if told else None,
-        contradictions=(contradicted, held.joined.counts(0)["verdicts that others contradict"]),
-        verdicts=copied.get("verdicts"),
-        truth=copied.get("truth"),
-        previous=since,
-    )
 
     def measured(steps: Run) -> None:
+        facts = Facts(
+            sites=sites.names,
+            thresholds=thresholds,
+            calibration=model,
+            representatives=encoded["rows_out"],
+            judged=judged if told else None,
+            contradictions=(contradicted, held.joined.counts(0)["verdicts that others contradict"]),
+            verdicts=copied.get("verdicts"),
+            truth=copied.get("truth"),
+            previous=since,
+        )
         dated = dataclasses.replace(questions, columns=SAID_COLUMNS)
-        found = None
-        if links:
-            found = measure_links(steps, known, texts, dated, tables, facts)
-        measure_run(steps, tables, worklist, found, bool(links), facts)
+        found = measure_links(steps, known, texts, dated, tables, facts) if links else None
+        measure_run(steps, tables, worklist, found, links is not None, facts)
 
     run.stage("evaluate", lambda: _report(run, "evaluate", measured), dropped=run.path("work", "evaluate"))
-    run.stage(
-        "review",
-        lambda: _report(
-            run,
-            "review",
-            lambda steps: draw_review(steps, tables.pairs, titled, sites, settings.calibration.review, run.run_id),
-        ),
-    )
+    sheet = tables.pairs, titled, sites, settings.calibration.review, run.run_id
+    run.stage("review", lambda: _report(run, "review", lambda steps: draw_review(steps, *sheet)))
     run.describe()
     write_report(run.uri)
     check_gates(job.gates, read_metrics(run.uri), run.uri)

@@ -12,16 +12,16 @@ Memory: 8 bytes a question where some are chosen; 22 lists and texts and 400 tit
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from dupq.clusters.calibration import Evidence, Labelled, features_of, fit, own_share, places_of
+from dupq.clusters.calibration import Calibrated, Evidence, Labelled, features_of, fit, own_share, places_of
 from dupq.clusters.evidence import Around, Words, around, shared, title_cosines, title_leads
 from dupq.clusters.prior import OF_TITLES, read_prior
 from dupq.clusters.steps.make_terms import TermTables, titles_only, words_of
 from dupq.clusters.steps.sampled_pairs import SampledPairs, lists_in, sampled_pairs
+from dupq.encoders.description import FitnessEntry
 from dupq.evaluation.known_duplicates import chosen
 from dupq.evaluation.verdict_files import Judged
 from dupq.job.run import Counted, Run
@@ -58,14 +58,20 @@ class Known:
 
 
 def calibrate(
-    run: Run, nearest: Partitioned, keys: Each, terms: TermTables, known: Known, fitness: object, asked: Asked
-) -> tuple[Table, dict[str, Any]]:
+    run: Run,
+    nearest: Partitioned,
+    keys: Partitioned,
+    terms: TermTables,
+    known: Known,
+    fitness: FitnessEntry,
+    asked: Asked,
+) -> tuple[Table, Calibrated]:
     """Return the pairs that the model for this archive rests on (CALIBRATION_PAIRS), and record it.
 
-    `nearest` are the lists of all questions (NEAREST), `keys` the same without the lists.
+    `nearest` are the lists of all questions (NEAREST), `keys` their keys alone.
     """
     sets, pairs = run.table("known_sets", KNOWN_SETS), run.table("pairs", CALIBRATION_PAIRS)
-    inputs = keys, known.links, known.representatives, known.seen, asked.settings
+    inputs = Each(keys), known.links, known.representatives, known.seen, asked.settings
     sample = run.map("sample", sample_of, *inputs, into=SAMPLE, beside=sets)
     own = Whole(run.gather("lists", lists_of, nearest, Whole(sample), asked.judged, into=NEAREST))
     others = Whole(run.gather("lists_of_neighbours", lists_of_neighbours, nearest, own, into=NEAREST))
@@ -127,7 +133,7 @@ def calibration(
     sample: pa.Table,
     known_sets: pa.Table,
     population: int,
-    fitness: object,
+    fitness: FitnessEntry,
     asked: Asked,
 ) -> Counted:
     """Return the model and what it rests on; the second table are the pairs that it was fitted to.
@@ -151,7 +157,7 @@ def calibration(
     model = fit(Labelled(features, found.labels, found.weights, found.is_judged, found.log_rates), prior)
     probabilities = model.probabilities(features)
     floor = _floor(found.scores, probabilities, found.counts, asked.measure)
-    record = {
+    record: Calibrated = {
         "model": model.to_dict(),
         "reference": found.reference.tolist(),
         "floor": floor if np.isfinite(floor) else None,

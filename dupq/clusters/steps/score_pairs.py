@@ -11,7 +11,6 @@ questions, some 2 kB each.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +19,7 @@ from dupq.clusters.evidence import around, shared
 from dupq.clusters.scoring import Scale, arounds, scored_table, undirected
 from dupq.clusters.steps.make_terms import TermTables, words_of
 from dupq.clusters.thresholds import Spread as Histogram
-from dupq.clusters.thresholds import spread_of
+from dupq.clusters.thresholds import Thresholds, spread_of
 from dupq.job.run import Counted, Run
 from dupq.job.table import Each, Spread, Table, Whole
 from dupq.tables import AROUND, CANDIDATES, COMPARED, HISTOGRAM, KEYS, SCORED
@@ -84,17 +83,17 @@ def score(compared: pa.Table, sums: pa.Table, scale: Scale) -> pa.Table:
     return scored_table(compared, arounds([column.to_numpy() for column in sums.columns], compared), scale)
 
 
-def choose_threshold(run: Run, scored: Table, precision: float, threshold: float) -> dict[str, Any]:
+def choose_threshold(run: Run, scored: Table, precision: float, threshold: float) -> Thresholds:
     """Record the probability from which a pair may join: `threshold`, or if that is below 0 the one for `precision`.
 
     It is chosen over all candidate pairs, in steps of .001, and recorded with those for other precisions.
     """
     counted = run.map("histogram", histogram_of, scored.only("probability"), into=HISTOGRAM)
-    thresholds: dict[str, Any] = run.record("threshold", thresholds_of, Each(counted), precision, threshold)
+    thresholds: Thresholds = run.record("threshold", thresholds_of, Each(counted), precision, threshold)
     return thresholds
 
 
-def thresholds_of(counted: Iterator[pa.Table], precision: float, threshold: float) -> dict[str, object]:
+def thresholds_of(counted: Iterator[pa.Table], precision: float, threshold: float) -> Thresholds:
     """Return the chosen threshold, and those for other precisions, with what is expected of each."""
     columns = zip(*([column.to_numpy() for column in table.columns] for table in counted), strict=True)
     histogram = Histogram(*(np.sum(column, axis=0) for column in columns))

@@ -9,12 +9,11 @@ Memory: 8 bytes a question where they are chosen; a shard of texts.
 
 import logging
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from dupq.encoders.description import FITNESS_QUESTIONS, read_description
+from dupq.encoders.description import FITNESS_QUESTIONS, FitnessEntry, read_description
 from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import chosen
 from dupq.job.run import Counted, Run
@@ -26,11 +25,11 @@ from dupq.text.keys import are_among
 _log = logging.getLogger(__name__)
 
 
-def check_fitness(run: Run, texts: Table, encoder: str, settings: CalibrationSettings) -> dict[str, Any]:
+def check_fitness(run: Run, texts: Table, encoder: str, settings: CalibrationSettings) -> FitnessEntry:
     """Record how well the encoder knows this archive. Raises DupqError if it does not, unless told to go on."""
     keys = Whole(run.map("keys", questions_to_read, Each(texts.only("key")), into=KEYS))
     some = Whole(run.map("texts", texts_of, texts, keys, into=TEXTS))
-    found: dict[str, Any] = run.record("fitness", fitness_on, some, encoder)
+    found: FitnessEntry = run.record("fitness", fitness_on, some, encoder)
     _check(found, encoder, settings)
     return found
 
@@ -62,7 +61,7 @@ def fitness_on(texts: pa.Table, encoder: str) -> Counted:
 _UNKNOWN_WORDS, _BODIES_FOUND = 0.3, 0.3
 
 
-def _check(here: dict[str, Any], encoder: str, settings: CalibrationSettings) -> None:
+def _check(here: FitnessEntry, encoder: str, settings: CalibrationSettings) -> None:
     """Warn, or stop if so configured, where the encoder knows this archive far less well than its own."""
     trained = read_description(encoder)["fitness"]
     faults = []

@@ -12,12 +12,12 @@ clusters. Links are incomplete, so every precision here is a lower bound.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dupq.clusters.calibration import Model
 from dupq.clusters.steps.calibrate import Known
 from dupq.clusters.steps.make_clusters import Clustered
 from dupq.clusters.steps.make_worklist import keys_of_pairs
@@ -29,7 +29,7 @@ from dupq.links.parts import represented_by, run_split, sets_in, sets_table
 from dupq.links.split import Split
 from dupq.near_duplicates.pairing import distinct_pairs
 from dupq.runs.keys import pairs_in
-from dupq.runs.records import TITLE_WORDS
+from dupq.runs.records import TITLE_WORDS, LinkQuality
 from dupq.tables import KEY_PAIRS, KNOWN_SETS, PAIRS
 from dupq.text.keys import ID_BITS, Sites, are_among, distinct, pair_numbers, places_among
 
@@ -50,11 +50,11 @@ def measure_links(
     questions: Shards,
     tables: Clustered,
     facts: Facts,
-) -> dict[str, Any] | None:
+) -> LinkQuality | None:
     """Record recall, lower-bound precision and calibration on the links of the test part; None without any."""
     made, sites = run.table("sets", KNOWN_SETS), facts.sites
     found = run.map(
-        "tested", tested_links, Each(texts.only("key")), known.links, known.seen, into=KEY_PAIRS, beside=made
+        "tested", links_to_measure, Each(texts.only("key")), known.links, known.seen, into=KEY_PAIRS, beside=made
     )
     if not found.rows:
         return None
@@ -64,14 +64,14 @@ def measure_links(
     said = Whole(run.map("said", said_by, questions, tested, into=_SAID))
     clusters = Whole(tables.members.only("key", "cluster"))
     thresholds = [facts.thresholds["chosen"], *facts.thresholds["others"]]
-    share = facts.calibration["model"]["linked_share"]
-    measured: dict[str, Any] = run.record(
+    share = Model.from_dict(facts.calibration["model"]).linked_share
+    measured: LinkQuality = run.record(
         "links", link_quality, tested, searched, sets, near, said, clusters, thresholds, share, sites
     )
     return measured
 
 
-def tested_links(keys: Iterator[pa.Table], links: pa.Table, seen: dict[str, np.ndarray]) -> Counted:
+def links_to_measure(keys: Iterator[pa.Table], links: pa.Table, seen: dict[str, np.ndarray]) -> Counted:
     """Return the links of the test part (KEY_PAIRS); the second table are the sets that all links form."""
     every, pairs = np.sort(np.concatenate([table["key"].to_numpy() for table in keys])), pairs_in(links)
     pairs = pairs[are_among(every, pairs).all(axis=1)]  # dumps name questions that are deleted

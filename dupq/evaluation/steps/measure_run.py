@@ -17,7 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dupq import storage
+from dupq.clusters.calibration import Calibrated
 from dupq.clusters.steps.make_clusters import Clustered, previous_clusters
+from dupq.clusters.thresholds import Thresholds
+from dupq.evaluation.clusters import partners_changed
 from dupq.evaluation.not_measured import not_measured
 from dupq.evaluation.truth_files import planted_keys
 from dupq.evaluation.verdict_files import Judged
@@ -25,6 +28,7 @@ from dupq.evaluation.verdicts import VERDICTS
 from dupq.job.run import Run
 from dupq.job.table import Each, Table, Whole
 from dupq.runs.reader import read_metrics
+from dupq.runs.records import LinkQuality
 from dupq.runs.sample import estimated
 from dupq.text.keys import Sites, are_among, distinct
 
@@ -37,8 +41,8 @@ class Facts:
     """What a run decided and was given, besides its tables."""
 
     sites: list[str]
-    thresholds: dict[str, Any]  # the chosen one and others
-    calibration: dict[str, Any]
+    thresholds: Thresholds
+    calibration: Calibrated
     representatives: int  # questions with embeddings
     judged: Judged | None  # all verdicts
     contradictions: tuple[int, int]  # verdicts that a later one on the same pair replaced, and that others contradict
@@ -48,12 +52,12 @@ class Facts:
 
 
 def measure_run(
-    run: Run, made: Clustered, worklist: Table, links: dict[str, Any] | None, has_links: bool, facts: Facts
+    run: Run, made: Clustered, worklist: Table, links: LinkQuality | None, has_links: bool, facts: Facts
 ) -> None:
     """Write metrics.json; `links` is what `measure_links` found, if the run has known duplicates at all."""
     rows, sizes = Each(made.clusters.only("site", "cluster_size")), Whole(made.stats.only("size"))
     pairs, sites, chosen = Each(made.pairs.only("source", "probability")), facts.sites, facts.thresholds["chosen"]
-    metrics = {
+    metrics: dict[str, Any] = {
         **run.record("counts", counts_of, pairs, rows, sizes, chosen["threshold"], sites),
         "representatives": facts.representatives,
         "threshold": chosen["threshold"],
@@ -73,7 +77,7 @@ def measure_run(
     metrics["not_measured"] = not_measured(metrics, has_links)
     if facts.previous:
         now, earlier = Whole(made.members.only("key", "id")), storage.join(facts.previous, "clusters")
-        changed = run.record("changed", partners_changed, now, earlier, sites)
+        changed = run.record("changed", changed_since, now, earlier, sites)
         metrics["drift"] = {"previous": facts.previous, **_drift(metrics, read_metrics(facts.previous)), **changed}
     storage.write_json(storage.join(run.uri, "metrics.json"), metrics)
     run.report.rows_in = run.report.rows_out = metrics["questions"]
@@ -156,15 +160,9 @@ def _drift(now: Mapping[str, Any], then: Mapping[str, Any]) -> dict[str, object]
     }
 
 
-def partners_changed(members: pa.Table, previous: str, sites: list[str]) -> dict[str, float]:
-    """Return the share of questions of clusters, of either run, that are not in the cluster of the same id in both.
-
-    `previous` is the clusters table of an earlier run. 0 if neither has any.
-    """
+def changed_since(members: pa.Table, previous: str, sites: list[str]) -> dict[str, object]:
+    """Return the share of questions of clusters that changed since an earlier run, whose clusters are at `previous`."""
     earlier = previous_clusters(previous, Sites(sites))
-    keys = members["key"].to_numpy()
-    every = distinct(np.concatenate([keys, earlier.keys]))
-    ids = np.full((2, len(every)), -1)
-    ids[0, np.searchsorted(every, keys)] = members["id"].to_numpy()
-    ids[1, np.searchsorted(every, earlier.keys)] = earlier.clusters
-    return {"questions_of_clusters_changed": float((ids[0] != ids[1]).mean()) if len(every) else 0.0}
+    order, now = np.argsort(earlier.keys), (members["key"].to_numpy(), members["id"].to_numpy())
+    then = earlier.keys[order], earlier.clusters[order]
+    return {"questions_of_clusters_changed": partners_changed(now, then)}

@@ -149,10 +149,10 @@ def directed_in(folder: str, parts: int) -> Spread:
     return Spread(tuple(file.uri for file in storage.list_files(folder, ".arrow")), NEIGHBOURS, parts)
 
 
-def lists_in(folder: str, *columns: str) -> Read:
-    """Return the lists of all questions (NEAREST), a file per partition; of these `columns`, or of all."""
+def lists_in(folder: str) -> tuple[Read, Read]:
+    """Return the lists of all questions (NEAREST), a file per partition, and their keys alone."""
     files = tuple(file.uri for file in storage.list_files(folder, ".parquet"))
-    return Read(_lists_of, (files, [*columns] or None), len(files))
+    return Read(_lists_of, (files, None), len(files)), Read(_lists_of, (files, ["key"]), len(files))
 
 
 def _lists_of(files: tuple[str, ...], columns: list[str] | None, part: int) -> pa.Table:

@@ -14,11 +14,11 @@ from dupq.encoders.description import read_measure
 from dupq.encoders.fitness import Fitness
 from dupq.encoders.saved import SavedEncoder, save
 from dupq.evaluation.protocol import Ranker
+from dupq.evaluation.steps.measure_archive import Archive, systems
 from dupq.neighbours.exact import pair_scores
 from dupq.runs.embeddings import read_embeddings
 from dupq.settings import config
 from dupq.stages.encoding.shard import Place, Work, encode_shard
-from dupq.stages.evaluation.known import Archive, systems
 from dupq.tables import TEXTS
 from dupq.text.keys import Sites
 from dupq.text.vocabulary import Vocabulary
