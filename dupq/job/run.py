@@ -69,7 +69,7 @@ class Run:
         return self.map(name, as_they_are, Whole(self.map(f"{name}_by_partition", step, *inputs, into=into)), into=into)
 
     def record(self, name: str, step: Step, *inputs: object, beside: Table | None = None) -> Any:
-        """Return the dict that `step` makes of the inputs in one call, kept as JSON; `rows_out` is of the stage."""
+        """Return the dict that `step` makes of the inputs in one call, kept as JSON; its `rows_out` are the stage's."""
         uri = storage.join(self.folder, f"{name}.json")
         self.report.rows_out += self._do(name, _record, (step, inputs, beside, uri), 1)
         return storage.read_json(uri)
