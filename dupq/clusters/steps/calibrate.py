@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dupq.clusters.calibration import Calibrated, Evidence, Labelled, features_of, fit, own_share, places_of
 from dupq.clusters.evidence import Around, Words, around, shared, title_cosines, title_leads
@@ -28,7 +29,7 @@ from dupq.job.run import Counted, Run
 from dupq.job.table import Each, Partitioned, Table, Whole
 from dupq.links.parts import represented_by, represented_split, sets_in, sets_table
 from dupq.neighbours.measure import Measure
-from dupq.runs.keys import pairs_in
+from dupq.runs.keys import pairs_in, sorted_keys
 from dupq.settings.dedup import CalibrationSettings
 from dupq.tables import CALIBRATION_PAIRS, KNOWN_SETS, NEAREST, SAMPLE, TERMS
 from dupq.text.keys import Sites, are_among, distinct, without
@@ -88,8 +89,7 @@ def sample_of(
     settings: CalibrationSettings,
 ) -> Counted:
     """Return the sampled questions (SAMPLE); the second table are the known duplicates by representatives."""
-    every = np.sort(np.concatenate([table["key"].to_numpy() for table in keys]))
-    represent, pairs = represented_by(representatives), pairs_in(links)
+    every, represent, pairs = sorted_keys(keys), represented_by(representatives), pairs_in(links)
     split = represented_split(pairs[are_among(every, represent(pairs)).all(axis=1)], seen, represent)
     linked = chosen(split.questions_of("development"), settings.links)
     others = chosen(without(every, split.questions), settings.sample)
@@ -113,14 +113,13 @@ def lists_of_neighbours(nearest: pa.Table, own: pa.Table) -> pa.Table:
 
 def _listed(*lists: pa.Table) -> np.ndarray:
     """Return the questions in lists (int64), each once."""
-    found = [table["neighbours"].combine_chunks().flatten().to_numpy() for table in lists]
-    return distinct(np.concatenate(found))
+    return distinct(np.concatenate([pc.list_flatten(table["neighbours"]).to_numpy() for table in lists]))
 
 
 def terms_of_lists(terms: pa.Table, *lists: pa.Table) -> pa.Table:
     """Return the terms of the questions that have a list, and the titles of their neighbours."""
     keys = terms["key"].to_numpy()
-    has_list = are_among(np.sort(np.concatenate([table["key"].to_numpy() for table in lists])), keys)
+    has_list = are_among(sorted_keys(lists), keys)
     is_listed = are_among(_listed(*lists), keys) & ~has_list
     return pa.concat_tables([terms.filter(pa.array(has_list)), titles_only(terms.filter(pa.array(is_listed)))])
 

@@ -31,7 +31,7 @@ from dupq.links.parts import represented_by
 from dupq.links.tables import links_table
 from dupq.neighbours.measure import Measure
 from dupq.runs.embeddings import embeddings_of
-from dupq.runs.keys import pairs_in
+from dupq.runs.keys import pairs_in, sorted_keys
 from dupq.tables import JOINED_PAIRS, KEY_PAIRS, LABELS, NODES, SCORED
 from dupq.text.keys import Sites, are_among, places_among
 
@@ -76,8 +76,7 @@ def held_pairs(
     texts: Iterator[pa.Table], representatives: pa.Table, links: str | None, sites: list[str], judged: Judged
 ) -> Counted:
     """Return JOINED_PAIRS; the second table are the pairs that must be apart. Memory: 8 bytes a question."""
-    keys = np.sort(np.concatenate([table["key"].to_numpy() for table in texts]))
-    known = pairs_in(links_table(links, sites))
+    keys, known = sorted_keys(texts), pairs_in(links_table(links, sites))
     same, known, apart = (
         pairs[are_among(keys, pairs).all(axis=1)] for pairs in (judged.pairs(SAME), known, judged.pairs(DIFFERENT))
     )

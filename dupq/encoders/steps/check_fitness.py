@@ -10,7 +10,6 @@ Memory: 8 bytes a question where they are chosen; a shard of texts.
 import logging
 from collections.abc import Iterator
 
-import numpy as np
 import pyarrow as pa
 
 from dupq.encoders.description import FITNESS_QUESTIONS, FitnessEntry, read_description
@@ -18,6 +17,7 @@ from dupq.errors import DupqError
 from dupq.evaluation.known_duplicates import chosen
 from dupq.job.run import Counted, Run
 from dupq.job.table import Each, Table, Whole
+from dupq.runs.keys import sorted_keys
 from dupq.settings.dedup import CalibrationSettings
 from dupq.tables import KEYS, TEXTS
 from dupq.text.keys import are_among
@@ -36,8 +36,7 @@ def check_fitness(run: Run, texts: Table, encoder: str, settings: CalibrationSet
 
 def questions_to_read(keys: Iterator[pa.Table]) -> pa.Table:
     """Return the questions that fitness is measured on (KEYS)."""
-    every = np.concatenate([table["key"].to_numpy() for table in keys])
-    return pa.table([chosen(np.sort(every), FITNESS_QUESTIONS)], schema=KEYS)
+    return pa.table([chosen(sorted_keys(keys), FITNESS_QUESTIONS)], schema=KEYS)
 
 
 def texts_of(texts: pa.Table, keys: pa.Table) -> pa.Table:

@@ -28,7 +28,7 @@ from dupq.job.table import Each, Shards, Table, Whole
 from dupq.links.parts import represented_by, run_split, sets_in, sets_table
 from dupq.links.split import Split
 from dupq.near_duplicates.pairing import distinct_pairs
-from dupq.runs.keys import pairs_in
+from dupq.runs.keys import pairs_in, sorted_keys
 from dupq.runs.records import TITLE_WORDS, LinkQuality
 from dupq.tables import KEY_PAIRS, KNOWN_SETS, PAIRS
 from dupq.text.keys import ID_BITS, Sites, are_among, distinct, pair_numbers, places_among
@@ -73,8 +73,8 @@ def measure_links(
 
 def links_to_measure(keys: Iterator[pa.Table], links: pa.Table, seen: dict[str, np.ndarray]) -> Counted:
     """Return the links of the test part (KEY_PAIRS); the second table are the sets that all links form."""
-    every, pairs = np.sort(np.concatenate([table["key"].to_numpy() for table in keys])), pairs_in(links)
-    pairs = pairs[are_among(every, pairs).all(axis=1)]  # dumps name questions that are deleted
+    pairs = pairs_in(links)
+    pairs = pairs[are_among(sorted_keys(keys), pairs).all(axis=1)]  # dumps name questions that are deleted
     split = run_split(pairs, seen)
     return Counted(pa.table([*split.links_of("test", pairs).T], schema=KEY_PAIRS), second=sets_table(split))
 

@@ -19,7 +19,8 @@ from dupq.tables import KEY_PAIRS, KEYS, KNOWN_SETS, REPRESENTATIVES, SAMPLE
 from dupq.text.keys import Sites
 
 SITE = "a.example.com"
-K, POPULATION = 3, 100
+K, POPULATION, COSINE = 3, 100, Measure("cosine", 1.0, 0.0)
+NOT_SEEN = dict.fromkeys(("train", "development", "test"), np.zeros(0, np.int64))
 LINKED, OTHERS, SEARCHED_FOR_VERDICTS = [1, 2], [20, 21], [30]
 SETS = {1: (1, "development"), 2: (1, "development"), 5: (5, "test"), 6: (5, "test")}
 LISTS = {
@@ -50,7 +51,7 @@ def verdicts_on(said: Verdicts) -> Judged:
 def sampled(said: Verdicts | None = None) -> SampledPairs:
     sample = pa.Table.from_pylist([{"key": key, "is_linked": key in LINKED} for key in LINKED + OTHERS], SAMPLE)
     sets = [{"key": key, "duplicates": name, "part": part} for key, (name, part) in SETS.items()]
-    lists = lists_in([lists_table(LISTS), lists_table(BACK)], K, Measure("cosine", 1.0, 0.0))
+    lists = lists_in([lists_table(LISTS), lists_table(BACK)], K, COSINE)
     split = sets_in(pa.Table.from_pylist(sets, KNOWN_SETS))
     return sampled_pairs(sample, POPULATION, split, verdicts_on(said or {}), lists)
 
@@ -180,3 +181,20 @@ def test_lists_are_read_of_sampled_and_judged_questions_and_then_of_their_neighb
     read = {row["key"]: row["text_terms"] for row in terms_of_lists(terms, own, theirs).to_pylist()}
     assert sorted(key for key, words in read.items() if words) == [1, 2, 5, 20, 21, 30, 31]
     assert sorted(key for key, words in read.items() if not words) == [6, 40, 41]  # only neighbours: 6 of 5, 41 of 21
+
+
+def test_where_no_question_lists_another_there_is_nothing_to_calibrate_on() -> None:
+    """As in an archive of one question, or of empty ones; and no list at all is one of an archive without any."""
+    one = lists_table({1: {}})
+    sample = pa.Table.from_pylist([{"key": 1, "is_linked": False}], SAMPLE)
+    own = lists_of(one, sample, verdicts_on({}))
+    none = lists_of_neighbours(one, own)
+    assert (len(own), len(none)) == (1, 0)
+    terms = terms_table(pa.array([1]), words_of([Question({1: 1}, {1: 1}, {}, {})]))
+    assert terms_of_lists(terms, own, none) == terms
+    found = sampled_pairs(
+        sample, 1, sets_in(KNOWN_SETS.empty_table()), verdicts_on({}), lists_in([own, none], K, COSINE)
+    )
+    assert (len(found.left), found.questions) == (0, 1)
+    empty = sample_of(iter([]), KEY_PAIRS.empty_table(), REPRESENTATIVES.empty_table(), NOT_SEEN, CalibrationSettings())
+    assert (len(empty.table), empty.counts["rows_in"]) == (0, 0)

@@ -64,3 +64,8 @@ def test_each_question_has_the_tags_and_marks_of_its_row_in_whatever_order_texts
     )
     assert own[1:] == cited[:-1]  # each cites the next one
     assert all(len(some) == 1 for some in own)
+
+
+def test_a_shard_without_questions_has_no_terms() -> None:
+    found = stage.terms_of_shard(tables.TEXTS.empty_table(), iter([]), "english")
+    assert (len(found.table), len(found.second)) == (0, 0)
