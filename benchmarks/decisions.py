@@ -66,7 +66,7 @@ def read_pairs(run: str, known: Known) -> Pairs:
 
 def read_known(run: str) -> Known:
     """The known duplicates among the questions that were searched."""
-    table = storage.read_table(storage.join(run, "work", "calibration", "known_sets.parquet"), KNOWN_SETS)
+    table = storage.read_table(storage.join(run, "work", "calibration", "known_sets", "part-00000.parquet"), KNOWN_SETS)
     keys, sets = table["key"].to_numpy(), table["duplicates"].to_numpy()
     parts = np.array(table["part"].to_pylist(), str)
     is_test, trained = parts == "test", keys[parts == "train"]

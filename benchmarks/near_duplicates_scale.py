@@ -177,13 +177,13 @@ def child(task: str, folder: str, name: str) -> None:
 
 
 def tokenised(folder: Path, name: str) -> dict:
+    from dupq.clusters.steps.make_terms import AT_ONCE, COLUMNS, make_terms
     from dupq.job.run import Run
     from dupq.job.table import Read, Shards
     from dupq.pipelines.ingest import IngestJob, ingest
     from dupq.settings.text import TextSettings
     from dupq.shards import question_shards
     from dupq.stages.earlier import texts_then
-    from dupq.stages.terms import AT_ONCE, COLUMNS, make_terms
     from dupq.text.steps import make_texts as tokenise
 
     archive, made = folder / f"archive-{name}", str(work_of(folder, name).parent)

@@ -76,7 +76,9 @@ def read_site(uri: str) -> Site:
     """The pairs of a run, with the verdicts on its site."""
     run = open_run(uri)
     name = min(run.metrics["sites"])
-    table = storage.read_table(storage.join(run.uri, "work", "calibration", "pairs.parquet"), CALIBRATION_PAIRS)
+    table = storage.read_table(
+        storage.join(run.uri, "work", "calibration", "pairs", "part-00000.parquet"), CALIBRATION_PAIRS
+    )
     keys = list(zip(table["question_id_left"].to_pylist(), table["question_id_right"].to_pylist(), strict=True))
     is_linked = table["is_linked"].to_numpy()
     features = np.array(table["features"].to_pylist())
@@ -124,7 +126,7 @@ def _cosines(run: str, pairs: int) -> np.ndarray:
     if not storage.exists(storage.join(folder, "model.json")):
         return np.full(pairs, np.nan)
     model = TeacherModel(**storage.read_json(storage.join(folder, "model.json")))
-    cosines = storage.read_table(storage.join(folder, "cosines.parquet"), COSINES)["teacher"]
+    cosines = storage.read_table(storage.join(folder, "cosines", "part-00000.parquet"), COSINES)["teacher"]
     return (cosines.fill_null(np.nan).to_numpy() - model.mean) / model.spread
 
 

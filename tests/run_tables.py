@@ -10,10 +10,10 @@ import pytest
 
 from dupq import storage
 from dupq.clusters.evidence import Words
+from dupq.clusters.steps.make_terms import TermTables, terms_table
 from dupq.execution import exchange
 from dupq.job.table import Spread, Table
 from dupq.shards import partition_of
-from dupq.stages.terms import TermTables, terms_table
 from dupq.tables import RARITIES, SCORED, TERMS
 from dupq.text.keys import Sites
 

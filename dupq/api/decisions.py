@@ -16,7 +16,7 @@ from dupq.clusters.constraints import Constraints, constraints
 from dupq.clusters.decision import SCORED_SIZE, decide
 from dupq.clusters.evidence import Words, around, shared
 from dupq.clusters.marks import marks_of
-from dupq.clusters.scoring import arounds, read_scale, scored_table, unlisted, words_of_texts
+from dupq.clusters.scoring import arounds, scale_of, scored_table, unlisted, words_of_texts
 from dupq.clusters.thresholds import spread_of
 from dupq.encoders.description import read_measure
 from dupq.errors import DupqError, SettingError
@@ -136,8 +136,8 @@ class _Scorer:
     """The probability of pairs that no question lists, as the run would give it, from what it has left."""
 
     def __init__(self, run: Run, sites: Sites, pairs: _Pairs) -> None:
-        layout = RunLayout(run.uri, (), run.encoder_uri, None, None, None, None)
-        self._calibration, self._rarities = layout.calibration.output, layout.rarities
+        layout = RunLayout(run.uri)
+        self._calibration, self._rarities = layout.calibration, layout.rarities
         self._run, self._sites, self._pairs = run, sites, pairs
         self.is_complete = True
 
@@ -157,7 +157,7 @@ class _Scorer:
         rarities = storage.read_table(self._rarities, RARITIES)["rarity"].to_numpy()
         common = shared(words, left, right, rarities)
         compared = unlisted(pairs, scores.astype(np.float32), common)
-        scale = read_scale(self._calibration, settings.neighbours.k)
+        scale = scale_of(storage.read_json(self._calibration), settings.neighbours.k)
         found = scored_table(compared, arounds([keys, *self._around(keys)], compared), scale)
         return found["probability"].to_numpy()
 

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import expit, logit
+from typing_extensions import TypedDict
 
 from dupq.clusters.evidence import Listing, Shared
 
@@ -115,6 +116,21 @@ class Model:
         """What `to_dict` gave."""
         centres, scales, coefficients = (np.array(values[name]) for name in ("centres", "scales", "coefficients"))
         return cls(centres, scales, coefficients, float(values["linked_share"]))
+
+
+class Calibrated(TypedDict):
+    """calibration.json: the model of a run, and what it rests on."""
+
+    model: dict[str, object]  # of `Model.to_dict`
+    reference: list[float]  # best scores of questions, ascending
+    floor: float | None  # score from which all pairs are wanted; None: from none
+    development_links: int
+    judged_pairs: int
+    development_sets: int
+    sampled_questions: int
+    own_share: float
+    prior_sites: list[str]
+    fitness: Mapping[str, object]  # of the encoder on this archive
 
 
 class Evidence(NamedTuple):

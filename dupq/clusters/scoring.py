@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from dupq import storage
-from dupq.clusters.calibration import Evidence, Model, features_of, places_of
+from dupq.clusters.calibration import Calibrated, Evidence, Model, features_of, places_of
 from dupq.clusters.evidence import UNLISTED, Around, Listing, Shared, Words, listing_of, title_leads
 from dupq.neighbours.exact import rule_of
 from dupq.neighbours.measure import Measure
@@ -83,10 +82,9 @@ def arounds(columns: list[np.ndarray], pairs: pa.Table) -> tuple[Around, Around]
     return left, right
 
 
-def read_scale(calibration: str, k: int) -> Scale:
-    """The model of a run."""
-    found = storage.read_json(calibration)
-    return Scale(Model.from_dict(found["model"]), np.array(found["reference"]), k)
+def scale_of(calibration: Calibrated, k: int) -> Scale:
+    """Return the model of a run, whose record is calibration.json."""
+    return Scale(Model.from_dict(calibration["model"]), np.array(calibration["reference"]), k)
 
 
 def features_in(pairs: pa.Table, sides: tuple[Around, Around], scale: Scale) -> np.ndarray:

@@ -3,8 +3,16 @@
 from typing import NamedTuple
 
 import numpy as np
+from typing_extensions import TypedDict
 
 _STEPS = 1_000  # of probability
+
+
+class Thresholds(TypedDict):
+    """The probability from which pairs join, and those for other precisions, with what is expected of each."""
+
+    chosen: dict[str, float]
+    others: list[dict[str, float]]
 
 
 class Spread(NamedTuple):

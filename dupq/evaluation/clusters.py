@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dupq.text.keys import places_among
+from dupq.text.keys import distinct, places_among
 
 EDGES = tuple(edge / 10 for edge in range(11))
 
@@ -173,3 +173,15 @@ def _weights(given: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
 
 def _are_duplicates(labels: np.ndarray) -> np.ndarray:
     return np.asarray(labels) > 0.5
+
+
+def partners_changed(now: tuple[np.ndarray, np.ndarray], then: tuple[np.ndarray, np.ndarray]) -> float:
+    """Return the share of questions of clusters, of either run, that are not in the cluster of the same id in both.
+
+    Each run is its sorted keys and the ids of their clusters; 0 if neither has any.
+    """
+    every = distinct(np.concatenate([now[0], then[0]]))
+    ids = np.full((2, len(every)), -1)
+    for column, (keys, names) in zip(ids, (now, then), strict=True):
+        column[np.searchsorted(every, keys)] = names
+    return float((ids[0] != ids[1]).mean()) if len(every) else 0.0

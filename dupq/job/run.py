@@ -1,4 +1,4 @@
-"""Tables made from others by `map`, `shuffle` and `look_up`.
+"""Tables made from others by `map`, `gather`, `shuffle` and `look_up`, and JSON made from tables by `record`.
 
 A step is a plain function: tables in, a table out, or `Counted`. It is called once per partition, and opens nothing. A
 partition that an earlier attempt finished is skipped (dupq/execution/units.py).
@@ -7,7 +7,7 @@ partition that an earlier attempt finished is skipped (dupq/execution/units.py).
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -16,14 +16,14 @@ from dupq import storage
 from dupq.execution import exchange
 from dupq.execution.tasks import Report, run_tasks
 from dupq.execution.units import Counts, skip_or
-from dupq.job.table import Partitioned, PerTask, Readable, Shards, Spread, Table
+from dupq.job.table import Partitioned, PerTask, Readable, Shards, Spread, Table, Whole
 from dupq.runs import writer
 from dupq.shards import Shard, partition_of
 from dupq.text.keys import places_among
 
 _Made = TypeVar("_Made")
 _Kind = TypeVar("_Kind", Table, Spread)
-Step = Callable[..., "pa.Table | Counted"]
+Step = Callable[..., "pa.Table | dict[str, object] | Counted"]
 _ROWS = "rows_out"
 
 
@@ -33,7 +33,7 @@ class Counted(NamedTuple):
     `CAP` (tasks.py) begins the name of a limit that left something out.
     """
 
-    table: pa.Table
+    table: pa.Table  # a dict, if `record` calls the step
     counts: Mapping[str, int] = MappingProxyType({})
     second: pa.Table | None = None
 
@@ -82,6 +82,16 @@ class Run:
         """
         return self._make(name, step, inputs, beside, self.table(name, into, _parts(inputs), publish, keep))
 
+    def gather(self, name: str, step: Step, *inputs: object, into: pa.Schema) -> Table:
+        """As `map`, with all rows in one partition, so that many tasks can read them whole."""
+        return self.map(name, as_they_are, Whole(self.map(f"{name}_by_partition", step, *inputs, into=into)), into=into)
+
+    def record(self, name: str, step: Step, *inputs: object, beside: Table | None = None) -> Any:
+        """Return the dict that `step` makes of the inputs in one call, kept as JSON; its `rows_out` are the stage's."""
+        uri = storage.join(self.folder, f"{name}.json")
+        self.report.rows_out += self._do(name, _record, (step, inputs, beside, uri), 1)
+        return storage.read_json(uri)
+
     def shuffle(
         self,
         name: str,
@@ -92,12 +102,14 @@ class Run:
         by: str | None = None,
         to: str | None = None,
         beside: Table | Spread | None = None,
+        gpus: int = 0,
     ) -> Spread:
         """As `map`, with the rows in the partition of their key in the column `by`, or in the one that `to` numbers.
 
-        Columns that `into` lacks are left out.
+        Columns that `into` lacks are left out. With `gpus` each call has one, and so many run at a time.
         """
-        return self._make(name, step, inputs, beside, self.spread(name, into, _parts(inputs), parts, by, to))
+        made = self.spread(name, into, _parts(inputs), parts, by, to)
+        return self._make(name, step, inputs, beside, made, gpus)
 
     def look_up(self, name: str, table: Table | Spread, wanted: Spread) -> Spread:
         """For each file of `wanted` the rows of `table` whose `key` its rows have; both are partitioned by `key`.
@@ -120,9 +132,15 @@ class Run:
         return self._make(name, step, inputs, beside, made)
 
     def _make(
-        self, name: str, step: Step, inputs: tuple[object, ...], beside: Table | Spread | None, made: _Kind
+        self,
+        name: str,
+        step: Step,
+        inputs: tuple[object, ...],
+        beside: Table | Spread | None,
+        made: _Kind,
+        gpus: int = 0,
     ) -> _Kind:
-        rows = self._do(name, _make, (step, inputs, beside, made), _parts(inputs), inputs)
+        rows = self._do(name, _make, (step, inputs, beside, made), _parts(inputs), inputs, gpus)
         return replace(made, rows=rows)
 
     def begin(self, made_by: Mapping[str, object], *names: str) -> None:
@@ -140,6 +158,7 @@ class Run:
         arguments: tuple[object, ...],
         parts: int,
         inputs: tuple[object, ...] = (),
+        gpus: int = 0,
     ) -> int:
         """Run a task per partition, add what they count to the report, and return the number of rows made."""
         if self.is_done:
@@ -149,7 +168,7 @@ class Run:
             (part, *(_own(one, part) if one is inputs else one for one in arguments), *shards[part : part + 1])
             for part in range(parts)
         ]  # a shard gives errors its name
-        report = run_tasks(name, work, calls)
+        report = run_tasks(name, work, calls, gpus=gpus)
         self.report.add(report)
         self.report.rows_in += report.rows_in  # which few steps count
         return report.rows_out
@@ -206,6 +225,17 @@ def _make(
         return {_ROWS: len(found.table), **found.counts}
 
     return skip_or(made.file(part), make)
+
+
+def _record(part: int, step: Step, inputs: tuple[object, ...], beside: Table | None, uri: str, *_: Shard) -> Counts:
+    def make() -> Counts:
+        found = _called(step, inputs, part)
+        if beside is not None:
+            _write(beside, part, found.second, {})
+        storage.write_json(uri, found.table)
+        return dict(found.counts)
+
+    return skip_or(uri, make)
 
 
 def _write(made: Table | Spread, part: int, table: pa.Table, counts: Mapping[str, int]) -> None:

@@ -178,6 +178,25 @@ class Grouped:
 
 
 @dataclass(frozen=True)
+class Slices:
+    """Each partition of a table in `count` slices, which are partitions here: for steps that take long for a row."""
+
+    table: Table
+    count: int
+
+    @property
+    def parts(self) -> int:
+        """The number of slices of all partitions."""
+        return self.table.parts * self.count
+
+    def read(self, part: int) -> pa.Table:
+        """Return the rows of a slice."""
+        rows, number = self.table.read(part // self.count), part % self.count
+        begin, end = (len(rows) * bound // self.count for bound in (number, number + 1))
+        return rows.slice(begin, end - begin)
+
+
+@dataclass(frozen=True)
 class Batches:
     """Rows that tasks wrote, read a batch per writer, some writers at a time, as often as a step goes through them."""
 
@@ -260,7 +279,7 @@ class PerTask:
         return len(self.inputs)
 
 
-Partitioned = Table | Spread | Shards | Read | Around | Grouped | Batches | Files
+Partitioned = Table | Spread | Shards | Read | Around | Grouped | Batches | Slices | Files
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,12 @@
 from collections.abc import Callable
 
 import numpy as np
+import pyarrow as pa
 import xxhash
 
-from dupq.clusters.components import components
+from dupq.clusters.components import components, represented
 from dupq.links.split import Split
+from dupq.tables import KNOWN_SETS
 
 Represent = Callable[[np.ndarray], np.ndarray]  # from keys to those of the questions that represent them
 
@@ -46,3 +48,21 @@ def represented_split(links: np.ndarray, seen: dict[str, np.ndarray], representa
         own = np.isin(members, questions[parts == part])
         found = np.where(np.isin(sets, sets[own]), part, found)
     return Split(members, sets, found)
+
+
+def represented_by(representatives: pa.Table) -> Represent:
+    """Return `represented` with a run's representatives (rows of REPRESENTATIVES)."""
+    members, kept = (representatives[name].to_numpy() for name in ("key", "representative"))
+    return lambda keys: represented(keys, members, kept)
+
+
+def sets_table(split: Split) -> pa.Table:
+    """Return the sets of known duplicates as rows of KNOWN_SETS."""
+    columns = [pa.array(split.questions), pa.array(split.sets), pa.array(split.parts.tolist(), pa.string())]
+    return pa.table(columns, schema=KNOWN_SETS)
+
+
+def sets_in(table: pa.Table) -> Split:
+    """Return the sets of known duplicates in rows of KNOWN_SETS."""
+    keys, sets = (table[name].to_numpy() for name in ("key", "duplicates"))
+    return Split(keys, sets, np.array(table["part"].to_pylist(), str))

@@ -1,11 +1,12 @@
 """Reading the links table as pairs of keys."""
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from dupq import storage
 from dupq.shards import link_files
-from dupq.tables import LINKS
+from dupq.tables import KEY_PAIRS, LINKS
 from dupq.text.keys import Sites
 
 
@@ -25,6 +26,12 @@ def known_duplicates(links: str, sites: Sites) -> np.ndarray:
         found.append(np.sort(np.stack(ends, axis=1), axis=1))
     pairs = np.unique(np.concatenate(found), axis=0)
     return pairs[pairs[:, 0] != pairs[:, 1]]
+
+
+def links_table(links: str | None, site_names: list[str], _: int = 0) -> pa.Table:
+    """Return `known_duplicates` (KEY_PAIRS), none without `links`. Memory: some 60 bytes each."""
+    found = np.zeros((0, 2), np.int64) if links is None else known_duplicates(links, Sites(site_names))
+    return pa.table([*found.T], schema=KEY_PAIRS)
 
 
 def link_targets(links: str, sites: Sites) -> np.ndarray:

@@ -28,11 +28,25 @@ import math
 from collections.abc import Callable
 
 from dupq import storage
-from dupq.clusters.scoring import read_scale
+from dupq.clusters.scoring import scale_of
+from dupq.clusters.steps import make_terms as terms_stage
+from dupq.clusters.steps.ask_teacher import COLUMNS as READ
+from dupq.clusters.steps.ask_teacher import Reading, ask_teacher
+from dupq.clusters.steps.calibrate import Asked, Known, calibrate
+from dupq.clusters.steps.make_clusters import CRITERIA, Clustered, Decided, make_clusters
+from dupq.clusters.steps.make_terms import make_terms
+from dupq.clusters.steps.make_worklist import Work, make_worklist
+from dupq.clusters.steps.partition_pairs import Candidates, Cut, Held, hold, partition_pairs
+from dupq.clusters.steps.score_pairs import choose_threshold, score_pairs
+from dupq.clusters.thresholds import Thresholds
 from dupq.encoders import description
-from dupq.encoders.description import encoder_at, read_description, read_measure
+from dupq.encoders.description import encoder_at, read_description, read_measure, read_split
 from dupq.encoders.sentence_models import Teacher, teacher_at
+from dupq.encoders.steps.check_fitness import check_fitness
 from dupq.errors import DupqError, LeaseError
+from dupq.evaluation.steps.draw_review import draw_review
+from dupq.evaluation.steps.measure_links import SAID_COLUMNS, measure_links
+from dupq.evaluation.steps.measure_run import Facts, measure_run
 from dupq.evaluation.verdict_files import judged as judged_keys
 from dupq.evaluation.verdicts import DIFFERENT, VERDICTS_FILE, Verdict, format_verdicts, last_verdicts
 from dupq.execution.gpu_workers import until_the_end
@@ -40,6 +54,7 @@ from dupq.execution.gpus import Gpus, gpus_for
 from dupq.execution.tasks import Report
 from dupq.job.run import Run, make_tables
 from dupq.job.table import Read, Shards, Table, Whole
+from dupq.links.tables import links_table
 from dupq.near_duplicates.steps import bundles_of, find_near_duplicates, make_signatures
 from dupq.neighbours.steps.blocks import SearchRequest
 from dupq.neighbours.steps.search_beyond_lists import find_beyond_lists
@@ -51,24 +66,13 @@ from dupq.runs import progress, tidying, versions, writer
 from dupq.runs.layout import NeighbourFiles, RunLayout
 from dupq.runs.reader import read_metrics
 from dupq.settings.config import Settings
-from dupq.settings.dedup import CalibrationSettings
 from dupq.settings.text import TextSettings
 from dupq.shards import Shard, partitions, pinned, question_shards
-from dupq.stages import terms as terms_stage
-from dupq.stages.calibration.calibrate import calibrate
-from dupq.stages.calibration.fitness import measure_fitness
-from dupq.stages.clusters.clusters import CRITERIA, Decided, make_clusters
-from dupq.stages.clusters.pairs import choose_threshold, score_pairs
-from dupq.stages.clusters.partition import Candidates, Cut, Held, hold, partition_pairs
-from dupq.stages.clusters.worklist import Work, make_worklist
 from dupq.stages.earlier import Earlier, earlier_texts, texts_made_as, texts_then
 from dupq.stages.encode import check_room_to_encode, encode_texts
-from dupq.stages.evaluation.evaluate import evaluate_run
-from dupq.stages.evaluation.review import make_review
 from dupq.stages.inputs import Input, copy_inputs, encoder_content, input_files
 from dupq.stages.report import write_report
-from dupq.stages.teacher import read_likely
-from dupq.stages.terms import TermTables, make_terms
+from dupq.tables import CONTENT_HASHES, CONTENTS
 from dupq.text.keys import Sites
 from dupq.text.steps import TextTables, make_texts
 
@@ -99,7 +103,7 @@ def dedup(job: DedupJob, checked: Settings | None = None) -> writer.Run:
         return run
     gpus = gpus_for(job.gpus)
     if not run.has_record("encode"):
-        made_as = RunLayout(run.uri, (), "", None, None, None, None).encoding.made_as
+        made_as = RunLayout(run.uri).encoding.made_as
         check_room_to_encode(settings.encode, len(shards), made_as, gpus)
     with run.held(), until_the_end():
         _make(run, job, settings, (shards, sites), inputs, fingerprint, (verdicts, contradicted), teacher, gpus)
@@ -155,29 +159,26 @@ def _make(
     (shards, sites), since, (told, contradicted) = archive, job.previous, verdicts
     copies = run.path("work", "inputs")
     copied = {name: storage.join(copies, name) for name in inputs}
-    encoder, links = copied["encoder"], copied.get("links")
-    known = None if settings.clusters.known_links == "ignore" else links
-    files = RunLayout(run.uri, tuple(shards), encoder, known, copied.get("truth"), copied.get("verdicts"), since)
-    if told:
-        files = dataclasses.replace(files, judged=run.path(VERDICTS_FILE))
+    encoder, names = copied["encoder"], tuple(sites.names)
+    links = None if settings.clusters.known_links == "ignore" else copied.get("links")
+    files = RunLayout(run.uri, encoder)
     judged = judged_keys(told, sites, VERDICTS_FILE)
 
-    run.stage("inputs", lambda: _inputs_of(files, [file for of in inputs.values() for file in of], copies, told))
+    run.stage("inputs", lambda: _inputs_of(run, [file for of in inputs.values() for file in of], copies, told))
     if read_description(encoder)["fingerprint"] != fingerprint or job.settings(encoder) != settings:
         raise DupqError(f"{job.encoder}: {storage.CHANGED}")
     measure, k = read_measure(encoder), settings.neighbours.k
     calibration = settings.calibration.changed(prior=copied.get("prior", ""))
-    before = None if since is None else RunLayout(since, (), "", None, None, None, None)
+    before = None if since is None else RunLayout(since)
     earlier = functools.cache(lambda: earlier_texts(before, texts_made_as(settings.text)))
-    questions = Shards(tuple(shards), tuple(sites.names), terms_stage.COLUMNS, terms_stage.AT_ONCE)
-    asked, language = (files, questions, settings.text, len(job.skipped), earlier), settings.text.language
-    texts = make_tables(run, "texts", lambda steps: _texts(steps, *asked))
-    rows = run.records[-1]["rows_out"]
+    questions = Shards(tuple(shards), names, terms_stage.COLUMNS, terms_stage.AT_ONCE)
+    told_of, language = (files, questions, settings.text, len(job.skipped), earlier), settings.text.language
+    made = make_tables(run, "texts", lambda steps: _texts(steps, *told_of))
+    rows, texts = run.records[-1]["rows_out"], made.texts
     check_rows(job.gates, rows, since, run.uri)
-    files = dataclasses.replace(files, parts=partitions(rows))
-    tokens, parts, by = texts.texts, files.parts, settings.near_duplicates
-    terms = make_tables(run, "terms", lambda steps: make_terms(steps, tokens, questions, language, parts))
-    bundles, apart = bundles_of(texts), judged.pairs(DIFFERENT)
+    parts, by = partitions(rows), settings.near_duplicates
+    terms = make_tables(run, "terms", lambda steps: make_terms(steps, texts, questions, language, parts))
+    bundles, apart = bundles_of(made), judged.pairs(DIFFERENT)
     signed = make_tables(
         run, "signatures", lambda steps: make_signatures(steps, bundles, by, sites, parts), folder="near_duplicates"
     )
@@ -187,61 +188,77 @@ def _make(
         lambda steps: find_near_duplicates(steps, bundles, signed, terms.rarities, by, language, apart),
         is_last=True,
     )
-    run.stage("fitness", lambda: measure_fitness(files.calibration, calibration))
-    run.stage(
-        "encode",
-        lambda: encode_texts(files.encoding, sites, settings.encode, gpus, before, earlier()),
-    )
-    request = SearchRequest(sites.names, settings.neighbours, measure, files.parts, gpus)
+    fitness = make_tables(run, "fitness", lambda steps: check_fitness(steps, texts, encoder, calibration))
+    encoded = run.stage("encode", lambda: encode_texts(files.encoding, sites, settings.encode, gpus, before, earlier()))
+    request = SearchRequest(sites.names, settings.neighbours, measure, parts, gpus)
     near_by = files.neighbours
-    run.stage("neighbours", lambda: _search(run.uri, shards, request, since))
-    run.stage("calibrate", lambda: _calibrated(files, terms, request, calibration))
-    floor = storage.read_json(files.calibration.output)["floor"]
+    run.stage("neighbours", lambda: _report(run, "neighbours", lambda steps: _search(steps, shards, request, since)))
+    represented = Whole(near.representatives)
+    known = Known(Whole(Read(links_table, (links, sites.names))), represented, read_split(encoder, sites))
+    asked = Asked(sites.names, measure, k, judged, calibration)
+    lists = lists_made(near_by)
+    keys = dataclasses.replace(lists, columns=("key",))
+    sampled, model = make_tables(
+        run,
+        "calibrate",
+        lambda steps: calibrate(steps, lists, keys, terms, known, fitness, asked),
+        folder="calibration",
+    )
+    floor = math.inf if model["floor"] is None else model["floor"]
     run.stage(
         "beyond_lists",
-        lambda: _beyond_lists(near_by, request, math.inf if floor is None else floor),
+        lambda: _report(run, "neighbours", lambda steps: find_beyond_lists(steps, lists, request, floor)),
         dropped=near_by.tiles,
     )
-    directed, scale = directed_in(near_by.directed, parts), read_scale(files.calibration.output, k)
+    directed, scale = directed_in(near_by.directed, parts), scale_of(model, k)
     scored, around = make_tables(run, "pairs", lambda steps: score_pairs(steps, directed, terms, scale))
     if teacher is not None:
-        prior = calibration.prior
-        run.stage(
-            "teacher",
-            lambda: read_likely(files.teacher, sites, teacher, settings.text.code, gpus, prior, before),
-        )
-        scored = dataclasses.replace(scored, folder=storage.join(files.teacher.folder, "scored"))
-    used = files.links if settings.clusters.known_links == "use" else None
-    represented = Whole(near.representatives)
+        reading = Reading(teacher, settings.text.code, sites.names)
+        shown, said = dataclasses.replace(questions, columns=READ), Table(files.contents, CONTENTS, len(shards))
+        given = (scored, sampled), shown, said.only(*CONTENT_HASHES.names), reading, gpus, calibration.prior, before
+        run.stage("teacher", lambda: _report(run, "teacher", lambda steps: ask_teacher(steps, *given)))
+        scored = dataclasses.replace(scored, folder=run.path("work", "teacher", "scored"))
+    used = links if settings.clusters.known_links == "use" else None
     candidates = Candidates(scored, around, terms, Table(run.path("embeddings"), None, len(shards)))
 
-    def partitioned(steps: Run) -> tuple[float, Table, Held]:
-        wanted = settings.calibration.precision, settings.clusters.threshold
-        threshold = choose_threshold(steps, files.threshold, scored, *wanted)
-        held = hold(steps, tokens, used, represented, sites, judged)
-        return threshold, partition_pairs(steps, candidates, held, sites, Cut(threshold, measure, scale)), held
+    def partitioned(steps: Run) -> tuple[Thresholds, Table, Held]:
+        thresholds = choose_threshold(steps, scored, settings.calibration.precision, settings.clusters.threshold)
+        held, cut = hold(steps, texts, used, represented, sites, judged), thresholds["chosen"]["threshold"]
+        return thresholds, partition_pairs(steps, candidates, held, sites, Cut(cut, measure, scale)), held
 
-    threshold, labels, held = make_tables(run, "partition", partitioned)
-    fitted = storage.read_json(files.calibration.output)
-    share = fitted["model"]["linked_share"] if fitted["development_links"] else 0.0  # else nothing tells it
-    worklist = settings.clusters.worklist, rows, k, language, share
-    work = Work(sites.names, judged, *worklist)
+    thresholds, labels, held = make_tables(run, "partition", partitioned)
+    share = scale.model.linked_share if model["development_links"] else 0.0  # else nothing tells it
+    work = Work(sites.names, judged, settings.clusters.worklist, rows, k, language, share)
     previous = storage.join(since, "clusters") if since else None
-    decided = Decided(labels, scored, held.joined, represented, near.verified, files.links, previous)
+    decided = Decided(labels, scored, held.joined, represented, near.verified, links, previous)
+    titled = dataclasses.replace(questions, columns=("question_id", "title", "tags"))
 
-    def clustered(steps: Run) -> None:
-        ids = dataclasses.replace(questions, columns=CRITERIA)
-        members, pairs = make_clusters(steps, decided, tokens, ids, sites, threshold)
-        titled = dataclasses.replace(questions, columns=("question_id", "title", "tags"))
-        make_worklist(steps, pairs, members, titled, terms.rarities, files.links, work)
+    def clustered(steps: Run) -> tuple[Clustered, Table]:
+        ids, threshold = dataclasses.replace(questions, columns=CRITERIA), thresholds["chosen"]["threshold"]
+        tables = make_clusters(steps, decided, texts, ids, sites, threshold)
+        return tables, make_worklist(steps, tables.pairs, tables.members, titled, terms.rarities, links, work)
 
-    make_tables(run, "clusters", clustered)
-    run.stage(
-        "evaluate",
-        lambda: evaluate_run(files.evaluation, sites, contradicted),
-        dropped=files.evaluation.work,
-    )
-    run.stage("review", lambda: make_review(files.review, shards, sites, settings.calibration.review, run.run_id))
+    tables, worklist = make_tables(run, "clusters", clustered)
+
+    def measured(steps: Run) -> None:
+        facts = Facts(
+            sites=sites.names,
+            thresholds=thresholds,
+            calibration=model,
+            representatives=encoded["rows_out"],
+            judged=judged if told else None,
+            contradictions=(contradicted, held.joined.counts(0)["verdicts that others contradict"]),
+            verdicts=copied.get("verdicts"),
+            truth=copied.get("truth"),
+            previous=since,
+        )
+        dated = dataclasses.replace(questions, columns=SAID_COLUMNS)
+        found = measure_links(steps, known, texts, dated, tables, facts) if links else None
+        measure_run(steps, tables, worklist, found, links is not None, facts)
+
+    run.stage("evaluate", lambda: _report(run, "evaluate", measured), dropped=run.path("work", "evaluate"))
+    sheet = tables.pairs, titled, sites, settings.calibration.review, run.run_id
+    run.stage("review", lambda: _report(run, "review", lambda steps: draw_review(steps, *sheet)))
     run.describe()
     write_report(run.uri)
     check_gates(job.gates, read_metrics(run.uri), run.uri)
@@ -251,30 +268,23 @@ def _make(
     progress.end(run.uri, "finished")
 
 
-def _inputs_of(files: RunLayout, inputs: list[Input], folder: str, told: list[Verdict]) -> Report:
-    if files.judged:
-        storage.write_bytes(files.judged, format_verdicts(told).encode())
+def _inputs_of(run: writer.Run, inputs: list[Input], folder: str, told: list[Verdict]) -> Report:
+    if told:
+        storage.write_bytes(run.path(VERDICTS_FILE), format_verdicts(told).encode())
     return copy_inputs(inputs, folder)
 
 
-def _search(uri: str, shards: list[Shard], request: SearchRequest, since: str | None) -> Report:
-    steps = Run(uri, "neighbours")
+def _search(steps: Run, shards: list[Shard], request: SearchRequest, since: str | None) -> None:
     if since is None:
         find_neighbours(steps, shards, request)
     else:
         find_neighbours_since(steps, shards, request, NeighbourFiles(since))
-    return steps.report
 
 
-def _beyond_lists(files: NeighbourFiles, request: SearchRequest, floor: float) -> Report:
-    steps = Run(files.run, "neighbours")
-    find_beyond_lists(steps, lists_made(files), request, floor)
-    return steps.report
-
-
-def _calibrated(files: RunLayout, terms: TermTables, request: SearchRequest, settings: CalibrationSettings) -> Report:
-    steps = Run(files.uri, "calibration")
-    calibrate(steps, files.calibration, terms, request, settings)
+def _report(run: writer.Run, folder: str, make: Callable[[Run], object]) -> Report:
+    """What the steps of a stage counted."""
+    steps = Run(run.uri, folder)
+    make(steps)
     return steps.report
 
 

@@ -5,6 +5,7 @@ import dataclasses
 from dupq import storage
 from dupq.encoders.description import FILES, encoder_at, read_description
 from dupq.errors import DupqError
+from dupq.evaluation.steps.measure_archive import Archive, measure_archive
 from dupq.evaluation.tables import TABLES, left_out
 from dupq.execution.gpu_workers import until_the_end
 from dupq.execution.gpus import gpus_for
@@ -17,7 +18,6 @@ from dupq.settings import config
 from dupq.settings.config import Settings
 from dupq.shards import pinned, question_shards
 from dupq.stages.encode import check_room_to_encode, encode_texts
-from dupq.stages.evaluation.known import Archive, measure_archive
 from dupq.stages.inputs import copy_inputs, encoder_content, input_files
 from dupq.text.steps import language_of_shards, make_distinct_texts
 

@@ -1,5 +1,7 @@
 """The keys of an archive's questions: of all, and tables of those of some, or of pairs of them."""
 
+from collections.abc import Iterable
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +19,13 @@ def write_keys(uri: str, keys: np.ndarray) -> None:
 def read_keys(uri: str) -> np.ndarray:
     """The keys that `write_keys` wrote."""
     return storage.read_table(uri, KEYS)["key"].to_numpy()
+
+
+def sorted_keys(tables: Iterable[pa.Table]) -> np.ndarray:
+    """Return the keys of tables, sorted. Memory: 8 bytes each, and as many more meanwhile."""
+    keys = np.concatenate([np.zeros(0, np.int64), *(table["key"].to_numpy() for table in tables)])
+    keys.sort()
+    return keys
 
 
 def key_span(uri: str) -> tuple[int, int] | None:
@@ -57,7 +66,4 @@ def pairs_in(table: pa.Table) -> np.ndarray:
 
 def all_keys(folder: str) -> np.ndarray:
     """The keys of all questions, sorted: 8 bytes each, and as many more while they are read."""
-    files = storage.list_files(folder, ".parquet")
-    keys = np.concatenate([storage.read_table(file.uri, TEXTS, ["key"])["key"].to_numpy() for file in files])
-    keys.sort()
-    return keys
+    return sorted_keys(storage.read_table(file.uri, TEXTS, ["key"]) for file in storage.list_files(folder, ".parquet"))

@@ -17,13 +17,12 @@ def needed_later(run: str) -> frozenset[str]:
     `Run.at`: the calibration and the rarities. By `Run.similar` and look-ups with datasketch: the
     signatures.
     """
-    files = RunLayout(run, (), "", None, None, None, None)
+    files = RunLayout(run)
     neighbours = files.neighbours
     texts = (files.texts, files.contents, files.texts_made_as, files.encoding.made_as)
     lists = (neighbours.request, neighbours.nearest)
-    taught = (files.teacher.made_as, files.teacher.contents, files.teacher.vectors)
-    others = (files.calibration.output, files.rarities, files.signatures)
-    return frozenset((*texts, *lists, *taught, *others))
+    others = (files.calibration, files.rarities, files.signatures)
+    return frozenset((*texts, *lists, *files.teacher, *others))
 
 
 def tidy(run: str, really: bool = True) -> int:

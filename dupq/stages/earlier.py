@@ -108,13 +108,13 @@ def earlier_vectors(since: RunLayout | None, made_as: Mapping[str, object]) -> E
     """The teacher's vectors of the run `since`; None, and why is said, if they are damaged or not made as `made_as`."""
     if since is None:
         return None
-    files = since.teacher
-    then, texts = read_whole(files.made_as, dict[str, object]), read_whole(since.texts_made_as, _TextsMadeAs)
-    why_not = _why_not(since, "teacher", then, made_as, (files.contents, files.vectors, files.made_as))
+    made_by, contents, vectors = since.teacher
+    then, texts = read_whole(made_by, dict[str, object]), read_whole(since.texts_made_as, _TextsMadeAs)
+    why_not = _why_not(since, "teacher", then, made_as, (contents, vectors, made_by))
     if texts is None or why_not:
         _log.info(f"the teacher reads all questions anew: {why_not}")
         return None
-    return Earlier("", files.contents, files.vectors, _spans(files.contents, texts["sites"]))
+    return Earlier("", contents, vectors, _spans(contents, texts["sites"]))
 
 
 def _kind(made_as: Mapping[str, object]) -> str:

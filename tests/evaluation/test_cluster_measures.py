@@ -15,6 +15,7 @@ from dupq.evaluation.clusters import (
     joined_pairs,
     link_recall,
     pairwise,
+    partners_changed,
     recall_by,
 )
 
@@ -229,3 +230,18 @@ def test_what_is_no_probability_is_an_error(wrong: float) -> None:
     values, labels = np.array([0.5, wrong]), np.array([0, 1])
     with pytest.raises(ValueError, match="probabilities from"):
         calibration(values, labels)
+
+
+@given(ASSIGNMENTS, ASSIGNMENTS)
+def test_a_question_changed_if_it_is_not_in_the_cluster_of_one_id_both_times(now: Assignment, then: Assignment) -> None:
+    either = now.keys() | then.keys()
+    changed = sum(now.get(key) != then.get(key) for key in either)
+    found = partners_changed(arrays(now), arrays(then))
+    assert found == (pytest.approx(changed / len(either)) if either else 0)
+    assert found == partners_changed(arrays(then), arrays(now))
+
+
+def test_what_is_in_clusters_one_time_only_changed_and_without_a_difference_nothing_did() -> None:
+    nothing, some = arrays({}), arrays({1: 1, 2: 1})
+    assert partners_changed(some, some) == partners_changed(nothing, nothing) == 0
+    assert partners_changed(some, nothing) == partners_changed(nothing, some) == 1

@@ -22,6 +22,7 @@ from dupq.job.table import (
     Read,
     Several,
     Shards,
+    Slices,
     Spread,
     Table,
     Whole,
@@ -150,6 +151,53 @@ def test_what_is_no_batch_of_a_task_is_named(tmp_path: Path) -> None:
     Path(spread.files[1]).write_bytes(b"no Arrow")
     with pytest.raises(DupqError, match=r"spread/part-00001\.arrow: not a readable Arrow file"):
         spread.read(0)
+
+
+def test_gathered_rows_are_in_one_partition_in_their_order(tmp_path: Path) -> None:
+    run = Run(str(tmp_path), "gathered")
+    made = run.gather("all", twice, numbers(tmp_path), 5, into=NUMBERS)
+    assert (made.parts, made.rows, run.report.rows_in) == (1, len(ROWS), len(ROWS))
+    assert made.read(0)["key"].to_pylist() == Whole(numbers(tmp_path)).read()["key"].to_pylist()
+
+
+def total(each: Iterator[pa.Table], more: int) -> Counted:
+    numbers = [number for some in each for number in some["number"].to_pylist()]
+    return Counted(
+        {"total": sum(numbers) + more},
+        {"rows_in": len(numbers), "rows_out": 1},
+        keys_of(pa.Table.from_pylist(ROWS, NUMBERS)),
+    )
+
+
+def test_a_record_is_kept_and_read_again(tmp_path: Path) -> None:
+    run = Run(str(tmp_path), "recorded")
+    second = run.table("second", KEYS)
+    found = run.record("total", total, Each(numbers(tmp_path)), 5, beside=second)
+    assert found == {"total": sum(row["number"] for row in ROWS) + 5}
+    assert (run.report.rows_in, run.report.rows_out, second.read(0).num_rows) == (len(ROWS), 1, len(ROWS))
+    assert (tmp_path / "work/recorded/total.json").exists()
+    again = Run(str(tmp_path), "recorded")
+    assert again.record("total", None, Each(numbers(tmp_path)), 5, beside=second) == found  # by no call of the step
+    assert again.report.rows_out == 1
+    assert Run(str(tmp_path), "recorded", is_done=True).record("total", None) == found
+
+
+@pytest.mark.parametrize("count", [1, 3, 50])
+def test_slices_are_partitions_that_have_the_rows_in_their_order(count: int, tmp_path: Path) -> None:
+    given = numbers(tmp_path)
+    slices = Slices(given, count)
+    assert slices.parts == count * PARTS
+    for part in range(PARTS):
+        some = [slices.read(number) for number in range(count * part, count * (part + 1))]
+        assert max(map(len, some)) - min(map(len, some)) <= 1
+        assert pa.concat_tables(some) == given.read(part)
+    made = Run(str(tmp_path), "sliced").map("keys", keys_of, slices, into=KEYS)
+    assert Whole(made).read() == Whole(given.only("key")).read()
+
+
+def test_what_a_step_counted_is_kept_with_its_partition(tmp_path: Path) -> None:
+    made = Run(str(tmp_path), "counted").map("doubled", twice, numbers(tmp_path), 5, into=NUMBERS)
+    assert [made.counts(part)["even"] for part in range(PARTS)] == [made.read(part).num_rows for part in range(PARTS)]
 
 
 def test_an_attempt_that_ends_anywhere_is_finished_to_the_same_bytes(tmp_path: Path) -> None:

@@ -171,7 +171,7 @@ def test_metrics_tell_the_threshold_and_what_is_expected_of_it(run: Run, metrics
 
 def test_pairs_are_as_probable_as_where_the_run_was_calibrated(run: Run) -> None:
     """Though their evidence is gathered there from a sample's lists, and for all pairs part by part."""
-    sampled = pq.read_table(run.path("work", "calibration", "pairs.parquet"))
+    sampled = pq.read_table(run.path("work", "calibration", "pairs", "part-00000.parquet"))
     pairs = table(run, "pairs")
     pairs = pairs.filter(pc.equal(pairs["source"], "encoder"))
     found = dict(zip(key_pairs(pairs), pairs["probability"].to_pylist(), strict=True))
@@ -355,7 +355,8 @@ def test_a_run_that_was_cut_off_is_finished_to_the_same_bytes_with_other_actors_
         "work/neighbours/directed",
         "work/calibration/calibration.json",
     )
-    lost += ("work/calibration/lists-2", "work/calibration/lists-2.parquet", "work/pairs", "work/partition")
+    own = ("lists_of_neighbours", "lists_of_neighbours_by_partition")
+    lost += (*(f"work/calibration/{name}" for name in own), "work/pairs", "work/partition")
     for gone in lost:
         shutil.rmtree(copy / gone) if (copy / gone).is_dir() else (copy / gone).unlink()
     otherwise = ("encode.actors=1", "neighbours.block_rows=61")

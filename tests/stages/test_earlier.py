@@ -36,7 +36,7 @@ def shards(folder: Path) -> list[Shard]:
 def test_earlier_embeddings_are_taken_only_if_they_are_of_the_same_kind_of_device(
     then: str, now: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    since, made_by = RunLayout(str(tmp_path), (), "", None, None, None, None), {"encoder": "e", "torch": "2"}
+    since, made_by = RunLayout(str(tmp_path)), {"encoder": "e", "torch": "2"}
     texts = earlier.Earlier("", "", since.path("embeddings"), [])
     storage.write_json(since.encoding.made_as, {**made_by, "device": then})
     monkeypatch.setattr(earlier, "is_intact", lambda *_: True)

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import ray
+from random_bag import WORDS, saved_encoder
 from scipy import sparse
-from test_evaluation_stage import WORDS, saved_encoder
 
 from dupq import storage
 from dupq.encoders.description import read_description

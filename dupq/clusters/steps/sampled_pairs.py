@@ -1,19 +1,17 @@
 """The pairs that a run is calibrated on: sampled questions and their neighbours, with ranks in both directions."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
-from dupq import storage
 from dupq.clusters.evidence import UNLISTED, Listing, listing_of
-from dupq.evaluation.verdict_files import Judged, read_verdicts
+from dupq.evaluation.verdict_files import Judged
 from dupq.links.split import Split
 from dupq.neighbours.lists import nearest_in
-from dupq.neighbours.steps.blocks import SearchRequest
-from dupq.runs.layout import CalibrationFiles
-from dupq.stages.represented_links import read_known_sets
-from dupq.tables import NEAREST, SAMPLE
-from dupq.text.keys import Sites, are_pairs_among
+from dupq.neighbours.measure import Measure
+from dupq.text.keys import are_pairs_among
 
 _REFERENCE = 1_000
 
@@ -46,49 +44,48 @@ class Lists(NamedTuple):
     listing: Listing
 
 
-def sampled_pairs(files: CalibrationFiles, request: SearchRequest, lists: Lists) -> SampledPairs:
-    """The pairs of the sampled questions that calibration may read: no question of training or test parts."""
-    sites = Sites(request.sites)
-    sample = storage.read_table(files.sample, SAMPLE)
+def sampled_pairs(sample: pa.Table, population: int, split: Split, judged: Judged, lists: Lists) -> SampledPairs:
+    """Return the pairs of the sampled questions that calibration may read: no question of training or test parts.
+
+    `sample` (SAMPLE) is of `population` questions.
+    """
     sampled, is_development = sample["key"].to_numpy(), sample["is_linked"].to_numpy()
     rows = np.flatnonzero(np.isin(lists.keys, sampled))
     places, ranks = np.nonzero(lists.others[rows] >= 0)
     queries, others = lists.keys[rows][places], lists.others[rows][places, ranks]
     scores = lists.scores[rows][places, ranks]
-    split = read_known_sets(files.known)
     from_linked = np.isin(queries, sampled[is_development])
     is_linked = from_linked & (split.set_of(queries) == split.set_of(others))
     both = np.where(look_up(lists, others, queries).ranks > 0, 2.0, 1.0)  # a pair that lists each other comes up twice
-    population = storage.read_counts(files.sample)["rows_in"]
     other_share = (~is_development).sum() / max(1, population - len(split.questions))
     linked_share = is_development.sum() / max(1, len(split.questions))
     kept = is_linked | ~from_linked
     linked_counts = np.where(is_linked, 1 / max(linked_share, 1e-9), 1 / max(other_share, 1e-9))
     reference = lists.scores[np.isin(lists.keys, sampled[~is_development]), 0]
     left, right = np.minimum(queries, others)[kept], np.maximum(queries, others)[kept]
-    judged = _judged_pairs(read_verdicts(files.verdicts, sites), lists, split)
-    verdicts = np.stack([judged.left, judged.right], axis=1)
+    told = _judged_pairs(judged, lists, split)
+    verdicts = np.stack([told.left, told.right], axis=1)
     fresh = ~are_pairs_among(verdicts, np.stack([left, right], axis=1))  # a verdict replaces it
-    none, every = np.zeros(len(judged.left), bool), np.ones(len(judged.left), bool)
+    none, every = np.zeros(len(told.left), bool), np.ones(len(told.left), bool)
 
     def both_kinds(sampled_ones: np.ndarray, judged_ones: np.ndarray) -> np.ndarray:
         return np.concatenate([sampled_ones[kept][fresh], judged_ones])
 
-    left, right = np.concatenate([left[fresh], judged.left]), np.concatenate([right[fresh], judged.right])
+    left, right = np.concatenate([left[fresh], told.left]), np.concatenate([right[fresh], told.right])
     return SampledPairs(
         left,
         right,
-        both_kinds(scores, judged.scores),
+        both_kinds(scores, told.scores),
         look_up(lists, left, right),
         look_up(lists, right, left),
         both_kinds(is_linked, none),
         both_kinds(np.zeros(len(queries), bool), every),
-        both_kinds(is_linked, judged.is_same),
-        both_kinds(_weight(split.set_of(queries), is_linked) / both, np.ones(len(judged.left))),
+        both_kinds(is_linked, told.is_same),
+        both_kinds(_weight(split.set_of(queries), is_linked) / both, np.ones(len(told.left))),
         both_kinds(
-            np.full(len(queries), np.log(max(linked_share, 1e-9) / max(other_share, 1e-9))), np.zeros(len(judged.left))
+            np.full(len(queries), np.log(max(linked_share, 1e-9) / max(other_share, 1e-9))), np.zeros(len(told.left))
         ),
-        both_kinds(linked_counts / both, np.zeros(len(judged.left))),
+        both_kinds(linked_counts / both, np.zeros(len(told.left))),
         _quantiles(np.sort(reference[np.isfinite(reference)])),
         len(np.unique(split.set_of(sampled[is_development]))),
         len(sampled),
@@ -105,7 +102,7 @@ class JudgedPairs(NamedTuple):
 
 
 def _judged_pairs(judged: Judged, lists: Lists, split: Split) -> JudgedPairs:
-    """`pairs` without known duplicates of the test part: quality is measured on them."""
+    """Return the pairs without known duplicates of the test part: quality is measured on them."""
     left, right = judged.left, judged.right
     scores = np.maximum(_score(lists, left, right), _score(lists, right, left))
     sets = split.set_of(left)
@@ -115,7 +112,7 @@ def _judged_pairs(judged: Judged, lists: Lists, split: Split) -> JudgedPairs:
 
 
 def _score(lists: Lists, queries: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """The score by which each of `queries` lists the other one, -inf where it does not."""
+    """Return the score by which each of `queries` lists the other one, -inf where it does not."""
     if not len(lists.keys):
         return np.full(len(queries), -np.inf)
     rows = np.minimum(np.searchsorted(lists.keys, queries), len(lists.keys) - 1)
@@ -124,33 +121,33 @@ def _score(lists: Lists, queries: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def _quantiles(reference: np.ndarray) -> np.ndarray:
-    """At most `_REFERENCE` of the sorted scores, evenly spread, so that features do not depend on the sample's size."""
+    """Return at most `_REFERENCE` of the sorted scores, evenly spread: features do not depend on the sample's size."""
     if len(reference) <= _REFERENCE:
         return reference
     return np.quantile(reference, np.linspace(0, 1, _REFERENCE), method="nearest")
 
 
 def _weight(sets: np.ndarray, is_linked: np.ndarray) -> float:
-    """Of each pair, linked or not: so that all linked pairs weigh as much as one a set, in both directions, would."""
+    """Return the weight of each pair: all linked ones weigh as much as one per set, in both directions, would."""
     pairs = np.unique(sets[is_linked], return_counts=True)[1]
     return float(np.minimum(pairs, 2).sum() / pairs.sum()) if len(pairs) else 1.0
 
 
-def read_lists(files: CalibrationFiles, request: SearchRequest) -> Lists:
-    """The lists of the sampled questions (step 1) and of their neighbours (2)."""
+def lists_in(tables: Sequence[pa.Table], k: int, measure: Measure) -> Lists:
+    """Return the lists in tables (NEAREST), at most `k` neighbours each."""
     from dupq.neighbours.exact import rule_of
 
-    found = [nearest_in(storage.read_table(files.lists(step), NEAREST), request.settings.k) for step in (1, 2)]
+    found = [nearest_in(table, k) for table in tables]
     keys = np.concatenate([some for some, _ in found])
     order = np.argsort(keys, kind="stable")
     others = np.concatenate([nearest.others for _, nearest in found])[order]
     exact = np.concatenate([nearest.scores for _, nearest in found])[order]
-    scores = np.where(others >= 0, rule_of(request.measure).similarities(exact).astype(np.float64), -np.inf)
-    return Lists(keys[order], others, scores, listing_of(scores, request.measure.highest))
+    scores = np.where(others >= 0, rule_of(measure).similarities(exact).astype(np.float64), -np.inf)
+    return Lists(keys[order], others, scores, listing_of(scores, measure.highest))
 
 
 def look_up(lists: Lists, queries: np.ndarray, others: np.ndarray) -> Listing:
-    """How each of `queries` lists the one of `others`."""
+    """Return how each of `queries` lists the one of `others`."""
     if not len(lists.keys):
         return Listing(np.full(len(queries), UNLISTED, np.int32), np.zeros(len(queries), np.float32))
     rows = np.minimum(np.searchsorted(lists.keys, queries), len(lists.keys) - 1)

@@ -13,13 +13,13 @@ from run_tables import Question, by_home, key_of, on, question_row, scored_pairs
 
 from dupq import storage
 from dupq.clusters import identity
+from dupq.clusters.steps import make_clusters as stage
+from dupq.clusters.steps.make_clusters import CRITERIA, Decided, make_clusters, previous_clusters
+from dupq.clusters.steps.partition_pairs import hold
 from dupq.evaluation.verdict_files import NONE_JUDGED
 from dupq.job.run import Run
 from dupq.job.table import Shards, Table, Whole
 from dupq.shards import Shard
-from dupq.stages.clusters import clusters as stage
-from dupq.stages.clusters.clusters import CRITERIA, Decided, make_clusters, previous_clusters
-from dupq.stages.clusters.partition import hold
 from dupq.tables import (
     CHANGED_CLUSTERS,
     CLUSTER_STATS,

@@ -7,21 +7,24 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import sentence_stand_in
-from run_tables import contents, cut_off, home_of, key_of, question_row, scored_pairs, write_rows
+from run_tables import contents, cut_off, key_of, question_row, scored_pairs, table, write_rows
 from sentence_stand_in import READ, SIZE, unit, write_model
 
 from dupq import storage
 from dupq.clusters.calibration import FEATURES
+from dupq.clusters.steps.ask_teacher import COLUMNS, Reading, ask_teacher, cosines_in
 from dupq.clusters.teacher_evidence import TeacherModel
 from dupq.encoders.sentence_models import FLOOR, Teacher, teacher_at, teacher_texts
+from dupq.execution import exchange
 from dupq.execution.gpus import NO_GPUS
 from dupq.execution.tasks import Report
+from dupq.job.run import Run
+from dupq.job.table import Shards, Table
 from dupq.runs import writer
 from dupq.runs.layout import RunLayout
 from dupq.settings.config import Settings
 from dupq.shards import Shard
-from dupq.stages.teacher import cosines, read_likely, read_vectors
-from dupq.tables import CALIBRATION_PAIRS, CONTENTS, COSINES, QUESTIONS, SCORED
+from dupq.tables import CALIBRATION_PAIRS, CONTENT_HASHES, CONTENTS, COSINES, QUESTIONS, taught
 from dupq.text.contents import content_hashes
 from dupq.text.keys import Sites
 
@@ -49,16 +52,17 @@ class Archive:
                 made.append(
                     self._write_shard(Shard(len(made), f"{folder}/site={site}/{len(made)}.parquet", site), some)
                 )
-        self.run = RunLayout(self.uri, tuple(made), "", None, None, None, None, PARTS)
+        self.run, self.shards = RunLayout(self.uri), tuple(made)
         storage.write_json(self.run.texts_made_as, {"settings": {}, "algorithm": 1, "sites": self.sites.names})
         b = [key_of(self.sites, ("b.example.com", number)) for number in range(1, 41)]
         c = key_of(self.sites, ("c.example.com", 5))
         self.likely = {(b[row], b[row + 3]): FLOOR * (1 + row % 2) for row in range(20)} | {(b[2], c): 0.9}
         self.unlikely = {(b[row], b[row + 8]): FLOOR * 0.99 for row in range(0, 30, 3)}
         self.sampled = [(b[0], b[37]), (b[36], c)]
-        scored_pairs(self.run.teacher.before, self.likely | self.unlikely, PARTS)
+        self.scored = scored_pairs(f"{folder}/scored", self.likely | self.unlikely, PARTS)
         rows = [self._sampled_row(*pair) for pair in [*self.sampled, (b[35], b[38])]]
-        write_rows(self.run.calibration.pairs, rows, CALIBRATION_PAIRS)
+        self.pairs = table(f"{folder}/pairs", CALIBRATION_PAIRS, rows)
+        self.moved: Table | None = None
 
     def _write_shard(self, shard: Shard, ids: np.ndarray) -> Shard:
         said = [self.texts[shard.site, number] for number in ids.tolist()]
@@ -82,12 +86,20 @@ class Archive:
         p = FLOOR * (1 if (left, right) in self.sampled else 0.99)
         return {**sides, **rest, "probability": p, "features": [0.0] * len(FEATURES)}
 
-    def embed(self, teacher: Teacher, since: "Archive | None" = None) -> Report:
+    def ask(self, teacher: Teacher, since: "Archive | None" = None) -> Report:
         """The stage, as a job does it."""
-        run, reports = writer.Run(self.uri, {}, Settings(), {}), []
-        given = (self.run.teacher, self.sites, teacher, "removed", NO_GPUS, "", since.run if since else None)
-        run.stage("teacher", lambda: reports.append(read_likely(*given)) or reports[0])
-        return reports[0]
+        run, steps = writer.Run(self.uri, {}, Settings(), {}), Run(self.uri, "teacher")
+        questions = Shards(self.shards, tuple(self.sites.names), COLUMNS)
+        said = Table(f"{self.uri}/work/contents", CONTENTS, len(self.shards)).only(*CONTENT_HASHES.names)
+        reading = Reading(teacher, "removed", self.sites.names)
+        given = (self.scored, self.pairs), questions, said, reading, NO_GPUS, "", since.run if since else None
+
+        def work() -> Report:
+            self.moved = ask_teacher(steps, *given)
+            return steps.report
+
+        run.stage("teacher", work)
+        return steps.report
 
     def text(self, key: int) -> str:
         (site,), (number,) = self.sites.unpack(np.array([key]))
@@ -96,7 +108,8 @@ class Archive:
 
     def vectors(self) -> dict[tuple[str, int], bytes]:
         """What is kept, by question."""
-        rows = [row for home in range(PARTS) for row in read_vectors(self.run.teacher, home).to_pylist()]
+        uris = [file.uri for file in storage.list_files(f"{self.uri}/work/teacher/vectors", ".arrow")]
+        rows = [row for home in range(PARTS) for batch in exchange.read_part(uris, home) for row in batch.to_pylist()]
         names = [self.sites.unpack(np.array([row["key"]])) for row in rows]
         found = {
             (site, int(number)): np.array(row["vector"], np.float16).tobytes()
@@ -114,42 +127,36 @@ def teacher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Teacher:
 
 def test_only_questions_of_likely_pairs_and_of_calibration_are_read_once(teacher: Teacher, tmp_path: Path) -> None:
     archive = Archive(tmp_path / "run", made_texts())
-    report = archive.embed(teacher)
+    report = archive.ask(teacher)
     wanted = {key for pair in [*archive.likely, *archive.sampled] for key in pair}
     assert sorted(READ) == sorted(archive.text(key) for key in wanted)
     assert report.rows_in == report.rows_out == len(wanted) == len(archive.vectors())
 
 
-def test_a_part_gets_the_cosines_of_its_pairs_and_calibration_those_of_its_own(
-    teacher: Teacher, tmp_path: Path
-) -> None:
-    archive = Archive(tmp_path / "run", made_texts())
-    archive.embed(teacher)
-    checked = 0
-    for part in range(PARTS + 1):
-        pairs = [pair for pair in archive.likely if home_of(pair[0], PARTS) == part]
-        pairs = archive.sampled if part == PARTS else pairs
-        found = cosines(archive.run.teacher, part, *np.array(pairs).T)
-        assert found.dtype == np.float32
-        units = [[unit(archive.text(key)).astype(np.float64) for key in pair] for pair in pairs]
-        assert found == pytest.approx(np.array([one @ other for one, other in units]), abs=2e-3)
-        checked += len(found)
-    assert checked == len(archive.likely) + len(archive.sampled)
-    alone = next(pair for pair in archive.unlikely if pair[1] == key_of(archive.sites, ("b.example.com", 36)))
-    assert np.isnan(cosines(archive.run.teacher, home_of(alone[0], PARTS), *np.array([alone]).T)).all()
-    assert cosines(archive.run.teacher, 0, *np.zeros((2, 0), np.int64)).shape == (0,)
+def test_cosines_are_of_the_pairs_of_which_both_questions_have_vectors() -> None:
+    vectors = np.eye(SIZE, dtype=np.float16)[[0, 1, 0]]
+    flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), SIZE)
+    some = pa.table([[30, 10, 20], flat], schema=taught(SIZE))
+    found = cosines_in(some, np.array([[10, 20], [20, 30], [20, 40], [5, 10]]))
+    assert found.dtype == np.float32
+    assert found[:2].tolist() == [0, 1]
+    assert np.isnan(found[2:]).all()
+    assert cosines_in(some[:0], np.array([[10, 20]])).tolist() == pytest.approx([np.nan], nan_ok=True)
+    assert cosines_in(some, np.zeros((0, 2), np.int64)).shape == (0,)
 
 
 def test_cosines_move_the_probabilities_of_likely_pairs_and_of_no_others(teacher: Teacher, tmp_path: Path) -> None:
     archive = Archive(tmp_path / "run", made_texts())
-    archive.embed(teacher)
-    files = archive.run.teacher
-    model = TeacherModel(**storage.read_json(files.model))
-    kept = storage.read_table(files.cosines, COSINES)["teacher"].to_pylist()
-    assert [cosine is None for cosine in kept] == [False, False, True]
+    archive.ask(teacher)
+    work = f"{archive.uri}/work/teacher"
+    model = TeacherModel(**storage.read_json(f"{work}/model.json"))
+    kept = Table(f"{work}/cosines", COSINES, 1).read(0)["teacher"].to_pylist()
+    units = [[unit(archive.text(key)).astype(np.float64) for key in pair] for pair in archive.sampled]
+    assert kept[:2] == pytest.approx([one @ other for one, other in units], abs=2e-3)
+    assert kept[2] is None
     seen = {}
     for part in range(PARTS):
-        before, after = (storage.read_table(uri, SCORED) for uri in (files.scored(part), files.moved(part)))
+        before, after = archive.scored.read(part), archive.moved.read(part)
         assert before.drop_columns(["probability", "teacher"]) == after.drop_columns(["probability", "teacher"])
         for then, now in zip(before.to_pylist(), after.to_pylist(), strict=True):
             pair = seen[now["left"], now["right"]] = now["left"], now["right"]
@@ -165,17 +172,17 @@ def test_cosines_move_the_probabilities_of_likely_pairs_and_of_no_others(teacher
 
 def test_vectors_are_the_same_whatever_the_shards(teacher: Teacher, tmp_path: Path) -> None:
     few, many = (Archive(tmp_path / str(shards), made_texts(), shards) for shards in (1, 4))
-    few.embed(teacher)
-    many.embed(teacher)
+    few.ask(teacher)
+    many.ask(teacher)
     assert few.vectors() == many.vectors()
 
 
 def test_an_attempt_that_was_cut_off_is_finished_and_gives_the_same_bytes(teacher: Teacher, tmp_path: Path) -> None:
     whole, cut = (Archive(tmp_path / name, made_texts()) for name in ("whole", "cut"))
-    whole.embed(teacher)
-    cut_off(10, cut.embed, teacher)
+    whole.ask(teacher)
+    cut_off(14, cut.ask, teacher)
     read = len(READ)
-    cut.embed(teacher)
+    cut.ask(teacher)
     assert 0 < len(READ) - read < len(cut.vectors())
     first, second = (contents(f"{run.uri}/work/teacher") for run in (whole, cut))
     tables = [name for name in first if not storage.name(name).startswith("_")]  # but for marks, which name the run
@@ -185,17 +192,17 @@ def test_an_attempt_that_was_cut_off_is_finished_and_gives_the_same_bytes(teache
 
 def test_a_later_night_reads_only_what_is_new_or_changed(teacher: Teacher, tmp_path: Path) -> None:
     first = Archive(tmp_path / "first", made_texts())
-    first.embed(teacher)
+    first.ask(teacher)
     texts = made_texts()
     texts["b.example.com", 4] = ("blue bread", "<p>now</p>")
     texts["a.example.com", 9] = ("another site", "")  # whose keys come before those of the others
     second, fresh = (Archive(tmp_path / name, texts, 3) for name in ("second", "fresh"))
     READ.clear()
-    report = second.embed(teacher, first)
+    report = second.ask(teacher, first)
     assert READ == ["blue bread now"]
     assert report.counts == {"vectors as in the earlier run": report.rows_out - 1}
     READ.clear()
-    fresh.embed(teacher)
+    fresh.ask(teacher)
     assert len(READ) == report.rows_out
     assert second.vectors() == fresh.vectors()
 
@@ -206,15 +213,15 @@ def test_nothing_is_taken_from_another_teacher_or_what_is_damaged(
 ) -> None:
     first, second = (Archive(tmp_path / name, made_texts()) for name in ("first", "second"))
     if changed != "nothing kept":
-        first.embed(teacher)
+        first.ask(teacher)
     if changed == "model":
         (tmp_path / "model" / "weights").write_text("other")
         teacher = teacher_at(str(tmp_path / "model"), "")
     if changed == "vectors":
-        file = storage.list_files(first.run.teacher.vectors, ".arrow")[0]
+        file = storage.list_files(f"{first.uri}/work/teacher/vectors", ".arrow")[0]
         storage.write_bytes(file.uri, b"damaged")
     READ.clear()
-    report = second.embed(teacher, first)
+    report = second.ask(teacher, first)
     assert len(READ) == report.rows_out
     why = {"model": "was made with another model", "vectors": "has lost some", "nothing kept": "has not kept them"}
     assert f"the teacher reads all questions anew: {first.uri} {why[changed]}" in capsys.readouterr().out
@@ -222,10 +229,8 @@ def test_nothing_is_taken_from_another_teacher_or_what_is_damaged(
 
 def test_an_archive_without_likely_pairs_needs_no_model(teacher: Teacher, tmp_path: Path) -> None:
     archive = Archive(tmp_path / "run", made_texts())
-    scored_pairs(archive.run.teacher.before, {}, PARTS)
-    write_rows(archive.run.calibration.pairs, [], CALIBRATION_PAIRS)
-    report = archive.embed(teacher._replace(name="nowhere"))
+    scored_pairs(archive.scored.folder, {}, PARTS)
+    table(archive.pairs.folder, CALIBRATION_PAIRS, [])
+    report = archive.ask(teacher._replace(name="nowhere"))
     assert (report.rows_out, archive.vectors()) == (0, {})
-    found = cosines(archive.run.teacher, 0, np.array([1]), np.array([2]))
-    assert np.isnan(found).all()
     assert teacher.dimensions == SIZE

@@ -11,11 +11,11 @@ from run_tables import key_of, question_row, table, write_rows
 
 from dupq import tables
 from dupq.clusters.marks import CITED, SELF
+from dupq.clusters.steps import make_terms as stage
+from dupq.clusters.steps.make_terms import make_terms, terms_table, titles_only
 from dupq.job.run import Run
 from dupq.job.table import Shards
 from dupq.shards import Shard
-from dupq.stages import terms as stage
-from dupq.stages.terms import make_terms, terms_table, titles_only
 from dupq.text.keys import Sites
 from dupq.text.terms import BUCKETS, Terms
 
@@ -64,3 +64,8 @@ def test_each_question_has_the_tags_and_marks_of_its_row_in_whatever_order_texts
     )
     assert own[1:] == cited[:-1]  # each cites the next one
     assert all(len(some) == 1 for some in own)
+
+
+def test_a_shard_without_questions_has_no_terms() -> None:
+    found = stage.terms_of_shard(tables.TEXTS.empty_table(), iter([]), "english")
+    assert (len(found.table), len(found.second)) == (0, 0)

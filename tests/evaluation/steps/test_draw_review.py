@@ -1,5 +1,6 @@
 """The sample of pairs to be judged, made of a run's pairs table, and what is read of a filled-in sheet."""
 
+import shutil
 from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
@@ -7,17 +8,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from run_tables import key_of, question_row, write_rows
+from run_tables import key_of, question_row, table, write_rows
 
 from dupq import storage
 from dupq.errors import DupqError
 from dupq.evaluation import review, verdicts
-from dupq.evaluation.verdict_files import read_verdicts
+from dupq.evaluation.steps.draw_review import draw_review
+from dupq.evaluation.verdict_files import read_rows, read_verdicts
 from dupq.execution.tasks import Report
-from dupq.runs.layout import ReviewFiles
+from dupq.job.run import Run
+from dupq.job.table import Shards, Table
 from dupq.runs.sample import estimated
 from dupq.shards import Shard, question_shards
-from dupq.stages.evaluation.review import make_review, read_rows
 from dupq.tables import PAIRS, QUESTIONS
 from dupq.text.keys import ID_BITS, Sites
 
@@ -48,32 +50,49 @@ def pairs() -> list[Row]:
 
 
 class Made(NamedTuple):
-    """A sample and its sheet."""
+    """A sample and its sheet, in the folder of a run."""
 
     report: Report
-    files: ReviewFiles
+    run: Path
+    parts: int
+
+    @property
+    def output(self) -> Path:
+        return self.run / "review.parquet"
+
+    @property
+    def sheet_file(self) -> Path:
+        return self.run / "review.tsv"
 
     @property
     def rows(self) -> review.Rows:
-        return read_rows(self.files.output)
+        return read_rows(str(self.output))
 
     @property
     def sheet(self) -> str:
-        return Path(self.files.sheet).read_text()
+        return self.sheet_file.read_text()
 
     @property
     def lines(self) -> list[Row]:
         header, *lines = (line.split("\t") for line in self.sheet.splitlines())
         return [dict(zip(header, line, strict=True)) for line in lines]
 
+    def again(self) -> None:
+        drawn(self.run, self.parts, SIZE)
+
 
 def make(run: Path, files: list[list[Row]], size: int = SIZE) -> Made:
     """The sample of pairs that lie in these files."""
-    for number, rows in enumerate(files):
-        write_rows(f"{run}/pairs/part-{number:05d}.parquet", rows, PAIRS)
+    table(f"{run}/pairs", PAIRS, *files)
     storage.write_json(f"{run}/metrics.json", {"sites": dict.fromkeys(SITES.names, QUESTIONS_OF_SITE)})
-    made = ReviewFiles(f"{run}/pairs", f"{run}/work", f"{run}/review.parquet", f"{run}/review.tsv")
-    return Made(make_review(made, shards(run.parent), SITES, size, RUN), made)
+    return Made(drawn(run, len(files), size), run, len(files))
+
+
+def drawn(run: Path, parts: int, size: int) -> Report:
+    steps = Run(str(run), "review")
+    titled = Shards(tuple(shards(run.parent)), tuple(SITES.names), ("question_id", "title", "tags"))
+    draw_review(steps, Table(f"{run}/pairs", PAIRS, parts), titled, SITES, size, RUN)
+    return steps.report
 
 
 def shards(folder: Path) -> list[Shard]:
@@ -128,36 +147,37 @@ def test_the_sample_does_not_depend_on_how_pairs_are_spread_over_files(spread: s
         "with empty files": [[], rows[700:], [], rows[:700], []],
     }[spread]
     other = make(tmp_path / "other", files)
-    assert Path(other.files.output).read_bytes() == Path(made.files.output).read_bytes()
+    assert other.output.read_bytes() == made.output.read_bytes()
     assert other.sheet == made.sheet
 
 
 def test_a_second_attempt_writes_the_same_sample(made: Made) -> None:
-    first = Path(made.files.output).read_bytes(), made.sheet
-    Path(made.files.output).unlink()
-    Path(made.files.sheet).unlink()
-    make_review(made.files, shards(Path(made.files.pairs).parents[1]), SITES, SIZE, RUN)
-    assert (Path(made.files.output).read_bytes(), made.sheet) == first
+    first = made.output.read_bytes(), made.sheet
+    made.output.unlink()
+    made.sheet_file.unlink()
+    made.again()
+    assert (made.output.read_bytes(), made.sheet) == first
 
 
-@pytest.mark.parametrize("place", ["output", "pairs"])
-def test_a_sheet_that_people_filled_in_outlives_what_is_made_again(place: str, made: Made) -> None:
+@pytest.mark.parametrize("lost", ["output", "work"])
+def test_a_sheet_that_people_filled_in_outlives_what_is_made_again(lost: str, made: Made) -> None:
     """Also saved by a spreadsheet in another encoding."""
-    if place == "pairs":
-        for file in Path(made.files.pairs).iterdir():
-            file.unlink()
-    text = filled(made, by_parity)
+    text, first = filled(made, by_parity), made.output.read_bytes()
     for sheet in (text.encode(), text.encode("utf-16")):
-        Path(made.files.sheet).write_bytes(sheet)
-        Path(made.files.output).unlink(missing_ok=True)
-        make_review(made.files, shards(Path(made.files.pairs).parents[1]), SITES, SIZE, RUN)
-        assert Path(made.files.sheet).read_bytes() == sheet
-        assert Path(made.files.output).exists() == (place == "output")
+        made.sheet_file.write_bytes(sheet)
+        if lost == "work":
+            shutil.rmtree(made.run / "work")
+        made.output.unlink()
+        made.again()
+        assert (made.sheet_file.read_bytes(), made.output.read_bytes()) == (sheet, first)
 
 
-def test_all_tasks_are_counted(made: Made) -> None:
-    """Pairs are counted and drawn in a task a file, titles read in a task a shard."""
-    assert made.report.tasks == 1 + 1 + len(shards(Path(made.files.pairs).parents[1]))
+def test_a_sheet_outlives_that_no_pair_is_left(made: Made) -> None:
+    shutil.rmtree(made.run / "work")
+    table(f"{made.run}/pairs", PAIRS, [])
+    sheet = made.sheet
+    made.again()
+    assert made.sheet == sheet
 
 
 def test_a_sheet_has_the_titles_of_each_pair_and_the_run_in_no_order_that_tells(made: Made) -> None:
@@ -202,7 +222,7 @@ def test_without_pairs_of_the_encoder_the_sheet_has_no_lines(tmp_path: Path) -> 
     made = make(tmp_path / RUN, [[row for row in pairs() if row["source"] != "encoder"][:5], []])
     assert made.report.rows_out == 0
     assert made.sheet.splitlines() == ["\t".join(verdicts.COLUMNS)]
-    assert not Path(made.files.output).exists()
+    assert not made.output.exists()
 
 
 def by_parity(line: Row) -> str:

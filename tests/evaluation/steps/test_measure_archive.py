@@ -7,40 +7,22 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from random_bag import WORDS, saved_encoder
 
 from dupq import storage
-from dupq.encoders.build import build
 from dupq.encoders.description import read_measure
-from dupq.encoders.fitness import Fitness
-from dupq.encoders.saved import SavedEncoder, save
 from dupq.evaluation.protocol import Ranker
+from dupq.evaluation.steps.measure_archive import Archive, systems
 from dupq.neighbours.exact import pair_scores
 from dupq.runs.embeddings import read_embeddings
-from dupq.settings import config
 from dupq.stages.encoding.shard import Place, Work, encode_shard
-from dupq.stages.evaluation.known import Archive, systems
 from dupq.tables import TEXTS
 from dupq.text.keys import Sites
-from dupq.text.vocabulary import Vocabulary
 
 SITES = Sites(["a.example.com"])
-WORDS = [f"w{number}" for number in range(50)]
 QUESTIONS, K = 40, 7
 QUERIES, PAIRS = np.array([3, 8, 11, 20, 39]), (np.array([3, 5, 30, 8]), np.array([8, 20, 5, 39]))
 EMPTY = 11
-
-
-def saved_encoder(folder: Path, title_times: int = 3) -> str:
-    """A bag of random word vectors that reads titles so many times."""
-    settings = config.load()
-    settings = settings.changed(text=settings.text.changed(title_times=title_times))
-    vocabulary = Vocabulary(WORDS, settings.text, 0)
-    vectors = np.random.default_rng(1).normal(size=(len(vocabulary), 16)).astype(np.float32)
-    network = build(settings.encoder, vectors, seed=1)
-    network.prepare([vocabulary.ids(word, 512) for word in WORDS], [])
-    network.tune(None)
-    save(str(folder), SavedEncoder(network.eval(), vocabulary, settings, None, Fitness(0, 0.0, None), {}), "run")
-    return str(folder)
 
 
 @pytest.fixture(scope="module")

@@ -22,16 +22,16 @@ from dupq.clusters.constraints import constraints
 from dupq.clusters.decision import SCORED_SIZE, among, best_partition, linked_sets, missing_pairs
 from dupq.clusters.evidence import shared
 from dupq.clusters.scoring import Scale, arounds, scored_table, unlisted
+from dupq.clusters.steps.make_terms import TermTables, words_of
 from dupq.evaluation.verdict_files import Judged
 from dupq.evaluation.verdicts import DIFFERENT, SAME
-from dupq.job.run import Counted, Run
+from dupq.job.run import Counted, Run, as_they_are
 from dupq.job.table import Each, Table, Whole
-from dupq.links.tables import known_duplicates
+from dupq.links.parts import represented_by
+from dupq.links.tables import links_table
 from dupq.neighbours.measure import Measure
 from dupq.runs.embeddings import embeddings_of
-from dupq.runs.keys import pairs_in
-from dupq.stages.represented_links import represented_by
-from dupq.stages.terms import TermTables, words_of
+from dupq.runs.keys import pairs_in, sorted_keys
 from dupq.tables import JOINED_PAIRS, KEY_PAIRS, LABELS, NODES, SCORED
 from dupq.text.keys import Sites, are_among, places_among
 
@@ -76,8 +76,7 @@ def held_pairs(
     texts: Iterator[pa.Table], representatives: pa.Table, links: str | None, sites: list[str], judged: Judged
 ) -> Counted:
     """Return JOINED_PAIRS; the second table are the pairs that must be apart. Memory: 8 bytes a question."""
-    keys = np.sort(np.concatenate([table["key"].to_numpy() for table in texts]))
-    known = np.zeros((0, 2), np.int64) if links is None else known_duplicates(links, Sites(sites))
+    keys, known = sorted_keys(texts), pairs_in(links_table(links, sites))
     same, known, apart = (
         pairs[are_among(keys, pairs).all(axis=1)] for pairs in (judged.pairs(SAME), known, judged.pairs(DIFFERENT))
     )
@@ -96,7 +95,7 @@ def partition_pairs(run: Run, pairs: Candidates, held: Held, sites: Sites, cut: 
     if not groups:
         return run.table("labels", LABELS, 0)
     inside = run.shuffle("inside", inside_of, likely, Whole(nodes), into=_INSIDE, to="group", parts=groups)
-    own = run.shuffle("own", with_group, nodes, into=NODES, to="group", parts=groups)
+    own = run.shuffle("own", as_they_are, nodes, into=NODES, to="group", parts=groups)
     embedded, terms, around = (
         run.shuffle(name, scored_rows, table, Whole(nodes), sites.names, into=table.schema, to="group", parts=groups)
         for name, table in (("embeddings", pairs.embeddings), ("terms", pairs.terms.terms), ("around", pairs.around))
@@ -145,11 +144,6 @@ def inside_of(scored: pa.Table, nodes: pa.Table) -> pa.Table:
     inside[inside] = owners[rows[0][inside]] == owners[rows[1][inside]]
     groups = nodes["group"].to_numpy()[rows[0][inside]] if len(nodes) else np.zeros(0, np.int64)
     return scored.filter(pa.array(inside)).append_column("group", pa.array(groups))
-
-
-def with_group(nodes: pa.Table) -> pa.Table:
-    """Return the nodes as they are: each goes to its group."""
-    return nodes
 
 
 def scored_rows(table: pa.Table, nodes: pa.Table, sites: list[str]) -> pa.Table:

@@ -19,13 +19,13 @@ from dupq.clusters.calibration import FEATURES, Model
 from dupq.clusters.evidence import UNLISTED
 from dupq.clusters.marks import CITED, SELF
 from dupq.clusters.scoring import Scale, arounds, undirected
+from dupq.clusters.steps.make_terms import TermTables
+from dupq.clusters.steps.score_pairs import choose_threshold, score_pairs
 from dupq.execution import exchange
 from dupq.execution.tasks import Report
 from dupq.job.run import Run
 from dupq.job.table import Each, Spread, Table, Whole
 from dupq.neighbours.steps.search_tiles import directed_in
-from dupq.stages.clusters.pairs import choose_threshold, score_pairs
-from dupq.stages.terms import TermTables
 from dupq.tables import CANDIDATES, KEY_PAIRS, NEIGHBOURS, SCORED
 from dupq.text.keys import ID_BITS
 
@@ -165,8 +165,8 @@ SCALE = Scale(model(), np.array(REFERENCE), K)
 
 
 def chosen(folder: Path, scored: Table, precision: float, threshold: float = -1.0) -> float:
-    run = Run(str(folder), "partition")
-    return choose_threshold(run, f"{folder}/threshold.json", scored, precision, threshold)
+    found = choose_threshold(Run(str(folder), "partition"), scored, precision, threshold)
+    return found["chosen"]["threshold"]
 
 
 class Scored(NamedTuple):
@@ -313,7 +313,7 @@ def chosen_of(
     rest = {"similarity": 0.5, "title_overlap": 0.0, "text_overlap": 0.0, "left": 1, "right": 2}
     scored = table(f"{folder}/scored", SCORED, *([{"probability": p, **rest} for p in part] for part in parts))
     threshold = chosen(folder, scored, precision, threshold)
-    found = storage.read_json(f"{folder}/threshold.json")
+    found = storage.read_json(f"{folder}/work/partition/threshold.json")
     return Chosen(threshold, found["chosen"], {other["precision"]: other for other in found["others"]})
 
 

@@ -2,31 +2,34 @@
 
 import datetime
 import math
+from collections.abc import Iterator
 from itertools import combinations, pairwise
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from run_tables import Question, key_of, on, question_row, write_rows
+from run_tables import Question, key_of, on
 
-from dupq.encoders.description import SPLIT
+from dupq.encoders.description import PARTS
+from dupq.evaluation.steps.measure_links import (
+    _lower_bound,
+    link_quality,
+    links_to_measure,
+    pairs_of_linked,
+    said_by,
+    searched_links,
+)
 from dupq.links.split import Split
-from dupq.runs.layout import QualityFiles
-from dupq.shards import question_shards
-from dupq.stages.evaluation.quality import _lower_bound, link_quality, partners_changed, read_linked
-from dupq.tables import LINKS, MEMBERS, PAIRS, QUESTIONS, REPRESENTATIVES, TEXTS
+from dupq.tables import KEY_PAIRS, KEYS, LABELS, PAIRS, REPRESENTATIVES
 from dupq.text.keys import Sites
 
 A, B = "a.example.com", "b.example.com"
 SITES = Sites([A, B])
 ABSENT = 99  # a question that links name and no table has
-DECIDED = {
-    "linked_share": 0.25,
-    "thresholds": [{"precision": 0.5, "threshold": 0.4}, {"precision": 0.9, "threshold": 1}],
-}
+LINKED_SHARE, THRESHOLDS = 0.25, [{"precision": 0.5, "threshold": 0.4}, {"precision": 0.9, "threshold": 1}]
 
 Pair = tuple[Question, Question]
 
@@ -42,36 +45,17 @@ class Run(NamedTuple):
     copies: dict[Question, Question] = {}  # noqa: RUF012
 
 
-def measure(run: Run, folder: Path) -> dict[str, Any] | None:
-    for site in (A, B):
-        own = {number: said for (name, number), said in run.questions.items() if name == site}
-        dates = [
-            None if year is None else datetime.datetime(year, 5, 1, tzinfo=datetime.UTC) for _, year in own.values()
-        ]
-        rows = [
-            question_row(number, title=title, creation_date=date)
-            for (number, (title, _)), date in zip(own.items(), dates, strict=True)
-        ]
-        texts = [{"key": key_of(SITES, (site, number)), "title": "", "text": ""} for number in own]
-        for half in (0, 1):
-            write_rows(f"{folder}/questions/site={site}/part-{half}.parquet", rows[half::2], QUESTIONS)
-            write_rows(f"{folder}/texts/{site}-{half}.parquet", texts[half::2], TEXTS)
-        links = [
-            {"question_id": one, "related_id": other, "link_type": "duplicate"}
-            for name, one, other in run.links
-            if name == site
-        ]
-        write_rows(f"{folder}/links/site={site}/part-0.parquet", links, LINKS)
-    parts = [{"site": s, "question_id": n, "duplicates": 0, "part": part} for (s, n), part in run.parts.items()]
-    write_rows(f"{folder}/encoder/split.parquet", parts, SPLIT)
-    groups = [[key_of(SITES, one) for one in group] for group in run.groups]
-    members = sorted((key, min(group), len(group)) for group in groups for key in group)
+def measure(run: Run) -> dict[str, Any] | None:
+    """What the steps make of a run's tables, each in several partitions."""
+    texts = [pa.table([[key_of(SITES, one) for one in list(run.questions)[half::2]]], schema=KEYS) for half in (0, 1)]
+    links = {tuple(sorted(key_of(SITES, (site, one)) for one in ends)) for site, *ends in run.links}
+    seen = {part: keys_of([one for one, own in run.parts.items() if own == part]) for part in PARTS}
+    found = links_to_measure(iter(texts), pairs_table(links), seen)
+    if not len(found.table):
+        return None
+    copies = [{"key": key_of(SITES, one), "representative": key_of(SITES, other)} for one, other in run.copies.items()]
+    searched = searched_links(found.table, pa.Table.from_pylist(copies, REPRESENTATIVES))
     rows = [
-        {"key": key, "cluster": name, "id": name, "canonical": name, "reason": 0, "size": size}
-        for key, name, size in members
-    ]
-    write_rows(f"{folder}/members.parquet", rows, MEMBERS)
-    pairs = [
         {
             **dict(zip(PAIRS.names[:4], (*left, *right), strict=True)),
             "source": source,
@@ -81,22 +65,34 @@ def measure(run: Run, folder: Path) -> dict[str, Any] | None:
         }
         for (left, right), (source, p) in run.pairs.items()
     ]
-    for third in range(3):
-        write_rows(f"{folder}/pairs/part-{third}.parquet", pairs[third::3], PAIRS)
-    copies = [{"key": key_of(SITES, one), "representative": key_of(SITES, other)} for one, other in run.copies.items()]
-    write_rows(f"{folder}/representatives.parquet", copies, REPRESENTATIVES)
-    files = QualityFiles(
-        tuple(question_shards(f"{folder}/questions")[0]),
-        f"{folder}/encoder",
-        f"{folder}/links",
-        f"{folder}/pairs",
-        f"{folder}/members.parquet",
-        f"{folder}/texts",
-        f"{folder}/representatives.parquet",
-        f"{folder}/work",
-    )
-    read_linked(files, SITES)
-    return link_quality(files, SITES, DECIDED)
+    pairs = [pa.Table.from_pylist(rows[third::3], PAIRS) for third in range(3)]
+    near = [pairs_of_linked(some, found.second, searched, SITES.names) for some in pairs]
+    said = [said_by(batches_of(run, site), found.table) for site in SITES.names]
+    groups = [[key_of(SITES, one) for one in group] for group in run.groups]
+    members = sorted((key, min(group)) for group in groups for key in group)
+    owners = pa.Table.from_pylist([{"key": key, "cluster": name} for key, name in members], LABELS)
+    tables = found.table, searched, found.second, pa.concat_tables(near), pa.concat_tables(said), owners
+    return link_quality(*tables, THRESHOLDS, LINKED_SHARE, SITES.names)
+
+
+def keys_of(questions: list[Question]) -> np.ndarray:
+    return np.array([key_of(SITES, one) for one in questions], np.int64)
+
+
+def pairs_table(pairs: set[tuple[int, ...]]) -> pa.Table:
+    """Links as they are read: none of a question with itself."""
+    return pa.Table.from_pylist([{"left": a, "right": b} for a, b in sorted(pairs) if a != b], KEY_PAIRS)
+
+
+def batches_of(run: Run, site: str) -> Iterator[pa.RecordBatch]:
+    """The questions of a shard, three at once."""
+    own = [(one, said) for one, said in run.questions.items() if one[0] == site]
+    columns = [
+        pa.array([key_of(SITES, one) for one, _ in own], pa.int64()),
+        pa.array([title for _, (title, _) in own], pa.string()),
+        pa.array([year and datetime.datetime(year, 5, 1) for _, (_, year) in own], pa.timestamp("us")),
+    ]
+    yield from pa.table(columns, names=["key", "title", "creation_date"]).to_batches(3)
 
 
 def rank(source: str, p: float) -> int | None:
@@ -187,9 +183,9 @@ def columns_of(clusters: dict[int, int]) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_run_is_measured_on_the_links_of_the_test_part(seed: int, tmp_path: Path) -> None:
+def test_a_run_is_measured_on_the_links_of_the_test_part(seed: int) -> None:
     run = random_run(seed)
-    found, links, pairs = measure(run, tmp_path), links_of_test(run), encoders_pairs(run)
+    found, links, pairs = measure(run), links_of_test(run), encoders_pairs(run)
     assert found["test_links"] == len(links) > 5
     assert found["in_pairs"] == pytest.approx(mean([link in pairs for link in links]))
     ranks = [rank("encoder", pairs.get(link, 0)) or math.inf for link in links]
@@ -200,7 +196,7 @@ def test_a_run_is_measured_on_the_links_of_the_test_part(seed: int, tmp_path: Pa
     assert 0 < found["in_one_cluster"] < 1
     linked = set().union(*sets_of_test(run))
     touching = {pair: p for pair, p in pairs.items() if linked & {*pair}}
-    for row, decided in zip(found["thresholds"], DECIDED["thresholds"], strict=True):
+    for row, decided in zip(found["thresholds"], THRESHOLDS, strict=True):
         above = {pair for pair, p in touching.items() if p >= np.float32(decided["threshold"])}
         assert row["links_found"] == pytest.approx(mean([link in above for link in links]))
         assert row["lower_bound_precision"] == pytest.approx(mean([is_known(run, pair) for pair in above]))
@@ -214,9 +210,9 @@ def test_a_run_is_measured_on_the_links_of_the_test_part(seed: int, tmp_path: Pa
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_links_are_counted_by_their_left_questions_site_length_of_title_and_year(seed: int, tmp_path: Path) -> None:
+def test_links_are_counted_by_their_left_questions_site_length_of_title_and_year(seed: int) -> None:
     run = random_run(seed)
-    found = measure(run, tmp_path)
+    found = measure(run)
     assert found["by_site"] == by(run, {one: one[0] for one in run.questions})
     assert found["by_year"] == by(run, {one: str(year or 0) for one, (_, year) in run.questions.items()})
     lengths = {one: len(title.split()) for one, (title, _) in run.questions.items()}
@@ -241,22 +237,20 @@ def small(groups: list[list[Question]], links: list[tuple[str, int, int]]) -> Ru
     ],
 )
 def test_of_the_partners_of_linked_questions_a_share_is_known_at_least(
-    groups: list[list[Question]], expected: float | None, tmp_path: Path
+    groups: list[list[Question]], expected: float | None
 ) -> None:
-    found = measure(small(groups, [(A, 1, 2), (A, 3, 4)]), tmp_path)
+    found = measure(small(groups, [(A, 1, 2), (A, 3, 4)]))
     assert found["lower_bound_precision"] == (None if expected is None else pytest.approx(expected))
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_share_of_known_partners_is_over_every_linked_question_and_each_other_of_its_cluster(
-    seed: int, tmp_path: Path
-) -> None:
+def test_the_share_of_known_partners_is_over_every_linked_question_and_each_other_of_its_cluster(seed: int) -> None:
     """A pair of two linked questions counts for both."""
     run = random_run(seed)
     linked = set().union(*sets_of_test(run))
     partners = [(one, other) for group in run.groups for one in group for other in group if one != other]
     expected = mean([is_known(run, pair) for pair in partners if pair[0] in linked])
-    assert measure(run, tmp_path)["lower_bound_precision"] == pytest.approx(expected)
+    assert measure(run)["lower_bound_precision"] == pytest.approx(expected)
 
 
 PARTS_OF_SETS = st.lists(st.sampled_from(["train", "test"]), min_size=7, max_size=7)
@@ -280,54 +274,37 @@ def test_partners_are_counted_as_if_each_were_looked_at(
     assert found == mean([set_of[one] == set_of.get(other) for one, other in partners])
 
 
-def test_a_link_is_looked_up_between_those_that_represent_its_questions(tmp_path: Path) -> None:
+def test_a_link_is_looked_up_between_those_that_represent_its_questions() -> None:
     """1 is a copy of 5, so the pair of 5 and 2 is that of the link; 3 and 4 are copies, which the encoder never saw."""
     pair, copies = (A, 2), {(A, 1): (A, 5), (A, 4): (A, 3)}
     run = small([], [(A, 1, 2), (A, 3, 4)])._replace(pairs={(pair, (A, 5)): ("encoder", 0.9)}, copies=copies)
-    found = measure(run, tmp_path)
+    found = measure(run)
     assert (found["test_links"], found["searched_links"]) == (2, 1)
     assert found["among_nearest"] == {"1": 0.0, "5": 1.0, "10": 1.0}
     assert found["in_pairs"] == 0
 
 
-def test_links_to_questions_that_are_absent_do_not_count(tmp_path: Path) -> None:
+def test_links_to_questions_that_are_absent_do_not_count() -> None:
     """Nor do they connect what is there."""
     groups, links = [on(A, 1, 2)], [(A, 1, 2), (A, 3, 4)]
-    one = measure(small(groups, links), tmp_path / "one")
+    one = measure(small(groups, links))
     absent = [(A, 2, ABSENT), (A, ABSENT, 5), (A, ABSENT, ABSENT + 1)]
-    assert measure(small(groups, [*links, *absent]), tmp_path / "other") == one
+    assert measure(small(groups, [*links, *absent])) == one
     assert (one["test_links"], one["in_one_cluster"]) == (2, 0.5)
 
 
 @pytest.mark.parametrize("links", [[], [(A, 1, ABSENT)], [(A, 1, 1)]])
-def test_without_links_there_is_no_quality(links: list[tuple[str, int, int]], tmp_path: Path) -> None:
-    assert measure(small([on(A, 1, 2)], links), tmp_path) is None
+def test_without_links_there_is_no_quality(links: list[tuple[str, int, int]]) -> None:
+    assert measure(small([on(A, 1, 2)], links)) is None
 
 
-def test_links_that_the_encoder_was_trained_or_tuned_on_are_no_test(tmp_path: Path) -> None:
+def test_links_that_the_encoder_was_trained_or_tuned_on_are_no_test() -> None:
     run = small([on(A, 1, 2)], [(A, 1, 2), (A, 3, 4)])
     for part in ("train", "development"):
-        assert measure(run._replace(parts=dict.fromkeys(on(A, 1, 3), part)), tmp_path / part) is None
+        assert measure(run._replace(parts=dict.fromkeys(on(A, 1, 3), part))) is None
 
 
-def test_a_run_without_a_cluster_or_a_pair_finds_nothing(tmp_path: Path) -> None:
-    found = measure(small([], [(A, 1, 2)]), tmp_path)
+def test_a_run_without_a_cluster_or_a_pair_finds_nothing() -> None:
+    found = measure(small([], [(A, 1, 2)]))
     assert (found["in_pairs"], found["in_one_cluster"], found["lower_bound_precision"]) == (0, 0, None)
     assert [(row["links_found"], row["lower_bound_precision"]) for row in found["thresholds"]] == [(0, None)] * 2
-
-
-@given(CLUSTERS, CLUSTERS)
-def test_a_question_changed_if_it_is_not_in_the_cluster_of_one_id_both_times(
-    now: dict[int, int], then: dict[int, int]
-) -> None:
-    either = now.keys() | then.keys()
-    changed = sum(now.get(key) != then.get(key) for key in either)
-    found = partners_changed(columns_of(now), columns_of(then))
-    assert found == (pytest.approx(changed / len(either)) if either else 0)
-    assert found == partners_changed(columns_of(then), columns_of(now))
-
-
-def test_what_is_in_clusters_one_time_only_changed_and_without_a_difference_nothing_did() -> None:
-    nothing, some = columns_of({}), columns_of({1: 1, 2: 1})
-    assert partners_changed(some, some) == partners_changed(nothing, nothing) == 0
-    assert partners_changed(some, nothing) == partners_changed(nothing, some) == 1

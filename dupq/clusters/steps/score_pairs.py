@@ -10,17 +10,18 @@ A partition holds the pairs whose left keys are in it (`partition_of`). Memory: 
 questions, some 2 kB each.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
 
-from dupq import storage
 from dupq.clusters.evidence import around, shared
 from dupq.clusters.scoring import Scale, arounds, scored_table, undirected
+from dupq.clusters.steps.make_terms import TermTables, words_of
 from dupq.clusters.thresholds import Spread as Histogram
-from dupq.clusters.thresholds import spread_of
+from dupq.clusters.thresholds import Thresholds, spread_of
 from dupq.job.run import Counted, Run
-from dupq.job.table import Spread, Table, Whole
-from dupq.stages.terms import TermTables, words_of
+from dupq.job.table import Each, Spread, Table, Whole
 from dupq.tables import AROUND, CANDIDATES, COMPARED, HISTOGRAM, KEYS, SCORED
 from dupq.text.keys import distinct
 
@@ -82,21 +83,23 @@ def score(compared: pa.Table, sums: pa.Table, scale: Scale) -> pa.Table:
     return scored_table(compared, arounds([column.to_numpy() for column in sums.columns], compared), scale)
 
 
-def choose_threshold(run: Run, output: str, scored: Table, precision: float, threshold: float) -> float:
-    """Return the probability from which a pair may join: `threshold`, or if that is below 0 the one for `precision`.
+def choose_threshold(run: Run, scored: Table, precision: float, threshold: float) -> Thresholds:
+    """Record the probability from which a pair may join: `threshold`, or if that is below 0 the one for `precision`.
 
-    It is chosen over all candidate pairs, in steps of .001, and stored at `output` with those for other precisions;
-    what is stored there holds.
+    It is chosen over all candidate pairs, in steps of .001, and recorded with those for other precisions.
     """
     counted = run.map("histogram", histogram_of, scored.only("probability"), into=HISTOGRAM)
-    if not storage.exists(output):
-        columns = (column.to_numpy() for column in Whole(counted).read().columns)
-        histogram = Histogram(*(column.reshape(counted.parts, -1).sum(axis=0) for column in columns))
-        at_threshold = {"precision": precision, **histogram.above(threshold)}
-        chosen = histogram.choose(precision) if threshold < 0 else at_threshold
-        others = [histogram.choose(wanted) for wanted in _PRECISIONS]
-        storage.write_json(output, {"chosen": chosen, "others": others})
-    return float(storage.read_json(output)["chosen"]["threshold"])
+    thresholds: Thresholds = run.record("threshold", thresholds_of, Each(counted), precision, threshold)
+    return thresholds
+
+
+def thresholds_of(counted: Iterator[pa.Table], precision: float, threshold: float) -> Thresholds:
+    """Return the chosen threshold, and those for other precisions, with what is expected of each."""
+    columns = zip(*([column.to_numpy() for column in table.columns] for table in counted), strict=True)
+    histogram = Histogram(*(np.sum(column, axis=0) for column in columns))
+    at_threshold = {"precision": precision, **histogram.above(threshold)}
+    chosen = histogram.choose(precision) if threshold < 0 else at_threshold
+    return {"chosen": chosen, "others": [histogram.choose(wanted) for wanted in _PRECISIONS]}
 
 
 def histogram_of(scored: pa.Table) -> pa.Table:

@@ -1,16 +1,19 @@
 """scored pairs, the partition, near duplicates → pairs, clusters, cluster_stats, changes.
 
-    members   the questions of clusters, with ids and canonical questions
-    changes   since an earlier run
-    pairs     every candidate pair, near duplicate and used link, with its evidence
-    ...       cluster_stats (cluster_stats.py)
-    clusters  every question, singletons too
+    members     the questions of clusters, with ids and canonical questions
+    changes     since an earlier run
+    pairs       every candidate pair, near duplicate and used link, with its evidence
+    edges       the pairs inside clusters, in partitions by cluster
+    statistics  how well its pairs hold each cluster together; then of all clusters: cluster_stats
+    clusters    every question, singletons too
 
-Near duplicates are joined through the question that represents them.
+Near duplicates are joined through the question that represents them. Memory: the pairs of a partition, or of some
+50,000 questions in clusters, about 200 bytes each; 150 bytes a question in clusters.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,14 +23,15 @@ from dupq import storage
 from dupq.clusters import identity
 from dupq.clusters.canonical import REASONS, CanonicalCriteria, canonical_questions
 from dupq.clusters.components import represented, with_represented
-from dupq.job.run import Counted, Run
-from dupq.job.table import Around, Each, Read, Shards, Table, Whole
-from dupq.links.tables import known_duplicates, link_targets
+from dupq.clusters.statistics import cluster_statistics
+from dupq.job.run import Counted, Run, as_they_are
+from dupq.job.table import Around, Each, Read, Shards, Spread, Table, Whole
+from dupq.links.tables import link_targets, links_table
 from dupq.runs.keys import pairs_in
 from dupq.shards import partitions
-from dupq.stages.clusters.cluster_stats import make_cluster_stats
 from dupq.tables import (
     CHANGED_CLUSTERS,
+    CLUSTER_STATS,
     CLUSTERS,
     JOINED_PAIRS,
     KEY_PAIRS,
@@ -55,13 +59,19 @@ class Decided:
     previous: str | None  # the clusters table of an earlier run
 
 
+class Clustered(NamedTuple):
+    """The tables of clusters."""
+
+    pairs: Table  # PAIRS
+    members: Table  # MEMBERS
+    clusters: Table  # CLUSTERS
+    stats: Table  # CLUSTER_STATS
+
+
 def make_clusters(
     run: Run, decided: Decided, texts: Table, questions: Shards, sites: Sites, threshold: float
-) -> tuple[Table, Table]:
-    """Make the pairs, clusters, cluster_stats and changes tables; return MEMBERS and PAIRS.
-
-    `threshold` is a probability.
-    """
+) -> Clustered:
+    """Make the pairs, clusters, cluster_stats and changes tables; `threshold` is a probability."""
     parts, names, alone = decided.scored.parts, sites.names, run.table("alone", KEYS)
     inputs = Whole(decided.labels), decided.representatives, Each(questions), decided.links, decided.previous, names
     members = run.map("members", members_of, *inputs, into=MEMBERS, beside=alone)
@@ -70,17 +80,19 @@ def make_clusters(
         run.map("changes", changes_since, now, decided.previous, names, into=CHANGED_CLUSTERS, publish=True)
     known = None
     if decided.links is not None:
-        known = run.shuffle("known", known_pairs, decided.links, names, into=KEY_PAIRS, by="left", parts=parts)
+        known = run.shuffle("known", links_table, decided.links, names, into=KEY_PAIRS, by="left", parts=parts)
     joined = run.shuffle("joined", as_they_are, decided.joined, into=JOINED_PAIRS, by="left", parts=parts)
     owners = Whole(members.only("key", "cluster"))
     near = decided.verified, decided.scored
     pairs = run.map("pairs", pairs_table, *near, joined, known, owners, names, into=PAIRS, publish=True)
     slices, all_owners = partitions(members.rows), Whole(members.only("key", "cluster", "id"))
-    make_cluster_stats(run, (joined, decided.verified, decided.scored), owners, all_owners, sites, threshold, slices)
+    stats = _make_statistics(
+        run, (joined, decided.verified, decided.scored), owners, all_owners, sites, threshold, slices
+    )
     keys, around = texts.only("key"), Around(members, texts)
     made = run.map("clusters", clusters_of, keys, around, Whole(alone), names, threshold, into=CLUSTERS, publish=True)
     run.report.rows_in, run.report.rows_out = pairs.rows, made.rows
-    return members, pairs
+    return Clustered(pairs, members, made, stats)
 
 
 def members_of(
@@ -159,16 +171,6 @@ def changes_since(members: pa.Table, previous: str, site_names: list[str]) -> pa
     return pa.table([pa.array(found.kinds.tolist(), pa.string()), *ids, *rest], schema=CHANGED_CLUSTERS)
 
 
-def known_pairs(links: str, site_names: list[str]) -> pa.Table:
-    """Return the known duplicates (KEY_PAIRS). Memory: some 60 bytes each."""
-    return pa.table([*known_duplicates(links, Sites(site_names)).T], schema=KEY_PAIRS)
-
-
-def as_they_are(table: pa.Table) -> pa.Table:
-    """Return the table: each row goes to its partition."""
-    return table
-
-
 def clusters_of(
     texts: pa.Table, members: pa.Table, alone: pa.Table, site_names: list[str], threshold: float
 ) -> pa.Table:
@@ -241,3 +243,59 @@ def _encoder_pairs(scored: pa.Table) -> pa.Table:
 
 def _joined_pairs(joined: pa.Table) -> pa.Table:
     return _with_nulls(joined, probability=pa.array(np.ones(len(joined), np.float32)))
+
+
+_EDGES = pa.schema([pa.field("cluster", pa.int64(), False), *KEY_PAIRS, pa.field("probability", pa.float64(), False)])
+_FIGURES = pa.schema([_EDGES.field("cluster"), *CLUSTER_STATS])
+
+
+def _make_statistics(
+    run: Run,
+    pairs: tuple[Spread, Table | Read, Table],
+    owners: Whole,
+    members: Whole,
+    sites: Sites,
+    threshold: float,
+    slices: int,
+) -> Table:
+    """Make CLUSTER_STATS. `pairs` are those that join at any probability, verified and scored ones."""
+    joined, verified, scored = pairs
+    likely = scored.only("left", "right", "probability")
+    edges = run.shuffle(
+        "edges", edges_of, joined, verified, likely, owners, threshold, into=_EDGES, by="cluster", parts=slices
+    )
+    figures = run.map("statistics", figures_of, edges, members, sites.names, into=_FIGURES)
+    return run.map("cluster_stats", by_cluster, Whole(figures), into=CLUSTER_STATS, publish=True)
+
+
+def edges_of(joined: pa.Table, verified: pa.Table, scored: pa.Table, members: pa.Table, threshold: float) -> pa.Table:
+    """Return the pairs of a partition inside clusters, each once; of one that is known and likely the link counts."""
+    scored = scored.filter(pc.greater_equal(scored["probability"], pa.scalar(threshold, pa.float32())))
+    found = np.concatenate([pairs_in(table) for table in (joined, verified, scored)])
+    p = np.concatenate([np.ones(len(joined)), verified["jaccard"].to_numpy(), scored["probability"].to_numpy()])
+    edges, first = np.unique(found, axis=0, return_index=True)
+    keys, clusters = members["key"].to_numpy(), members["cluster"].to_numpy()
+    ends = [represented(edges[:, side], keys, clusters) for side in (0, 1)]
+    inside = (ends[0] == ends[1]) & are_among(keys, edges[:, 0])
+    columns = [ends[0][inside], *edges[inside].T, p[first][inside]]
+    return pa.table([pa.array(column) for column in columns], schema=_EDGES)
+
+
+def figures_of(edges: pa.Table, members: pa.Table, site_names: list[str]) -> pa.Table:
+    """Return the figures of the clusters of a slice."""
+    owners, left, right, p = (column.to_numpy() for column in edges.columns)
+    order = np.lexsort((right, left))  # the mean is a sum in this order
+    owners, p = owners[order], p[order]
+    found = cluster_statistics(owners, np.stack([left[order], right[order]], axis=1), p)
+    sums = np.bincount(np.searchsorted(found.clusters, owners), p, len(found.clusters))
+    # a cluster's name is a member's key
+    ids = members["id"].to_numpy()[np.searchsorted(members["key"].to_numpy(), found.clusters)]
+    columns = [found.clusters, Sites(site_names).labels(ids), *found[1:], sums / found.edges]
+    return pa.table(
+        [pa.array(column, field.type) for column, field in zip(columns, _FIGURES, strict=True)], schema=_FIGURES
+    )
+
+
+def by_cluster(figures: pa.Table) -> pa.Table:
+    """Return CLUSTER_STATS of all slices."""
+    return figures.sort_by("cluster").select(CLUSTER_STATS.names)

@@ -19,6 +19,8 @@ from dupq.clusters.calibration import FEATURES, Evidence, Model, features_of, pl
 from dupq.clusters.evidence import UNLISTED, Listing, Words, shared, title_cosines
 from dupq.clusters.partition import partition
 from dupq.clusters.scoring import Scale
+from dupq.clusters.steps import partition_pairs as stage
+from dupq.clusters.steps.partition_pairs import Candidates, Cut, Held, partition_pairs
 from dupq.execution.tasks import CAP, Report, run_tasks
 from dupq.job import run as runner
 from dupq.job.run import Run
@@ -27,8 +29,6 @@ from dupq.neighbours.embeddings import Embeddings
 from dupq.neighbours.exact import pair_scores
 from dupq.neighbours.measure import Measure
 from dupq.runs.embeddings import write_embeddings
-from dupq.stages.clusters import partition as stage
-from dupq.stages.clusters.partition import Candidates, Cut, Held, partition_pairs
 from dupq.tables import AROUND, JOINED_PAIRS, KEY_PAIRS
 from dupq.text.keys import ID_BITS, Sites
 from dupq.text.terms import Terms

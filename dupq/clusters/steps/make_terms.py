@@ -20,6 +20,7 @@ from dupq.tables import RARITIES, TERM_COUNTS, TERMS
 from dupq.text.keys import RowsByKey
 from dupq.text.terms import BUCKETS, Terms, document_counts, gathered, rarities, tags_of, terms_of
 
+_NONE = Terms(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.uint8))
 COLUMNS, AT_ONCE = ("question_id", "title", "body_html", "tags", "owner"), 1_024  # of questions
 
 
@@ -53,7 +54,7 @@ def terms_of_shard(texts: pa.Table, questions: Iterator[pa.RecordBatch], languag
 
 def _tags_and_marks(texts: pa.Table, questions: Iterator[pa.RecordBatch], language: str) -> tuple[Terms, Terms]:
     """Return the tags and marks of rows of TEXTS, in their order."""
-    rows, found = RowsByKey(texts["key"].to_numpy()), []
+    rows, found = RowsByKey(texts["key"].to_numpy()), [(np.zeros(0, np.int64), _NONE, _NONE)]
     for batch in questions:
         own = rows.of(batch["key"].to_numpy())
         titles = texts["title"].take(pa.array(own))

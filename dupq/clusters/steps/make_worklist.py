@@ -24,16 +24,18 @@ from dupq.evaluation.verdict_files import Judged
 from dupq.evaluation.verdicts import Verdict, format_verdicts
 from dupq.job.run import Run
 from dupq.job.table import Shards, Table, Whole
-from dupq.links.tables import known_duplicates
+from dupq.links.tables import links_table
+from dupq.runs.keys import pairs_in
 from dupq.runs.links import link
 from dupq.runs.reader import TableRow, ends_of
-from dupq.tables import LABELS, PAIRS, QUESTIONS, TEXTS, WORKLIST
+from dupq.tables import KEY_PAIRS, LABELS, PAIRS, QUESTIONS, TEXTS, WORKLIST
 from dupq.text.keys import Sites, are_among, are_pairs_among, distinct
 from dupq.text.stop_words import is_stop_word
 from dupq.text.terms import bucket_of
 from dupq.text.word_forms import stems
 
-_TITLES = pa.schema([TEXTS.field("key"), *(QUESTIONS.field(name) for name in ("title", "tags"))])
+_CHOSEN = pa.schema([*KEY_PAIRS, *PAIRS])
+TITLES = pa.schema([TEXTS.field("key"), *(QUESTIONS.field(name) for name in ("title", "tags"))])
 
 
 @dataclass(frozen=True)
@@ -51,37 +53,41 @@ class Work:
 
 def make_worklist(
     run: Run, pairs: Table, members: Table, questions: Shards, rarities: Table, links: str | None, work: Work
-) -> None:
-    """Make the worklist. A sheet that is there already stays as it is: it is the same list, and may hold verdicts."""
+) -> Table:
+    """Make the worklist (WORKLIST), and its sheet.
+
+    A sheet that is there already stays as it is: it is the same list, and may hold verdicts.
+    """
     owners = Whole(members.only("key", "cluster"))
     settled = Whole(run.map("settled", settled_by, links, owners, work.sites, into=LABELS))
-    some = run.map("likeliest", likeliest_of, pairs, owners, settled, work, into=PAIRS)
-    chosen = Whole(run.map("chosen", likeliest_of, Whole(some), owners, settled, work, into=PAIRS))
-    titles = run.map("titles", titles_of, questions, chosen, work.sites, into=_TITLES)
+    some = run.map("likeliest", likeliest_of, pairs, owners, settled, work, into=_CHOSEN)
+    chosen = Whole(run.map("chosen", likeliest_of, Whole(some), owners, settled, work, into=_CHOSEN))
+    titles = run.map("titles", titles_of, questions, chosen, into=TITLES)
     table = run.map("worklist", shown, chosen, Whole(titles), Whole(rarities), work, into=WORKLIST, publish=True)
     sheet = storage.join(run.uri, "worklist.tsv")
     if not storage.exists(sheet):
         storage.write_bytes(sheet, _sheet(table.read(0).to_pylist()).encode())
+    return table
 
 
 def settled_by(links: str | None, members: pa.Table, site_names: list[str]) -> pa.Table:
     """Return, for each cluster that known links connect with others, the smallest of these (LABELS)."""
-    pairs = np.zeros((0, 2), np.int64) if links is None else known_duplicates(links, Sites(site_names))
-    clusters, smallest = components(_clusters_of(pairs, members))
+    clusters, smallest = components(_clusters_of(pairs_in(links_table(links, site_names)), members))
     return pa.table([clusters, smallest], schema=LABELS)
 
 
 def likeliest_of(table: pa.Table, members: pa.Table, settled: pa.Table, work: Work) -> pa.Table:
-    """Return the likeliest rows of PAIRS that are not joined, but for those that are settled."""
-    table = table.filter(pc.invert(table["joined"]))
-    pairs = _keys(table, Sites(work.sites))
+    """Return the likeliest rows of PAIRS that are not joined, but for those that are settled; with their keys."""
+    table = table.filter(pc.invert(table["joined"])).select(PAIRS.names)
+    pairs = keys_of_pairs(table, Sites(work.sites))
     clusters = _clusters_of(pairs, members)
     judged = _clusters_of(np.stack([work.judged.left, work.judged.right], axis=1), members)
     linked = represented(clusters, settled["key"].to_numpy(), settled["cluster"].to_numpy())
     is_open = (linked[:, 0] != linked[:, 1]) & ~are_pairs_among(np.sort(judged, axis=1), np.sort(clusters, axis=1))
     rows = np.flatnonzero(is_open)
     chosen = likeliest(pairs[rows], table["probability"].to_numpy()[rows], clusters[rows], work.pairs)
-    return table.take(pa.array(rows[chosen]))
+    rows = rows[chosen]
+    return pa.table([*pairs[rows].T, *table.take(pa.array(rows)).columns], schema=_CHOSEN)
 
 
 def _clusters_of(pairs: np.ndarray, members: pa.Table) -> np.ndarray:
@@ -89,22 +95,22 @@ def _clusters_of(pairs: np.ndarray, members: pa.Table) -> np.ndarray:
     return represented(pairs, members["key"].to_numpy(), members["cluster"].to_numpy())
 
 
-def _keys(table: pa.Table, sites: Sites) -> np.ndarray:
+def keys_of_pairs(table: pa.Table, sites: Sites) -> np.ndarray:
     """Return the pairs of a table like `pairs` (int64 keys, shape (m, 2))."""
     sides = ((table[f"site_{side}"], table[f"question_id_{side}"]) for side in ("left", "right"))
     return np.stack([sites.pack_columns(names, numbers, "pairs") for names, numbers in sides], axis=1)
 
 
-def titles_of(questions: Iterator[pa.RecordBatch], pairs: pa.Table, site_names: list[str]) -> pa.Table:
-    """Return the titles and tags of the questions of a shard that are in `pairs`."""
-    wanted = distinct(_keys(pairs, Sites(site_names)))
+def titles_of(questions: Iterator[pa.RecordBatch], pairs: pa.Table) -> pa.Table:
+    """Return the titles and tags of the questions of a shard that are in `pairs` (KEY_PAIRS)."""
+    wanted = distinct(pairs_in(pairs))
     found = [
-        pa.table([batch[name] for name in _TITLES.names], schema=_TITLES).filter(
+        pa.table([batch[name] for name in TITLES.names], schema=TITLES).filter(
             pa.array(are_among(wanted, batch["key"].to_numpy()))
         )
         for batch in questions
     ]
-    return pa.concat_tables([_TITLES.empty_table(), *found])
+    return pa.concat_tables([TITLES.empty_table(), *found])
 
 
 def shown(pairs: pa.Table, titles: pa.Table, rarities: pa.Table, work: Work) -> pa.Table:
@@ -113,7 +119,7 @@ def shown(pairs: pa.Table, titles: pa.Table, rarities: pa.Table, work: Work) -> 
     rarity = rarities["rarity"].to_numpy()
     is_stop = functools.partial(is_stop_word, language=work.language)
     telling = Rarity(stems(work.language), is_stop, lambda stem: float(rarity[bucket_of(stem)]))
-    rows = _rows(pairs, _keys(pairs, Sites(work.sites)), of_keys, work, telling)
+    rows = _rows(pairs.select(PAIRS.names), pairs_in(pairs), of_keys, work, telling)
     return pa.Table.from_pylist(rows, schema=WORKLIST)
 
 

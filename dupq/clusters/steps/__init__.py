@@ -1,0 +1,1 @@
+"""Steps of the nightly job: terms, calibration, pairs, the partition, clusters, the worklist."""

@@ -1,0 +1,208 @@
+"""scored pairs, questions → the pairs with probabilities that a teacher's cosines have moved.
+
+    wanted       the questions of pairs above a floor; and of such pairs of calibration
+    questions    each of them once, with its partition; then with its shard: asked
+    vectors      what the teacher makes of them, or made of them in the earlier run
+    vectors_for  those that the pairs of a partition need
+    model        how much a cosine says in this archive (clusters/teacher_evidence.py)
+    scored       the pairs again, with cosine and probability
+
+A shard is cut into slices, so that a small archive has work for all workers. On CPUs a vector depends on its text and
+the model alone: the same bytes for any workers, shards and earlier run. On GPUs its last bits depend on the batch,
+which is cut from a slice: the same inputs give the same bytes, but vectors that are taken over are those of other
+batches.
+
+Memory: of a slice of a shard the texts, 2 kB each, and the vectors, beside the model and its libraries (with MiniLM
+0.9 GB, which the process keeps); later the vectors of the questions of a partition's likely pairs.
+"""
+
+import importlib.metadata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dupq import devices, storage
+from dupq.clusters.calibration import Labelled
+from dupq.clusters.prior import read_prior
+from dupq.clusters.steps.make_worklist import keys_of_pairs
+from dupq.clusters.teacher_evidence import TeacherModel, fit_teacher
+from dupq.encoders.sentence_models import FLOOR, Teacher, cosines_of, teacher_texts, vectors_of
+from dupq.execution import exchange
+from dupq.execution.gpus import Gpus
+from dupq.job.run import Counted, Run
+from dupq.job.table import Each, Shards, Slices, Table
+from dupq.runs import versions
+from dupq.runs.layout import RunLayout
+from dupq.stages.earlier import LEFT_OUT, Earlier, earlier_vectors, find_contents
+from dupq.stages.encoding.device import gpus_to_make
+from dupq.tables import CONTENT_HASHES, COSINES, KEYS, SCORED, taught
+from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites, are_among, distinct, places_among
+
+COLUMNS, AT_ONCE = ("question_id", "title", "body_html"), 1_024  # of questions
+_SLICE = 250  # questions of a slice where there are few: some seconds on a CPU
+_SLICES = 64  # of all shards together; a shard is a slice where there are more
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the teacher reads."""
+
+    teacher: Teacher
+    code: str  # the setting text.code
+    sites: list[str]
+    device: str = devices.CPU
+    earlier: Earlier | None = None
+
+
+def ask_teacher(
+    run: Run,
+    pairs: tuple[Table, Table],
+    questions: Shards,
+    contents: Table,
+    reading: Reading,
+    gpus: Gpus,
+    prior: str = "",
+    since: RunLayout | None = None,
+) -> Table:
+    """Return the scored pairs, as probable as they are once the teacher has read those above the floor.
+
+    `pairs` are these (SCORED) and those of calibration (CALIBRATION_PAIRS), `contents` what each question says
+    (CONTENT_HASHES). Vectors of questions that said the same in the run `since` are taken from there. `prior` is the
+    address of another one than dupq's.
+    """
+    (scored, sampled), teacher, sites = pairs, reading.teacher, reading.sites
+    parts, likely = scored.parts, scored.only("left", "right", "probability")
+    wanted = run.shuffle("wanted", likely_questions, likely, into=KEYS, by="key", parts=parts)
+    of_sample = run.shuffle("wanted_by_sample", sampled_questions, sampled, sites, into=KEYS, by="key", parts=parts)
+    every = run.map("questions", each_once, wanted, of_sample, into=KEYS)
+    asked = run.map("asked", hashes_of, contents, Each(every), into=CONTENT_HASHES)
+
+    made_by: dict[str, object] = {"model": teacher.fingerprint, "code": reading.code}
+    made_by |= {"algorithm": versions.TEACHER["teacher"], "torch": importlib.metadata.version("torch")}
+    made_as = storage.join(run.folder, "made_as.json")
+    taken = gpus_to_make(made_as, storage.join(run.folder, "vectors"), gpus, made_by)
+    earlier = earlier_vectors(since, storage.read_json(made_as))
+    reading = replace(reading, device=devices.GPU if taken else devices.CPU, earlier=earlier)
+
+    slices = -(-min(_SLICES, 1 + every.rows // _SLICE) // questions.parts)
+    repeated = replace(questions, shards=tuple(shard for shard in questions.shards for _ in range(slices)))
+    rows, said = taught(teacher.dimensions), run.table("contents", CONTENT_HASHES)
+    inputs = Slices(asked, slices), repeated, reading
+    vectors = run.shuffle("vectors", vectors_for, *inputs, into=rows, by="key", parts=parts, beside=said, gpus=taken)
+
+    cosines, own = run.table("cosines", COSINES), run.look_up("vectors_for_sample", vectors, of_sample)
+    model = run.record("model", teacher_model, sampled, own, sites, prior, beside=cosines)
+    moved = run.map("scored", moved_by, scored, run.look_up("vectors_for", vectors, wanted), model, into=SCORED)
+    run.report.rows_in, run.report.rows_out = every.rows, vectors.rows
+    return moved
+
+
+def likely_questions(pairs: pa.Table) -> pa.Table:
+    """Return the questions of pairs above the floor (KEYS)."""
+    likely = pairs.filter(pc.greater_equal(pairs["probability"], pa.scalar(FLOOR, pa.float32())))
+    return _keys(likely["left"].to_numpy(), likely["right"].to_numpy())
+
+
+def sampled_questions(pairs: pa.Table, sites: list[str]) -> pa.Table:
+    """Return the same of rows of CALIBRATION_PAIRS."""
+    return _keys(*keys_of_pairs(pairs.filter(pc.greater_equal(pairs["probability"], FLOOR)), Sites(sites)).T)
+
+
+def each_once(*wanted: pa.Table) -> pa.Table:
+    """Return all wanted questions (KEYS)."""
+    return _keys(*(table["key"].to_numpy() for table in wanted))
+
+
+def _keys(*keys: np.ndarray) -> pa.Table:
+    return pa.table([distinct(np.concatenate(keys))], schema=KEYS)
+
+
+def hashes_of(contents: pa.Table, wanted: Iterator[pa.Table]) -> pa.Table:
+    """Return the rows of `contents` (CONTENT_HASHES) of wanted questions, by key."""
+    keys = contents["key"].to_numpy()
+    is_wanted = np.zeros(len(keys), bool)
+    for some in wanted:
+        is_wanted |= are_among(some["key"].to_numpy(), keys)
+    return contents.filter(pa.array(is_wanted)).sort_by("key")
+
+
+def vectors_for(asked: pa.Table, questions: Iterator[pa.RecordBatch], reading: Reading) -> Counted:
+    """Return the teacher's vectors of a slice of a shard (`taught`); the second table is what they were made of."""
+    keys, ids = asked["key"].to_numpy(), asked["key"].to_numpy() & MAXIMUM_ID
+    hashes = np.stack([asked[half].to_numpy() for half in ("high", "low")], axis=1)
+    site = reading.sites[keys[0] >> ID_BITS] if len(keys) else ""
+    names, then, left_out = find_contents(reading.earlier, site, ids)
+    same, dimensions = then.are_same(ids, hashes), reading.teacher.dimensions
+    vectors = np.zeros((len(ids), dimensions), np.float16)
+    vectors[same] = _vectors_then(reading.earlier, names, ids[same], dimensions)
+    if not same.all():
+        import torch
+
+        torch.set_num_threads(1)  # as many as the task has CPUs
+        texts = _texts(questions, keys[~same], reading.code)
+        vectors[~same] = vectors_of(reading.teacher, texts, reading.device)
+    flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), dimensions)
+    counts = {"rows_in": len(keys), "vectors as in the earlier run": int(same.sum()), LEFT_OUT: left_out}
+    return Counted(pa.table([pa.array(keys), flat], schema=taught(dimensions)), counts, asked)
+
+
+def _vectors_then(earlier: Earlier | None, names: Sequence[str], ids: np.ndarray, dimensions: int) -> np.ndarray:
+    """Return the vectors of the questions `ids` that are in these files of the earlier run."""
+    found = np.zeros((len(ids), dimensions), np.float16)
+    if earlier is None:
+        return found
+    for name in names:
+        file = storage.join(earlier.embeddings, f"{name.removesuffix('.parquet')}.arrow")
+        keys, vectors = _columns(pa.Table.from_batches(exchange.read_all(file)))
+        places, are_here = places_among(keys & MAXIMUM_ID, ids)  # which are of one site
+        found[are_here] = vectors[places[are_here]]
+    return found
+
+
+def _texts(questions: Iterator[pa.RecordBatch], keys: np.ndarray, code: str) -> list[str]:
+    """Return what the teacher reads of the questions `keys` of a shard, in their order."""
+    found: dict[int, str] = {}
+    for batch in questions:
+        some = batch.filter(pa.array(are_among(keys, batch["key"].to_numpy())))
+        texts = teacher_texts(some["title"].to_pylist(), some["body_html"].to_pylist(), code)
+        found.update(zip(some["key"].to_pylist(), texts, strict=True))
+    return [found[key] for key in keys.tolist()]
+
+
+def _columns(vectors: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+    """Return the keys, ascending, and vectors (float16, a row each) of rows of `taught`."""
+    table = vectors.sort_by("key").combine_chunks()
+    flat = pc.list_flatten(table["vector"]).to_numpy()
+    return table["key"].to_numpy(), flat.reshape(len(table), table.schema.field("vector").type.list_size)
+
+
+def cosines_in(vectors: pa.Table, pairs: np.ndarray) -> np.ndarray:
+    """Return the teacher's cosine (float32) of each pair of keys; NaN where one of the two has no vector."""
+    sides = _columns(vectors)
+    return cosines_of(sides, sides, *pairs.T)
+
+
+def teacher_model(pairs: pa.Table, vectors: pa.Table, sites: list[str], prior: str) -> Counted:
+    """Return how much a cosine says (`TeacherModel`) by CALIBRATION_PAIRS; the second table are their COSINES."""
+    p, found = pairs["probability"].to_numpy(), cosines_in(vectors, keys_of_pairs(pairs, Sites(sites)))
+    found[p < FLOOR] = np.nan  # both are read, but for other pairs
+    columns = (pairs[name].to_numpy() for name in ("label", "weight", "is_judged", "log_rate"))
+    model = fit_teacher(Labelled(np.zeros((len(p), 0)), *columns), p, found, read_prior(prior))
+    return Counted(model._asdict(), second=pa.table([_with_nulls(found)], schema=COSINES))
+
+
+def moved_by(pairs: pa.Table, vectors: pa.Table, model: dict[str, float]) -> pa.Table:
+    """Return rows of SCORED with the cosines of likely pairs, and as probable as `model` says with them."""
+    p = pairs["probability"].to_numpy()
+    found = cosines_in(vectors, np.stack([pairs["left"].to_numpy(), pairs["right"].to_numpy()], axis=1))
+    found[p < np.float32(FLOOR)] = np.nan
+    moved = TeacherModel(**model).probabilities(p, found).astype(np.float32)
+    columns = {"probability": pa.array(moved), "teacher": _with_nulls(found)}
+    return pa.table([columns.get(name, pairs[name]) for name in SCORED.names], schema=SCORED)
+
+
+def _with_nulls(cosines: np.ndarray) -> pa.Array:
+    return pa.array(cosines, mask=np.isnan(cosines))

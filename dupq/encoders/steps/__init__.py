@@ -1,0 +1,1 @@
+"""Steps of the jobs that need a saved encoder."""

@@ -1,1 +1,0 @@
-"""The calibration stage: embeddings, terms, known duplicates → the model of a pair's probability in this archive."""

@@ -1,1 +1,0 @@
-"""The clusters stages: neighbours, near duplicates → pairs, clusters, cluster_stats, changes."""

@@ -1,1 +1,0 @@
-"""A run's tables → its quality, and pairs for people to judge."""

@@ -1,0 +1,200 @@
+"""The pairs that a run is calibrated on, of lists and verdicts written by hand."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from oracles.slow_evidence import Question, words_of
+
+from dupq.clusters.steps.calibrate import _are_titles, lists_of, lists_of_neighbours, sample_of, terms_of_lists
+from dupq.clusters.steps.make_terms import terms_table
+from dupq.clusters.steps.sampled_pairs import SampledPairs, _weight, lists_in, sampled_pairs
+from dupq.evaluation.verdict_files import Judged, judged
+from dupq.evaluation.verdicts import Verdict
+from dupq.links.parts import sets_in
+from dupq.neighbours.lists import nearest_table
+from dupq.neighbours.measure import Measure
+from dupq.neighbours.nearest import empty_nearest
+from dupq.settings.dedup import CalibrationSettings
+from dupq.tables import KEY_PAIRS, KEYS, KNOWN_SETS, REPRESENTATIVES, SAMPLE
+from dupq.text.keys import Sites
+
+SITE = "a.example.com"
+K, POPULATION, COSINE = 3, 100, Measure("cosine", 1.0, 0.0)
+NOT_SEEN = dict.fromkeys(("train", "development", "test"), np.zeros(0, np.int64))
+LINKED, OTHERS, SEARCHED_FOR_VERDICTS = [1, 2], [20, 21], [30]
+SETS = {1: (1, "development"), 2: (1, "development"), 5: (5, "test"), 6: (5, "test")}
+LISTS = {
+    1: {2: 0.9, 20: 0.5, 5: 0.3},
+    2: {1: 0.9, 40: 0.4},
+    20: {1: 0.5, 21: 0.45, 5: 0.2},
+    21: {20: 0.45, 41: 0.1},
+    30: {31: 0.6},
+}
+BACK = {5: {6: 0.95}, 31: {30: 0.6, 21: 0.2}, 40: {2: 0.4}, 41: {7: 0.8}}  # of their neighbours
+
+Verdicts = dict[tuple[int, int], str]
+
+
+def lists_table(lists: dict[int, dict[int, float]]) -> pa.Table:
+    found = empty_nearest(len(lists), K)
+    for row, key in enumerate(sorted(lists)):
+        found.others[row, : len(lists[key])] = list(lists[key])
+        found.scores[row, : len(lists[key])] = list(lists[key].values())
+    return nearest_table(np.array(sorted(lists)), found)
+
+
+def verdicts_on(said: Verdicts) -> Judged:
+    rows = [Verdict(SITE, left, SITE, right, word) for (left, right), word in said.items()]
+    return judged(rows, Sites([SITE]), "")
+
+
+def sampled(said: Verdicts | None = None) -> SampledPairs:
+    sample = pa.Table.from_pylist([{"key": key, "is_linked": key in LINKED} for key in LINKED + OTHERS], SAMPLE)
+    sets = [{"key": key, "duplicates": name, "part": part} for key, (name, part) in SETS.items()]
+    lists = lists_in([lists_table(LISTS), lists_table(BACK)], K, COSINE)
+    split = sets_in(pa.Table.from_pylist(sets, KNOWN_SETS))
+    return sampled_pairs(sample, POPULATION, split, verdicts_on(said or {}), lists)
+
+
+def pairs_of(found: SampledPairs) -> list[tuple[int, int]]:
+    return list(zip(found.left.tolist(), found.right.tolist(), strict=True))
+
+
+def rows_of(found: SampledPairs, pair: tuple[int, int]) -> np.ndarray:
+    return np.array([row for row, other in enumerate(pairs_of(found)) if other == pair])
+
+
+WITHOUT = [(1, 2), (1, 2), (1, 20), (20, 21), (5, 20), (20, 21), (21, 41)]  # linked both ways; others' lists
+
+
+def test_of_linked_questions_only_the_linked_pairs_are_read_and_of_others_all() -> None:
+    found = sampled()
+    assert sorted(pairs_of(found)) == sorted(WITHOUT)
+    assert found.is_linked.tolist() == [pair == (1, 2) for pair in pairs_of(found)]
+    assert found.labels.tolist() == found.is_linked.tolist()
+    assert not found.is_judged.any()
+    assert found.reference.tolist() == pytest.approx([0.45, 0.5])
+    assert (found.sets, found.questions) == (1, 4)
+
+
+def test_a_pair_that_comes_up_twice_counts_once() -> None:
+    """Each of the others stands for 48 of the 96 without known duplicates, each linked one for 2 of 4."""
+    found = sampled()
+    for pair, total in {(1, 2): 2, (20, 21): 48, (1, 20): 24, (5, 20): 48, (21, 41): 48}.items():
+        assert found.counts[rows_of(found, pair)].sum() == pytest.approx(total), pair
+    assert found.log_rates.tolist() == pytest.approx([np.log((2 / 4) / (2 / 96))] * len(WITHOUT))
+    list_each_other = [(1, 2), (1, 20), (20, 21)]
+    assert found.weights.tolist() == [0.5 if pair in list_each_other else 1 for pair in pairs_of(found)]
+
+
+@pytest.mark.parametrize(("pairs", "weight"), [([2], 1), ([1, 2], 1), ([12], 2 / 12), ([2, 12, 1], 5 / 15), ([], 1)])
+def test_linked_pairs_weigh_together_as_if_each_set_were_one_pair_and_others_as_much(
+    pairs: list[int], weight: float
+) -> None:
+    sets = np.repeat([*range(len(pairs)), -1], [*pairs, 7])
+    assert _weight(sets, sets >= 0) == pytest.approx(weight)
+
+
+def test_both_sides_know_how_they_list_each_other() -> None:
+    found = sampled()
+    row = rows_of(found, (1, 20))[0]
+    assert (found.listing_left.ranks[row], found.listing_right.ranks[row]) == (2, 1)
+    row = rows_of(found, (5, 20))[0]
+    assert (found.listing_left.ranks[row] > 0, found.listing_right.ranks[row]) == (False, 3)
+
+
+@pytest.mark.parametrize("said", ["same", "different"])
+@pytest.mark.parametrize("pair", [(1, 2), (20, 21), (1, 20), (21, 41)])
+def test_a_verdict_takes_the_place_of_what_was_assumed(pair: tuple[int, int], said: str) -> None:
+    found = sampled({pair: said})
+    assert sorted(pairs_of(found)) == sorted([*(other for other in WITHOUT if other != pair), pair])
+    (row,) = rows_of(found, pair)
+    assert found.is_judged.tolist() == [other == row for other in range(len(found.left))]
+    assert found.labels[row] == (said == "same")
+    assert not found.is_linked[row]
+    assert (found.weights[row], found.log_rates[row], found.counts[row]) == (1, 0, 0)
+    assert found.scores[row] == pytest.approx(LISTS[pair[0] if pair != (1, 20) else 20].get(pair[1], 0.5))
+
+
+def test_a_verdict_changes_no_other_pair() -> None:
+    before, after = sampled(), sampled({(20, 21): "same"})
+    kept = [row for row, pair in enumerate(pairs_of(before)) if pair != (20, 21)]
+    for name in ("left", "right", "scores", "is_linked", "labels", "weights", "log_rates", "counts"):
+        one, other = getattr(before, name)[kept], getattr(after, name)[:-1]
+        assert one.tolist() == other.tolist(), name
+
+
+def test_a_judged_pair_outside_the_sample_is_read_too_whichever_side_lists_it() -> None:
+    found = sampled({(30, 31): "same", (21, 31): "different"})
+    assert sorted(pairs_of(found)) == sorted([*WITHOUT, (30, 31), (21, 31)])
+    assert found.labels[rows_of(found, (30, 31))].tolist() == [True]
+    assert found.labels[rows_of(found, (21, 31))].tolist() == [False]
+    assert found.scores[rows_of(found, (21, 31))] == pytest.approx([0.2])
+
+
+@pytest.mark.parametrize("said", [{(7, 90): "same"}, {(2, 30): "different"}, {(20, 21): "unsure"}, {}])
+def test_verdicts_that_are_unsure_or_on_pairs_that_neither_lists_change_nothing(said: Verdicts) -> None:
+    found = sampled(said)
+    assert sorted(pairs_of(found)) == sorted(WITHOUT)
+    assert not found.is_judged.any()
+
+
+@pytest.mark.parametrize(
+    ("rows", "are_titles"), [([0, 1], True), ([0, 1, 2], False), ([1], True), ([2], False), ([], False)]
+)
+def test_an_archive_has_titles_alone_where_no_text_says_more(rows: list[int], are_titles: bool) -> None:
+    words = words_of(
+        [Question({1: 1}, {1: 1}, {}, {}), Question({}, {}, {5: 1}, {}), Question({1: 2}, {1: 2, 4: 1}, {}, {})]
+    )
+    assert _are_titles(words, np.array(rows, np.int64)) == are_titles
+
+
+def test_the_sample_is_of_development_links_and_of_questions_without_any() -> None:
+    """Of links the representatives count; a link of training, or to a question that is not searched, does not."""
+    keys = [pa.table([some], schema=KEYS) for some in ([*range(40, 80)], [*range(1, 40)])]
+    pairs = [(1, 2), (3, 4), (5, 90), (6, 91), (7, 92)]
+    links = pa.Table.from_pylist([{"left": one, "right": other} for one, other in pairs], KEY_PAIRS)
+    copies = pa.Table.from_pylist([{"key": 91, "representative": 8}], REPRESENTATIVES)
+    seen = {"train": np.array([3]), "development": np.array([1, 6]), "test": np.array([], np.int64)}
+    found = sample_of(iter(keys), links, copies, seen, CalibrationSettings(links=100, sample=10))
+    rows = found.table.to_pylist()
+    assert {row["key"] for row in rows if row["is_linked"]} == {1, 2, 6, 8}
+    others = {row["key"] for row in rows if not row["is_linked"]}
+    assert len(others) == 10
+    assert others <= {*range(1, 80)} - {1, 2, 3, 4, 6, 8}
+    assert (found.counts["rows_in"], found.counts["other questions sampled"]) == (79, 10)
+    split = sets_in(found.second)
+    assert dict(zip(split.questions.tolist(), split.parts.tolist(), strict=True)) == {
+        1: "development", 2: "development", 3: "train", 4: "train", 6: "development", 8: "development",
+    }  # fmt: skip
+
+
+def test_lists_are_read_of_sampled_and_judged_questions_and_then_of_their_neighbours() -> None:
+    every = lists_table(LISTS | BACK)
+    sample = pa.Table.from_pylist([{"key": 1, "is_linked": True}, {"key": 20, "is_linked": False}], SAMPLE)
+    own = lists_of(every, sample, verdicts_on({(30, 77): "same"}))
+    assert own["key"].to_pylist() == [1, 20, 30]
+    theirs = lists_of_neighbours(every, own)
+    assert theirs["key"].to_pylist() == [2, 5, 21, 31]
+    assert own["neighbours"].to_pylist()[0] == [2, 20, 5]
+    terms = terms_table(pa.array([*range(1, 45)]), words_of([Question({1: 1}, {1: 1, 2: 1}, {}, {})] * 44))
+    read = {row["key"]: row["text_terms"] for row in terms_of_lists(terms, own, theirs).to_pylist()}
+    assert sorted(key for key, words in read.items() if words) == [1, 2, 5, 20, 21, 30, 31]
+    assert sorted(key for key, words in read.items() if not words) == [6, 40, 41]  # only neighbours: 6 of 5, 41 of 21
+
+
+def test_where_no_question_lists_another_there_is_nothing_to_calibrate_on() -> None:
+    """As in an archive of one question, or of empty ones; and no list at all is one of an archive without any."""
+    one = lists_table({1: {}})
+    sample = pa.Table.from_pylist([{"key": 1, "is_linked": False}], SAMPLE)
+    own = lists_of(one, sample, verdicts_on({}))
+    none = lists_of_neighbours(one, own)
+    assert (len(own), len(none)) == (1, 0)
+    terms = terms_table(pa.array([1]), words_of([Question({1: 1}, {1: 1}, {}, {})]))
+    assert terms_of_lists(terms, own, none) == terms
+    found = sampled_pairs(
+        sample, 1, sets_in(KNOWN_SETS.empty_table()), verdicts_on({}), lists_in([own, none], K, COSINE)
+    )
+    assert (len(found.left), found.questions) == (0, 1)
+    empty = sample_of(iter([]), KEY_PAIRS.empty_table(), REPRESENTATIVES.empty_table(), NOT_SEEN, CalibrationSettings())
+    assert (len(empty.table), empty.counts["rows_in"]) == (0, 0)
