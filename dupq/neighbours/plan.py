@@ -59,13 +59,13 @@ class Plan:
     def groups(self) -> list[list[int]]:
         """The blocks, grouped by which are compared with each other."""
         groups: dict[str, list[int]] = {}
-        for number, site in enumerate(self.sites):
-            groups.setdefault(site if self.scope == "site" else "", []).append(number)
+        for number in range(len(self.blocks)):
+            groups.setdefault(self.group_of(number), []).append(number)
         return list(groups.values())
 
-    def compares(self, left: int, right: int) -> bool:
-        """Whether the questions of two blocks are compared."""
-        return self.scope == "all" or self.sites[left] == self.sites[right]
+    def group_of(self, block: int) -> str:
+        """Return a name that blocks have in common whose questions are compared."""
+        return self.sites[block] if self.scope == "site" else ""
 
     def filled(self, rows: Sequence[int]) -> list[list[int]]:
         """Group consecutive blocks of which `rows` (of each block) are searched together.
@@ -75,7 +75,7 @@ class Plan:
         """
         room, groups, free = max(self.sizes, default=0), list[list[int]](), 0
         for number, count in enumerate(rows):
-            if not groups or count > free or not self.compares(groups[-1][0], number):
+            if not groups or count > free or self.group_of(groups[-1][0]) != self.group_of(number):
                 groups.append([])
                 free = room
             groups[-1].append(number)

@@ -1,8 +1,8 @@
 """Embedded questions as tasks of the search read them, and what each worker keeps of them for its next tile."""
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -62,6 +62,7 @@ class Questions(Readable):
     spans: tuple[Span, ...]  # of files by their URIs
     sites: tuple[str, ...]
     measure: Measure
+    group: str  # only questions of one group are compared
     without: Table | None = None  # KEYS of those that are left out
 
     def read(self) -> "Block":
@@ -127,31 +128,24 @@ def marks_in(table: pa.Table, sites: Sequence[str]) -> tuple[np.ndarray, np.ndar
 
 def blocks_of(run: Run, plan: Plan, request: SearchRequest) -> list[Questions]:
     """Return the questions of each block."""
-    folder, common = storage.join(run.uri, "embeddings"), (tuple(request.sites), request.measure)
-    return [
-        Questions(tuple(span._replace(file=storage.join(folder, span.file)) for span in spans), *common)
-        for spans in plan.blocks
-    ]
+    blocks = []
+    for number, spans in enumerate(plan.blocks):
+        uris = (storage.join(run.uri, "embeddings", span.file) for span in spans)
+        own = tuple(span._replace(file=uri) for span, uri in zip(spans, uris, strict=True))
+        blocks.append(Questions(own, tuple(request.sites), request.measure, plan.group_of(number)))
+    return blocks
 
 
-class Group(NamedTuple):
-    """Some questions of consecutive blocks that are searched together, and the number of the first block."""
-
-    questions: Questions
-    block: int
-
-
-def chosen(run: Run, name: str, plan: Plan, blocks: Sequence[Questions], keys: Table) -> list[Group]:
-    """Return the questions of the archive that are among `keys` (KEYS), as many in a group as a block has."""
+def chosen(run: Run, name: str, plan: Plan, blocks: Sequence[Questions], keys: Table) -> list[Questions]:
+    """Return the questions that are among `keys` (KEYS): together those of as many blocks as one block holds."""
     if not blocks:
         return []
     schema = storage.read_schema(blocks[0].spans[0].file).remove_metadata()
     made = run.map(name, as_read, PerTask(tuple(Among(block, keys) for block in blocks)), into=schema)
     rows = side_by_side(lambda part: storage.read_counts(made.file(part))["rows_out"], range(made.parts))
-    common = blocks[0].sites, blocks[0].measure
+    spans = [Span(made.file(part), 0, count) for part, count in enumerate(rows)]
     return [
-        Group(Questions(tuple(Span(made.file(number), 0, rows[number]) for number in group), *common), group[0])
-        for group in plan.filled(rows)
+        replace(blocks[numbers[0]], spans=tuple(spans[number] for number in numbers)) for numbers in plan.filled(rows)
     ]
 
 

@@ -55,8 +55,8 @@ def find_beyond_lists(run: Run, nearest: Files, request: SearchRequest, floor: f
         return
     keys = run.map("tiles/all-full", as_read, Whole(full), into=KEYS)
     groups = chosen(run, "tiles/chosen", plan, blocks_of(run, plan, request), keys)
-    others = [(left, right) for left, right in combinations(groups, 2) if plan.compares(left.block, right.block)]
-    tiles = [(left.questions, right.questions) for left, right in [*zip(groups, groups, strict=True), *others]]
+    others = [(left, right) for left, right in combinations(groups, 2) if left.group == right.group]
+    tiles = [*zip(groups, groups, strict=True), *others]
     sides = map(PerTask, zip(*tiles, strict=True))
     pairs = run.table("tiles/pairs", SIMILAR_PAIRS, len(tiles))
     cut = run.map("tiles/pieces", pieces_of, *sides, request.measure, floor, into=PIECES, beside=pairs)

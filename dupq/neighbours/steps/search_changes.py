@@ -96,17 +96,15 @@ def find_neighbours_since(run: Run, shards: Sequence[Shard], request: SearchRequ
 
 def _search_changes(run: Run, plan: Plan, request: SearchRequest, changes: Table, earlier: "EarlierLists") -> None:
     blocks = blocks_of(run, plan, request)
-    groups = chosen(run, "tiles/queries", plan, blocks, changes)
+    queries = searched_alone(run, chosen(run, "tiles/queries", plan, blocks, changes), request)
     marked = PerTask(tuple(Marked(block) for block in blocks))
     kept = run.map("tiles/earlier", earlier_lists, marked, Whole(changes), earlier, request.settings.k, into=NEAREST)
-    queries = searched_alone(run, [group.questions for group in groups], request)
     sides = [*queries, *(Side(replace(some, without=changes), One(kept, part)) for part, some in enumerate(blocks))]
-    numbers = [*(group.block for group in groups), *range(len(blocks))]
     tiles = [
         (left, right)
         for left in range(len(queries))
         for right in range(left + 1, len(sides))
-        if plan.compares(numbers[left], numbers[right])
+        if sides[left].questions.group == sides[right].questions.group
     ]
     write_lists(run, sides, search_tiles(run, "tiles/new", sides, tiles, request), request)
 

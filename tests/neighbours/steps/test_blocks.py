@@ -47,7 +47,7 @@ def tiles_in_order(run: str) -> None:
     for some in tile_places(BLOCKS):
         for tile in some:
             for number in tile:
-                Questions((Span(f"{run}/{number}", 0, 20),), ("a",), MIX).read()
+                Questions((Span(f"{run}/{number}", 0, 20),), ("a",), MIX, "").read()
 
 
 def test_large_blocks_are_kept_for_one_tile_and_each_tile_reads_one(
