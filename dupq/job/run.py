@@ -175,21 +175,39 @@ class Run:
 
 
 def make_tables(
-    run: writer.Run, name: str, make: Callable[[Run], _Made], folder: str | None = None, is_last: bool = False
+    run: writer.Run,
+    stage: str,
+    make: Callable[..., _Made],
+    *inputs: object,
+    folder: str | None = None,
+    dropped: str | None = None,
 ) -> _Made:
-    """Return the tables of a stage, made unless an earlier attempt finished them.
+    """Return what `make(steps, *inputs)` returns: the tables of a stage, made unless an earlier attempt finished them.
 
-    `folder` names what several stages share instead of the stage; the last of them removes it.
+    `folder` is the name of what several stages share instead of their own; `dropped` a folder of the run that no later
+    stage needs, which is removed.
     """
     made: list[_Made] = []
-    steps = Run(run.uri, folder or name)
+    do_stage(run, stage, lambda steps: made.append(make(steps, *inputs)), folder=folder, dropped=dropped)
+    return made[0] if made else make(Run(run.uri, folder or stage, is_done=True), *inputs)
+
+
+def do_stage(
+    run: writer.Run,
+    stage: str,
+    make: Callable[..., object],
+    *inputs: object,
+    folder: str | None = None,
+    dropped: str | None = None,
+) -> None:
+    """Call `make(steps, *inputs)` unless an earlier attempt finished the stage; `make_tables` calls it then too."""
 
     def work() -> Report:
-        made.append(make(steps))
+        steps = Run(run.uri, folder or stage)
+        make(steps, *inputs)
         return steps.report
 
-    run.stage(name, work, dropped=steps.folder if is_last else None)
-    return made[0] if made else make(Run(run.uri, folder or name, is_done=True))
+    run.stage(stage, work, dropped=dropped and run.path(dropped))
 
 
 def as_they_are(table: pa.Table) -> pa.Table:

@@ -53,7 +53,7 @@ def evaluate(job: EvaluationJob, checked: Settings | None = None) -> str:
             run.stage("inputs", lambda: copy_inputs(copied, run.path("inputs")))
             if _fingerprint(job, encoder, settings) != fingerprint:
                 raise DupqError(f"{job.encoder}: {storage.CHANGED}")
-        make_tables(run, "texts", lambda steps: make_distinct_texts(steps, shards, sites, settings.text))
+        make_tables(run, "texts", make_distinct_texts, shards, sites, settings.text)
         if encoder is not None:
             job_of = Encoding(texts, "", encoder, None, run.path("encoded_as.json"), embeddings)
             run.stage("encode", lambda: encode_texts(job_of, sites, settings.encode, gpus))

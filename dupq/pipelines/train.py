@@ -134,11 +134,9 @@ def train(job: TrainingJob, checked: Settings | None = None) -> writer.Run:
         copied = None if links is None else run.path("inputs", "links")
         files = TrainingFiles(texts=run.path("texts"), links=copied, work=run.uri)
         run.stage("inputs", lambda: copy_inputs([*(links or []), *pairs], run.path("inputs")))
-        make_tables(run, "texts", lambda steps: make_distinct_texts(steps, shards, sites, settings.text))
+        make_tables(run, "texts", make_distinct_texts, shards, sites, settings.text)
         if answers:
-            texts = make_tables(
-                run, "answer_texts", lambda steps: make_answer_texts(steps, answers, sites, settings.text)
-            )
+            texts = make_tables(run, "answer_texts", make_answer_texts, answers, sites, settings.text)
             files = dataclasses.replace(files, answers=texts.folder)
         if job.pairs:
             files = dataclasses.replace(files, pairs=run.path("pairs.parquet"))

@@ -8,7 +8,7 @@ last bits depend on the others of a batch: made anew, all questions would count 
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +18,8 @@ from typing_extensions import TypedDict
 
 from dupq import storage
 from dupq.execution.tasks import CAP
-from dupq.job.table import Shards
+from dupq.job.run import Run
+from dupq.job.table import Read, Shards
 from dupq.json_files import read_whole
 from dupq.runs import versions
 from dupq.runs.keys import key_span
@@ -30,7 +31,7 @@ from dupq.side_by_side import side_by_side
 from dupq.tables import CONTENT_HASHES, QUESTIONS, TEXTS
 from dupq.text.contents import NO_CONTENTS, Contents
 from dupq.text.keys import ID_BITS, MAXIMUM_ID, Sites
-from dupq.text.steps import Then
+from dupq.text.steps import TextTables, Then, make_texts
 
 _log = logging.getLogger(__name__)
 _FILES = 8  # of the earlier run that are read for a shard
@@ -175,6 +176,27 @@ def hashes_in(uris: Sequence[str]) -> Contents:
     ids, hashes = (np.concatenate(column) for column in zip(*found, strict=True))
     order = np.argsort(ids, kind="stable")
     return Contents(ids[order], hashes[order])
+
+
+def make_texts_since(
+    run: Run,
+    questions: Shards,
+    made_as: str,
+    settings: TextSettings,
+    skipped: int,
+    earlier: Callable[[], Earlier | None],
+) -> TextTables:
+    """Make the texts of questions; those that say what they said in the `earlier` run are taken from there.
+
+    `made_as` is the file that says what they are made by; `skipped` the number of shards that the job leaves out.
+    """
+    then = None
+    if not run.is_done:
+        storage.write_json(made_as, {**texts_made_as(settings), "sites": questions.sites})
+        if skipped:
+            run.report.caps["shards of questions left out by --skip-shard"] = skipped
+        then = earlier()
+    return make_texts(run, questions, Read(texts_then, (then, questions), questions.parts), settings)
 
 
 def texts_then(earlier: Earlier | None, questions: Shards, part: int) -> Then:

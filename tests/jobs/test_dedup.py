@@ -524,7 +524,7 @@ def test_a_run_is_made_from_what_was_found_first_whatever_ends_meanwhile(
             raise InterruptedError
         return SimpleNamespace(uri="of no run")
 
-    monkeypatch.setattr("dupq.pipelines.dedup.question_shards", found_first)
+    monkeypatch.setattr("dupq.pipelines.open_dedup.question_shards", found_first)
     monkeypatch.setattr("dupq.runs.writer.open_run", opens)
     with pytest.raises(InterruptedError):
         dedup(job(trained_sample, tmp_path, questions=str(questions), previous=f"{tmp_path}/runs"))

@@ -12,6 +12,7 @@ pairs, and 16 bytes a question in clusters or with a known link.
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,7 @@ import pyarrow.compute as pc
 
 from dupq import storage
 from dupq.clusters.components import components, represented
+from dupq.clusters.steps.make_clusters import Clustered, Decided, make_clusters
 from dupq.clusters.worklist import Rarity, Titled, in_words, likeliest, unlinked
 from dupq.evaluation.verdict_files import Judged
 from dupq.evaluation.verdicts import Verdict, format_verdicts
@@ -49,6 +51,23 @@ class Work:
     k: int  # neighbours of each
     language: str
     linked_share: float  # of the duplicates; 0 where no links tell it
+
+
+class Listed(NamedTuple):
+    """What the worklist shows and leaves out."""
+
+    questions: Shards  # their titles and tags
+    rarities: Table
+    links: str | None  # known duplicates
+    work: Work
+
+
+def cluster(
+    run: Run, decided: Decided, texts: Table, questions: Shards, sites: Sites, threshold: float, listed: Listed
+) -> tuple[Clustered, Table]:
+    """Make pairs, clusters and what goes with them, and the worklist of the likeliest other pairs."""
+    tables = make_clusters(run, decided, texts, questions, sites, threshold)
+    return tables, make_worklist(run, tables.pairs, tables.members, *listed)
 
 
 def make_worklist(

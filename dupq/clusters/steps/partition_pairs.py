@@ -23,6 +23,8 @@ from dupq.clusters.decision import SCORED_SIZE, among, best_partition, linked_se
 from dupq.clusters.evidence import shared
 from dupq.clusters.scoring import Scale, arounds, scored_table, unlisted
 from dupq.clusters.steps.make_terms import TermTables, words_of
+from dupq.clusters.steps.score_pairs import choose_threshold
+from dupq.clusters.thresholds import Thresholds
 from dupq.evaluation.verdict_files import Judged
 from dupq.evaluation.verdicts import DIFFERENT, SAME
 from dupq.job.run import Counted, Run, as_they_are
@@ -63,6 +65,32 @@ class Candidates(NamedTuple):
     around: Table  # AROUND
     terms: TermTables
     embeddings: Table
+
+
+class Wanted(NamedTuple):
+    """How sure pairs must be to join: a precision, or if it is not below 0 a probability."""
+
+    precision: float
+    threshold: float
+
+
+class Said(NamedTuple):
+    """What people say of pairs, and of which questions."""
+
+    texts: Table  # TEXTS of all questions
+    links: str | None  # known duplicates that are joined
+    representatives: Whole  # REPRESENTATIVES
+    sites: Sites
+    judged: Judged
+
+
+def decide(
+    run: Run, pairs: Candidates, wanted: Wanted, said: Said, measure: Measure, scale: Scale
+) -> tuple[Thresholds, Table, Held]:
+    """Return the thresholds, the clusters of all representatives in components (LABELS), and what people say."""
+    thresholds = choose_threshold(run, pairs.scored, *wanted)
+    held, cut = hold(run, *said), Cut(thresholds["chosen"]["threshold"], measure, scale)
+    return thresholds, partition_pairs(run, pairs, held, said.sites, cut), held
 
 
 def hold(run: Run, texts: Table, links: str | None, representatives: Whole, sites: Sites, judged: Judged) -> Held:

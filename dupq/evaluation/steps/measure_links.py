@@ -22,7 +22,7 @@ from dupq.clusters.steps.calibrate import Known
 from dupq.clusters.steps.make_clusters import Clustered
 from dupq.clusters.steps.make_worklist import keys_of_pairs
 from dupq.evaluation import clusters as measures
-from dupq.evaluation.steps.measure_run import Facts
+from dupq.evaluation.steps.measure_run import Facts, measure_run
 from dupq.job.run import Counted, Run
 from dupq.job.table import Each, Shards, Table, Whole
 from dupq.links.parts import represented_by, run_split, sets_in, sets_table
@@ -41,6 +41,21 @@ _FOUND = pa.schema([*KEY_PAIRS, *(PAIRS.field(name) for name in ("probability", 
 _NEAREST = (1, 5, 10)  # of either question
 _UNLISTED = np.iinfo(np.int32).max  # the rank of a pair that is in no list
 _SAID = pa.schema([pa.field(name, pa.int64(), False) for name in ("key", "words", "year")])
+
+
+def measure_all(
+    run: Run,
+    tables: Clustered,
+    worklist: Table,
+    known: Known,
+    texts: Table,
+    questions: Shards,
+    has_links: bool,
+    facts: Facts,
+) -> None:
+    """Write metrics.json: what was found, and how good it is on known duplicates."""
+    links = measure_links(run, known, texts, questions, tables, facts) if has_links else None
+    measure_run(run, tables, worklist, links, has_links, facts)
 
 
 def measure_links(

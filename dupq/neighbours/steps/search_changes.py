@@ -72,6 +72,14 @@ class SiteLists(NamedTuple):
         return to_sites(keys, self.earlier, self.now)
 
 
+def search(run: Run, shards: Sequence[Shard], request: SearchRequest, previous: str | None) -> None:
+    """Make the lists of every embedded question, from those of the run `previous` if there is one."""
+    if previous is None:
+        find_neighbours(run, shards, request)
+    else:
+        find_neighbours_since(run, shards, request, NeighbourFiles(previous))
+
+
 def find_neighbours_since(run: Run, shards: Sequence[Shard], request: SearchRequest, previous: NeighbourFiles) -> None:
     """Make the same as `find_neighbours`; only what differs from an earlier run is searched, if that run is of use."""
     why_not = _unusable(previous, request)
